@@ -1,0 +1,105 @@
+"""Time: the clock everything is judged by, and durations as people write them.
+
+Two clocks, because they answer different questions. *Wall time* says when a job is due; people and
+time zones mean it. *Lease time* says how long a session has been silent; it must not jump when
+somebody sets the wall clock, and must agree between the processes of one machine.
+
+>>> seconds("1h30m", field="timeout")
+5400.0
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from .errors import InvalidInput
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+#: Times beyond this (the year 3000) are taken for mistakes.
+MAX_MS = 32_503_680_000_000
+
+
+class Clock(Protocol):
+    """Where all times come from. Tests pass a virtual one."""
+
+    def now_ms(self) -> int:
+        """Wall time, milliseconds since 1970 UTC."""
+        ...
+
+    def lease_ms(self) -> int:
+        """Steady time for leases; the same for all processes of this machine."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def lease_ms(self) -> int:
+        return time.clock_gettime_ns(_STEADY) // 1_000_000
+
+
+def seconds(value: str | timedelta, *, field: str) -> float:
+    """Turn "30s", "1h30m", "500ms" or a `timedelta` into seconds.
+
+    A bare number is refused: 5 what?
+
+    >>> seconds("500ms", field="timeout")
+    0.5
+    >>> seconds("5", field="timeout")
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: timeout: '5' is not a duration; write it with a unit, like '30s', '5m' or '1h30m'
+    """
+    if isinstance(value, timedelta):
+        total = value.total_seconds()
+    else:
+        text = value.strip().lower() if isinstance(value, str) else ""
+        if not text or _PART.sub("", text):
+            rule = f"{value!r} is not a duration; write it with a unit, like '30s', '5m' or '1h30m'"
+            raise InvalidInput(field, rule)
+        total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    if not 0 <= total <= MAX_MS / 1000:
+        raise InvalidInput(field, f"{value!r} is out of range; a duration is zero or more")
+    return total
+
+
+def duration_text(value_s: float) -> str:
+    """Say a duration shortly, for people.
+
+    >>> duration_text(5400), duration_text(0.25), duration_text(8), duration_text(604800)
+    ('1h30m', '250ms', '8s', '7d')
+    """
+    if value_s == 0:
+        return "0s"
+    if value_s < 1:
+        return f"{value_s * 1000:.0f}ms"
+    parts = []
+    rest = round(value_s, 3)
+    for unit in ("d", "h", "m"):
+        size = _UNITS[unit]
+        if rest >= size:
+            parts.append(f"{int(rest // size)}{unit}")
+            rest = round(rest % size, 3)
+    if rest:
+        parts.append(f"{rest:g}s")
+    return "".join(parts[:2])
+
+
+def instant_ms(value: datetime, *, field: str) -> int:
+    """Turn an aware datetime into milliseconds; a naive one is refused."""
+    if not isinstance(value, datetime):
+        raise InvalidInput(field, f"{value!r} is not a datetime")
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise InvalidInput(field, "the datetime has no time zone; pass an aware one, like datetime.now(UTC)")
+    at = round(value.timestamp() * 1000)
+    if not 0 <= at <= MAX_MS:
+        raise InvalidInput(field, f"{value.isoformat()} is out of range (1970 to 2999)")
+    return at

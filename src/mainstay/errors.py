@@ -1,0 +1,188 @@
+"""Every error Mainstay raises.
+
+    MainstayError
+    ├── InvalidInput            refused at the door; names the field and the rule
+    │   ├── UnknownOption       no such option (with "did you mean")
+    │   ├── PayloadTooLarge     bigger than the payload limit
+    │   └── NoAdapter           no store adapter for this URL; names what to install
+    ├── InvalidTransition       the lifecycle table forbids the move
+    ├── Conflict                someone else moved it first: read again
+    │   ├── KeyConflict         idempotency key used before with other content
+    │   └── UniqueClash         an unsettled job already holds this unique key
+    ├── JobNotFound             no such job
+    ├── StaleClaim              the claim was lost; the write was refused and recorded
+    ├── NotLeader               a leader's write after its lease was lost
+    └── StoreError              the engine below said no
+        ├── StoreLocked         somebody else keeps the database locked
+        ├── StoreFull           no space left; nothing was written
+        ├── StoreReadOnly       the folder or file cannot be written
+        ├── StoreDamaged        the file itself is damaged (not merely a row in it)
+        ├── SchemaTooNew        written by a newer Mainstay
+        ├── UnsafeEngine        the engine version has a bug that can lose data here
+        └── StoreClosed         used after close
+
+Each message says what happened, to which job, and what to do next. `code` is stable: scripts and
+the HTTP API use it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MainstayError(Exception):
+    """Base of all errors raised by Mainstay."""
+
+    code = "error"
+
+
+class InvalidInput(MainstayError, ValueError):
+    """A value was refused; `field` names it and `rule` says what would be accepted."""
+
+    code = "invalid_input"
+
+    def __init__(self, field: str, rule: str) -> None:
+        self.field = field
+        self.rule = rule
+        super().__init__(f"{field}: {rule}")
+
+
+class UnknownOption(InvalidInput):
+    """An option that does not exist, with the closest one that does."""
+
+    code = "unknown_option"
+
+    def __init__(self, field: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        close = difflib.get_close_matches(field, names, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known options: {', '.join(names)}"
+        super().__init__(field, f"unknown option; {hint}")
+
+
+class PayloadTooLarge(InvalidInput):
+    """The payload is bigger than the limit."""
+
+    code = "payload_too_large"
+
+
+class NoAdapter(InvalidInput):
+    """No store adapter answers to this URL."""
+
+    code = "no_adapter"
+
+
+class InvalidTransition(MainstayError):
+    """The lifecycle table forbids this move. Nothing was written."""
+
+    code = "invalid_transition"
+
+    def __init__(
+        self,
+        job_id: str,
+        current: str,
+        wanted: str,
+        *,
+        allowed: Iterable[str],
+        why: str | None = None,
+        story: Iterable[str] = (),
+    ) -> None:
+        self.job_id = job_id
+        self.current = current
+        self.wanted = wanted
+        self.allowed = tuple(allowed)
+        self.story = tuple(story)
+        may = ", ".join(self.allowed) if self.allowed else "nothing: the state is final"
+        lines = [f"job {job_id} cannot go from {current} to {wanted}; {current} may become {may}"]
+        if why:
+            lines[0] += f" ({why})"
+        lines += [f"  {line}" for line in self.story]
+        super().__init__("\n".join(lines))
+
+
+class Conflict(MainstayError):
+    """Someone else changed the job first. Read it again and decide anew."""
+
+    code = "conflict"
+
+
+class KeyConflict(Conflict):
+    """An idempotency key was used before with different content."""
+
+    code = "key_conflict"
+
+
+class UniqueClash(Conflict):
+    """Another unsettled job holds the same unique key, and the submit asked to be refused."""
+
+    code = "unique_clash"
+
+
+class JobNotFound(MainstayError, LookupError):
+    """There is no job with this id (it may have been deleted or trimmed)."""
+
+    code = "job_not_found"
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"there is no job {job_id}; it may have been deleted or trimmed")
+
+
+class StaleClaim(MainstayError):
+    """The caller no longer holds the job; its write was refused and recorded."""
+
+    code = "stale_claim"
+
+
+class NotLeader(MainstayError):
+    """A leader's write arrived after its lease had passed to another session."""
+
+    code = "not_leader"
+
+
+class StoreError(MainstayError):
+    """The engine below the store refused or failed. Nothing half-written remains."""
+
+    code = "store_error"
+
+
+class StoreLocked(StoreError):
+    """Another program keeps the database locked."""
+
+    code = "store_locked"
+
+
+class StoreFull(StoreError):
+    """The disk (or the database's own limit) is full."""
+
+    code = "store_full"
+
+
+class StoreReadOnly(StoreError):
+    """The database or its folder cannot be written."""
+
+    code = "store_read_only"
+
+
+class StoreDamaged(StoreError):
+    """The database file itself is damaged."""
+
+    code = "store_damaged"
+
+
+class SchemaTooNew(StoreError):
+    """The database was written by a newer Mainstay."""
+
+    code = "schema_too_new"
+
+
+class UnsafeEngine(StoreError):
+    """The engine version has a known bug that can lose data when used this way."""
+
+    code = "unsafe_engine"
+
+
+class StoreClosed(StoreError):
+    """The store was used after it was closed."""
+
+    code = "store_closed"

@@ -1,0 +1,29 @@
+"""The lifecycle: states, what may follow what, the machine that applies it, and the audit trail.
+
+Layer: above model, below stores. Pure: no clock, no I/O. Start from `JOB`, `UNIT` and `apply`.
+"""
+
+from .events import Chain, Event, details_text, story, time_text
+from .machine import Move, Moved, apply, claim, note, promote, submit, tombstone
+from .states import JOB, UNIT, State, Table, table_of
+
+__all__ = [
+    "JOB",
+    "UNIT",
+    "Chain",
+    "Event",
+    "Move",
+    "Moved",
+    "State",
+    "Table",
+    "apply",
+    "claim",
+    "details_text",
+    "note",
+    "promote",
+    "story",
+    "submit",
+    "table_of",
+    "time_text",
+    "tombstone",
+]

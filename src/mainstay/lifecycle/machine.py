@@ -1,0 +1,198 @@
+"""The machine: the only code that changes a status.
+
+Pure: rows and wanted moves in, new row and events out; no clock, no I/O. Stores write what comes out
+with one compare-and-swap on the version, so of several racing moves of one job exactly one is written.
+
+>>> from mainstay.testing import a_job
+>>> job = a_job("pending")
+>>> moved = claim(job, session="s1", now_ms=5_000, chain=Chain())
+>>> moved.job.status, moved.job.token, [event.to for event in moved.events]
+('running', 1, ['running'])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import InvalidInput, InvalidTransition
+from ..model import Job, Lane, expiry
+from .events import Chain, Event, details_text, story
+from .states import State, table_of
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """A wanted move. `fields` are row values that change with it (due time, result, counters ...)."""
+
+    to: str
+    reason: str | None = None
+    details: dict[str, Any] | None = None
+    fields: Mapping[str, Any] = _NOTHING
+    flag: Literal["", "note", "forced", "repair"] = ""
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """What a move came to. No events: it was there already, and nothing is to be written."""
+
+    job: Job
+    events: tuple[Event, ...]
+
+
+def apply(
+    job: Job,
+    *moves: Move,
+    now_ms: int,
+    actor: str,
+    chain: Chain,
+    recent: Sequence[Event] = (),
+) -> Moved:
+    """Apply moves in order, all or none. Raises `InvalidTransition` naming the job, both states, what
+    is allowed, and the job's recent story."""
+    status, seq, head, token = job.status, job.version, job.head, job.token
+    fields: dict[str, Any] = {}
+    events: list[Event] = []
+    for move in moves:
+        if move.to == status and move.flag in ("", "forced"):
+            continue
+        _admit(job, status, move, recent)
+        fields.update(move.fields)
+        seq += 1
+        token = fields.get("token", token)
+        body = (job.id, seq, now_ms, status, move.to, actor, move.reason, token, move.flag, details_text(move.details))
+        head = chain.digest(head, *body)
+        events.append(Event(*body, head))
+        status = move.to
+        if move.flag != "note":
+            fields["reason"] = move.reason
+    if not events:
+        return Moved(job, ())
+    fields.update(status=status, version=seq, head=head, changed_ms=now_ms)
+    return Moved(_arranged(job, fields, now_ms), tuple(events))
+
+
+def submit(job: Job, *, now_ms: int, actor: str, chain: Chain, details: dict[str, Any] | None = None) -> Moved:
+    """Write the first event of a new job. Its status must be one the table starts with."""
+    table = table_of(job.parent)
+    if job.status not in table.start:
+        raise InvalidTransition(job.id, "new", job.status, allowed=table.start)
+    body = (job.id, 1, now_ms, None, job.status, actor, job.reason, 0, "", details_text(details))
+    head = chain.digest(job.head, *body)
+    fields = {
+        "status": job.status,
+        "version": 1,
+        "head": head,
+        "created_ms": now_ms,
+        "changed_ms": now_ms,
+        "expires_ms": job.options.start_by_ms,
+    }
+    return Moved(_arranged(job, fields, now_ms), (Event(*body, head),))
+
+
+def claim(job: Job, *, session: str, now_ms: int, chain: Chain) -> Moved:
+    """Give a claimable job to a session, under the next token."""
+    taken = {"token": job.token + 1, "session": session, "claimed_ms": now_ms}
+    return apply(job, Move(to="running", fields=taken), now_ms=now_ms, actor=session, chain=chain)
+
+
+def promote(job: Job, *, now_ms: int, chain: Chain) -> Moved:
+    """Move a waiting job whose time has come to the claimable state."""
+    return apply(job, Move(to="pending", reason="its time has come"), now_ms=now_ms, actor="store", chain=chain)
+
+
+def note(
+    job: Job,
+    reason: str,
+    *,
+    now_ms: int,
+    actor: str,
+    chain: Chain,
+    details: dict[str, Any] | None = None,
+    fields: Mapping[str, Any] = _NOTHING,
+) -> Moved:
+    """Write a remark about a job that stays where it is (extension granted, priority changed ...)."""
+    remark = Move(to=job.status, reason=reason, details=details, fields=fields, flag="note")
+    return apply(job, remark, now_ms=now_ms, actor=actor, chain=chain)
+
+
+def tombstone(job: Job, *, now_ms: int, actor: str, reason: str, chain: Chain) -> Event:
+    """The event that stays when a job is deleted."""
+    left = details_text({"name": job.name, "queue": job.queue, "created_ms": job.created_ms})
+    body = (job.id, job.version + 1, now_ms, job.status, job.status, actor, reason, job.token, "tombstone", left)
+    return Event(*body, chain.digest(job.head, *body))
+
+
+def _admit(job: Job, status: str, move: Move, recent: Sequence[Event]) -> None:
+    """Refuse a move that the table, or common sense about forced moves, forbids."""
+    table = table_of(job.parent)
+    state = table.get(status)
+    why = None
+    if table.get(move.to) is None and move.flag != "note":
+        why = f"there is no {table.name} state {move.to!r}"
+    elif state is None:
+        # written by a newer version: only a repair, which has looked at the evidence, may touch it
+        if move.flag in ("repair", "note"):
+            return
+        why = f"this version does not know {status!r}; upgrade Mainstay to move it"
+    elif move.flag in ("note", "repair") and move.to == status:
+        return
+    elif state.final:
+        why = "final states never change, not even by force"
+    elif move.flag in ("forced", "repair"):
+        if not move.reason or not move.reason.strip():
+            raise InvalidInput("reason", "a forced move needs a reason; it is kept in the audit trail")
+        if move.flag == "forced" and table.states[move.to].holds:
+            why = "force cannot invent an owner; move it to pending and let a worker claim it"
+        else:
+            return
+    elif table.allows(status, move.to):
+        return
+    raise InvalidTransition(
+        job.id, status, move.to, allowed=state.next if state else (), why=why, story=story(recent[-5:])
+    )
+
+
+def _arranged(job: Job, fields: dict[str, Any], now_ms: int) -> Job:
+    """The new row, with everything that follows from the flags of the state it is in now."""
+    status = fields["status"]
+    state = table_of(job.parent).get(status)
+    if state is None:
+        return msgspec.structs.replace(job, **fields)
+    if not state.holds:
+        fields.update(session=None, claimed_ms=None, started_ms=None)
+    if state.settled:
+        if job.settled_ms is None or status != job.status:
+            fields["settled_ms"] = now_ms
+    elif job.settled_ms is not None:
+        fields["settled_ms"] = None
+    due_ms = fields.get("due_ms", job.due_ms)
+    if due_ms != job.due_ms and "rank" not in fields:
+        fields["rank"] = job.rank + due_ms - job.due_ms
+    fields["lane"] = _lane(state, due_ms, now_ms)
+    if not (state.waiting or state.claimable or state.holds):
+        fields["expires_ms"] = None
+        return msgspec.structs.replace(job, **fields)
+    stays = status == job.status and "extra_ms" not in fields
+    if stays or "expires_ms" in fields:
+        return msgspec.structs.replace(job, **fields)
+    moved = msgspec.structs.replace(job, **fields)
+    return msgspec.structs.replace(moved, expires_ms=_watch(moved, state))
+
+
+def _lane(state: State, due_ms: int, now_ms: int) -> int:
+    if state.claimable:
+        return Lane.READY if due_ms <= now_ms else Lane.DUE
+    return Lane.DUE if state.waiting else Lane.NONE
+
+
+def _watch(job: Job, state: State) -> int | None:
+    """When the sweeper has to look at an unsettled row."""
+    if state.holds:
+        return expiry(job)
+    return job.options.start_by_ms if job.starts == 0 else None
+
+
+__all__ = ["Move", "Moved", "apply", "claim", "note", "promote", "submit", "tombstone"]

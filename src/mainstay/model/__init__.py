@@ -1,0 +1,30 @@
+"""Plain data: what jobs, sessions, schedules and settings look like. No rules, no I/O.
+
+Layer: above errors and clock, below lifecycle. Start from `Job`, `Options` and `Settings`.
+"""
+
+from .ids import IdSource, check_id, first_id_at, id_time_ms
+from .job import NO_DIGEST, ErrorInfo, Job, Lane, Options, Progress, RetryPolicy, expiry, rank_of
+from .records import Leadership, QueueSettings, Schedule, Session
+from .settings import Settings
+
+__all__ = [
+    "NO_DIGEST",
+    "ErrorInfo",
+    "IdSource",
+    "Job",
+    "Lane",
+    "Leadership",
+    "Options",
+    "Progress",
+    "QueueSettings",
+    "RetryPolicy",
+    "Schedule",
+    "Session",
+    "Settings",
+    "check_id",
+    "expiry",
+    "first_id_at",
+    "id_time_ms",
+    "rank_of",
+]

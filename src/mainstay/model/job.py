@@ -1,0 +1,177 @@
+"""Job: one row. A unit is a row with a parent; it has the same claimable shape.
+
+`Job` is built positionally from a stored row (0.2 us against 8 us by keyword for a row this wide), so
+its fields are in column order and adapters rely on that order. Everyone else names the fields.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Literal
+
+import msgspec
+
+NO_DIGEST = b"\0" * 32
+
+
+class Lane(IntEnum):
+    """Where a row stands for selection. Derived by the store from status, due time and limits."""
+
+    NONE = 0
+    READY = 1
+    """in the ready index of its queue"""
+    DUE = 2
+    """gets ready when `due_ms` comes"""
+    BLOCKED = 3
+    """over the limit of its concurrency key; the next free slot takes the best of these"""
+    ASIDE = 4
+    """damaged: set aside so that the rest of a batch goes on; `mainstay check` tells more"""
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """How often and how soon a failed attempt is tried again.
+
+    The wait before retry n (1 for the first) is base * 2^(n-1) (exponential), base * n (linear) or
+    base (fixed), at most `cap_s`; with `jitter` it is drawn evenly between zero and that.
+    """
+
+    retries: int = 3
+    """attempts after the first; 0 never retries"""
+    kind: Literal["exponential", "linear", "fixed"] = "exponential"
+    base_s: float = 2.0
+    cap_s: float = 600.0
+    jitter: bool = True
+    crash_budget: int = 3
+    """how many times the job may take its process down before it is quarantined"""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What was asked for at submit and never changes. New fields go last: it is stored as an array."""
+
+    retry: RetryPolicy = RetryPolicy()
+    run_timeout_s: float | None = 3600.0
+    """longest run of one attempt; None: no limit"""
+    stall_timeout_s: float | None = None
+    """longest run without progress; None: off"""
+    on_stall: Literal["retry", "hold"] = "retry"
+    """what a stall leads to: another attempt, or quarantine until a person looks"""
+    grace_s: float = 10.0
+    """time to stop after a cancel or time-out before it is taken by force"""
+    start_by_ms: int | None = None
+    """queue deadline: the first attempt must have begun by then"""
+    keep_s: float | None = None
+    """how long to keep it once settled; None: the store's retention decides"""
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, str] = {}
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why an attempt failed, as data."""
+
+    type: str
+    message: str
+    code: str = "error"
+    traceback: str | None = None
+    retryable: bool | None = None
+    """True or False when the error itself says so; None leaves it to the policy"""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a running job has come."""
+
+    done: float
+    total: float | None = None
+    message: str | None = None
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One job (or unit) as stored. Change it only through `mainstay.lifecycle`."""
+
+    # what it is: fixed at submit (priority may be changed, with a note)
+    id: str
+    kind: str
+    name: str
+    """the task, workflow or study it runs"""
+    queue: str
+    parent: str | None
+    """the job a unit belongs to"""
+    unit: str | None
+    """a unit's name within its job"""
+    group: str | None
+    options: Options
+    key: str | None
+    """idempotency key"""
+    unique_key: str | None
+    """held while unsettled"""
+    concurrency_key: str | None
+    priority: int
+
+    # where it stands: moved by lifecycle
+    status: str
+    reason: str | None
+    """why it stands there, in a few words"""
+    version: int
+    """sequence number of its last event"""
+    token: int
+    """how many times it was claimed; the fencing token of the current or last claim"""
+    session: str | None
+    """who holds it"""
+    starts: int
+    failures: int
+    crashes: int
+    releases: int
+    created_ms: int
+    changed_ms: int
+    due_ms: int
+    claimed_ms: int | None
+    started_ms: int | None
+    settled_ms: int | None
+    expires_ms: int | None
+    """when the sweeper has to look at it: queue deadline, run timeout, stall or end of grace"""
+    extra_ms: int
+    """run time granted on top of the run timeout"""
+    error: ErrorInfo | None
+    result: bytes | None
+    head: bytes
+    """digest of the last event"""
+    trimmed_seq: int
+    """events up to here were trimmed (or set aside by a repair) ..."""
+    trimmed_digest: bytes
+    """... and this was the digest of the last of them"""
+
+    # selection: kept by the store
+    lane: int
+    rank: int
+
+    # reported by the holder between moves
+    progress: Progress | None
+    progress_ms: int | None
+    checkpoint: bytes | None
+
+    payload: bytes
+
+    @property
+    def is_unit(self) -> bool:
+        return self.parent is not None
+
+
+def rank_of(due_ms: int, priority: int, boost_ms: int) -> int:
+    """Order within a queue: lower goes first. Linear, so ageing needs no rewriting:
+    one point of priority is worth `boost_ms` of waiting."""
+    return due_ms - priority * boost_ms
+
+
+def expiry(job: Job) -> int | None:
+    """When a *running* job overruns: run timeout or stall, whichever is first, plus its grace.
+
+    The grace is there because the holder enforces the limits itself; the sweeper is the net.
+    """
+    if job.started_ms is None:
+        return None
+    options = job.options
+    ends = []
+    if options.run_timeout_s is not None:
+        ends.append(job.started_ms + job.extra_ms + int(options.run_timeout_s * 1000))
+    if options.stall_timeout_s is not None:
+        ends.append(max(job.started_ms, job.progress_ms or 0) + int(options.stall_timeout_s * 1000))
+    return min(ends) + int(options.grace_s * 1000) if ends else None

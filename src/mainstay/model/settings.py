@@ -1,0 +1,149 @@
+"""Settings: every default of the system in one typed object.
+
+Each is an argument of `App` and an environment variable (`MAINSTAY_` + the name in capitals).
+
+>>> Settings.from_env({"MAINSTAY_LEASE": "20s"}).lease_s
+20.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, get_args, get_type_hints
+
+import msgspec
+
+from ..clock import duration_text, seconds
+from ..errors import InvalidInput, UnknownOption
+
+PREFIX = "MAINSTAY_"
+#: environment variables that share the prefix but are not settings
+NOT_SETTINGS = frozenset({"MAINSTAY_STORE", "MAINSTAY_APP", "MAINSTAY_AUDIT_KEY"})
+
+_Doc = msgspec.Meta
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All defaults. Durations are stored in seconds (`_s`) and written with a unit (`lease="8s"`)."""
+
+    heartbeat_s: Annotated[float, _Doc(gt=0, description="how often a worker says that its sessions live")] = 2.0
+    lease_s: Annotated[float, _Doc(gt=0, description="a session silent for longer is dead")] = 8.0
+    sweep_s: Annotated[float, _Doc(gt=0, description="how often each worker looks for dead sessions and overruns")] = (
+        1.0
+    )
+    poll_s: Annotated[float, _Doc(gt=0, description="how long an idle worker waits for a wake before it looks")] = 1.0
+    retries: Annotated[int, _Doc(ge=0, le=1_000_000, description="attempts after the first")] = 3
+    backoff_base_s: Annotated[float, _Doc(ge=0, description="wait before the first retry; doubles each time")] = 2.0
+    backoff_cap_s: Annotated[float, _Doc(ge=0, description="longest wait between retries")] = 600.0
+    jitter: Annotated[bool, _Doc(description="draw the wait evenly between zero and the full backoff")] = True
+    crash_budget: Annotated[
+        int, _Doc(ge=1, le=1000, description="how often a job may take its process down before quarantine")
+    ] = 3
+    run_timeout_s: Annotated[float | None, _Doc(gt=0, description="longest run of one attempt; 'off' for none")] = (
+        3600.0
+    )
+    stall_timeout_s: Annotated[float | None, _Doc(gt=0, description="longest run without progress; 'off' for none")] = (
+        None
+    )
+    grace_s: Annotated[float, _Doc(ge=0, description="time to stop after a cancel or time-out")] = 10.0
+    key_ttl_s: Annotated[float, _Doc(gt=0, description="how long an idempotency key is remembered")] = 86400.0
+    payload_limit: Annotated[int, _Doc(gt=0, description="largest payload in bytes")] = 1_048_576
+    priority_boost_s: Annotated[float, _Doc(ge=0, description="how much waiting one point of priority is worth")] = 60.0
+    concurrency: Annotated[int, _Doc(ge=1, description="jobs one engine runs at a time")] = 10
+    claim_batch: Annotated[int, _Doc(ge=1, le=10_000, description="most jobs taken in one claim")] = 100
+    check_s: Annotated[float, _Doc(gt=0, description="how often the leader checks the invariants")] = 60.0
+    keep_succeeded_s: Annotated[
+        float | None, _Doc(gt=0, description="how long succeeded jobs are kept; 'off' for ever")
+    ] = 604800.0
+    keep_other_s: Annotated[
+        float | None, _Doc(gt=0, description="how long other settled jobs are kept; 'off' for ever")
+    ] = None
+    keep_events: Annotated[
+        int | None, _Doc(ge=10, description="newest events kept per job; 'off' keeps all")
+    ] = 1000
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str], **given: Any) -> Settings:
+        """Settings from the environment; `given` arguments win. A misspelt variable is refused."""
+        found: dict[str, Any] = {}
+        for variable, text in environ.items():
+            if variable.startswith(PREFIX) and variable not in NOT_SETTINGS:
+                found[variable.removeprefix(PREFIX).lower()] = text
+        return cls.of(**{**found, **given})
+
+    @classmethod
+    def of(cls, **given: Any) -> Settings:
+        """Settings from values as people write them: `Settings.of(lease="20s", retries=5)`."""
+        public = {public_name(name): name for name in cls.__struct_fields__}
+        values: dict[str, Any] = {}
+        for name, value in given.items():
+            field = public.get(name)
+            if field is None:
+                raise UnknownOption(name, public)
+            values[field] = _parse(name, field, value)
+        try:
+            return msgspec.convert(values, cls)
+        except msgspec.ValidationError as error:
+            raise InvalidInput(_field_in(str(error)), str(error)) from None
+
+    def changed(self, **given: Any) -> Settings:
+        """A copy with some values replaced, validated like `of`."""
+        fresh = Settings.of(**given)
+        names = {field for field in self.__struct_fields__ if public_name(field) in given}
+        return msgspec.structs.replace(self, **{name: getattr(fresh, name) for name in names})
+
+
+def public_name(field: str) -> str:
+    """The name people use: units stay inside."""
+    return field.removesuffix("_s")
+
+
+def describe() -> list[tuple[str, str, str, str]]:
+    """(name, variable, default, meaning) of every setting, for the generated page."""
+    hints = get_type_hints(Settings, include_extras=True)
+    rows = []
+    for info in msgspec.structs.fields(Settings):
+        meta = next(m for m in get_args(hints[info.name]) if isinstance(m, msgspec.Meta))
+        default = info.default
+        if default is None:
+            shown = "off"
+        elif isinstance(default, bool):
+            shown = "on" if default else "off"
+        elif info.name.endswith("_s"):
+            shown = duration_text(default)
+        else:
+            shown = str(default)
+        name = public_name(info.name)
+        rows.append((name, PREFIX + name.upper(), shown, meta.description or ""))
+    return rows
+
+
+def _parse(name: str, field: str, value: Any) -> Any:
+    if isinstance(value, str) and value.strip().lower() in ("off", "none"):
+        return False if field == "jitter" else None
+    if value is None:
+        return None
+    if field.endswith("_s"):
+        if not isinstance(value, (str, timedelta)):
+            raise InvalidInput(name, f"{value!r} has no unit; write it like '30s' or pass a timedelta")
+        return seconds(value, field=name)
+    if field == "jitter":
+        if isinstance(value, bool):
+            return value
+        text = str(value).strip().lower()
+        if text in ("on", "true", "yes", "1"):
+            return True
+        if text in ("false", "no", "0"):
+            return False
+        raise InvalidInput(name, f"{value!r} is neither on nor off")
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise InvalidInput(name, f"{value!r} is not a whole number") from None
+
+
+def _field_in(message: str) -> str:
+    """The field a msgspec message speaks of (`... - at `$.lease_s``)."""
+    _, _, path = message.partition("$.")
+    return public_name(path.rstrip("`")) or "settings"

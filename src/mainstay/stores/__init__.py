@@ -1,0 +1,50 @@
+"""Stores: where jobs live. One port, `JobStore`; one adapter per engine; one conformance suite for all.
+
+Layer: above lifecycle, below control. Start from `open_store` and `port.py`.
+"""
+
+from .factory import open_store
+from .port import (
+    Answer,
+    Audited,
+    Change,
+    Inserted,
+    JobStore,
+    Key,
+    NewJob,
+    Overdue,
+    Page,
+    Pulse,
+    Query,
+    QueueStats,
+    Refusal,
+    Report,
+    Stats,
+    Trimmed,
+    TrimPolicy,
+    Violation,
+    Wake,
+)
+
+__all__ = [
+    "Answer",
+    "Audited",
+    "Change",
+    "Inserted",
+    "JobStore",
+    "Key",
+    "NewJob",
+    "Overdue",
+    "Page",
+    "Pulse",
+    "Query",
+    "QueueStats",
+    "Refusal",
+    "Report",
+    "Stats",
+    "TrimPolicy",
+    "Trimmed",
+    "Violation",
+    "Wake",
+    "open_store",
+]

@@ -1,0 +1,62 @@
+"""From a URL to an open store.
+
+Adapters are found by the scheme, through the entry point group `mainstay.stores`; ours are registered
+the same way as anybody else's. An adapter is an async callable
+
+    open(url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Protocol
+from urllib.parse import parse_qsl, urlsplit
+
+from ..clock import Clock, SystemClock
+from ..errors import InvalidInput, NoAdapter
+from ..lifecycle import Chain
+from .port import JobStore
+
+GROUP = "mainstay.stores"
+_OURS = {
+    "memory": "mainstay.stores.memory:open_memory",
+    "sqlite": "mainstay.stores.sqlite:open_sqlite",
+}
+#: schemes we know of, and the extra that brings each
+_EXTRAS = {"postgresql": "postgres", "postgres": "postgres", "redis": "redis", "rediss": "redis", "nats": "nats"}
+
+
+class OpenStore(Protocol):
+    async def __call__(self, url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore: ...
+
+
+async def open_store(url: str, *, clock: Clock | None = None, audit_key: bytes | None = None) -> JobStore:
+    """Open the store a URL names: `memory:`, `sqlite:///jobs.db`, `sqlite:////srv/jobs.db`.
+
+    Options follow a question mark (`sqlite:///jobs.db?busy_timeout=5s`). `audit_key` (or the environment
+    variable MAINSTAY_AUDIT_KEY) seals the audit trail with an HMAC.
+    """
+    if not isinstance(url, str) or ":" not in url:
+        raise InvalidInput("store", f"{url!r} is not a store URL; write one like 'sqlite:///jobs.db'")
+    parts = urlsplit(url)
+    opener = _adapter(parts.scheme, url)
+    if audit_key is None and (text := os.environ.get("MAINSTAY_AUDIT_KEY")):
+        audit_key = text.encode()
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return await opener(url, clock=clock or SystemClock(), chain=Chain(audit_key), options=options)
+
+
+def _adapter(scheme: str, url: str) -> OpenStore:
+    if target := _OURS.get(scheme):
+        module, _, name = target.partition(":")
+        found: OpenStore = getattr(import_module(module), name)
+        return found
+    for entry in entry_points(group=GROUP, name=scheme):
+        found = entry.load()
+        return found
+    if extra := _EXTRAS.get(scheme):
+        raise NoAdapter("store", f"{scheme}: stores need an extra; install it with: pip install 'mainstay[{extra}]'")
+    known = ", ".join(sorted({*_OURS, *(entry.name for entry in entry_points(group=GROUP))}))
+    raise NoAdapter("store", f"no adapter for {scheme!r} (in {url!r}); known schemes: {known}")

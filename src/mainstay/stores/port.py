@@ -1,0 +1,376 @@
+"""The store port: what every adapter must do. Data only; no rule about what happens next lives here.
+
+Conventions every adapter keeps (and `tests/conformance` proves):
+
+- Every method takes many at a time. `insert` and each single change of `apply` are atomic: the row, its
+  events and everything hung on it are written together, or not at all.
+- An answer means durable, to the level the adapter states in `durability`.
+- Due times use wall time and leases use lease time, both of the store's clock.
+- A stored row that cannot be read is set aside (`Lane.ASIDE`) and the rest of the batch goes on.
+- Selection (order, limits, pause) happens here, from stored columns; see `claim`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+import msgspec
+
+from ..clock import Clock
+from ..lifecycle import Event, Move
+from ..model import Job, Leadership, Progress, QueueSettings, Schedule, Session
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """An idempotency key. Kept in its own table, so it outlives a trimmed job."""
+
+    scope: str
+    """the task's name"""
+    name: str
+    content: bytes
+    """digest of task and canonical arguments; options do not count"""
+    until_ms: int
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to insert, already moved into its first state by `lifecycle.submit`."""
+
+    job: Job
+    events: tuple[Event, ...]
+    key: Key | None = None
+    on_clash: Literal["return", "refuse"] = "return"
+    """when an unsettled job holds the same `unique_key`"""
+
+
+class Inserted(msgspec.Struct, frozen=True):
+    """What became of one new job: itself, or the one that was there before."""
+
+    id: str
+    created: bool
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One compare-and-swap: `before` as the caller saw it, `after` and `events` from the machine.
+
+    Written only if the stored version still is `before.version` and no counter would shrink. The columns a
+    holder reports (progress, checkpoint) are not written by a change.
+    """
+
+    before: Job
+    after: Job
+    events: tuple[Event, ...]
+    holder: str | None = None
+    """set by a worker: the change is refused as stale unless this session still holds `before.token`"""
+    spawn: tuple[NewJob, ...] = ()
+    """jobs inserted in the same transaction, if and only if this change is applied"""
+    on_last: Move | None = None
+    """applied to the parent in the same transaction if this was its last unsettled unit"""
+
+
+Outcome = Literal["applied", "already_applied", "stale", "conflict", "missing"]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of one change.
+
+    - applied: written, with its events
+    - already_applied: the same change was written before (a lost acknowledgement); nothing written now
+    - stale: the holder lost its claim; nothing written but a line in the refusals
+    - conflict: somebody moved the row first; nothing written. Read `job` and decide anew
+    - missing: there is no such row
+    """
+
+    outcome: Outcome
+    job: Job | None = None
+    """the row as it stands now (for applied: `after`)"""
+    last: bool = False
+    """it was the last unsettled unit of its parent"""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a holder says between moves; refused unless it still holds the token.
+
+    Values that are None are left as they are. A report changes no version and writes no event.
+    """
+
+    job_id: str
+    session: str
+    token: int
+    started_ms: int | None = None
+    """the work began; counted in `starts` once per token"""
+    progress: Progress | None = None
+    checkpoint: bytes | None = None
+
+
+class Pulse(msgspec.Struct, frozen=True, kw_only=True):
+    """The store's answer to one session's beat."""
+
+    session: str
+    known: bool
+    """False: the session was declared dead or never opened. Its claims are gone; stop their work"""
+    cancelling: tuple[str, ...] = ()
+    """jobs it holds that are asked to stop"""
+
+
+class Overdue(msgspec.Struct, frozen=True):
+    """A row the sweeper must look at: its session is dead, or its `expires_ms` has passed."""
+
+    job: Job
+    cause: Literal["session", "time"]
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter; fields that are None do not filter. Results are ordered by id, newest first by default."""
+
+    status: tuple[str, ...] | None = None
+    queue: str | None = None
+    name: str | None = None
+    parent: str | None = None
+    """units of this job; without it, units are left out"""
+    session: str | None = None
+    tag: str | None = None
+    key: str | None = None
+    text: str | None = None
+    """part of the id, name, reason or last error message"""
+    created_from_ms: int | None = None
+    created_before_ms: int | None = None
+    oldest_first: bool = False
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some rows and where to go on; `cursor` is None on the last page."""
+
+    jobs: list[Job]
+    cursor: str | None
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A ghost's write that was refused; kept once per job and token."""
+
+    job_id: str
+    token: int
+    session: str
+    wanted: str
+    at_ms: int
+
+
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of one queue."""
+
+    counts: dict[str, int]
+    """rows per status; units are not counted"""
+    oldest_ready_ms: int | None = None
+    """due time of the longest-waiting ready row"""
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the store at a glance."""
+
+    at_ms: int
+    queues: dict[str, QueueStats]
+    rates: dict[str, float]
+    """moves into each status per minute, over the last five full or begun minutes"""
+    sessions: int
+    aside: int
+    """rows set aside because they could not be read"""
+    findings: tuple[str, ...] = ()
+    """what the fast check at open found"""
+
+
+class TrimPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What may go. Unsettled rows never do; a parent goes with its units, and only when all are settled."""
+
+    settled_before_ms: Mapping[str, int] = {}
+    """per status: rows settled before this go (unless `options.keep_s` says otherwise)"""
+    keep_count: Mapping[str, int] = {}
+    """per status: only this many newest rows stay"""
+    keep_events: int | None = None
+    """per job: only this many newest events stay; older ones are trimmed, the chain stays checkable"""
+    batch: int = 1000
+    """most jobs removed and most jobs' events trimmed by one call"""
+
+
+class Trimmed(msgspec.Struct, frozen=True):
+    """What one call of `trim` removed; `more` says that another call would find more."""
+
+    jobs: int
+    events: int
+    keys: int
+    more: bool
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """One broken invariant."""
+
+    code: str
+    message: str
+    job_id: str | None = None
+    repaired: str | None = None
+    """what `--repair` did about it"""
+
+
+class Audited(msgspec.Struct, frozen=True, kw_only=True):
+    """A row as the check sees it: readable parts as a `Job`, the rest named.
+
+    What could not be read is listed in `damaged` and has a harmless stand-in in `job`.
+    """
+
+    job: Job
+    events: list[Event]
+    """after `job.trimmed_seq`, in order; all there are when that is unreadable"""
+    damaged: Mapping[str, str] = {}
+    """column -> what is wrong with it"""
+    key: Any = None
+    """the adapter's own handle on the stored row"""
+
+
+class Wake(Protocol):
+    """A subscription: subscribe, then read, then wait. No wake between the three is lost."""
+
+    async def wait(self, timeout_s: float) -> bool:
+        """True when woken, False after the timeout. May wake without need; never misses one."""
+        ...
+
+    async def close(self) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class JobStore(Protocol):
+    """One place where jobs live. Adapters are chosen by URL: `mainstay.stores.open_store`."""
+
+    url: str
+    clock: Clock
+    durability: str
+    """what an answer survives, in words"""
+
+    async def close(self) -> None:
+        """Finish what was accepted, then let go of everything. Safe to call twice."""
+        ...
+
+    # jobs ---------------------------------------------------------------------------------------
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        """Insert all or nothing. A key or unique clash answers with the job that was there, also for
+        duplicates inside the batch; the same key with other content raises `KeyConflict`, a refused
+        unique clash `UniqueClash`, an id that exists `Conflict`, each naming the index."""
+        ...
+
+    async def get(self, ids: Sequence[str]) -> list[Job | None]: ...
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page: ...
+
+    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+        """Take up to n ready rows, lowest rank first over all the queues, for an open session.
+
+        Due rows are promoted first (with their event). Paused queues give nothing. A row whose concurrency key
+        is at its limit goes to `Lane.BLOCKED` instead. A session that is not known gets nothing.
+        """
+        ...
+
+    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
+        """Write each change on its own merits, all in one commit. With `lead`, raises `NotLeader` and
+        writes nothing if that epoch is over. Frees concurrency slots: the best blocked row per queue gets ready."""
+        ...
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        """Record start, progress and checkpoint; False where the token is no longer held. Progress moves
+        `expires_ms` as `model.expiry` says."""
+        ...
+
+    async def due(self, queues: Sequence[str]) -> int | None:
+        """The next time at which a waiting row of these queues gets ready; None if none waits."""
+        ...
+
+    async def overdue(self, limit: int = 100) -> list[Overdue]:
+        """Declare sessions dead whose lease is over (or whose lock is free), then list rows held by dead
+        sessions and rows past their `expires_ms`. A dead session's beats are refused from here on."""
+        ...
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """Events in order. A deleted job still has its tombstone."""
+        ...
+
+    async def refusals(self, job_id: str) -> list[Refusal]: ...
+
+    async def stats(self) -> Stats: ...
+
+    async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:
+        """Remove one batch of what the policy lets go, and expired idempotency keys."""
+        ...
+
+    async def delete(self, ids: Sequence[str], *, actor: str, reason: str) -> list[Literal["deleted", "held", "missing"]]:
+        """Delete unclaimed rows with their units and events; a tombstone event stays."""
+        ...
+
+    # sessions and leadership --------------------------------------------------------------------
+
+    async def open_session(self, session: Session) -> None: ...
+
+    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+        """Keep sessions alive, in one write, with whatever they have to report."""
+        ...
+
+    async def close_session(self, session: str) -> None:
+        """Forget a session. Rows it still holds are overdue at once."""
+        ...
+
+    async def sessions(self) -> list[Session]: ...
+
+    async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
+        """Take, keep or read the leadership: whoever holds it now is in the answer."""
+        ...
+
+    async def resign(self, lead: Leadership) -> None:
+        """Give leadership up early, if it is still held."""
+        ...
+
+    # settings -----------------------------------------------------------------------------------
+
+    async def set_queue(self, settings: QueueSettings) -> None: ...
+    async def queues(self) -> list[QueueSettings]: ...
+
+    async def set_limit(self, key: str, most: int | None) -> None:
+        """At most this many held rows per concurrency key; None lifts the limit. Frees blocked rows."""
+        ...
+
+    async def limits(self) -> dict[str, int]: ...
+
+    async def put_schedule(self, schedule: Schedule) -> None:
+        """Store or replace; an existing `last_tick_ms` is kept unless the new one is later."""
+        ...
+
+    async def schedules(self) -> list[Schedule]: ...
+    async def drop_schedule(self, name: str) -> bool: ...
+
+    async def tick(
+        self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
+    ) -> list[Inserted] | None:
+        """Insert a tick's jobs and remember the tick, once: None if (schedule, time) was ticked before."""
+        ...
+
+    # wake ---------------------------------------------------------------------------------------
+
+    def wake(self, topics: Sequence[str]) -> Wake:
+        """Subscribe to `queue:NAME` (a row got ready), `job:ID` (it settled), `session:ID` (a job it
+        holds is asked to stop). A queue wakes no more subscribers than rows got ready."""
+        ...
+
+    # check --------------------------------------------------------------------------------------
+
+    async def audit(self, *, after: str = "", limit: int = 500) -> list[Audited]:
+        """Rows by id with their events, readable or not; a short page of a long walk."""
+        ...
+
+    async def check(self, *, repair: bool = False) -> list[Violation]:
+        """What only the engine can see: file damage, lost uniqueness, stray events and keys, counters that
+        disagree with the rows, a stranded concurrency key. Repairs what has one safe answer."""
+        ...
+
+    async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
+        """Write a repaired row whole, if it is still as it was found."""
+        ...

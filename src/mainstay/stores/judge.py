@@ -1,0 +1,171 @@
+"""What every adapter decides in the same way: pure functions of the stored row and what is asked.
+
+An adapter reads, asks here, and writes; so that all of them answer alike, and the answers can be tested
+without an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ..errors import Conflict, InvalidTransition, KeyConflict, UniqueClash
+from ..lifecycle import Chain, Event, Moved, apply, table_of
+from ..model import Job, Lane, expiry
+from .port import Change, Key, NewJob, Outcome, Refusal, Report
+
+
+def judge(row: Job | None, change: Change, recorded: bytes | None) -> Outcome:
+    """What becomes of a change.
+
+    `recorded` is the digest stored for the job's event of the same sequence number as the change's last
+    one, None if there is none. A match means that exactly this change was written before, and wins over
+    everything else: its sender must hear so even if the job was claimed again since.
+    """
+    if row is None:
+        return "missing"
+    before, after = change.before, change.after
+    if change.events:
+        last = change.events[-1]
+        if recorded is None and row.trimmed_seq == last.seq:
+            recorded = row.trimmed_digest
+        if recorded == last.digest:
+            return "already_applied"
+    same_outcome = row.token == before.token and row.status == after.status
+    if change.holder is not None and (row.session, row.token) != (change.holder, before.token):
+        return "already_applied" if same_outcome else "stale"
+    if change.events and row.version == before.version and not _shrinks(row, after):
+        return "applied"
+    return "already_applied" if same_outcome else "conflict"
+
+
+def _shrinks(row: Job, after: Job) -> bool:
+    return (
+        after.token < row.token
+        or after.starts < row.starts
+        or after.failures < row.failures
+        or after.crashes < row.crashes
+        or after.releases < row.releases
+    )
+
+
+def landed(row: Job, change: Change) -> Job:
+    """The row an applied change leaves: `after`, with what the holder reported in the meantime."""
+    after = change.after
+    if row.progress_ms == after.progress_ms and row.progress == after.progress and row.checkpoint == after.checkpoint:
+        return after
+    kept = msgspec.structs.replace(after, progress=row.progress, progress_ms=row.progress_ms, checkpoint=row.checkpoint)
+    if after.status == row.status and after.session is not None and row.expires_ms != change.before.expires_ms:
+        # a note written from a row read before the last report must not take back the time it gained
+        return msgspec.structs.replace(kept, expires_ms=expiry(kept))
+    return kept
+
+
+def reported(row: Job | None, report: Report, now_ms: int) -> Job | None:
+    """The row after a holder's report; None when the token is no longer held."""
+    if row is None or (row.session, row.token) != (report.session, report.token):
+        return None
+    fields: dict[str, object] = {}
+    if report.started_ms is not None and row.started_ms is None:
+        fields.update(started_ms=report.started_ms, starts=row.starts + 1)
+    if report.progress is not None:
+        fields.update(progress=report.progress, progress_ms=now_ms)
+    if report.checkpoint is not None:
+        fields.update(checkpoint=report.checkpoint)
+    after = msgspec.structs.replace(row, **fields)
+    if row.status == "cancelling" or not ({"started_ms", "progress"} & fields.keys()):
+        # while cancelling, the time is the end of the grace, and no progress buys more of it
+        return after
+    return msgspec.structs.replace(after, expires_ms=expiry(after))
+
+
+def refusal(change: Change, now_ms: int) -> Refusal:
+    """The line a stale change leaves."""
+    return Refusal(change.before.id, change.before.token, change.holder or "", change.after.status, now_ms)
+
+
+# what follows from a written row -------------------------------------------------------------------
+
+
+def is_settled(job: Job) -> bool:
+    """Whether nothing happens to it any more by itself; a state this version does not know is not settled."""
+    state = table_of(job.parent).get(job.status)
+    return state is not None and state.settled
+
+
+def slot(job: Job) -> str | None:
+    """The concurrency key of which this row takes a slot now: held rows do, whoever holds them."""
+    return job.concurrency_key if job.session is not None else None
+
+
+def freed(before: Job, after: Job | None) -> str | None:
+    """The concurrency key whose best blocked rows may get ready, now that `before` became `after`.
+
+    That is so when a slot came free, but also when a ready row left without taking the slot it was
+    promoted for (cancelled, put off, deleted): without this the key would be stranded.
+    """
+    if before.concurrency_key is None or (after is not None and after.session is not None):
+        return None
+    if before.session is not None:
+        return before.concurrency_key
+    left = before.lane == Lane.READY and (after is None or after.lane != Lane.READY)
+    return before.concurrency_key if left else None
+
+
+def topics(before: Job | None, after: Job) -> list[str]:
+    """Whom to wake when a row was inserted (`before` None) or changed."""
+    woken = []
+    if after.lane == Lane.READY and (before is None or before.lane != Lane.READY):
+        woken.append(f"queue:{after.queue}")
+    if is_settled(after) and (before is None or not is_settled(before)):
+        woken.append(f"job:{after.id}")
+    if after.status == "cancelling" and after.session and (before is None or before.status != "cancelling"):
+        woken.append(f"session:{after.session}")
+    return woken
+
+
+def moves(events: Iterable[Event]) -> list[str]:
+    """The statuses that events moved into, for the rates; notes move nothing."""
+    return [event.to for event in events if event.flag not in ("note", "tombstone")]
+
+
+def may_be_last(before: Job, after: Job) -> bool:
+    """Whether this change settled a unit, so that the parent's open units must be counted."""
+    return after.parent is not None and is_settled(after) and not is_settled(before)
+
+
+def parent_move(parent: Job | None, change: Change, now_ms: int, chain: Chain) -> Moved | None:
+    """`on_last` applied to the parent as it stands now; None when there is nothing to write.
+
+    A parent that moved elsewhere meanwhile (cancelled, timed out) keeps its state: whoever sent the
+    change hears `last` and decides.
+    """
+    if parent is None or change.on_last is None or not change.events:
+        return None
+    try:
+        moved = apply(parent, change.on_last, now_ms=now_ms, actor=change.events[-1].actor, chain=chain)
+    except InvalidTransition:
+        return None
+    return moved if moved.events else None
+
+
+# refusals of insert --------------------------------------------------------------------------------
+
+
+def key_conflict(index: int, key: Key, existing: str) -> KeyConflict:
+    return KeyConflict(
+        f"jobs[{index}]: idempotency key {key.name!r} of {key.scope} was used before with other arguments, "
+        f"by job {existing}; use another key, or submit the same arguments"
+    )
+
+
+def unique_clash(index: int, new: NewJob, existing: str) -> UniqueClash:
+    return UniqueClash(
+        f"jobs[{index}]: job {existing} holds the unique key {new.job.unique_key!r} and is not settled yet; "
+        "wait for it, or submit without on_clash='refuse' to get it back"
+    )
+
+
+def id_conflict(index: int, job_id: str) -> Conflict:
+    return Conflict(f"jobs[{index}]: there already is a job {job_id}; make a fresh id for each new job")

@@ -40,10 +40,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     crash_budget: Annotated[
         int, _Doc(ge=1, le=1000, description="how often a job may take its process down before quarantine")
     ] = 3
-    run_timeout_s: Annotated[float | None, _Doc(gt=0, description="longest run of one attempt; 'off' for none")] = (
+    run_timeout_s: Annotated[float, _Doc(gt=0, description="longest run of one attempt; 'off' for none")] | None = (
         3600.0
     )
-    stall_timeout_s: Annotated[float | None, _Doc(gt=0, description="longest run without progress; 'off' for none")] = (
+    stall_timeout_s: Annotated[float, _Doc(gt=0, description="longest run without progress; 'off' for none")] | None = (
         None
     )
     grace_s: Annotated[float, _Doc(ge=0, description="time to stop after a cancel or time-out")] = 10.0
@@ -53,45 +53,56 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: Annotated[int, _Doc(ge=1, description="jobs one engine runs at a time")] = 10
     claim_batch: Annotated[int, _Doc(ge=1, le=10_000, description="most jobs taken in one claim")] = 100
     check_s: Annotated[float, _Doc(gt=0, description="how often the leader checks the invariants")] = 60.0
-    keep_succeeded_s: Annotated[
-        float | None, _Doc(gt=0, description="how long succeeded jobs are kept; 'off' for ever")
-    ] = 604800.0
-    keep_other_s: Annotated[
-        float | None, _Doc(gt=0, description="how long other settled jobs are kept; 'off' for ever")
-    ] = None
-    keep_events: Annotated[
-        int | None, _Doc(ge=10, description="newest events kept per job; 'off' keeps all")
-    ] = 1000
+    keep_succeeded_s: (
+        Annotated[float, _Doc(gt=0, description="how long succeeded jobs are kept; 'off' for ever")] | None
+    ) = 604800.0
+    keep_other_s: (
+        Annotated[float, _Doc(gt=0, description="how long other settled jobs are kept; 'off' for ever")] | None
+    ) = None
+    keep_events: Annotated[int, _Doc(ge=10, description="newest events kept per job; 'off' keeps all")] | None = 1000
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], **given: Any) -> Settings:
-        """Settings from the environment; `given` arguments win. A misspelt variable is refused."""
+        """Settings from the environment; `given` arguments win. A misspelt variable is refused.
+
+        >>> Settings.from_env({"MAINSTAY_LEESE": "20s"})
+        Traceback (most recent call last):
+        mainstay.errors.UnknownOption: MAINSTAY_LEESE: unknown option; did you mean 'MAINSTAY_LEASE'?
+        """
+        variables = {variable_of(field): public_name(field) for field in cls.__struct_fields__}
         found: dict[str, Any] = {}
         for variable, text in environ.items():
-            if variable.startswith(PREFIX) and variable not in NOT_SETTINGS:
-                found[variable.removeprefix(PREFIX).lower()] = text
+            if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
+                continue
+            if variable not in variables:
+                raise UnknownOption(variable, variables)
+            found[variables[variable]] = text
         return cls.of(**{**found, **given})
 
     @classmethod
     def of(cls, **given: Any) -> Settings:
         """Settings from values as people write them: `Settings.of(lease="20s", retries=5)`."""
-        public = {public_name(name): name for name in cls.__struct_fields__}
-        values: dict[str, Any] = {}
+        return cls().changed(**given)
+
+    def changed(self, **given: Any) -> Settings:
+        """A copy with some values replaced, validated like `of`."""
+        public = {public_name(name): name for name in self.__struct_fields__}
+        values = msgspec.structs.asdict(self)
         for name, value in given.items():
             field = public.get(name)
             if field is None:
                 raise UnknownOption(name, public)
             values[field] = _parse(name, field, value)
         try:
-            return msgspec.convert(values, cls)
+            made = msgspec.convert(values, Settings)
         except msgspec.ValidationError as error:
-            raise InvalidInput(_field_in(str(error)), str(error)) from None
-
-    def changed(self, **given: Any) -> Settings:
-        """A copy with some values replaced, validated like `of`."""
-        fresh = Settings.of(**given)
-        names = {field for field in self.__struct_fields__ if public_name(field) in given}
-        return msgspec.structs.replace(self, **{name: getattr(fresh, name) for name in names})
+            raise _refusal(str(error)) from None
+        if made.heartbeat_s >= made.lease_s:
+            beat, lease = duration_text(made.heartbeat_s), duration_text(made.lease_s)
+            raise InvalidInput(
+                "lease", f"{lease} is not longer than the heartbeat ({beat}); live sessions would be reaped"
+            )
+        return made
 
 
 def public_name(field: str) -> str:
@@ -99,24 +110,38 @@ def public_name(field: str) -> str:
     return field.removesuffix("_s")
 
 
+def variable_of(field: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + public_name(field).upper()
+
+
 def describe() -> list[tuple[str, str, str, str]]:
     """(name, variable, default, meaning) of every setting, for the generated page."""
     hints = get_type_hints(Settings, include_extras=True)
-    rows = []
-    for info in msgspec.structs.fields(Settings):
-        meta = next(m for m in get_args(hints[info.name]) if isinstance(m, msgspec.Meta))
-        default = info.default
-        if default is None:
-            shown = "off"
-        elif isinstance(default, bool):
-            shown = "on" if default else "off"
-        elif info.name.endswith("_s"):
-            shown = duration_text(default)
-        else:
-            shown = str(default)
-        name = public_name(info.name)
-        rows.append((name, PREFIX + name.upper(), shown, meta.description or ""))
-    return rows
+    return [
+        (public_name(info.name), variable_of(info.name), _shown(info.name, info.default), _meaning(hints[info.name]))
+        for info in msgspec.structs.fields(Settings)
+    ]
+
+
+def _shown(field: str, default: object) -> str:
+    if default is None:
+        return "off"
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    if isinstance(default, float):
+        return duration_text(default)
+    return str(default)
+
+
+def _meaning(hint: Any) -> str:
+    """The description in a type hint; for an optional setting it sits inside the union."""
+    for part in get_args(hint):
+        if isinstance(part, msgspec.Meta):
+            return part.description or ""
+        if inner := _meaning(part):
+            return inner
+    return ""
 
 
 def _parse(name: str, field: str, value: Any) -> Any:
@@ -129,21 +154,36 @@ def _parse(name: str, field: str, value: Any) -> Any:
             raise InvalidInput(name, f"{value!r} has no unit; write it like '30s' or pass a timedelta")
         return seconds(value, field=name)
     if field == "jitter":
-        if isinstance(value, bool):
-            return value
-        text = str(value).strip().lower()
-        if text in ("on", "true", "yes", "1"):
-            return True
-        if text in ("false", "no", "0"):
-            return False
-        raise InvalidInput(name, f"{value!r} is neither on nor off")
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise InvalidInput(name, f"{value!r} is not a whole number") from None
+        return _switch(name, value)
+    return _whole(name, value)
 
 
-def _field_in(message: str) -> str:
-    """The field a msgspec message speaks of (`... - at `$.lease_s``)."""
-    _, _, path = message.partition("$.")
-    return public_name(path.rstrip("`")) or "settings"
+def _switch(name: str, value: Any) -> bool:
+    text = str(value).strip().lower()
+    if text in ("on", "true", "yes", "1"):
+        return True
+    if text in ("false", "no", "0"):
+        return False
+    raise InvalidInput(name, f"{value!r} is neither on nor off")
+
+
+def _whole(name: str, value: Any) -> int:
+    # True is an int and int(2.7) is 2: neither is what its writer meant
+    if isinstance(value, (int, str)) and not isinstance(value, bool):
+        try:
+            return int(value)
+        except ValueError:
+            pass
+    raise InvalidInput(name, f"{value!r} is not a whole number")
+
+
+def _refusal(message: str) -> InvalidInput:
+    """A msgspec message (``Expected `float` > 0.0 - at `$.lease_s` ``) in our words."""
+    rule, _, path = message.partition(" - at ")
+    field = path.strip("`").removeprefix("$.")
+    if "got `null`" in rule:
+        rule = "cannot be switched off"
+    else:
+        rule = "must be" + rule.removeprefix("Expected").replace("`float`", "").replace("`int`", "").rstrip()
+        rule = " ".join(rule.split()).removesuffix(".0") + (" seconds" if field.endswith("_s") else "")
+    return InvalidInput(public_name(field) or "settings", rule)

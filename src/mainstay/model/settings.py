@@ -119,12 +119,12 @@ def describe() -> list[tuple[str, str, str, str]]:
     """(name, variable, default, meaning) of every setting, for the generated page."""
     hints = get_type_hints(Settings, include_extras=True)
     return [
-        (public_name(info.name), variable_of(info.name), _shown(info.name, info.default), _meaning(hints[info.name]))
+        (public_name(info.name), variable_of(info.name), _shown(info.default), _meaning(hints[info.name]))
         for info in msgspec.structs.fields(Settings)
     ]
 
 
-def _shown(field: str, default: object) -> str:
+def _shown(default: object) -> str:
     if default is None:
         return "off"
     if isinstance(default, bool):

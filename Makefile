@@ -1,0 +1,66 @@
+# Everything a newcomer needs: `make demo`, `make test`. The first run builds .venv; later ones need no network.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+STAMP := $(VENV)/.installed
+
+# the first interpreter that is new enough; `make PYTHON=/path/to/python` overrides it
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
+UV := $(shell command -v uv 2>/dev/null)
+
+# loadfile: the tests of one file share a process and keep their order
+PYTEST_ARGS ?= -q -n 2 --dist loadfile
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test quick check fmt docs bench lock clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(STAMP) ## watch a few hundred jobs meet every fate, on SQLite, in a temporary folder
+	@$(PY) examples/demo.py
+
+test: $(STAMP) ## run every test, the examples in the documentation included
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+quick: $(STAMP) ## the tests, without the slow ones
+	$(PY) -m pytest $(PYTEST_ARGS) -m "not slow"
+
+check: $(STAMP) ## format, lint, types and import layers; seconds
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: $(STAMP) ## format the code and mend what the linter can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(STAMP) ## write the generated pages anew from the code
+	$(PY) docs/generate.py
+
+bench: $(STAMP) ## measure, beside a hand-written loop on the same schema
+	$(PY) -m bench
+
+lock: ## choose the newest allowed versions and pin them (needs uv and a network)
+	@test -n "$(UV)" || { echo "make lock needs uv on the PATH"; exit 1; }
+	@{ head -1 requirements.lock; "$(UV)" pip compile -q --universal --python-version 3.11 --no-header --no-annotate \
+		--upgrade pyproject.toml --group dev; } > requirements.new && mv requirements.new requirements.lock
+
+clean: ## remove the environment and every cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Re-made only when what is installed changes. uv is faster but does not read pip's configuration, so where
+# it cannot find a package (a private mirror, say) pip gets its turn.
+$(STAMP): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Mainstay needs Python 3.11 or newer; found none. Try: make PYTHON=/path/to/python3"; exit 1; }
+	@test -x $(PY) || { echo "building $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); }
+	@{ test -n "$(UV)" && "$(UV)" pip sync -q --python $(PY) requirements.lock 2>$(VENV)/uv.log \
+		&& "$(UV)" pip install -q --python $(PY) --no-deps --no-build-isolation -e . 2>$(VENV)/uv.log; } || { \
+		$(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip -q; \
+		$(PY) -m pip install -q --disable-pip-version-check -r requirements.lock \
+		&& $(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .; }
+	@touch $(STAMP)

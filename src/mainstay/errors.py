@@ -92,7 +92,7 @@ class InvalidTransition(MainstayError):
         self.wanted = wanted
         self.allowed = tuple(allowed)
         self.story = tuple(story)
-        may = ", ".join(self.allowed) if self.allowed else "nothing: the state is final"
+        may = ", ".join(self.allowed) if self.allowed else "nothing"
         lines = [f"job {job_id} cannot go from {current} to {wanted}; {current} may become {may}"]
         if why:
             lines[0] += f" ({why})"

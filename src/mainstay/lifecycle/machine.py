@@ -130,14 +130,18 @@ def _admit(job: Job, status: str, move: Move, recent: Sequence[Event]) -> None:
     table = table_of(job.parent)
     state = table.get(status)
     why = None
-    if table.get(move.to) is None and move.flag != "note":
+    if move.flag == "note":
+        if move.to == status:
+            return
+        why = "a note changes no state"
+    elif table.get(move.to) is None:
         why = f"there is no {table.name} state {move.to!r}"
     elif state is None:
         # written by a newer version: only a repair, which has looked at the evidence, may touch it
-        if move.flag in ("repair", "note"):
+        if move.flag == "repair":
             return
         why = f"this version does not know {status!r}; upgrade Mainstay to move it"
-    elif move.flag in ("note", "repair") and move.to == status:
+    elif move.flag == "repair" and move.to == status:
         return
     elif state.final:
         why = "final states never change, not even by force"

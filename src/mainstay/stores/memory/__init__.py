@@ -1,0 +1,9 @@
+"""The memory store: the whole port in dictionaries, for tests and for jobs nobody would miss.
+
+Place: an adapter of `mainstay.stores`. Start from `MemoryStore`; `open_memory` answers to `memory:`.
+`rows` keeps the tables and their indexes, `store` the operations on them, `wake` the subscriptions.
+"""
+
+from .store import MemoryStore, open_memory
+
+__all__ = ["MemoryStore", "open_memory"]

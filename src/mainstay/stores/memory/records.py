@@ -1,0 +1,69 @@
+"""Leadership and schedules: small tables beside the jobs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...errors import NotLeader
+from ...model import Leadership, Schedule
+
+
+class Leaders:
+    """Who leads what, under which epoch."""
+
+    def __init__(self) -> None:
+        self._current: dict[str, Leadership] = {}
+
+    def lead(self, name: str, session: str, ttl_s: float, lease_ms: int) -> Leadership:
+        current = self._current.get(name)
+        if current is not None and current.holder != session and current.until_ms > lease_ms:
+            return current
+        epoch = 1 if current is None else current.epoch + (current.holder != session)
+        taken = Leadership(name=name, holder=session, epoch=epoch, until_ms=lease_ms + round(ttl_s * 1000))
+        self._current[name] = taken
+        return taken
+
+    def resign(self, lead: Leadership) -> None:
+        current = self._current.get(lead.name)
+        if current is not None and (current.holder, current.epoch) == (lead.holder, lead.epoch):
+            # the epoch stays on record: the next leader's must be higher
+            self._current[lead.name] = msgspec.structs.replace(current, holder="", until_ms=0)
+
+    def fence(self, lead: Leadership | None) -> None:
+        """Refuse a leader whose epoch is over."""
+        if lead is None:
+            return
+        current = self._current.get(lead.name)
+        if current is None or (current.holder, current.epoch) != (lead.holder, lead.epoch):
+            raise NotLeader(
+                f"session {lead.holder} led {lead.name!r} in epoch {lead.epoch}, which is over; "
+                "nothing was written. Stop leading, and ask for leadership again"
+            )
+
+
+class Schedules:
+    """Schedules, and every tick that was turned into jobs."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Schedule] = {}
+        self._ticks: set[tuple[str, int]] = set()
+
+    def put(self, schedule: Schedule) -> None:
+        old = self._all.get(schedule.name)
+        ticks = [s.last_tick_ms for s in (old, schedule) if s is not None and s.last_tick_ms is not None]
+        self._all[schedule.name] = msgspec.structs.replace(schedule, last_tick_ms=max(ticks, default=None))
+
+    def all(self) -> list[Schedule]:
+        return [self._all[name] for name in sorted(self._all)]
+
+    def drop(self, name: str) -> bool:
+        return self._all.pop(name, None) is not None
+
+    def ticked(self, name: str, at_ms: int) -> bool:
+        return (name, at_ms) in self._ticks
+
+    def tick(self, name: str, at_ms: int) -> None:
+        self._ticks.add((name, at_ms))
+        if (schedule := self._all.get(name)) is not None:
+            last = max(at_ms, schedule.last_tick_ms or 0)
+            self._all[name] = msgspec.structs.replace(schedule, last_tick_ms=last)

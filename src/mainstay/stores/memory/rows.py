@@ -1,0 +1,187 @@
+"""The tables of the memory store and their indexes, kept in step by one writer: `Rows.write`."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from ...lifecycle import Event
+from ...model import Job, Lane
+from ..judge import freed, is_settled, moves, slot, topics
+from .ranked import Ranked
+
+_RATE_MINUTES = 5
+
+
+class Rows:
+    """Jobs and events, with every index the port's questions need.
+
+    What a write leads to gathers in `woken` and `freed` until the operation ends.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.ids: list[str] = []
+        self.events: dict[str, list[Event]] = {}
+        self.ready: defaultdict[str, Ranked] = defaultdict(Ranked)
+        self.due: defaultdict[str, Ranked] = defaultdict(Ranked)
+        self.expiring = Ranked()
+        self.blocked: defaultdict[str, defaultdict[str, Ranked]] = defaultdict(lambda: defaultdict(Ranked))
+        self.slots: defaultdict[str, set[str]] = defaultdict(set)
+        self.held: defaultdict[str, set[str]] = defaultdict(set)
+        self.unique: dict[str, str] = {}
+        self.units: defaultdict[str, set[str]] = defaultdict(set)
+        self.open_units: Counter[str] = Counter()
+        self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.moves: dict[int, Counter[str]] = {}
+        self.woken: Counter[str] = Counter()
+        self.freed: Counter[str] = Counter()
+
+    def write(self, after: Job, events: Sequence[Event], now_ms: int) -> None:
+        """Insert or replace one row, and append its events."""
+        before = self.jobs.get(after.id)
+        self.jobs[after.id] = after
+        if before is None:
+            if self.ids and after.id < self.ids[-1]:
+                insort(self.ids, after.id)
+            else:
+                self.ids.append(after.id)
+            self.events.setdefault(after.id, [])
+        else:
+            self._unindex(before)
+            if key := freed(before, after):
+                self.freed[key] += 1
+        self._index(after)
+        self.woken.update(topics(before, after))
+        if events:
+            self.events[after.id].extend(events)
+            self._rate(moves(events), now_ms)
+
+    def remove(self, job: Job, left: Sequence[Event] = ()) -> None:
+        """Forget a row and its events; `left` stays."""
+        del self.jobs[job.id]
+        del self.ids[bisect_left(self.ids, job.id)]
+        self._unindex(job)
+        if key := freed(job, None):
+            self.freed[key] += 1
+        if left:
+            self.events[job.id] = list(left)
+        else:
+            del self.events[job.id]
+
+    def family(self, job: Job) -> list[Job]:
+        """A job and its units."""
+        return [job, *(self.jobs[unit] for unit in sorted(self.units.get(job.id, ())))]
+
+    def free_slots(self, key: str, limits: dict[str, int]) -> int | None:
+        """How many more rows of a key may be held; None without a limit."""
+        most = limits.get(key)
+        return None if most is None else max(most - len(self.slots.get(key, ())), 0)
+
+    def promote_blocked(self, limits: dict[str, int], now_ms: int) -> None:
+        """Let blocked rows compete again for the slots that came free.
+
+        The best of *each* queue gets ready, because the best of all may stand in a paused queue or in
+        one that nobody serves; at the claim the key is counted anew.
+        """
+        while self.freed:
+            key, n = self.freed.popitem()
+            free = self.free_slots(key, limits)
+            n = n if free is None else min(n, free)
+            for line in list(self.blocked.get(key, {}).values()):
+                for _ in range(n):
+                    if (best := line.first()) is None:
+                        break
+                    row = self.jobs[best[1]]
+                    self.write(msgspec.structs.replace(row, lane=Lane.READY), (), now_ms)
+
+    def stranded(self, limits: dict[str, int]) -> Iterator[tuple[str, str]]:
+        """(key, queue) where blocked rows wait though a slot is free and nobody is ready to take it."""
+        for key, lines in self.blocked.items():
+            if self.free_slots(key, limits) == 0:
+                continue
+            for queue, line in lines.items():
+                ready = self.ready.get(queue, ())
+                if len(line) and not any(self.jobs[job_id].concurrency_key == key for job_id in ready):
+                    yield key, queue
+
+    def rates(self, now_ms: int) -> dict[str, float]:
+        """Moves into each status per minute."""
+        first = now_ms // 60_000 - _RATE_MINUTES + 1
+        total: Counter[str] = Counter()
+        for minute, counted in self.moves.items():
+            if minute >= first:
+                total.update(counted)
+        return {status: count / _RATE_MINUTES for status, count in total.items()}
+
+    def _rate(self, statuses: Sequence[str], now_ms: int) -> None:
+        minute = now_ms // 60_000
+        if minute not in self.moves:
+            self.moves = {m: counted for m, counted in self.moves.items() if m > minute - _RATE_MINUTES}
+            self.moves[minute] = Counter()
+        self.moves[minute].update(statuses)
+
+    def _index(self, job: Job) -> None:
+        if job.lane == Lane.READY:
+            self.ready[job.queue].put(job.id, job.rank)
+        elif job.lane == Lane.DUE:
+            self.due[job.queue].put(job.id, job.due_ms)
+        elif job.lane == Lane.BLOCKED and job.concurrency_key is not None:
+            self.blocked[job.concurrency_key][job.queue].put(job.id, job.rank)
+        if job.session is not None:
+            self.held[job.session].add(job.id)
+        if key := slot(job):
+            self.slots[key].add(job.id)
+        settled = is_settled(job)
+        if job.expires_ms is not None and not settled:
+            self.expiring.put(job.id, job.expires_ms)
+        if job.unique_key is not None and not settled:
+            self.unique.setdefault(job.unique_key, job.id)
+        if job.parent is None:
+            self.counts[job.queue][job.status] += 1
+            return
+        self.units[job.parent].add(job.id)
+        if not settled:
+            self.open_units[job.parent] += 1
+
+    def _unindex(self, job: Job) -> None:
+        if job.lane == Lane.READY:
+            self.ready[job.queue].drop(job.id)
+        elif job.lane == Lane.DUE:
+            self.due[job.queue].drop(job.id)
+        elif job.lane == Lane.BLOCKED and job.concurrency_key is not None:
+            _drop(self.blocked, job.concurrency_key, job.queue, job.id)
+        self.expiring.drop(job.id)
+        if job.session is not None:
+            _discard(self.held, job.session, job.id)
+        if key := slot(job):
+            _discard(self.slots, key, job.id)
+        if job.unique_key is not None and self.unique.get(job.unique_key) == job.id:
+            del self.unique[job.unique_key]
+        if job.parent is None:
+            _less(self.counts[job.queue], job.status)
+            return
+        _discard(self.units, job.parent, job.id)
+        if not is_settled(job):
+            _less(self.open_units, job.parent)
+
+
+def _discard(index: defaultdict[str, set[str]], name: str, job_id: str) -> None:
+    index[name].discard(job_id)
+    if not index[name]:
+        del index[name]
+
+
+def _drop(index: defaultdict[str, defaultdict[str, Ranked]], key: str, queue: str, job_id: str) -> None:
+    index[key][queue].drop(job_id)
+    if not any(index[key].values()):
+        del index[key]
+
+
+def _less(counts: Counter[str], name: str) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]

@@ -1,0 +1,437 @@
+"""MemoryStore: the operations of the port over `Rows`.
+
+One lock around each operation makes it atomic between threads. Within an operation everything that can
+be refused is refused before the first write, so nothing ever needs undoing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import RLock
+from typing import Literal
+
+import msgspec
+
+from ...clock import Clock, SystemClock
+from ...errors import Conflict, InvalidInput, InvalidTransition, StoreClosed
+from ...lifecycle import Chain, Event, claim, promote, tombstone
+from ...model import Job, Lane, Leadership, QueueSettings, Schedule, Session
+from ..judge import is_settled, judge, landed, may_be_last, parent_move, refusal, reported
+from ..port import (
+    Answer,
+    Audited,
+    Change,
+    Inserted,
+    JobStore,
+    NewJob,
+    Overdue,
+    Page,
+    Pulse,
+    Query,
+    QueueStats,
+    Refusal,
+    Report,
+    Stats,
+    Trimmed,
+    TrimPolicy,
+    Violation,
+)
+from .check import check
+from .entry import Entry, Keys
+from .records import Leaders, Schedules
+from .rows import Rows
+from .select import page
+from .trim import trim_events, trim_jobs
+from .wake import Hub, Subscription
+
+
+class MemoryStore:
+    """Jobs in memory: gone with the process, otherwise like any store.
+
+    Safe to use from several tasks and threads. Nothing to configure; tests pass a `VirtualClock`.
+
+    >>> import asyncio
+    >>> store = MemoryStore()
+    >>> asyncio.run(store.get(["018bcfe5-6800-7000-8000-000000000001"]))
+    [None]
+    """
+
+    url = "memory:"
+    durability = "none: the jobs are gone with the process"
+
+    def __init__(self, clock: Clock | None = None, chain: Chain | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.chain = chain or Chain()
+        self._lock = RLock()
+        self._closed = False
+        self._hub = Hub()
+        self._rows = Rows()
+        self._keys: Keys = {}
+        self._refusals: dict[str, dict[int, Refusal]] = {}
+        self._sessions: dict[str, Session] = {}
+        self._leaders = Leaders()
+        self._queues: dict[str, QueueSettings] = {}
+        self._limits: dict[str, int] = {}
+        self._schedules = Schedules()
+
+    async def close(self) -> None:
+        with self._lock:
+            self._closed = True
+
+    @contextmanager
+    def _reading(self) -> Iterator[int]:
+        """One atomic step; gives the time it happens at."""
+        with self._lock:
+            if self._closed:
+                raise StoreClosed("this memory store was closed; make a new one")
+            yield self.clock.now_ms()
+
+    @contextmanager
+    def _writing(self) -> Iterator[int]:
+        """An atomic step that, when done, passes on free slots and wakes whom it concerns."""
+        with self._reading() as now_ms:
+            yield now_ms
+            rows = self._rows
+            rows.promote_blocked(self._limits, now_ms)
+            if rows.woken:
+                woken, rows.woken = rows.woken, type(rows.woken)()
+                self._hub.notify(woken)
+
+    # jobs -------------------------------------------------------------------------------------------
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        with self._writing() as now_ms:
+            return self._insert(jobs, now_ms)
+
+    def _insert(self, jobs: Sequence[NewJob], now_ms: int) -> list[Inserted]:
+        entry = Entry(self._rows, self._keys, now_ms)
+        made = entry.plan(jobs)
+        entry.write()
+        return made
+
+    async def get(self, ids: Sequence[str]) -> list[Job | None]:
+        with self._reading():
+            return [self._rows.jobs.get(job_id) for job_id in ids]
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
+        with self._reading():
+            return page(self._rows.jobs, self._rows.ids, query, cursor, limit)
+
+    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+        with self._writing() as now_ms:
+            holder = self._sessions.get(session)
+            if holder is None or holder.dead:
+                return []
+            for queue in queues:
+                self._promote_due(queue, now_ms)
+            taken: list[Job] = []
+            while len(taken) < n and (best := self._best(queues)) is not None:
+                if (job := self._take(best, session, now_ms)) is not None:
+                    taken.append(job)
+            for job in taken:
+                # rows that got ready in this very step and were taken by it need nobody else
+                topic = f"queue:{job.queue}"
+                if self._rows.woken[topic] > 0:
+                    self._rows.woken[topic] -= 1
+            return taken
+
+    def _promote_due(self, queue: str, now_ms: int) -> None:
+        rows = self._rows
+        line = rows.due[queue]
+        while (first := line.first()) is not None and first[0] <= now_ms:
+            row = rows.jobs[first[1]]
+            try:
+                moved = promote(row, now_ms=now_ms, chain=self.chain)
+            except InvalidTransition:
+                rows.write(msgspec.structs.replace(row, lane=Lane.ASIDE), (), now_ms)
+                continue
+            # a unit waits in its claimable state: no move, it only gets into line
+            rows.write(msgspec.structs.replace(moved.job, lane=Lane.READY), moved.events, now_ms)
+
+    def _best(self, queues: Sequence[str]) -> Job | None:
+        """The row that goes first over all the queues."""
+        heads = []
+        for queue in queues:
+            settings = self._queues.get(queue)
+            if settings is not None and settings.paused:
+                continue
+            if (head := self._rows.ready[queue].first()) is not None:
+                heads.append(head)
+        return self._rows.jobs[min(heads)[1]] if heads else None
+
+    def _take(self, row: Job, session: str, now_ms: int) -> Job | None:
+        rows = self._rows
+        if row.concurrency_key is not None and rows.free_slots(row.concurrency_key, self._limits) == 0:
+            rows.write(msgspec.structs.replace(row, lane=Lane.BLOCKED), (), now_ms)
+            return None
+        try:
+            moved = claim(row, session=session, now_ms=now_ms, chain=self.chain)
+        except InvalidTransition:
+            rows.write(msgspec.structs.replace(row, lane=Lane.ASIDE), (), now_ms)
+            return None
+        rows.write(moved.job, moved.events, now_ms)
+        return moved.job
+
+    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
+        with self._writing() as now_ms:
+            self._leaders.fence(lead)
+            return [self._apply(change, now_ms) for change in changes]
+
+    def _apply(self, change: Change, now_ms: int) -> Answer:
+        rows = self._rows
+        row = rows.jobs.get(change.before.id)
+        outcome = judge(row, change, self._recorded(change))
+        if row is None:
+            return Answer(outcome)
+        if outcome == "stale":
+            seen = self._refusals.setdefault(row.id, {})
+            seen.setdefault(change.before.token, refusal(change, now_ms))
+        if outcome != "applied":
+            return Answer(outcome, row)
+        after = landed(row, change)
+        if self._takes_unique(row, after):
+            return Answer("conflict", row)
+        entry = Entry(rows, self._keys, now_ms)
+        try:
+            entry.plan(change.spawn)
+        except Conflict:
+            return Answer("conflict", row)
+        rows.write(after, change.events, now_ms)
+        entry.write()
+        last = may_be_last(row, after) and not rows.open_units.get(after.parent or "")
+        if last and (moved := parent_move(rows.jobs.get(after.parent or ""), change, now_ms, self.chain)):
+            rows.write(moved.job, moved.events, now_ms)
+        return Answer(outcome, after, last)
+
+    def _recorded(self, change: Change) -> bytes | None:
+        if not change.events:
+            return None
+        seq = change.events[-1].seq
+        for event in reversed(self._rows.events.get(change.before.id, ())):
+            if event.seq <= seq:
+                return event.digest if event.seq == seq else None
+        return None
+
+    def _takes_unique(self, row: Job, after: Job) -> bool:
+        """Whether a settled job would come back while another one holds its unique key."""
+        if after.unique_key is None or not is_settled(row) or is_settled(after):
+            return False
+        return after.unique_key in self._rows.unique
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        with self._writing() as now_ms:
+            return [self._report(report, now_ms) for report in reports]
+
+    def _report(self, report: Report, now_ms: int) -> bool:
+        after = reported(self._rows.jobs.get(report.job_id), report, now_ms)
+        if after is not None:
+            self._rows.write(after, (), now_ms)
+        return after is not None
+
+    async def due(self, queues: Sequence[str]) -> int | None:
+        with self._reading():
+            times = [first[0] for queue in queues if (first := self._rows.due[queue].first()) is not None]
+            return min(times, default=None)
+
+    async def overdue(self, limit: int = 100) -> list[Overdue]:
+        with self._writing() as now_ms:
+            self._declare_dead()
+            rows = self._rows
+            found: dict[str, Overdue] = {}
+            for session in sorted(rows.held):
+                holder = self._sessions.get(session)
+                if holder is None or holder.dead:
+                    found.update(
+                        (job_id, Overdue(rows.jobs[job_id], "session")) for job_id in sorted(rows.held[session])
+                    )
+            for job_id in rows.expiring.until(now_ms):
+                found.setdefault(job_id, Overdue(rows.jobs[job_id], "time"))
+            return list(found.values())[:limit]
+
+    def _declare_dead(self) -> None:
+        now = self.clock.lease_ms()
+        for session in list(self._sessions.values()):
+            if session.dead and session.id not in self._rows.held:
+                del self._sessions[session.id]
+            elif not session.dead and now - session.beat_ms > session.lease_s * 1000:
+                self._sessions[session.id] = msgspec.structs.replace(session, dead=True)
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        with self._reading():
+            return [event for event in self._rows.events.get(job_id, ()) if event.seq > after][:limit]
+
+    async def refusals(self, job_id: str) -> list[Refusal]:
+        with self._reading():
+            return list(self._refusals.get(job_id, {}).values())
+
+    async def stats(self) -> Stats:
+        with self._reading() as now_ms:
+            rows = self._rows
+            queues = {}
+            for queue in sorted({*rows.counts, *rows.ready}):
+                counts = dict(rows.counts.get(queue, {}))
+                waiting = [rows.jobs[job_id].due_ms for job_id in rows.ready.get(queue, ())]
+                if counts or waiting:
+                    queues[queue] = QueueStats(counts=counts, oldest_ready_ms=min(waiting, default=None))
+            return Stats(
+                at_ms=now_ms,
+                queues=queues,
+                rates=rows.rates(now_ms),
+                sessions=sum(not session.dead for session in self._sessions.values()),
+                aside=sum(job.lane == Lane.ASIDE for job in rows.jobs.values()),
+            )
+
+    async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:
+        with self._writing() as now_ms:
+            self._leaders.fence(lead)
+            jobs, more_jobs = trim_jobs(self._rows, policy, now_ms)
+            events, more_events = trim_events(self._rows, policy, now_ms)
+            over = [name for name, (key, _) in self._keys.items() if key.until_ms <= now_ms]
+            for name in over[: policy.batch]:
+                del self._keys[name]
+            for job_id in [job_id for job_id in self._refusals if job_id not in self._rows.jobs]:
+                del self._refusals[job_id]
+            more = more_jobs or more_events or len(over) > policy.batch
+            return Trimmed(jobs, events, min(len(over), policy.batch), more)
+
+    async def delete(
+        self, ids: Sequence[str], *, actor: str, reason: str
+    ) -> list[Literal["deleted", "held", "missing"]]:
+        with self._writing() as now_ms:
+            return [self._delete(job_id, actor, reason, now_ms) for job_id in ids]
+
+    def _delete(self, job_id: str, actor: str, reason: str, now_ms: int) -> Literal["deleted", "held", "missing"]:
+        job = self._rows.jobs.get(job_id)
+        if job is None:
+            return "missing"
+        family = self._rows.family(job)
+        if any(row.session is not None for row in family):
+            return "held"
+        for row in family[1:]:
+            self._rows.remove(row)
+        self._rows.remove(job, [tombstone(job, now_ms=now_ms, actor=actor, reason=reason, chain=self.chain)])
+        return "deleted"
+
+    # sessions and leadership ------------------------------------------------------------------------
+
+    async def open_session(self, session: Session) -> None:
+        with self._writing():
+            self._sessions[session.id] = msgspec.structs.replace(session, beat_ms=self.clock.lease_ms(), dead=False)
+
+    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+        with self._writing() as now_ms:
+            for report in reports:
+                self._report(report, now_ms)
+            return [self._beat(session) for session in sessions]
+
+    def _beat(self, name: str) -> Pulse:
+        session = self._sessions.get(name)
+        if session is None or session.dead:
+            return Pulse(session=name, known=False)
+        self._sessions[name] = msgspec.structs.replace(session, beat_ms=self.clock.lease_ms())
+        held = (self._rows.jobs[job_id] for job_id in sorted(self._rows.held.get(name, ())))
+        asked = tuple(job.id for job in held if job.status == "cancelling")
+        return Pulse(session=name, known=True, cancelling=asked)
+
+    async def close_session(self, session: str) -> None:
+        with self._writing():
+            self._sessions.pop(session, None)
+
+    async def sessions(self) -> list[Session]:
+        with self._reading():
+            return list(self._sessions.values())
+
+    async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
+        with self._writing():
+            return self._leaders.lead(name, session, ttl_s, self.clock.lease_ms())
+
+    async def resign(self, lead: Leadership) -> None:
+        with self._writing():
+            self._leaders.resign(lead)
+
+    # settings ---------------------------------------------------------------------------------------
+
+    async def set_queue(self, settings: QueueSettings) -> None:
+        with self._writing():
+            self._queues[settings.name] = settings
+            if not settings.paused:
+                self._rows.woken[f"queue:{settings.name}"] += len(self._rows.ready[settings.name])
+
+    async def queues(self) -> list[QueueSettings]:
+        with self._reading():
+            return [self._queues[name] for name in sorted(self._queues)]
+
+    async def set_limit(self, key: str, most: int | None) -> None:
+        if most is not None and most < 0:
+            raise InvalidInput("limit", f"{most} for {key!r}: a limit is zero or more, or None to lift it")
+        with self._writing():
+            if most is None:
+                self._limits.pop(key, None)
+            else:
+                self._limits[key] = most
+            free = self._rows.free_slots(key, self._limits)
+            self._rows.freed[key] += len(self._rows.jobs) if free is None else free
+
+    async def limits(self) -> dict[str, int]:
+        with self._reading():
+            return dict(self._limits)
+
+    async def put_schedule(self, schedule: Schedule) -> None:
+        with self._writing():
+            self._schedules.put(schedule)
+
+    async def schedules(self) -> list[Schedule]:
+        with self._reading():
+            return self._schedules.all()
+
+    async def drop_schedule(self, name: str) -> bool:
+        with self._writing():
+            return self._schedules.drop(name)
+
+    async def tick(
+        self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
+    ) -> list[Inserted] | None:
+        with self._writing() as now_ms:
+            self._leaders.fence(lead)
+            if self._schedules.ticked(name, at_ms):
+                return None
+            made = self._insert(jobs, now_ms)
+            self._schedules.tick(name, at_ms)
+            return made
+
+    # wake and check ---------------------------------------------------------------------------------
+
+    def wake(self, topics: Sequence[str]) -> Subscription:
+        return self._hub.subscribe(topics)
+
+    async def audit(self, *, after: str = "", limit: int = 500) -> list[Audited]:
+        with self._reading():
+            start = bisect_right(self._rows.ids, after)
+            found = [self._rows.jobs[job_id] for job_id in self._rows.ids[start : start + limit]]
+            return [
+                Audited(job=job, events=[e for e in self._rows.events[job.id] if e.seq > job.trimmed_seq], key=job)
+                for job in found
+            ]
+
+    async def check(self, *, repair: bool = False) -> list[Violation]:
+        with self._writing():
+            return check(self._rows, self._limits, repair=repair)
+
+    async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
+        with self._writing() as now_ms:
+            if self._rows.jobs.get(after.id) != found.key:
+                return False
+            kept = self._rows.events[after.id]
+            fresh = {event.seq for event in events}
+            kept[:] = [event for event in kept if event.seq not in fresh]
+            self._rows.write(after, events, now_ms)
+            return True
+
+
+async def open_memory(url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore:
+    """Make the store that `memory:` names: an empty one, every time."""
+    if options:
+        raise InvalidInput("store", f"{url!r}: a memory store takes no options ({', '.join(sorted(options))})")
+    return MemoryStore(clock, chain)

@@ -1,0 +1,107 @@
+"""Wake subscriptions between the tasks and threads of one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from types import TracebackType
+from typing import Self
+
+
+class Hub:
+    """Knows who waits for what."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self._by_topic: dict[str, dict[Subscription, None]] = {}
+
+    def subscribe(self, topics: Sequence[str]) -> Subscription:
+        subscription = Subscription(self, tuple(topics))
+        with self.lock:
+            for topic in topics:
+                self._by_topic.setdefault(topic, {})[subscription] = None
+        return subscription
+
+    def notify(self, topics: Mapping[str, int]) -> None:
+        """Wake for each topic: everybody, but for a queue no more subscribers than rows got ready."""
+        with self.lock:
+            for topic, n in topics.items():
+                self._notify(topic, n)
+
+    def leave(self, subscription: Subscription) -> None:
+        with self.lock:
+            for topic in subscription.topics:
+                found = self._by_topic.get(topic, {})
+                found.pop(subscription, None)
+                if not found:
+                    self._by_topic.pop(topic, None)
+            if subscription.woken_by is not None:
+                # it was chosen for a row and goes away without looking: the next one gets the wake
+                self._notify(subscription.woken_by, 1)
+                subscription.woken_by = None
+
+    def _notify(self, topic: str, n: int) -> None:
+        subscribers = self._by_topic.get(topic)
+        if not subscribers:
+            return
+        chosen = [s for s in subscribers if s.woken_by is None]
+        if topic.startswith("queue:"):
+            # those who wait now go before those who are busy and would look only later
+            chosen = sorted(chosen, key=lambda s: not s.waiting)[:n]
+        for subscription in chosen:
+            subscribers[subscription] = subscribers.pop(subscription)
+            subscription.ring(topic)
+
+
+class Subscription:
+    """One subscriber of some topics; see `port.Wake`."""
+
+    def __init__(self, hub: Hub, topics: tuple[str, ...]) -> None:
+        self.topics = topics
+        self.woken_by: str | None = None
+        self._hub = hub
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def waiting(self) -> bool:
+        return self._waiter is not None
+
+    def ring(self, topic: str) -> None:
+        """Called under the hub's lock, from any thread."""
+        self.woken_by = topic
+        if self._waiter is not None:
+            with contextlib.suppress(RuntimeError):  # its loop was closed: nobody is there to be woken
+                self._waiter.get_loop().call_soon_threadsafe(_finish, self._waiter)
+
+    async def wait(self, timeout_s: float) -> bool:
+        with self._hub.lock:
+            if self.woken_by is not None:
+                self.woken_by = None
+                return True
+            waiter = self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait((waiter,), timeout=timeout_s)
+        finally:
+            with self._hub.lock:
+                self._waiter = None
+        with self._hub.lock:
+            woken, self.woken_by = self.woken_by is not None, None
+        return woken
+
+    async def close(self) -> None:
+        self._hub.leave(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _finish(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

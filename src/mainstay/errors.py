@@ -10,6 +10,7 @@
     │   ├── KeyConflict         idempotency key used before with other content
     │   └── UniqueClash         an unsettled job already holds this unique key
     ├── JobNotFound             no such job
+    ├── WaitTimeout             it had not settled when the wait was over
     ├── StaleClaim              the claim was lost; the write was refused and recorded
     ├── NotLeader               a leader's write after its lease was lost
     └── StoreError              the engine below said no
@@ -91,6 +92,7 @@ class InvalidTransition(MainstayError):
         self.current = current
         self.wanted = wanted
         self.allowed = tuple(allowed)
+        self.why = why
         self.story = tuple(story)
         may = ", ".join(self.allowed) if self.allowed else "nothing"
         lines = [f"job {job_id} cannot go from {current} to {wanted}; {current} may become {may}"]
@@ -126,6 +128,12 @@ class JobNotFound(MainstayError, LookupError):
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         super().__init__(f"there is no job {job_id}; it may have been deleted or trimmed")
+
+
+class WaitTimeout(MainstayError, TimeoutError):
+    """The job had not settled when the wait was over. It goes on; wait again, or read it later."""
+
+    code = "wait_timeout"
 
 
 class StaleClaim(MainstayError):

@@ -1,0 +1,144 @@
+"""Invariants: what must be true of every stored row, one small function each.
+
+Pure: a row with its events in, findings out. `INVARIANTS` is the whole list; to add one, write a function that
+yields a `Flaw` for each thing wrong and add its entry. Functions look at the row through a `View` and must not
+trust it: any value may be anything. One that stumbles is itself a finding, so no damage stops a check.
+
+>>> from mainstay.testing import a_job
+>>> job = a_job("succeeded", version=1, session="s1", settled_ms=0)
+>>> [found.code for found in inspect(job, [], chain=Chain(), now_ms=0)]
+['no_events', 'stray_claim']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from ...model import Job
+from ..events import Chain, Event
+from ..states import table_of
+from . import content, place, trail
+from .view import Finding, Flaw, Invariant, Mend, View, fingerprint, payload_sha256
+
+#: All of them, in the order in which a person wants to read about them.
+INVARIANTS: tuple[Invariant, ...] = (
+    Invariant("unreadable", "every column can be read", content.unreadable, Mend.FIX),
+    Invariant("unknown_status", "a row is in one of the declared states", trail.unknown_status, Mend.HOLD),
+    Invariant("newer_status", "a newer version's state is left alone", trail.newer_status, Mend.NONE, notice=True),
+    Invariant("no_events", "every row has events", trail.no_events, Mend.ANCHOR),
+    Invariant("broken_chain", "the event chain verifies", trail.broken_chain, Mend.ANCHOR),
+    Invariant("status_mismatch", "the last event's `to` equals the row's status", trail.status_mismatch, Mend.FIX),
+    Invariant("illegal_move", "every unflagged event obeys the table", trail.illegal_move, Mend.ANCHOR),
+    Invariant("after_final", "a final row never changed after", trail.after_final, Mend.ANCHOR),
+    Invariant("version", "the version is the number of the last event", trail.version, Mend.FIX),
+    Invariant("token", "the token only grows, and is the last event's", trail.token, Mend.FIX),
+    Invariant("counters", "counters only grow, and no faster than claims", trail.counters, Mend.FIX),
+    Invariant("dead_claim", "running implies a live session or an unsettled unit", place.dead_claim, Mend.REAP),
+    Invariant("silent_holder", "a silent session is the sweeper's", place.silent_holder, Mend.NONE, notice=True),
+    Invariant("ownerless", "a phase without owner waits for the next", place.ownerless, Mend.NONE, notice=True),
+    Invariant("stray_claim", "only states that hold a claim have one", place.stray_claim, Mend.FIX),
+    Invariant("settled_time", "settled rows, and only they, have a settling time", place.settled_time, Mend.FIX),
+    Invariant("bad_payload", "the payload decodes", content.bad_payload, Mend.HOLD),
+    Invariant("payload_changed", "the payload is the one submitted", content.payload_changed, Mend.HOLD),
+    Invariant("bad_options", "options are sensible numbers", content.bad_options, Mend.HOLD),
+    Invariant("bad_number", "numbers are within their range", content.bad_number, Mend.FIX),
+    Invariant("bad_time", "times are after 1970 and before 3000; past ones have passed", content.bad_time, Mend.FIX),
+    Invariant("orphan_unit", "a unit's job exists", place.orphan_unit, Mend.HOLD),
+    Invariant("wrong_lane", "the lane fits the status", place.wrong_lane, Mend.FIX),
+    Invariant("wrong_rank", "the rank fits priority and due time", place.wrong_rank, Mend.FIX),
+)
+
+
+def inspect(
+    job: Job,
+    events: Sequence[Event],
+    *,
+    chain: Chain,
+    now_ms: int,
+    live_sessions: Collection[str] = (),
+    silent_sessions: Collection[str] = (),
+    damaged: Mapping[str, str] | None = None,
+    parent_exists: bool = True,
+    open_units: bool = False,
+    invariants: Sequence[Invariant] = INVARIANTS,
+) -> list[Finding]:
+    """Everything wrong with one row, and notices; what an earlier repair accepted is left out.
+
+    `events` are those after `job.trimmed_seq`, in order. `silent_sessions` are known but quiet for a
+    while: not yet the check's business. Never raises, whatever the row holds.
+    """
+    view = View(
+        job=job,
+        events=events,
+        damaged=damaged or {},
+        broken=_first_break(chain, job, events),
+        now_ms=now_ms,
+        live_sessions=live_sessions,
+        silent_sessions=silent_sessions,
+        parent_exists=parent_exists,
+        open_units=open_units,
+    )
+    known = accepted(job, events)
+    findings: list[Finding] = []
+    for entry in invariants:
+        found = _look(entry, view)
+        if found and known.get(entry.code) != fingerprint(found):
+            findings += found
+    return findings
+
+
+def _look(entry: Invariant, view: View) -> list[Finding]:
+    try:
+        flaws = list(entry.look(view))
+    except Exception as error:  # noqa: BLE001 - whatever a damaged row provokes is a finding, never a crash
+        flaws = [Flaw(f"cannot be judged: {type(error).__name__}: {error}", mend=Mend.HOLD)]
+    return [
+        Finding(
+            code=entry.code,
+            message=flaw.message,
+            mend=flaw.mend or entry.mend,
+            fix=flaw.fix,
+            notice=entry.notice,
+        )
+        for flaw in flaws
+    ]
+
+
+def _first_break(chain: Chain, job: Job, events: Sequence[Event]) -> str | None:
+    try:
+        return chain.first_break(job, events)
+    except Exception as error:  # noqa: BLE001 - as in `_look`
+        return f"the chain cannot be computed: {type(error).__name__}: {error}"
+
+
+def accepted(job: Job, events: Sequence[Event]) -> dict[str, str]:
+    """Damage that repairs looked at and could not undo: code -> fingerprint.
+
+    It holds while the row rests (settled) or stays with the same claim; once the job is to run again,
+    the damage matters again.
+    """
+    state = table_of(job.parent).get(job.status)
+    if state is None or not (state.settled or state.holds):
+        return {}
+    known: dict[str, str] = {}
+    for event in events:
+        if event.flag != "repair" or "accepted" not in (event.details or ""):
+            continue
+        found = event.data.get("accepted")
+        if isinstance(found, dict) and (state.settled or event.token == job.token):
+            known.update(found)
+    return known
+
+
+__all__ = [
+    "INVARIANTS",
+    "Finding",
+    "Flaw",
+    "Invariant",
+    "Mend",
+    "View",
+    "accepted",
+    "fingerprint",
+    "inspect",
+    "payload_sha256",
+]

@@ -1,0 +1,105 @@
+"""What an invariant sees, and what it says."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from ...clock import MAX_MS
+from ...model import Job
+from ..events import Event
+from ..states import State, Table, table_of
+
+
+class Mend(StrEnum):
+    """How a repair answers a finding."""
+
+    FIX = "the value is set to what the audit trail proves"
+    ANCHOR = "the old events stay visible; from the repair's own event on, the history is checkable again"
+    REAP = "taken back from its lost holder, as the sweeper would"
+    HOLD = "an unsettled job is quarantined (a unit cancelled); a settled one is kept and the damage accepted"
+    NONE = "shown, and left alone"
+
+
+class Flaw(msgspec.Struct, frozen=True):
+    """One thing wrong with a row: in words, and the values that would mend it where they are known."""
+
+    message: str
+    fix: Mapping[str, Any] = {}
+    mend: Mend | None = None
+    """where it differs from what the invariant declares"""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A broken invariant, or a notice: something to know about a row that is not wrong."""
+
+    code: str
+    message: str
+    mend: Mend
+    fix: Mapping[str, Any] = {}
+    notice: bool = False
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """A row with everything an invariant may ask about it."""
+
+    job: Job
+    events: Sequence[Event]
+    damaged: Mapping[str, str]
+    broken: str | None
+    """where the chain breaks, in words"""
+    now_ms: int
+    live_sessions: Collection[str]
+    silent_sessions: Collection[str]
+    parent_exists: bool
+    open_units: bool
+
+    @property
+    def table(self) -> Table:
+        return table_of(self.job.parent)
+
+    @property
+    def state(self) -> State | None:
+        return self.table.get(self.job.status)
+
+    @property
+    def last(self) -> Event | None:
+        return self.events[-1] if self.events else None
+
+    @property
+    def proof(self) -> Event | None:
+        """The last event, if the chain vouches for it."""
+        return None if self.broken else self.last
+
+    @property
+    def last_ms(self) -> int:
+        """The time of the last event that has a sensible one."""
+        return next((e.at_ms for e in reversed(self.events) if 0 <= e.at_ms <= MAX_MS), self.now_ms)
+
+
+Look = Callable[[View], Iterator[Flaw]]
+
+
+class Invariant(msgspec.Struct, frozen=True):
+    """One entry of the list."""
+
+    code: str
+    meaning: str
+    look: Look
+    mend: Mend
+    notice: bool = False
+
+
+def fingerprint(findings: Collection[Finding]) -> str:
+    """Stands for exactly this damage (all findings of one code); accepted damage that changes is reported anew."""
+    text = "\n".join(sorted(f"{found.code}: {found.message}" for found in findings))
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def payload_sha256(payload: bytes) -> str:
+    """How events name a payload: the first half of its SHA-256, in hex."""
+    return hashlib.sha256(payload).hexdigest()[:32]

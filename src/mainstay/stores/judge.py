@@ -32,7 +32,9 @@ def judge(row: Job | None, change: Change, recorded: bytes | None) -> Outcome:
             recorded = row.trimmed_digest
         if recorded == last.digest:
             return "already_applied"
-    same_outcome = row.token == before.token and row.status == after.status
+    # a note leaves the status as it is, so an equal status says nothing about it
+    moves = after.status != before.status
+    same_outcome = moves and row.token == before.token and row.status == after.status
     if change.holder is not None and (row.session, row.token) != (change.holder, before.token):
         return "already_applied" if same_outcome else "stale"
     if change.events and row.version == before.version and not _shrinks(row, after):

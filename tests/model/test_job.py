@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from mainstay.model import Options, RetryPolicy, expiry, rank_of
+from mainstay.testing import a_job
+
+NOW = 1_700_000_000_000
+
+
+def test_a_point_of_priority_is_worth_its_boost_of_waiting() -> None:
+    minute = 60_000
+    urgent = rank_of(NOW + 3 * minute, priority=3, boost_ms=minute)
+
+    assert urgent == rank_of(NOW, priority=0, boost_ms=minute)
+    assert urgent < rank_of(NOW + 3 * minute, priority=2, boost_ms=minute)
+
+
+@pytest.mark.parametrize(
+    ("options", "fields", "after_s"),
+    [
+        (Options(run_timeout_s=60, grace_s=5), {}, 65),
+        (Options(run_timeout_s=60, grace_s=5), {"extra_ms": 30_000}, 95),
+        (Options(run_timeout_s=60, stall_timeout_s=20, grace_s=5), {}, 25),
+        (Options(run_timeout_s=60, stall_timeout_s=20, grace_s=5), {"progress_ms": NOW + 10_000}, 35),
+        (Options(run_timeout_s=60, stall_timeout_s=20, grace_s=5), {"progress_ms": NOW - 10_000}, 25),
+        (Options(run_timeout_s=60, stall_timeout_s=20, grace_s=5), {"progress_ms": NOW + 50_000}, 65),
+        (Options(run_timeout_s=None, stall_timeout_s=20, grace_s=0), {}, 20),
+    ],
+    ids=["run", "granted more", "stall", "progress", "progress of an older attempt", "run ends first", "stall only"],
+)
+def test_a_started_job_overruns_at_the_first_of_its_limits_plus_grace(
+    options: Options, fields: dict[str, int], after_s: int
+) -> None:
+    job = a_job("running", options=options, started_ms=NOW, **fields)
+
+    assert expiry(job) == NOW + after_s * 1000
+
+
+def test_what_has_not_started_or_has_no_limit_does_not_overrun() -> None:
+    assert expiry(a_job("running", claimed_ms=NOW)) is None
+    assert expiry(a_job("running", started_ms=NOW, options=Options(run_timeout_s=None))) is None
+
+
+def test_options_written_by_an_older_version_get_todays_defaults() -> None:
+    shortened = msgspec.msgpack.encode([[5], 60.0])
+
+    read = msgspec.msgpack.decode(shortened, type=Options)
+
+    assert read == Options(retry=RetryPolicy(retries=5), run_timeout_s=60.0)
+
+
+def test_a_row_with_a_parent_is_a_unit() -> None:
+    assert a_job(parent=a_job().id).is_unit
+    assert not a_job().is_unit

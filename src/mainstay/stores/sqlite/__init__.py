@@ -1,0 +1,57 @@
+"""SQLite: the default store. One machine, many processes, every answer durable.
+
+- `store.py` the port; `engine.py` connections, group commit, errors; `turnstile.py` the queue of writers
+- `schema.py` tables and migrations; `rows.py` values; `writing.py`, `selection.py`, `registry.py`,
+  `retention.py`, `reading.py`, `audit.py` the statements by purpose
+- `liveness.py` session locks; `wake.py` wake sockets
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ...clock import Clock, seconds
+from ...errors import InvalidInput, StoreError, UnknownOption
+from ...lifecycle import Chain
+from ..port import JobStore
+from .store import SqliteStore
+
+_OPTIONS = ("busy_timeout", "durable", "create")
+
+
+async def open_sqlite(url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore:
+    """Open `sqlite:///relative.db` or `sqlite:////absolute.db`.
+
+    Options: `busy_timeout` (how long to wait for other writers, default 10s), `durable` (yes; no trades the last
+    moments before a power cut for speed), `create` (yes; no refuses a file that is not there).
+    """
+    for name in options:
+        if name not in _OPTIONS:
+            raise UnknownOption(name, _OPTIONS)
+    parts = urlsplit(url)
+    path = Path(unquote(parts.path.removeprefix("/")))
+    if parts.netloc or not path.name:
+        raise InvalidInput("store", f"{url!r} names no file; write sqlite:///jobs.db, or sqlite:////srv/jobs.db")
+    path = path.absolute()
+    if not _yes(options, "create") and not path.exists():
+        raise StoreError(f"there is no database {path}; check the path, or leave out create=no to make it")
+    return await asyncio.to_thread(
+        SqliteStore,
+        path,
+        clock=clock,
+        chain=chain,
+        busy_timeout_s=seconds(options.get("busy_timeout", "10s"), field="busy_timeout"),
+        durable=_yes(options, "durable"),
+    )
+
+
+def _yes(options: dict[str, str], name: str) -> bool:
+    value = options.get(name, "yes").lower()
+    if value not in ("yes", "no"):
+        raise InvalidInput(name, f"{value!r} is neither yes nor no")
+    return value == "yes"
+
+
+__all__ = ["SqliteStore", "open_sqlite"]

@@ -1,0 +1,256 @@
+"""What the check needs from SQLite: the rows as they are, and what only the engine can see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from ...errors import StoreDamaged
+from ...lifecycle import JOB, UNIT, Chain, Event, Move, apply, tombstone
+from ...model import Job
+from ..port import Audited, Violation
+from .engine import Tx, damage_text
+from .rows import (
+    INSERT_EVENT,
+    JOB_COLUMNS,
+    JOB_FIELDS,
+    SELECT_EVENT,
+    event_values,
+    events_of,
+    job_values,
+    readable_job,
+)
+from .schema import expected_objects
+from .selection import free_slots
+from .sql import all_rows, first_row, value
+
+#: at open, files up to this size are read through once
+QUICK_CHECK_BYTES = 16 * 1024 * 1024
+
+_ALL_EVENTS = 1 << 40
+
+
+def audit(db: apsw.Connection, after: str, limit: int) -> list[Audited]:
+    sql = f"SELECT rowid, {JOB_COLUMNS} FROM jobs WHERE id > ? ORDER BY id LIMIT ?"
+    return [_audited(db, row[0], row[1:]) for row in all_rows(db, sql, (after, limit))]
+
+
+def _audited(db: apsw.Connection, rowid: int, values: tuple[object, ...]) -> Audited:
+    job, damaged = readable_job(values)
+    events = events_of(db, job.id, after=job.trimmed_seq, limit=_ALL_EVENTS)
+    return Audited(job=job, events=events, damaged=damaged, key=rowid)
+
+
+def mend(tx: Tx, found: Audited, after: Job, events: Sequence[Event]) -> bool:
+    row = first_row(tx.db, "SELECT version, status, queue FROM jobs WHERE rowid = ?", (found.key,))
+    if row is None or row[0] != found.job.version:
+        return False
+    columns = ", ".join(f'"{name}" = ?' for name in JOB_FIELDS)
+    try:
+        with tx.db:
+            tx.db.execute(f"UPDATE jobs SET {columns} WHERE rowid = ?", (*job_values(after), found.key))
+            tx.db.executemany(INSERT_EVENT, [event_values(event) for event in events])
+    except apsw.ConstraintError:
+        return False
+    if after.parent is None:
+        tx.count(row[2], row[1], None, ())
+        tx.count(after.queue, None, after.status, events)
+    if after.concurrency_key is not None:
+        free_slots(tx, after.concurrency_key)
+    return True
+
+
+def check_file(db: apsw.Connection, path: Path, *, quick: bool) -> list[str]:
+    """Raise `StoreDamaged` if the file is damaged; damage that is only in an index comes back in words."""
+    pragma = "quick_check" if quick else "integrity_check"
+    try:
+        lines = [row[0] for row in all_rows(db, f"PRAGMA {pragma}(20)")]
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise StoreDamaged(damage_text(path, str(error))) from error
+    lines = [line for line in lines if line != "ok"]
+    if any(not _in_index_only(line) for line in lines):
+        raise StoreDamaged(damage_text(path, lines[0]))
+    return lines
+
+
+def fast_findings(db: apsw.Connection) -> list[str]:
+    """A glance at open: what the indexes alone can show."""
+    findings = []
+    known = {*JOB.states, *UNIT.states}
+    for status, n in all_rows(db, "SELECT status, sum(n) FROM tallies GROUP BY status HAVING sum(n) != 0"):
+        if status not in known:
+            findings.append(f"{n} jobs are {status!r}, a status this version does not know")
+    aside = value(db, "SELECT count(*) FROM jobs WHERE lane = 4")
+    if aside:
+        findings.append(f"{aside} jobs could not be read and were set aside")
+    settled = value(db, "SELECT count(*) FROM jobs WHERE session IS NOT NULL AND settled_ms IS NOT NULL")
+    if settled:
+        findings.append(f"{settled} settled jobs still hold a claim")
+    strange = value(
+        db, "SELECT count(*) FROM jobs WHERE session IS NOT NULL AND session NOT IN (SELECT id FROM sessions)"
+    )
+    if strange:
+        findings.append(f"{strange} jobs are held by sessions nobody knows; the next sweep releases them")
+    return findings
+
+
+def check(tx: Tx, path: Path, chain: Chain, *, repair: bool) -> list[Violation]:
+    """All the engine can see, in an order in which repairs build on each other."""
+    found = [
+        Violation(code="index_damaged", message=line, repaired="all indexes were rebuilt" if repair else None)
+        for line in check_file(tx.db, path, quick=False)
+    ]
+    if found and repair:
+        tx.db.execute("REINDEX")
+    found += _duplicate_ids(tx, chain, repair=repair)
+    found += _duplicate_keys(tx, repair=repair)
+    found += _schema(tx, repair=repair)
+    found += _stray_events(tx, chain, repair=repair)
+    found += _tallies(tx, repair=repair)
+    found += _stranded_keys(tx, repair=repair)
+    return found
+
+
+def _in_index_only(line: str) -> bool:
+    return "missing from index" in line or "wrong # of entries in index" in line or "non-unique entry in index" in line
+
+
+def _duplicate_ids(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+    """Two rows with one id: the one with the longest history is the job; the others get ids of their own and are
+    quarantined, so that nothing is lost."""
+    twice = all_rows(tx.db, "SELECT id FROM jobs NOT INDEXED GROUP BY id HAVING count(*) > 1")
+    found = []
+    for (job_id,) in twice:
+        rows = all_rows(
+            tx.db,
+            f"SELECT rowid, {JOB_COLUMNS} FROM jobs NOT INDEXED WHERE id = ? ORDER BY version DESC, rowid",
+            (job_id,),
+        )
+        done = None
+        if repair:
+            copies = [_set_copy_apart(tx, row[0], readable_job(row[1:])[0], chain) for row in rows[1:]]
+            done = f"the row with the longest history was kept; the others are now {', '.join(copies)}, quarantined"
+        found.append(
+            Violation(code="duplicate_id", job_id=job_id, message=f"{len(rows)} rows have this id", repaired=done)
+        )
+    return found
+
+
+def _set_copy_apart(tx: Tx, rowid: int, job: Job, chain: Chain) -> str:
+    digits = f"{rowid & 0xFFFFFFFFFFFF:012x}"
+    fresh = f"{job.id[:24]}{digits}"
+    copy = msgspec.structs.replace(job, id=fresh, trimmed_seq=job.version, trimmed_digest=job.head, unique_key=None)
+    # the copy's own history is unknown: its chain begins here
+    start = msgspec.structs.replace(copy, status="pending", settled_ms=None, session=None)
+    why = f"a second row had the id {job.id}; it said {job.status}"
+    moved = apply(
+        start, Move(to="quarantined", reason=why, flag="repair"), now_ms=tx.now_ms, actor="check", chain=chain
+    )
+    columns = ", ".join(f'"{name}" = ?' for name in JOB_FIELDS)
+    tx.db.execute(f"UPDATE jobs SET {columns} WHERE rowid = ?", (*job_values(moved.job), rowid))
+    tx.db.executemany(INSERT_EVENT, [event_values(event) for event in moved.events])
+    return fresh
+
+
+def _duplicate_keys(tx: Tx, *, repair: bool) -> list[Violation]:
+    twice = all_rows(
+        tx.db, "SELECT scope, name, count(*), min(rowid) FROM keys NOT INDEXED GROUP BY scope, name HAVING count(*) > 1"
+    )
+    found = []
+    for scope, name, n, first in twice:
+        done = None
+        if repair:
+            tx.db.execute("DELETE FROM keys WHERE scope = ? AND name = ? AND rowid != ?", (scope, name, first))
+            done = "the first use of the key was kept"
+        message = f"the idempotency key {name!r} of {scope} is stored {n} times"
+        found.append(Violation(code="duplicate_key", message=message, repaired=done))
+    return found
+
+
+def _schema(tx: Tx, *, repair: bool) -> list[Violation]:
+    present = {row[0] for row in all_rows(tx.db, "SELECT name FROM sqlite_schema")}
+    found = []
+    for name, sql in expected_objects().items():
+        if name in present:
+            continue
+        done = None
+        if repair:
+            tx.db.execute(sql)
+            done = "it was made again"
+        found.append(Violation(code="schema_incomplete", message=f"{name} is missing", repaired=done))
+    return found
+
+
+def _stray_events(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+    """Events of a job that is not there and was not deleted: kept, and closed with a tombstone."""
+    strays = all_rows(
+        tx.db,
+        "SELECT job_id, max(seq) FROM events WHERE job_id NOT IN (SELECT id FROM jobs) "
+        "GROUP BY job_id HAVING sum(flag = 'tombstone') = 0",
+    )
+    found = []
+    for job_id, seq in strays:
+        done = None
+        if repair:
+            (row,) = all_rows(tx.db, f"{SELECT_EVENT} WHERE job_id = ? AND seq = ?", (job_id, seq))
+            last = Event(*row)
+            stone = _stone(last, tx.now_ms, chain)
+            tx.db.execute(INSERT_EVENT, event_values(stone))
+            done = "the events were kept and closed with a tombstone"
+        message = f"there are {seq} events or fewer but no such job"
+        found.append(Violation(code="stray_events", job_id=job_id, message=message, repaired=done))
+    return found
+
+
+def _stone(last: Event, now_ms: int, chain: Chain) -> Event:
+    body = (last.job_id, last.seq + 1, now_ms, last.to, last.to, "check", "the job's row was gone", last.token)
+    return Event(*body, "tombstone", None, chain.digest(last.digest, *body, "tombstone", None))
+
+
+def _tallies(tx: Tx, *, repair: bool) -> list[Violation]:
+    # this transaction's own moves are flushed at its end: what is stored is compared without them
+    told = {(queue, status): n for queue, status, n in all_rows(tx.db, "SELECT queue, status, n FROM tallies") if n}
+    for key, n in tx.tallies.items():
+        told[key] = told.get(key, 0) + n
+    true = {
+        (queue, status): n
+        for queue, status, n in all_rows(
+            tx.db, "SELECT queue, status, count(*) FROM jobs WHERE parent IS NULL GROUP BY queue, status"
+        )
+    }
+    found = []
+    for queue, status in sorted({*told, *true}):
+        was, is_now = told.get((queue, status), 0), true.get((queue, status), 0)
+        if was == is_now:
+            continue
+        if repair:
+            tx.tallies[queue, status] += is_now - was
+        message = f"queue {queue!r} counts {was} {status} jobs but has {is_now}"
+        found.append(Violation(code="tally_wrong", message=message, repaired="recounted" if repair else None))
+    return found
+
+
+def _stranded_keys(tx: Tx, *, repair: bool) -> list[Violation]:
+    """Blocked rows that nothing will bring back: their key has a free slot and nothing ready in their queue."""
+    rows = all_rows(
+        tx.db,
+        "SELECT b.concurrency_key, b.queue, count(*) FROM jobs AS b LEFT JOIN limits ON limits.key = b.concurrency_key "
+        "WHERE b.lane = 3 AND (limits.most IS NULL OR limits.most > (SELECT count(*) FROM jobs AS h "
+        "WHERE h.concurrency_key = b.concurrency_key AND h.session IS NOT NULL)) AND NOT EXISTS (SELECT 1 FROM jobs AS r "
+        "WHERE r.concurrency_key = b.concurrency_key AND r.queue = b.queue AND r.lane = 1) "
+        "GROUP BY b.concurrency_key, b.queue",
+    )
+    found = []
+    for key, queue, n in rows:
+        if repair:
+            free_slots(tx, key)
+        message = f"{n} jobs of queue {queue!r} wait for the concurrency key {key!r}, which has a free slot"
+        done = "the best of them is ready again" if repair else None
+        found.append(Violation(code="key_stranded", message=message, repaired=done))
+    return found
+
+
+__all__ = ["audit", "check", "check_file", "fast_findings", "mend", "tombstone"]

@@ -1,0 +1,315 @@
+"""The engine: one writer thread with group commit, a few readers, and errors in our own words.
+
+Writers hand in functions of a transaction. The writer thread takes all that wait, passes the turnstile, runs
+each in a savepoint of one transaction and commits once; an answer is given only after the commit, so it
+means durable. A function that raises undoes its own savepoint and nobody else's. If the whole
+transaction breaks (a full disk, say), each function is run again alone, so that every caller gets its own answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import apsw
+
+from ...clock import Clock
+from ...errors import MainstayError, StoreClosed, StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
+from ...lifecycle import Event
+from ..judge import moves
+from .turnstile import Turnstile
+
+T = TypeVar("T")
+
+#: Most functions in one commit: bounds how long the first of them waits.
+_MOST = 256
+
+
+class Tx:
+    """One caller's part of a write transaction: the connection, its time, and what to do after the commit."""
+
+    def __init__(self, db: apsw.Connection, clock: Clock) -> None:
+        self.db = db
+        self.now_ms = clock.now_ms()
+        self.lease_ms = clock.lease_ms()
+        self.tallies: Counter[tuple[str, str]] = Counter()
+        self.entered: Counter[str] = Counter()
+        self.woken: Counter[str] = Counter()
+
+    def count(self, queue_name: str, before: str | None, after: str | None, events: Iterable[Event]) -> None:
+        """Tell the tallies that a job moved; None stands for "not stored"."""
+        if before != after:
+            if before is not None:
+                self.tallies[queue_name, before] -= 1
+            if after is not None:
+                self.tallies[queue_name, after] += 1
+        for status in moves(events):
+            self.entered[status] += 1
+
+    def wake(self, topic: str, n: int = 1) -> None:
+        self.woken[topic] += n
+
+
+Write = Callable[[Tx], T]
+Read = Callable[[apsw.Connection], T]
+
+
+class _Job(Generic[T]):
+    """A write that waits for its commit."""
+
+    __slots__ = ("error", "future", "loop", "run", "value")
+
+    def __init__(self, run: Write[T], loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]) -> None:
+        self.run = run
+        self.loop = loop
+        self.future = future
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+
+class Engine:
+    """Owns all connections to one database file."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        turnstile: Turnstile,
+        connect: Callable[[], apsw.Connection],
+        notify: Callable[[Counter[str]], None],
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        self._turnstile = turnstile
+        self._connect = connect
+        self._notify = notify
+        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._closed = False
+        self._local = threading.local()
+        self._reader_connections: list[apsw.Connection] = []
+        self._readers = ThreadPoolExecutor(2, thread_name_prefix="mainstay-reader")
+        self._db = connect()
+        self._writer = threading.Thread(target=self._write_loop, name="mainstay-writer", daemon=True)
+        self._writer.start()
+
+    async def write(self, run: Write[T]) -> T:
+        """Run a function in a write transaction; returns after the commit."""
+        if self._closed:
+            raise self._closed_error()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._jobs.put(_Job(run, loop, future))
+        return await future
+
+    async def read(self, run: Read[T]) -> T:
+        """Run a function on a read connection. Keep it short: a long read holds the log open."""
+        if self._closed:
+            raise self._closed_error()
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self._run_read, run)
+
+    async def close(self) -> None:
+        """Finish what was accepted, then let go. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._jobs.put(None)
+        await asyncio.to_thread(self._shut)
+
+    # -- internals ----------------------------------------------------------------------------
+
+    def _shut(self) -> None:
+        self._writer.join()
+        self._readers.shutdown(wait=True)
+        for db in self._reader_connections:
+            db.close()
+        self._db.close()
+        self._turnstile.close()
+
+    def _closed_error(self) -> StoreClosed:
+        return StoreClosed(f"the store on {self._path} was closed; open it again")
+
+    def _run_read(self, run: Read[T]) -> T:
+        with self.our_words():
+            db: apsw.Connection | None = getattr(self._local, "db", None)
+            if db is None:
+                db = self._local.db = self._connect()
+                self._reader_connections.append(db)
+            return run(db)
+
+    def _write_loop(self) -> None:
+        stopping = False
+        while not stopping:
+            job = self._jobs.get()
+            batch: list[_Job[Any]] = []
+            while True:
+                if job is None:
+                    stopping = True
+                else:
+                    batch.append(job)
+                if len(batch) >= _MOST:
+                    break
+                try:
+                    job = self._jobs.get_nowait()
+                except queue.Empty:
+                    break
+            if batch:
+                self._commit(batch)
+                _deliver(batch)
+
+    def _commit(self, batch: list[_Job[Any]]) -> None:
+        try:
+            with self.our_words():
+                self._transact(batch)
+        except BaseException as error:
+            if len(batch) == 1 or isinstance(error, StoreLocked):
+                for job in batch:
+                    job.error = error
+                return
+            for job in batch:
+                job.value = job.error = None
+                self._commit([job])
+
+    def _transact(self, batch: list[_Job[Any]]) -> None:
+        """Run a batch in one transaction. What it raises is about the transaction, not about one caller."""
+        db = self._db
+        effects: list[Tx] = []
+        self._turnstile.enter()
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                for job in batch:
+                    tx = Tx(db, self._clock)
+                    if self._run_in_savepoint(job, tx, alone=len(batch) == 1):
+                        effects.append(tx)
+                _flush_counts(db, effects)
+                db.execute("COMMIT")
+            except BaseException:
+                # SQLite undoes the transaction by itself for some errors (a full disk, for one)
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+        finally:
+            self._turnstile.leave()
+        woken: Counter[str] = Counter()
+        for tx in effects:
+            woken.update(tx.woken)
+        if woken:
+            self._notify(woken)
+
+    def _run_in_savepoint(self, job: _Job[Any], tx: Tx, *, alone: bool) -> bool:
+        db = tx.db
+        if alone:
+            # the transaction itself is the savepoint; an error must undo it, so it may not pass in silence
+            job.value = job.run(tx)
+            return True
+        db.execute("SAVEPOINT one")
+        try:
+            job.value = job.run(tx)
+        except BaseException as error:
+            if not db.in_transaction:
+                raise
+            db.execute("ROLLBACK TO one")
+            db.execute("RELEASE one")
+            if isinstance(error, apsw.Error) and not isinstance(error, apsw.ConstraintError):
+                raise
+            job.error = error
+            return False
+        db.execute("RELEASE one")
+        return True
+
+    @contextlib.contextmanager
+    def our_words(self) -> Iterator[None]:
+        with in_our_words(self._path):
+            yield
+
+
+def _flush_counts(db: apsw.Connection, effects: list[Tx]) -> None:
+    tallies: Counter[tuple[str, str]] = Counter()
+    flow: Counter[tuple[int, str]] = Counter()
+    for tx in effects:
+        for key, n in tx.tallies.items():
+            tallies[key] += n
+        for status, n in tx.entered.items():
+            flow[tx.now_ms // 60_000, status] += n
+    db.executemany(
+        "INSERT INTO tallies VALUES (?, ?, ?) ON CONFLICT (queue, status) DO UPDATE SET n = n + excluded.n",
+        [(*key, n) for key, n in tallies.items() if n],
+    )
+    db.executemany(
+        "INSERT INTO flow VALUES (?, ?, ?) ON CONFLICT (minute, status) DO UPDATE SET n = n + excluded.n",
+        [(*key, n) for key, n in flow.items()],
+    )
+
+
+def _deliver(batch: list[_Job[Any]]) -> None:
+    """Give each caller its answer, with one hop per event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Job[Any]]] = {}
+    for job in batch:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, jobs in by_loop.items():
+        # a loop that was closed meanwhile has nobody left to answer; what was committed stays committed
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_resolve, jobs)
+
+
+def _resolve(jobs: list[_Job[Any]]) -> None:
+    for job in jobs:
+        if job.future.done():
+            continue
+        if job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.value)
+
+
+@contextlib.contextmanager
+def in_our_words(path: Path) -> Iterator[None]:
+    """Turn the engine's errors into ours, with advice."""
+    try:
+        yield
+    except MainstayError:
+        raise
+    except (apsw.BusyError, apsw.LockedError) as error:
+        raise StoreLocked(
+            f"{path} is locked by another program; nothing was written. "
+            "Close whatever keeps a transaction open on it (a database browser?), then try again"
+        ) from error
+    except apsw.FullError as error:
+        raise StoreFull(
+            f"no space left for {path}; nothing of this call was written. Free space on its disk, then try again"
+        ) from error
+    except (apsw.ReadOnlyError, apsw.PermissionsError) as error:
+        raise StoreReadOnly(f"{path} or its folder cannot be written ({error}); check owner and permissions") from error
+    except apsw.CantOpenError as error:
+        raise _cannot_open(path, error) from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise StoreDamaged(damage_text(path, str(error))) from error
+    except apsw.IOError as error:
+        raise StoreError(
+            f"the disk failed under {path} ({error}); nothing of this call was written. Check the disk and its space"
+        ) from error
+
+
+def _cannot_open(path: Path, error: Exception) -> StoreError:
+    if not path.parent.is_dir():
+        return StoreError(f"the folder of {path} does not exist; create it first")
+    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        return StoreReadOnly(f"{path} or its folder cannot be written; check owner and permissions")
+    return StoreError(f"{path} cannot be opened ({error})")
+
+
+def damage_text(path: Path, what: str) -> str:
+    return (
+        f"{path} is damaged as a file, not merely in its rows ({what}). It was left as it is. Copy it (with its -wal "
+        "file) before anything else, then restore a backup, or salvage what is readable with: "
+        f"sqlite3 {path} .recover | sqlite3 recovered.db"
+    )

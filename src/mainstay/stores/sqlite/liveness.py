@@ -1,0 +1,68 @@
+"""Knowing that a process on this machine is dead, without guessing from its silence.
+
+A session opened by a process holds an exclusive lock on a file of its own until the process ends, however it
+ends. A free lock means dead now. A lease covers what a lock cannot show: a process that hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def boot_id() -> str:
+    """Tells one run of the machine from the next: lease times of another boot mean nothing now."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+class SessionLocks:
+    """The session locks this process holds, and a look at everybody else's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._folder.mkdir(exist_ok=True)
+        self._held: dict[str, int] = {}
+
+    def hold(self, session: str) -> None:
+        handle = os.open(self._folder / session, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._held[session] = handle
+
+    def release(self, session: str) -> None:
+        handle = self._held.pop(session, None)
+        if handle is not None:
+            self.forget(session)
+            os.close(handle)
+
+    def is_free(self, session: str) -> bool:
+        """True if the session had a lock and nobody holds it any more."""
+        if session in self._held:
+            return False
+        try:
+            handle = os.open(self._folder / session, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(handle)
+        return True
+
+    def forget(self, session: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            (self._folder / session).unlink()
+
+    def close(self) -> None:
+        """Let go as a dying process would: the files stay, the locks are free."""
+        for handle in self._held.values():
+            os.close(handle)
+        self._held.clear()

@@ -1,0 +1,166 @@
+"""Lists and statistics, on a read connection.
+
+Lists go by id with a keyset, one status at a time through the index, merged; so a page costs the same at the
+first and at the millionth row. Filters no index serves are looked for in a window of bounded length: such a
+page may come back short, with a cursor to go on from.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import apsw
+
+from ...clock import Clock
+from ...errors import InvalidInput
+from ...model import Job, check_id, first_id_at
+from ..port import Page, Query, QueueStats, Refusal, Stats
+from .rows import JOB_COLUMNS, readable_job
+from .sql import all_rows, first_row, value
+
+_WINDOW = 20_000
+_RATE_MINUTES = 5
+
+
+def find(db: apsw.Connection, query: Query, cursor: str | None, limit: int) -> Page:
+    if limit < 1:
+        raise InvalidInput("limit", "a page has at least one row")
+    if cursor is not None:
+        check_id(cursor, field="cursor")
+    rest, values = _filters(query)
+    found: list[Job] = []
+    stops: list[str] = []
+    for source, arguments in _sources(db, query):
+        jobs, stop = _window(db, source, arguments, rest, values, query, cursor, limit)
+        found.extend(jobs)
+        if stop is not None:
+            stops.append(stop)
+    newest_first = not query.oldest_first
+    # a source that was not read to its end bounds what may be shown: beyond its stop, order is not known
+    bound = (max(stops) if newest_first else min(stops)) if stops else None
+    if bound is not None:
+        found = [job for job in found if (job.id >= bound if newest_first else job.id <= bound)]
+    pick = heapq.nlargest if newest_first else heapq.nsmallest
+    shown = pick(limit, found, key=lambda job: job.id)
+    if len(found) > limit:
+        return Page(shown, shown[-1].id)
+    return Page(shown, bound)
+
+
+def stats(db: apsw.Connection, clock: Clock, findings: tuple[str, ...]) -> Stats:
+    counts: dict[str, dict[str, int]] = {}
+    for queue, status, n in all_rows(db, "SELECT queue, status, n FROM tallies WHERE n != 0 ORDER BY queue, status"):
+        counts.setdefault(queue, {})[status] = n
+    oldest = {}
+    for queue in counts:
+        oldest[queue] = value(db, "SELECT min(due_ms) FROM jobs WHERE lane = 1 AND queue = ?", (queue,))
+    now_ms = clock.now_ms()
+    since = now_ms // 60_000 - _RATE_MINUTES + 1
+    flow = all_rows(db, "SELECT status, sum(n) FROM flow WHERE minute >= ? GROUP BY status", (since,))
+    rates = {status: n / _RATE_MINUTES for status, n in flow}
+    return Stats(
+        at_ms=now_ms,
+        queues={
+            queue: QueueStats(counts=by_status, oldest_ready_ms=oldest[queue]) for queue, by_status in counts.items()
+        },
+        rates=rates,
+        sessions=value(db, "SELECT count(*) FROM sessions WHERE dead = 0"),
+        aside=value(db, "SELECT count(*) FROM jobs WHERE lane = 4"),
+        findings=findings,
+    )
+
+
+def due(db: apsw.Connection, queues: list[str]) -> int | None:
+    times = [value(db, "SELECT min(due_ms) FROM jobs WHERE lane = 2 AND queue = ?", (queue,)) for queue in queues]
+    return min((at for at in times if at is not None), default=None)
+
+
+def refusals(db: apsw.Connection, job_id: str) -> list[Refusal]:
+    sql = "SELECT job_id, token, session, wanted, at_ms FROM refusals WHERE job_id = ? ORDER BY token"
+    return [Refusal(*row) for row in all_rows(db, sql, (job_id,))]
+
+
+def _sources(db: apsw.Connection, query: Query) -> list[tuple[str, tuple[Any, ...]]]:
+    """Conditions that an index serves, each giving its rows in order of id; together they cover the query."""
+    if query.parent is not None:
+        return [("parent = ?", (query.parent,))]
+    if query.session is not None:
+        return [("session = ? AND parent IS NULL", (query.session,))]
+    if query.key is not None:
+        return [("key = ? AND parent IS NULL", (query.key,))]
+    statuses = query.status
+    if statuses is None:
+        statuses = tuple(row[0] for row in all_rows(db, "SELECT DISTINCT status FROM tallies"))
+    return [("parent IS NULL AND status = ?", (status,)) for status in dict.fromkeys(statuses)]
+
+
+def _filters(query: Query) -> tuple[str, list[Any]]:
+    """Conditions left to check row by row; empty when the source says it all."""
+    clauses: list[str] = []
+    values: list[Any] = []
+
+    def add(clause: str, *given: Any) -> None:
+        clauses.append(clause)
+        values.extend(given)
+
+    by_status = query.parent is None and query.session is None and query.key is None
+    if query.status is not None and not by_status:
+        add(f"status IN ({', '.join('?' * len(query.status))})", *query.status)
+    if query.session is not None:
+        add("session = ?", query.session)
+    if query.key is not None:
+        add("key = ?", query.key)
+    if query.queue is not None:
+        add("queue = ?", query.queue)
+    if query.name is not None:
+        add("name = ?", query.name)
+    if query.tag is not None:
+        add("id IN (SELECT job_id FROM tags WHERE tag = ?)", query.tag)
+    if query.text is not None:
+        parts = "id, name, reason, iif(json_valid(error), error ->> '$.message', error)"
+        add(f"instr(lower(concat_ws(' ', {parts})), lower(?))", query.text)
+    return " AND ".join(clauses), values
+
+
+def _window(
+    db: apsw.Connection,
+    source: str,
+    arguments: tuple[Any, ...],
+    rest: str,
+    values: list[Any],
+    query: Query,
+    cursor: str | None,
+    limit: int,
+) -> tuple[list[Job], str | None]:
+    """The first rows of one source that pass the filters (one more than asked for, to know if there are more),
+    and where reading stopped if there may be others behind."""
+    bounds, bound_values = _bounds(query, cursor)
+    order = "ASC" if query.oldest_first else "DESC"
+    base = f"FROM jobs WHERE {source}{bounds} ORDER BY id {order}"
+    at = (*arguments, *bound_values)
+    # SQLite runs the inner query as a co-routine: it stops as soon as the outer limit is reached
+    inner = f"(SELECT * {base} LIMIT {_WINDOW})" if rest else f"(SELECT * {base} LIMIT {limit + 1})"
+    rows = all_rows(db, f"SELECT {JOB_COLUMNS} FROM {inner} WHERE {rest or '1'} LIMIT ?", (*at, *values, limit + 1))
+    jobs = [readable_job(row)[0] for row in rows]
+    if len(jobs) > limit:
+        return jobs, jobs[-1].id
+    if not rest:
+        return jobs, None
+    end = first_row(db, f"SELECT id {base} LIMIT 1 OFFSET {_WINDOW - 1}", at)
+    return jobs, None if end is None else end[0]
+
+
+def _bounds(query: Query, cursor: str | None) -> tuple[str, list[Any]]:
+    clauses = ""
+    values: list[Any] = []
+    if cursor is not None:
+        clauses += " AND id > ?" if query.oldest_first else " AND id < ?"
+        values.append(cursor)
+    if query.created_from_ms is not None:
+        clauses += " AND id >= ?"
+        values.append(first_id_at(query.created_from_ms))
+    if query.created_before_ms is not None:
+        clauses += " AND id < ?"
+        values.append(first_id_at(query.created_before_ms))
+    return clauses, values

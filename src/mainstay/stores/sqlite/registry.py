@@ -1,0 +1,189 @@
+"""Sessions, leadership, queue settings, limits and schedules, inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+
+from ...errors import NotLeader
+from ...model import Leadership, QueueSettings, Schedule, Session
+from ..port import Inserted, NewJob, Overdue, Pulse
+from .engine import Tx
+from .liveness import SessionLocks, boot_id
+from .rows import SELECT_JOB, readable_job
+from .selection import free_slots
+from .sql import all_rows, first_row, value
+from .writing import insert
+
+_SESSION = "SELECT id, worker, host, pid, started_ms, beat_ms, lease_s, dead FROM sessions"
+
+
+def open_session(tx: Tx, session: Session) -> None:
+    tx.db.execute(
+        "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT (id) DO UPDATE SET beat_ms = excluded.beat_ms",
+        (
+            session.id,
+            session.worker,
+            session.host,
+            session.pid,
+            session.started_ms or tx.now_ms,
+            tx.lease_ms,
+            session.lease_s,
+            boot_id(),
+        ),
+    )
+
+
+def beat(tx: Tx, sessions: Sequence[str]) -> list[Pulse]:
+    pulses = []
+    for session in sessions:
+        tx.db.execute("UPDATE sessions SET beat_ms = ? WHERE id = ? AND dead = 0", (tx.lease_ms, session))
+        known = tx.db.changes() == 1
+        stopping: tuple[str, ...] = ()
+        if known:
+            rows = all_rows(tx.db, "SELECT id FROM jobs WHERE session = ? AND status = 'cancelling'", (session,))
+            stopping = tuple(row[0] for row in rows)
+        pulses.append(Pulse(session=session, known=known, cancelling=stopping))
+    return pulses
+
+
+def close_session(tx: Tx, session: str) -> None:
+    """Forgotten at once, unless rows still name it: then it stays, dead, until they are reaped."""
+    tx.db.execute("UPDATE sessions SET dead = 1 WHERE id = ?", (session,))
+    _bury(tx)
+
+
+def sessions(db: apsw.Connection) -> list[Session]:
+    rows = all_rows(db, f"{_SESSION} ORDER BY started_ms, id")
+    return [
+        Session(
+            id=row[0],
+            worker=row[1],
+            host=row[2],
+            pid=row[3],
+            started_ms=row[4],
+            beat_ms=row[5],
+            lease_s=row[6],
+            dead=bool(row[7]),
+        )
+        for row in rows
+    ]
+
+
+def overdue(tx: Tx, locks: SessionLocks, limit: int) -> list[Overdue]:
+    """Declare the dead dead, then list what they held and what is past its time."""
+    for session, pid, beat_ms, lease_s, boot in all_rows(
+        tx.db, "SELECT id, pid, beat_ms, lease_s, boot FROM sessions WHERE dead = 0"
+    ):
+        silent = boot != boot_id() or tx.lease_ms - beat_ms > lease_s * 1000
+        if silent or (pid and locks.is_free(session)):
+            tx.db.execute("UPDATE sessions SET dead = 1 WHERE id = ?", (session,))
+            locks.forget(session)
+    _bury(tx)
+    held = all_rows(
+        tx.db,
+        f"{SELECT_JOB} WHERE session IS NOT NULL AND session NOT IN (SELECT id FROM sessions WHERE dead = 0) LIMIT ?",
+        (limit,),
+    )
+    late = all_rows(
+        tx.db,
+        f"{SELECT_JOB} WHERE expires_ms <= ? AND settled_ms IS NULL ORDER BY expires_ms LIMIT ?",
+        (tx.now_ms, limit),
+    )
+    found = {row[0]: Overdue(readable_job(row)[0], "time") for row in late}
+    found.update({row[0]: Overdue(readable_job(row)[0], "session") for row in held})
+    return list(found.values())[:limit]
+
+
+def lead(tx: Tx, name: str, session: str, ttl_s: float) -> Leadership:
+    row = first_row(tx.db, "SELECT holder, epoch, until_ms, boot FROM leaders WHERE name = ?", (name,))
+    until_ms = tx.lease_ms + int(ttl_s * 1000)
+    if row is None:
+        epoch = 1
+    else:
+        holder, epoch, held_until_ms, boot = row
+        current = boot == boot_id() and held_until_ms > tx.lease_ms
+        if current and holder != session:
+            return Leadership(name=name, holder=holder, epoch=epoch, until_ms=held_until_ms)
+        if not current:
+            epoch += 1
+    tx.db.execute("INSERT OR REPLACE INTO leaders VALUES (?, ?, ?, ?, ?)", (name, session, epoch, until_ms, boot_id()))
+    return Leadership(name=name, holder=session, epoch=epoch, until_ms=until_ms)
+
+
+def resign(tx: Tx, held: Leadership) -> None:
+    tx.db.execute(
+        "UPDATE leaders SET until_ms = 0 WHERE name = ? AND holder = ? AND epoch = ?",
+        (held.name, held.holder, held.epoch),
+    )
+
+
+def fence(tx: Tx, held: Leadership | None) -> None:
+    """Refuse a leader's write after its epoch."""
+    if held is None:
+        return
+    row = first_row(
+        tx.db,
+        "SELECT 1 FROM leaders WHERE name = ? AND holder = ? AND epoch = ? AND until_ms > ? AND boot = ?",
+        (held.name, held.holder, held.epoch, tx.lease_ms, boot_id()),
+    )
+    if row is None:
+        raise NotLeader(
+            f"session {held.holder} no longer leads {held.name!r} (epoch {held.epoch} is over); nothing was written"
+        )
+
+
+def set_queue(tx: Tx, settings: QueueSettings) -> None:
+    tx.db.execute("INSERT OR REPLACE INTO queues VALUES (?, ?, ?)", (settings.name, settings.paused, settings.reason))
+    if not settings.paused:
+        ready = value(tx.db, "SELECT count(*) FROM jobs WHERE lane = 1 AND queue = ?", (settings.name,))
+        tx.wake(f"queue:{settings.name}", ready)
+
+
+def queues(db: apsw.Connection) -> list[QueueSettings]:
+    rows = all_rows(db, "SELECT name, paused, reason FROM queues ORDER BY name")
+    return [QueueSettings(name=row[0], paused=bool(row[1]), reason=row[2]) for row in rows]
+
+
+def set_limit(tx: Tx, key: str, most: int | None) -> None:
+    if most is None:
+        tx.db.execute("DELETE FROM limits WHERE key = ?", (key,))
+    else:
+        tx.db.execute("INSERT OR REPLACE INTO limits VALUES (?, ?)", (key, most))
+    free_slots(tx, key)
+
+
+def put_schedule(tx: Tx, schedule: Schedule) -> None:
+    tx.db.execute(
+        "INSERT INTO schedules VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, "
+        "paused = excluded.paused, last_tick_ms = CASE WHEN last_tick_ms IS NULL OR excluded.last_tick_ms > last_tick_ms "
+        "THEN excluded.last_tick_ms ELSE last_tick_ms END",
+        (schedule.name, schedule.spec, schedule.paused, schedule.last_tick_ms),
+    )
+
+
+def schedules(db: apsw.Connection) -> list[Schedule]:
+    rows = all_rows(db, "SELECT name, spec, paused, last_tick_ms FROM schedules ORDER BY name")
+    return [Schedule(name=row[0], spec=row[1], paused=bool(row[2]), last_tick_ms=row[3]) for row in rows]
+
+
+def drop_schedule(tx: Tx, name: str) -> bool:
+    tx.db.execute("DELETE FROM schedules WHERE name = ?", (name,))
+    dropped = tx.db.changes() == 1
+    tx.db.execute("DELETE FROM ticks WHERE schedule = ?", (name,))
+    return dropped
+
+
+def tick(tx: Tx, name: str, at_ms: int, jobs: Sequence[NewJob]) -> list[Inserted] | None:
+    tx.db.execute("INSERT OR IGNORE INTO ticks VALUES (?, ?)", (name, at_ms))
+    if tx.db.changes() == 0:
+        return None
+    tx.db.execute("UPDATE schedules SET last_tick_ms = max(coalesce(last_tick_ms, 0), ?) WHERE name = ?", (at_ms, name))
+    return insert(tx, jobs)
+
+
+def _bury(tx: Tx) -> None:
+    tx.db.execute(
+        "DELETE FROM sessions WHERE dead = 1 AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.session = sessions.id)"
+    )

@@ -1,0 +1,151 @@
+"""Letting go: trimming by policy and deleting by a person, inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from ...lifecycle import Chain, tombstone
+from ...model import Job, first_id_at
+from .. import judge
+from ..port import Trimmed, TrimPolicy
+from .engine import Tx
+from .rows import INSERT_EVENT, event_values, job_by_id
+from .selection import free_slots
+from .sql import all_rows, first_row, value
+
+#: rates are shown over minutes; an hour of them is plenty
+_FLOW_MINUTES = 60
+#: the partial index `jobs_long` starts here: submitted, claimed and done is the common history
+_LONG = 3
+
+
+def trim(tx: Tx, policy: TrimPolicy) -> Trimmed:
+    """Remove one batch of what may go."""
+    ids = _outlived(tx, policy)
+    _remove(tx, ids)
+    events, trimmed = _trim_events(tx, policy)
+    tx.db.execute(
+        "DELETE FROM keys WHERE rowid IN (SELECT rowid FROM keys WHERE until_ms <= ? LIMIT ?)",
+        (tx.now_ms, policy.batch),
+    )
+    keys = tx.db.changes()
+    tx.db.execute("DELETE FROM flow WHERE minute < ?", (tx.now_ms // 60_000 - _FLOW_MINUTES,))
+    # ticks up to the last one remembered can be judged by it
+    tx.db.execute(
+        "DELETE FROM ticks WHERE at_ms < (SELECT last_tick_ms - 86400000 FROM schedules WHERE name = ticks.schedule)"
+    )
+    more = policy.batch in (len(ids), trimmed, keys)
+    return Trimmed(len(ids), events, keys, more)
+
+
+def delete(
+    tx: Tx, ids: Sequence[str], *, actor: str, reason: str, chain: Chain
+) -> list[Literal["deleted", "held", "missing"]]:
+    answers: list[Literal["deleted", "held", "missing"]] = []
+    for job_id in ids:
+        job = job_by_id(tx.db, job_id)
+        if job is None:
+            answers.append("missing")
+        elif job.session is not None or _unit_held(tx, job_id):
+            answers.append("held")
+        else:
+            _remove(tx, [job_id])
+            event = tombstone(job, now_ms=tx.now_ms, actor=actor, reason=reason, chain=chain)
+            tx.db.execute(INSERT_EVENT, event_values(event))
+            _leave(tx, job)
+            answers.append("deleted")
+    return answers
+
+
+def _leave(tx: Tx, job: Job) -> None:
+    if key := judge.freed(job, None):
+        free_slots(tx, key)
+
+
+def _outlived(tx: Tx, policy: TrimPolicy) -> list[str]:
+    """Ids of settled jobs that may go, at most a batch. A job settles after it was made, so those of a status are
+    walked by id and the walk ends at the first id made after the limit."""
+    found: dict[str, None] = {}
+
+    def room() -> int:
+        return policy.batch - len(found)
+
+    closed = "AND NOT EXISTS (SELECT 1 FROM jobs AS u WHERE u.parent = jobs.id AND u.settled_ms IS NULL)"
+    for status, before_ms in policy.settled_before_ms.items():
+        rows = all_rows(
+            tx.db,
+            "SELECT id FROM jobs WHERE parent IS NULL AND status = ? AND id < ? AND settled_ms < ? "
+            f"AND expires_ms IS NULL {closed} ORDER BY id LIMIT ?",
+            (status, first_id_at(before_ms), before_ms, room()),
+        )
+        found.update((row[0], None) for row in rows)
+    rows = all_rows(
+        tx.db,
+        "SELECT id FROM jobs WHERE settled_ms IS NOT NULL AND expires_ms IS NOT NULL AND expires_ms <= ? "
+        f"AND parent IS NULL {closed} ORDER BY expires_ms LIMIT ?",
+        (tx.now_ms, room()),
+    )
+    found.update((row[0], None) for row in rows)
+    for status, most in policy.keep_count.items():
+        count = value(tx.db, "SELECT sum(n) FROM tallies WHERE status = ?", (status,)) or 0
+        gone = sum(1 for job_id in found if _has_status(tx, job_id, status))
+        excess = min(room(), count - gone - most)
+        if excess > 0:
+            rows = all_rows(
+                tx.db,
+                "SELECT id FROM jobs WHERE parent IS NULL AND status = ? AND settled_ms IS NOT NULL "
+                f"AND expires_ms IS NULL {closed} ORDER BY id LIMIT ?",
+                (status, excess + gone),
+            )
+            fresh = [row[0] for row in rows if row[0] not in found]
+            found.update((job_id, None) for job_id in fresh[:excess])
+    return list(found)
+
+
+def _has_status(tx: Tx, job_id: str, status: str) -> bool:
+    return first_row(tx.db, "SELECT 1 FROM jobs WHERE id = ? AND status = ?", (job_id, status)) is not None
+
+
+def _remove(tx: Tx, ids: Iterable[str]) -> None:
+    """Take jobs out with all that hangs on them: units, events, tags, refusals. Keys outlive them."""
+    for job_id in ids:
+        row = first_row(tx.db, "SELECT queue, status FROM jobs WHERE id = ? AND parent IS NULL", (job_id,))
+        if row is not None:
+            tx.count(row[0], row[1], None, ())
+        units = [unit[0] for unit in all_rows(tx.db, "SELECT id FROM jobs WHERE parent = ?", (job_id,))]
+        for one in (*units, job_id):
+            tx.db.execute("DELETE FROM jobs WHERE id = ?", (one,))
+            tx.db.execute("DELETE FROM events WHERE job_id = ?", (one,))
+            tx.db.execute("DELETE FROM refusals WHERE job_id = ?", (one,))
+            tx.db.execute("DELETE FROM tags WHERE job_id = ?", (one,))
+
+
+def _trim_events(tx: Tx, policy: TrimPolicy) -> tuple[int, int]:
+    """Trim long histories: how many events of how many jobs."""
+    if policy.keep_events is None:
+        return 0, 0
+    keep = policy.keep_events
+    indexed = f"version - trimmed_seq > {_LONG} AND" if keep >= _LONG else ""
+    long = all_rows(
+        tx.db,
+        f"SELECT rowid, id, version FROM jobs WHERE {indexed} version - trimmed_seq > ? LIMIT ?",
+        (keep, policy.batch),
+    )
+    removed = 0
+    for rowid, job_id, version in long:
+        through = version - keep
+        digest = first_row(tx.db, "SELECT digest FROM events WHERE job_id = ? AND seq = ?", (job_id, through))
+        if digest is None:
+            continue  # a broken history is the check's business
+        tx.db.execute("DELETE FROM events WHERE job_id = ? AND seq <= ?", (job_id, through))
+        removed += tx.db.changes()
+        tx.db.execute(
+            "UPDATE jobs SET trimmed_seq = ?, trimmed_digest = ? WHERE rowid = ?", (through, digest[0], rowid)
+        )
+    return removed, len(long)
+
+
+def _unit_held(tx: Tx, job_id: str) -> bool:
+    sql = "SELECT 1 FROM jobs WHERE parent = ? AND session IS NOT NULL LIMIT 1"
+    return first_row(tx.db, sql, (job_id,)) is not None

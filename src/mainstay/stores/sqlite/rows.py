@@ -1,0 +1,158 @@
+"""Rows in and out: `Job` and `Event` as SQLite values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apsw
+import msgspec
+
+from ...lifecycle import Event
+from ...model import Job, Options, Progress
+from ...model.job import ErrorInfo
+
+JOB_FIELDS = Job.__struct_fields__
+EVENT_FIELDS = Event.__struct_fields__
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+JOB_COLUMNS = _quoted(JOB_FIELDS)
+EVENT_COLUMNS = _quoted(EVENT_FIELDS)
+SELECT_JOB = f"SELECT {JOB_COLUMNS} FROM jobs"
+INSERT_JOB = f"INSERT INTO jobs ({JOB_COLUMNS}) VALUES ({', '.join('?' * len(JOB_FIELDS))})"
+SELECT_EVENT = f"SELECT {EVENT_COLUMNS} FROM events"
+INSERT_EVENT = f"INSERT INTO events ({EVENT_COLUMNS}) VALUES ({', '.join('?' * len(EVENT_FIELDS))})"
+
+#: What a change writes. Left out: what is fixed at submit, what the holder reports, what trimming keeps.
+CHANGED = (
+    "priority status reason version token session starts failures crashes releases changed_ms due_ms claimed_ms "
+    "started_ms settled_ms expires_ms extra_ms error result head lane rank"
+).split()
+_CHANGED_AT = [JOB_FIELDS.index(name) for name in CHANGED]
+#: The version is the compare-and-swap; `starts` is the one counter a report may raise without it.
+UPDATE_JOB = (
+    f"UPDATE jobs SET {', '.join(f'{name} = ?' for name in CHANGED)} "
+    "WHERE id = ? AND version = ? AND starts <= ? RETURNING id"
+)
+#: A claim changes less, so it writes less.
+CLAIM_JOB = (
+    "UPDATE jobs SET status = ?, reason = ?, version = ?, token = ?, session = ?, changed_ms = ?, claimed_ms = ?, "
+    "expires_ms = ?, head = ?, lane = ? WHERE rowid = ?"
+)
+from .sql import all_rows, first_row
+
+_OPTIONS, _ERROR, _PROGRESS = (JOB_FIELDS.index(name) for name in ("options", "error", "progress"))
+_encode_options = msgspec.msgpack.Encoder().encode
+_decode_options = msgspec.msgpack.Decoder(Options).decode
+_json = msgspec.json.Encoder()
+_decode_error = msgspec.json.Decoder(ErrorInfo).decode
+_decode_progress = msgspec.json.Decoder(Progress).decode
+_as_tuple = msgspec.structs.astuple
+
+Values = tuple[Any, ...]
+
+
+class OptionsCodec:
+    """Options as blobs. Jobs submitted alike share them, so the last few are remembered."""
+
+    def __init__(self) -> None:
+        self._blobs: dict[int, tuple[Options, bytes]] = {}
+        self._options: dict[bytes, Options] = {}
+
+    def encode(self, options: Options) -> bytes:
+        known = self._blobs.get(id(options))
+        if known is not None:
+            return known[1]
+        blob = _encode_options(options)
+        if len(self._blobs) >= 256:
+            self._blobs.clear()
+        self._blobs[id(options)] = (options, blob)  # holding it keeps its id from being reused
+        return blob
+
+    def decode(self, blob: bytes) -> Options:
+        known = self._options.get(blob)
+        if known is None:
+            known = _decode_options(blob)
+            if len(self._options) >= 256:
+                self._options.clear()
+            self._options[blob] = known
+        return known
+
+
+_codec = OptionsCodec()
+
+
+def job_values(job: Job) -> list[Any]:
+    """A job as the values of its columns."""
+    values = list(_as_tuple(job))
+    values[_OPTIONS] = _codec.encode(job.options)
+    if job.error is not None:
+        values[_ERROR] = _json.encode(job.error).decode()
+    values[_PROGRESS] = progress_text(job)
+    return values
+
+
+def change_values(before: Job, after: Job) -> list[Any]:
+    """Bindings of `UPDATE_JOB`."""
+    row = _as_tuple(after)
+    values = [row[at] for at in _CHANGED_AT]
+    if after.error is not None:
+        values[_CHANGED_ERROR] = _json.encode(after.error).decode()
+    values += (after.id, before.version, after.starts)
+    return values
+
+
+_CHANGED_ERROR = CHANGED.index("error")
+
+
+def job_from(values: Values) -> Job:
+    """A job from the values of its columns. Raises `msgspec.MsgspecError` if one cannot be read."""
+    row = list(values)
+    row[_OPTIONS] = _codec.decode(row[_OPTIONS])
+    if row[_ERROR] is not None:
+        row[_ERROR] = _decode_error(row[_ERROR])
+    if row[_PROGRESS] is not None:
+        row[_PROGRESS] = _decode_progress(row[_PROGRESS])
+    return Job(*row)
+
+
+def readable_job(values: Values) -> tuple[Job, Mapping[str, str]]:
+    """A job from the values of its columns, with harmless stand-ins for what cannot be read, named."""
+    row = list(values)
+    damaged: dict[str, str] = {}
+    readers = {
+        _OPTIONS: (_decode_options, Options()),
+        _ERROR: (_decode_error, None),
+        _PROGRESS: (_decode_progress, None),
+    }
+    for at, (read, instead) in readers.items():
+        if row[at] is None:
+            continue
+        try:
+            row[at] = read(row[at])
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            row[at] = instead
+            damaged[JOB_FIELDS[at]] = str(error)
+    return Job(*row), damaged
+
+
+def event_values(event: Event) -> Values:
+    return _as_tuple(event)
+
+
+def events_of(db: apsw.Connection, job_id: str, *, after: int, limit: int) -> list[Event]:
+    sql = f"{SELECT_EVENT} WHERE job_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+    return [Event(*row) for row in all_rows(db, sql, (job_id, after, limit))]
+
+
+def job_by_id(db: apsw.Connection, job_id: str) -> Job | None:
+    row = first_row(db, f"{SELECT_JOB} WHERE id = ?", (job_id,))
+    return None if row is None else readable_job(row)[0]
+
+
+def progress_text(job: Job) -> str | None:
+    return None if job.progress is None else _json.encode(job.progress).decode()

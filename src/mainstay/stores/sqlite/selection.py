@@ -1,0 +1,204 @@
+"""Selection: which rows are claimed, from stored columns only.
+
+The ready index of a queue is in claim order, so a claim reads as many entries as it takes. Several queues are
+merged from their heads; one sort over all of them costs 28-39 ms at 200,000 waiting rows, this 0.04 ms.
+
+Jobs of one concurrency key share its slots. A claim counts the rows held under the key (the batch itself
+included); those over the limit go to the blocked lane, out of the way, and come back when a slot is freed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from ...errors import InvalidTransition
+from ...lifecycle import Chain, Event, claim, promote
+from ...model import Job, Lane
+from .engine import Tx
+from .rows import CLAIM_JOB, INSERT_EVENT, SELECT_JOB, event_values, job_from
+from .sql import all_rows, first_row, value
+
+log = logging.getLogger("mainstay.stores.sqlite")
+
+_DUE_BATCH = 500
+
+
+def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain) -> list[Job]:
+    """Take up to n rows for a session that is known and alive."""
+    if not first_row(tx.db, "SELECT 1 FROM sessions WHERE id = ? AND dead = 0", (session,)):
+        return []
+    paused = {row[0] for row in all_rows(tx.db, "SELECT name FROM queues WHERE paused")}
+    open_queues = [name for name in dict.fromkeys(queues) if name not in paused]
+    for name in open_queues:
+        promote_due(tx, name, chain)
+    limits = Slots(tx)
+    jobs: list[Job] = []
+    updates: list[tuple[object, ...]] = []
+    events: list[Event] = []
+    for rowid in _heads(tx, open_queues, n):
+        if len(jobs) >= n:
+            break
+        job = _read_or_set_aside(tx, rowid)
+        if job is None or not limits.take(job, rowid):
+            continue
+        try:
+            moved = claim(job, session=session, now_ms=tx.now_ms, chain=chain)
+        except InvalidTransition as error:
+            _set_aside(tx, rowid, job.id, error)
+            continue
+        after = moved.job
+        updates.append(
+            (
+                after.status,
+                after.reason,
+                after.version,
+                after.token,
+                after.session,
+                after.changed_ms,
+                after.claimed_ms,
+                after.expires_ms,
+                after.head,
+                after.lane,
+                rowid,
+            )
+        )
+        events.extend(moved.events)
+        jobs.append(after)
+        if after.parent is None:
+            tx.count(after.queue, job.status, after.status, moved.events)
+    tx.db.executemany(CLAIM_JOB, updates)
+    tx.db.executemany(INSERT_EVENT, [event_values(event) for event in events])
+    return jobs
+
+
+def promote_due(tx: Tx, queue: str, chain: Chain) -> None:
+    """Make rows ready whose time has come. A waiting state is left with its event; a unit, which waits in its
+    claimable state, only changes lanes."""
+    due = all_rows(
+        tx.db,
+        "SELECT rowid FROM jobs WHERE lane = 2 AND queue = ? AND due_ms <= ? ORDER BY due_ms LIMIT ?",
+        (queue, tx.now_ms, _DUE_BATCH),
+    )
+    for (rowid,) in due:
+        job = _read_or_set_aside(tx, rowid)
+        if job is None:
+            continue
+        if job.is_unit:
+            _set_lane(tx, rowid, Lane.READY)
+            continue
+        try:
+            moved = promote(job, now_ms=tx.now_ms, chain=chain)
+        except InvalidTransition as error:
+            _set_aside(tx, rowid, job.id, error)
+            continue
+        after = moved.job
+        tx.db.execute(
+            "UPDATE jobs SET status = ?, reason = ?, version = ?, changed_ms = ?, expires_ms = ?, head = ?, lane = ? "
+            "WHERE rowid = ?",
+            (
+                after.status,
+                after.reason,
+                after.version,
+                after.changed_ms,
+                after.expires_ms,
+                after.head,
+                after.lane,
+                rowid,
+            ),
+        )
+        tx.db.executemany(INSERT_EVENT, [event_values(event) for event in moved.events])
+        tx.count(after.queue, job.status, after.status, moved.events)
+    if due:
+        tx.wake(f"queue:{queue}", len(due))
+
+
+def free_slots(tx: Tx, key: str) -> None:
+    """Bring blocked rows of a key back, as many as it has free slots: the best of every queue, so that a paused
+    queue cannot keep the slot from the others."""
+    queues = all_rows(tx.db, "SELECT DISTINCT queue FROM jobs WHERE lane = 3 AND concurrency_key = ?", (key,))
+    if not queues:
+        return
+    limit = first_row(tx.db, "SELECT most FROM limits WHERE key = ?", (key,))
+    free = -1 if limit is None else max(0, limit[0] - held_count(tx, key))  # a negative LIMIT means all
+    for (queue,) in queues:
+        back = all_rows(
+            tx.db,
+            "SELECT rowid FROM jobs WHERE lane = 3 AND concurrency_key = ? AND queue = ? ORDER BY rank LIMIT ?",
+            (key, queue, free),
+        )
+        for (rowid,) in back:
+            _set_lane(tx, rowid, Lane.READY)
+        if back:
+            tx.wake(f"queue:{queue}", len(back))
+
+
+def held_count(tx: Tx, key: str) -> int:
+    return int(value(tx.db, "SELECT count(*) FROM jobs WHERE concurrency_key = ? AND session IS NOT NULL", (key,)))
+
+
+class Slots:
+    """Free slots per concurrency key during one claim, counted once per key."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self._free: dict[str, int | None] = {}
+
+    def take(self, job: Job, rowid: int) -> bool:
+        """True if the row may be claimed; otherwise it goes to the blocked lane."""
+        key = job.concurrency_key
+        if key is None:
+            return True
+        if key not in self._free:
+            limit = first_row(self._tx.db, "SELECT most FROM limits WHERE key = ?", (key,))
+            self._free[key] = None if limit is None else limit[0] - held_count(self._tx, key)
+        free = self._free[key]
+        if free is None:
+            return True
+        if free <= 0:
+            _set_lane(self._tx, rowid, Lane.BLOCKED)
+            return False
+        self._free[key] = free - 1
+        return True
+
+
+def _heads(tx: Tx, queues: Sequence[str], n: int) -> Iterator[int]:
+    """Row ids of ready rows, best rank first over all queues, read from the index in short pages."""
+    for _, _, rowid in heapq.merge(*(_head(tx, queue, n) for queue in queues)):
+        yield rowid
+
+
+def _head(tx: Tx, queue: str, n: int) -> Iterator[tuple[int, int, int]]:
+    after = (-(1 << 63), 0, 0)
+    while True:
+        page = all_rows(
+            tx.db,
+            "SELECT rank, due_ms, rowid FROM jobs WHERE lane = 1 AND queue = ? AND (rank, due_ms, rowid) > (?, ?, ?) "
+            "ORDER BY rank, due_ms, rowid LIMIT ?",
+            (queue, *after, n),
+        )
+        yield from page
+        if len(page) < n:
+            return
+        after = page[-1]
+
+
+def _read_or_set_aside(tx: Tx, rowid: int) -> Job | None:
+    (row,) = all_rows(tx.db, f"{SELECT_JOB} WHERE rowid = ?", (rowid,))
+    try:
+        return job_from(row)
+    except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
+        _set_aside(tx, rowid, row[0], error)
+        return None
+
+
+def _set_aside(tx: Tx, rowid: int, job_id: str, error: Exception) -> None:
+    log.error("a stored job cannot be used and was set aside job_id=%s: %s; run: mainstay check", job_id, error)
+    _set_lane(tx, rowid, Lane.ASIDE)
+
+
+def _set_lane(tx: Tx, rowid: int, lane: Lane) -> None:
+    tx.db.execute("UPDATE jobs SET lane = ? WHERE rowid = ?", (int(lane), rowid))

@@ -1,0 +1,32 @@
+"""Statements with answers, typed as loosely as SQL is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import apsw
+
+Row = tuple[Any, ...]
+
+
+def all_rows(db: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+    """All rows of an answer."""
+    return db.execute(sql, values).fetchall()
+
+
+def first_row(db: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> Row | None:
+    """The first row, if there is one."""
+    return db.execute(sql, values).fetchone()
+
+
+def value(db: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> Any:
+    """The single value of an answer that always has one."""
+    row = first_row(db, sql, values)
+    assert row is not None, sql
+    return row[0]
+
+
+def many(db: apsw.Connection, sql: str, values: Iterable[Sequence[Any]]) -> list[Row]:
+    """Run a statement once for each set of values; the rows of all answers."""
+    return db.executemany(sql, values).fetchall()

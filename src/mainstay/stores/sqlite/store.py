@@ -1,0 +1,308 @@
+"""SqliteStore: the port on one SQLite file, for one machine and many processes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import apsw
+
+from ...clock import Clock, SystemClock
+from ...errors import StoreDamaged, StoreError, StoreReadOnly, UnsafeEngine
+from ...lifecycle import Chain, Event
+from ...model import Job, Leadership, QueueSettings, Schedule, Session
+from ..port import (
+    Answer,
+    Audited,
+    Change,
+    Inserted,
+    NewJob,
+    Overdue,
+    Page,
+    Pulse,
+    Query,
+    Refusal,
+    Report,
+    Stats,
+    Trimmed,
+    TrimPolicy,
+    Violation,
+    Wake,
+)
+from . import audit, reading, registry, retention, selection, writing
+from .engine import Engine, Tx, damage_text, in_our_words
+from .liveness import SessionLocks
+from .rows import events_of, job_by_id
+from .schema import migrate
+from .turnstile import Turnstile
+from .wake import WakeBoard
+
+log = logging.getLogger("mainstay.stores.sqlite")
+
+#: SQLite versions whose WAL can lose a commit when several processes use it (fixed in 3.51.3)
+_WAL_RESET_BUG = ((3, 7, 0), (3, 51, 2))
+
+
+class SqliteStore:
+    """Jobs in one SQLite file. Open it with `open_store("sqlite:///jobs.db")`.
+
+    Beside the file stands a folder `jobs.db-mainstay` with locks and wake sockets; it holds no data.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock | None = None,
+        chain: Chain | None = None,
+        busy_timeout_s: float = 10.0,
+        durable: bool = True,
+    ) -> None:
+        self.path = path
+        self.url = f"sqlite:///{path}"
+        self.clock = clock or SystemClock()
+        self.chain = chain or Chain()
+        self.durability = (
+            "an answer survives the death of the process and of the machine (WAL, synchronous=FULL)"
+            if durable
+            else "an answer survives the death of the process; a power cut may take the last moments (synchronous=NORMAL)"
+        )
+        self._busy_timeout_s = busy_timeout_s
+        self._durable = durable
+        with contextlib.ExitStack() as undo, in_our_words(path):
+            self._folder = _side_folder(path)
+            self._users = _join(self._folder, path)
+            undo.callback(os.close, self._users)
+            self.findings = self._prepare()
+            turnstile = Turnstile(self._folder, timeout_s=busy_timeout_s)
+            self._locks = SessionLocks(self._folder / "sessions")
+            self._board = WakeBoard(self._folder)
+            self._engine = Engine(
+                path, clock=self.clock, turnstile=turnstile, connect=self._connect, notify=self._board.notify
+            )
+            undo.pop_all()
+        for finding in self.findings:
+            log.warning("%s: %s; run: mainstay check --store %s", path, finding, self.url)
+
+    async def close(self) -> None:
+        if self._users < 0:
+            return
+        await self._engine.close()
+        self._board.close()
+        self._locks.close()
+        os.close(self._users)
+        self._users = -1
+
+    # -- jobs ---------------------------------------------------------------------------------
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        return await self._engine.write(lambda tx: writing.insert(tx, jobs)) if jobs else []
+
+    async def get(self, ids: Sequence[str]) -> list[Job | None]:
+        return await self._engine.read(lambda db: [job_by_id(db, job_id) for job_id in ids])
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
+        return await self._engine.read(lambda db: reading.find(db, query, cursor, limit))
+
+    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+        return await self._engine.write(lambda tx: selection.claim_jobs(tx, queues, session, n, self.chain))
+
+    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
+        def run(tx: Tx) -> list[Answer]:
+            registry.fence(tx, lead)
+            return writing.apply_changes(tx, changes, self.chain)
+
+        return await self._engine.write(run)
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        return await self._engine.write(lambda tx: writing.report(tx, reports)) if reports else []
+
+    async def due(self, queues: Sequence[str]) -> int | None:
+        return await self._engine.read(lambda db: reading.due(db, list(queues)))
+
+    async def overdue(self, limit: int = 100) -> list[Overdue]:
+        return await self._engine.write(lambda tx: registry.overdue(tx, self._locks, limit))
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        return await self._engine.read(lambda db: events_of(db, job_id, after=after, limit=limit))
+
+    async def refusals(self, job_id: str) -> list[Refusal]:
+        return await self._engine.read(lambda db: reading.refusals(db, job_id))
+
+    async def stats(self) -> Stats:
+        return await self._engine.read(lambda db: reading.stats(db, self.clock, self.findings))
+
+    async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:
+        def run(tx: Tx) -> Trimmed:
+            registry.fence(tx, lead)
+            return retention.trim(tx, policy)
+
+        return await self._engine.write(run)
+
+    async def delete(
+        self, ids: Sequence[str], *, actor: str, reason: str
+    ) -> list[Literal["deleted", "held", "missing"]]:
+        return await self._engine.write(
+            lambda tx: retention.delete(tx, ids, actor=actor, reason=reason, chain=self.chain)
+        )
+
+    # -- sessions and leadership ----------------------------------------------------------------
+
+    async def open_session(self, session: Session) -> None:
+        # the lock comes first: a session that is stored without one would look dead
+        if session.pid == os.getpid():
+            self._locks.hold(session.id)
+        await self._engine.write(lambda tx: registry.open_session(tx, session))
+
+    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+        def run(tx: Tx) -> list[Pulse]:
+            writing.report(tx, reports)
+            return registry.beat(tx, sessions)
+
+        return await self._engine.write(run)
+
+    async def close_session(self, session: str) -> None:
+        await self._engine.write(lambda tx: registry.close_session(tx, session))
+        self._locks.release(session)
+
+    async def sessions(self) -> list[Session]:
+        return await self._engine.read(registry.sessions)
+
+    async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
+        return await self._engine.write(lambda tx: registry.lead(tx, name, session, ttl_s))
+
+    async def resign(self, lead: Leadership) -> None:
+        await self._engine.write(lambda tx: registry.resign(tx, lead))
+
+    # -- settings -------------------------------------------------------------------------------
+
+    async def set_queue(self, settings: QueueSettings) -> None:
+        await self._engine.write(lambda tx: registry.set_queue(tx, settings))
+
+    async def queues(self) -> list[QueueSettings]:
+        return await self._engine.read(registry.queues)
+
+    async def set_limit(self, key: str, most: int | None) -> None:
+        await self._engine.write(lambda tx: registry.set_limit(tx, key, most))
+
+    async def limits(self) -> dict[str, int]:
+        return await self._engine.read(lambda db: dict(db.execute("SELECT key, most FROM limits ORDER BY key")))
+
+    async def put_schedule(self, schedule: Schedule) -> None:
+        await self._engine.write(lambda tx: registry.put_schedule(tx, schedule))
+
+    async def schedules(self) -> list[Schedule]:
+        return await self._engine.read(registry.schedules)
+
+    async def drop_schedule(self, name: str) -> bool:
+        return await self._engine.write(lambda tx: registry.drop_schedule(tx, name))
+
+    async def tick(
+        self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
+    ) -> list[Inserted] | None:
+        def run(tx: Tx) -> list[Inserted] | None:
+            registry.fence(tx, lead)
+            return registry.tick(tx, name, at_ms, jobs)
+
+        return await self._engine.write(run)
+
+    # -- wake and check -------------------------------------------------------------------------
+
+    def wake(self, topics: Sequence[str]) -> Wake:
+        return self._board.subscribe(topics)
+
+    async def audit(self, *, after: str = "", limit: int = 500) -> list[Audited]:
+        return await self._engine.read(lambda db: audit.audit(db, after, limit))
+
+    async def check(self, *, repair: bool = False) -> list[Violation]:
+        if repair:
+            return await self._engine.write(lambda tx: audit.check(tx, self.path, self.chain, repair=True))
+        return await self._engine.read(lambda db: audit.check(Tx(db, self.clock), self.path, self.chain, repair=False))
+
+    async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
+        return await self._engine.write(lambda tx: audit.mend(tx, found, after, events))
+
+    # -- opening --------------------------------------------------------------------------------
+
+    def _connect(self) -> apsw.Connection:
+        db = apsw.Connection(str(self.path), statementcachesize=200)
+        db.set_busy_timeout(int(self._busy_timeout_s * 1000))
+        db.pragma("synchronous", "FULL" if self._durable else "NORMAL")
+        db.pragma("cache_size", -65536)
+        db.pragma("temp_store", "MEMORY")
+        return db
+
+    def _prepare(self) -> tuple[str, ...]:
+        """Make or migrate the database and glance at it, one process at a time."""
+        setup = os.open(self._folder / "setup", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(setup, fcntl.LOCK_EX)
+            db = self._connect()
+            try:
+                _check_size(db, self.path)
+                if db.pragma("journal_mode") != "wal":
+                    db.pragma("journal_mode", "WAL")
+                migrate(db, str(self.path))
+                small = self.path.stat().st_size <= audit.QUICK_CHECK_BYTES
+                damage = audit.check_file(db, self.path, quick=True) if small else []
+                return (*damage, *audit.fast_findings(db))
+            finally:
+                db.close()
+        finally:
+            os.close(setup)
+
+
+def _side_folder(path: Path) -> Path:
+    folder = path.with_name(path.name + "-mainstay")
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileNotFoundError:
+        raise StoreError(f"the folder of {path} does not exist; create it first") from None
+    except OSError as error:
+        raise StoreReadOnly(
+            f"{folder} cannot be made ({error.strerror}); the folder of the database must be writable"
+        ) from error
+    return folder
+
+
+def _join(folder: Path, path: Path) -> int:
+    """Count ourselves among the users of the file. A version with the WAL-reset bug may only be alone."""
+    users = os.open(folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    affected = is_affected(sqlite_version())
+    try:
+        fcntl.flock(users, (fcntl.LOCK_EX if affected else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(users)
+        found = ".".join(map(str, sqlite_version()))
+        who = f"this process has SQLite {found}" if affected else "a process that uses it has an SQLite"
+        raise UnsafeEngine(
+            f"{path} is in use by another process, and {who} with a bug that can lose commits when several "
+            "processes share a WAL file (3.7.0 to 3.51.2); nothing was opened. Fix: pip install 'apsw>=3.51.3'"
+        ) from None
+    return users
+
+
+def sqlite_version() -> tuple[int, ...]:
+    return tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+
+
+def is_affected(version: tuple[int, ...]) -> bool:
+    first, last = _WAL_RESET_BUG
+    return first <= version <= last
+
+
+def _check_size(db: apsw.Connection, path: Path) -> None:
+    """A file cut short shows in its size before any row is read."""
+    size = path.stat().st_size if path.exists() else 0
+    if size == 0:
+        return
+    pages, page_size = db.pragma("page_count"), db.pragma("page_size")
+    wal = path.with_name(path.name + "-wal")
+    has_wal = wal.exists() and wal.stat().st_size > 0
+    if not has_wal and size < pages * page_size:
+        raise StoreDamaged(damage_text(path, f"it has {size} bytes and should have {pages * page_size}"))

@@ -1,0 +1,201 @@
+"""Waking idle processes: a datagram socket per process, and a registration file per topic.
+
+A subscriber puts an empty file named after itself into the folder of each topic. Whoever commits a change looks
+into that folder and sends a byte. For a queue, it takes the registration away first (unlinking a file succeeds
+for exactly one), so that n new jobs wake at most n workers and no worker twice. A worker that was woken and
+goes away without looking passes the wake on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+import os
+import random
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_MOST_PATH = 100  # a Unix socket's path may have 107 bytes
+
+
+class WakeBoard:
+    """All subscriptions of one open store, and the sending side."""
+
+    def __init__(self, folder: Path) -> None:
+        self._topics = folder / "topics"
+        self._sockets = folder / "sockets"
+        self._topics.mkdir(parents=True, exist_ok=True)
+        self._sockets.mkdir(exist_ok=True)
+        self._folder_handle = os.open(self._sockets, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._name = os.urandom(6).hex()
+        self._numbers = itertools.count(1)
+        self._waiting: dict[str, SocketWake] = {}
+        self._socket: socket.socket | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._sender.setblocking(False)
+        self._rng = random.Random(self._name)
+
+    def subscribe(self, topics: Sequence[str]) -> SocketWake:
+        self._listen()
+        name = f"{self._name}.{next(self._numbers)}"
+        wake = SocketWake(self, name, topics)
+        self._waiting[name] = wake
+        wake.register()
+        return wake
+
+    def drop(self, name: str) -> None:
+        self._waiting.pop(name, None)
+
+    def folder_of(self, topic: str) -> Path:
+        # a topic may hold anything; its digest is a safe file name
+        return self._topics / hashlib.blake2b(topic.encode(), digest_size=10).hexdigest()
+
+    def notify(self, woken: Counter[str]) -> None:
+        for topic, n in woken.items():
+            folder = self.folder_of(topic)
+            try:
+                names = os.listdir(folder)
+            except FileNotFoundError:
+                continue
+            if topic.startswith("queue:"):
+                self._rng.shuffle(names)
+                self._take_and_send(folder, names, n)
+            else:
+                for name in names:
+                    if not self._send(name):
+                        _unlink(folder / name)
+
+    def close(self) -> None:
+        for wake in list(self._waiting.values()):
+            wake.unregister()
+        self._waiting.clear()
+        if self._socket is not None:
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_reader(self._socket)
+            self._socket.close()
+            _unlink(self._sockets / self._name)
+        self._sender.close()
+        os.close(self._folder_handle)
+
+    def _take_and_send(self, folder: Path, names: list[str], n: int) -> None:
+        for name in names:
+            if n <= 0:
+                return
+            if _unlink(folder / name) and self._send(name):
+                n -= 1
+
+    def _send(self, name: str) -> bool:
+        process, _, _ = name.partition(".")
+        try:
+            self._sender.sendto(name.encode(), self._address(process))
+        except (BlockingIOError, OSError) as error:
+            if isinstance(error, BlockingIOError):
+                return True  # its buffer is full of wakes it has not read: it is awake
+            _unlink(self._sockets / process)
+            return False
+        return True
+
+    def _address(self, process: str) -> str:
+        plain = str(self._sockets / process)
+        if len(plain.encode()) <= _MOST_PATH:
+            return plain
+        return f"/proc/self/fd/{self._folder_handle}/{process}"
+
+    def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self._socket is not None:
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_reader(self._socket)
+        else:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket.setblocking(False)
+            self._socket.bind(self._address(self._name))
+        loop.add_reader(self._socket, self._receive)
+        self._loop = loop
+
+    def _receive(self) -> None:
+        assert self._socket is not None
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                name = self._socket.recv(200).decode(errors="replace")
+                if wake := self._waiting.get(name):
+                    wake.ring()
+
+
+class SocketWake:
+    """One subscription; see the port for its contract."""
+
+    def __init__(self, board: WakeBoard, name: str, topics: Sequence[str]) -> None:
+        self._board = board
+        self._name = name
+        self._topics = tuple(topics)
+        self._rung = asyncio.Event()
+
+    def register(self) -> None:
+        for topic in self._topics:
+            _touch(self._board.folder_of(topic) / self._name)
+
+    def unregister(self) -> list[str]:
+        """Take all registrations back; the topics where somebody took one first."""
+        taken = []
+        for topic in self._topics:
+            folder = self._board.folder_of(topic)
+            if not _unlink(folder / self._name):
+                taken.append(topic)
+            with contextlib.suppress(OSError):  # others are registered there still
+                folder.rmdir()
+        return taken
+
+    def ring(self) -> None:
+        self._rung.set()
+
+    async def wait(self, timeout_s: float) -> bool:
+        try:
+            await asyncio.wait_for(self._rung.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        self._rung.clear()
+        # registered again before the caller reads, so that nothing is missed between its read and its next wait
+        self.register()
+        return True
+
+    async def close(self) -> None:
+        self._board.drop(self._name)
+        taken = [topic for topic in self.unregister() if topic.startswith("queue:")]
+        if taken:
+            self._board.notify(Counter(taken))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _touch(path: Path) -> None:
+    while True:
+        try:
+            path.touch()
+        except FileNotFoundError:  # the last one to leave took the folder away
+            path.parent.mkdir(exist_ok=True)
+        else:
+            return
+
+
+def _unlink(path: Path) -> bool:
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,238 @@
+"""Inserting and changing rows, inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from ...errors import Conflict
+from ...lifecycle import Chain
+from ...model import Job
+from .. import judge
+from ..port import Answer, Change, Inserted, NewJob, Report
+from .engine import Tx
+from .rows import (
+    INSERT_EVENT,
+    INSERT_JOB,
+    UPDATE_JOB,
+    change_values,
+    event_values,
+    job_by_id,
+    job_values,
+    progress_text,
+)
+from .selection import free_slots
+from .sql import first_row
+
+
+def insert(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Insert all or nothing; the engine undoes it all if this raises."""
+    answers: list[Inserted] = []
+    fresh: list[NewJob] = []
+    keys: dict[tuple[str, str], tuple[bytes, str]] = {}
+    uniques: dict[str, str] = {}
+    for index, new in enumerate(jobs):
+        job = new.job
+        held = None
+        if new.key is not None:
+            held = _held_by_key(tx, index, new, keys)
+        if held is None and job.unique_key is not None:
+            held = _held_by_unique(tx, index, new, uniques)
+        if held is not None:
+            answers.append(Inserted(held, False))
+            continue
+        if new.key is not None:
+            keys[new.key.scope, new.key.name] = (new.key.content, job.id)
+        if job.unique_key is not None:
+            uniques[job.unique_key] = job.id
+        fresh.append(new)
+        answers.append(Inserted(job.id, True))
+    _insert_rows(tx, fresh)
+    return answers
+
+
+def apply_changes(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
+    """Write each change on its own merits. The common case, where all fit, is one statement."""
+    ids = {change.after.id for change in changes}
+    if len(ids) < len(changes):
+        # several changes of one row: each must see the one before
+        return [answer for change in changes for answer in apply_changes(tx, [change], chain)]
+    try:
+        with tx.db:
+            applied = _update(tx, changes)
+    except apsw.ConstraintError:
+        if len(changes) == 1:
+            # reopened while another unsettled job holds its unique key
+            return [Answer("conflict", job_by_id(tx.db, changes[0].after.id))]
+        return [answer for change in changes for answer in apply_changes(tx, [change], chain)]
+    written = [change for change in changes if change.after.id in applied]
+    tx.db.executemany(INSERT_EVENT, [event_values(event) for change in written for event in change.events])
+    last = _follow_up(tx, written, chain)
+    return [
+        Answer("applied", change.after, change.after.id in last) if change.after.id in applied else _refused(tx, change)
+        for change in changes
+    ]
+
+
+def report(tx: Tx, reports: Sequence[Report]) -> list[bool]:
+    """Record what holders say, where they still hold."""
+    return [_report_one(tx, item) for item in reports]
+
+
+# -- inserting --------------------------------------------------------------------------------
+
+
+def _held_by_key(tx: Tx, index: int, new: NewJob, batch: dict[tuple[str, str], tuple[bytes, str]]) -> str | None:
+    key = new.key
+    assert key is not None
+    known = batch.get((key.scope, key.name))
+    if known is None:
+        known = first_row(
+            tx.db,
+            "SELECT content, job_id FROM keys WHERE scope = ? AND name = ? AND until_ms > ?",
+            (key.scope, key.name, tx.now_ms),
+        )
+    if known is None:
+        return None
+    content, job_id = known
+    if content != key.content:
+        raise judge.key_conflict(index, key, job_id)
+    return job_id
+
+
+def _held_by_unique(tx: Tx, index: int, new: NewJob, batch: dict[str, str]) -> str | None:
+    unique = new.job.unique_key
+    assert unique is not None
+    holder = batch.get(unique)
+    if holder is None:
+        row = first_row(tx.db, "SELECT id FROM jobs WHERE unique_key = ? AND settled_ms IS NULL", (unique,))
+        if row is None:
+            return None
+        holder = str(row[0])
+    if new.on_clash == "refuse":
+        raise judge.unique_clash(index, new, holder)
+    return holder
+
+
+def _insert_rows(tx: Tx, jobs: Sequence[NewJob]) -> None:
+    try:
+        with tx.db:  # a savepoint: the look at what clashed must not see our own rows
+            tx.db.executemany(INSERT_JOB, [job_values(new.job) for new in jobs])
+            tx.db.executemany(INSERT_EVENT, [event_values(event) for new in jobs for event in new.events])
+    except apsw.ConstraintError as error:
+        raise _clash(tx, jobs) from error
+    for new in jobs:
+        job, key = new.job, new.key
+        if key is not None:
+            tx.db.execute(
+                "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?)",
+                (key.scope, key.name, key.content, job.id, key.until_ms),
+            )
+        for tag in job.options.tags:
+            tx.db.execute("INSERT OR IGNORE INTO tags VALUES (?, ?)", (tag, job.id))
+        if job.parent is None:
+            tx.count(job.queue, None, job.status, new.events)
+        for topic in judge.topics(None, job):
+            tx.wake(topic)
+
+
+def _clash(tx: Tx, jobs: Sequence[NewJob]) -> Conflict:
+    mine: set[str] = set()
+    for index, new in enumerate(jobs):
+        job_id = new.job.id
+        stored = first_row(tx.db, "SELECT 1 FROM events WHERE job_id = ? LIMIT 1", (job_id,))
+        if stored or job_id in mine:
+            return judge.id_conflict(index, job_id)
+        mine.add(job_id)
+    return Conflict("jobs: one of the batch clashes with a stored job; nothing was inserted")
+
+
+# -- changing ---------------------------------------------------------------------------------
+
+
+def _update(tx: Tx, changes: Sequence[Change]) -> set[str]:
+    """The rows whose version still was what the caller saw. Every claim raises the version, so a matching version
+    proves the claim too, provided the caller saw itself as the holder."""
+    fit = [c for c in changes if c.events and (c.holder is None or c.before.session == c.holder)]
+    bindings = [change_values(change.before, change.after) for change in fit]
+    return {row[0] for row in tx.db.executemany(UPDATE_JOB, bindings)}
+
+
+def _refused(tx: Tx, change: Change) -> Answer:
+    """Why a change did not fit."""
+    row = job_by_id(tx.db, change.after.id)
+    recorded = None
+    if change.events:
+        recorded = first_row(
+            tx.db, "SELECT digest FROM events WHERE job_id = ? AND seq = ?", (change.after.id, change.events[-1].seq)
+        )
+    outcome = judge.judge(row, change, recorded[0] if recorded else None)
+    if outcome == "stale":
+        refusal = judge.refusal(change, tx.now_ms)
+        tx.db.execute(
+            "INSERT OR IGNORE INTO refusals VALUES (?, ?, ?, ?, ?)",
+            (refusal.job_id, refusal.token, refusal.session, refusal.wanted, refusal.at_ms),
+        )
+    return Answer(outcome, row)
+
+
+def _follow_up(tx: Tx, written: Sequence[Change], chain: Chain) -> set[str]:
+    """Everything that hangs on applied changes: counts, wakes, freed slots, spawned jobs, parents.
+
+    Answers with the ids of the changes that were the last of their parents."""
+    freed: set[str] = set()
+    maybe_last: dict[str, Change] = {}
+    for change in written:
+        before, after = change.before, change.after
+        if after.parent is None:
+            tx.count(after.queue, before.status, after.status, change.events)
+        elif judge.may_be_last(before, after):
+            maybe_last[after.parent] = change
+        for topic in judge.topics(before, after):
+            tx.wake(topic)
+        if after.concurrency_key is not None and (key := judge.freed(before, after)):
+            freed.add(key)
+        if change.spawn:
+            insert(tx, change.spawn)
+    for key in freed:
+        free_slots(tx, key)
+    return {change.after.id for parent, change in maybe_last.items() if _closes(tx, parent, change, chain)}
+
+
+def _closes(tx: Tx, parent_id: str, change: Change, chain: Chain) -> bool:
+    """True if no unit of the parent is open any more; its `on_last` move is then made here and now."""
+    if first_row(tx.db, "SELECT 1 FROM jobs WHERE parent = ? AND settled_ms IS NULL LIMIT 1", (parent_id,)):
+        return False
+    parent = job_by_id(tx.db, parent_id)
+    moved = judge.parent_move(parent, change, tx.now_ms, chain)
+    if parent is not None and moved is not None:
+        apply_changes(tx, [Change(before=parent, after=moved.job, events=moved.events)], chain)
+    return True
+
+
+def _report_one(tx: Tx, item: Report) -> bool:
+    row = job_by_id(tx.db, item.job_id)
+    after = judge.reported(row, item, tx.now_ms)
+    if after is None:
+        return False
+    _write_report(tx, after)
+    return True
+
+
+def _write_report(tx: Tx, after: Job) -> None:
+    values: tuple[Any, ...] = (
+        after.started_ms,
+        after.starts,
+        progress_text(after),
+        after.progress_ms,
+        after.checkpoint,
+        after.expires_ms,
+        after.id,
+    )
+    tx.db.execute(
+        "UPDATE jobs SET started_ms = ?, starts = ?, progress = ?, progress_ms = ?, checkpoint = ?, expires_ms = ? "
+        "WHERE id = ?",
+        values,
+    )

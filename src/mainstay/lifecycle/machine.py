@@ -130,9 +130,9 @@ def _admit(job: Job, status: str, move: Move, recent: Sequence[Event]) -> None:
     table = table_of(job.parent)
     state = table.get(status)
     why = None
+    if move.flag in ("note", "repair") and move.to == status:
+        return
     if move.flag == "note":
-        if move.to == status:
-            return
         why = "a note changes no state"
     elif table.get(move.to) is None:
         why = f"there is no {table.name} state {move.to!r}"
@@ -141,8 +141,6 @@ def _admit(job: Job, status: str, move: Move, recent: Sequence[Event]) -> None:
         if move.flag == "repair":
             return
         why = f"this version does not know {status!r}; upgrade Mainstay to move it"
-    elif move.flag == "repair" and move.to == status:
-        return
     elif state.final:
         why = "final states never change, not even by force"
     elif move.flag in ("forced", "repair"):
@@ -177,7 +175,7 @@ def _arranged(job: Job, fields: dict[str, Any], now_ms: int) -> Job:
         fields["rank"] = job.rank + due_ms - job.due_ms
     fields["lane"] = _lane(state, due_ms, now_ms)
     if not (state.waiting or state.claimable or state.holds):
-        fields["expires_ms"] = None
+        fields["expires_ms"] = _trim_at(job, fields.get("settled_ms", job.settled_ms))
         return msgspec.structs.replace(job, **fields)
     stays = status == job.status and "extra_ms" not in fields
     if stays or "expires_ms" in fields:
@@ -190,6 +188,13 @@ def _lane(state: State, due_ms: int, now_ms: int) -> int:
     if state.claimable:
         return Lane.READY if due_ms <= now_ms else Lane.DUE
     return Lane.DUE if state.waiting else Lane.NONE
+
+
+def _trim_at(job: Job, settled_ms: int | None) -> int | None:
+    """A job that was submitted with its own retention carries the end of it once settled."""
+    if settled_ms is None or job.options.keep_s is None:
+        return None
+    return settled_ms + int(job.options.keep_s * 1000)
 
 
 def _watch(job: Job, state: State) -> int | None:

@@ -127,7 +127,8 @@ class Job(msgspec.Struct, frozen=True):
     started_ms: int | None
     settled_ms: int | None
     expires_ms: int | None
-    """when the sweeper has to look at it: queue deadline, run timeout, stall or end of grace"""
+    """when the sweeper has to look at it: queue deadline, run timeout, stall or end of grace;
+    once settled, when it may be trimmed if it was submitted with its own retention"""
     extra_ms: int
     """run time granted on top of the run timeout"""
     error: ErrorInfo | None

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol, Self
 import msgspec
 
 from ..clock import Clock
-from ..lifecycle import Event, Move
+from ..lifecycle import Chain, Event, Move
 from ..model import Job, Leadership, Progress, QueueSettings, Schedule, Session
 
 
@@ -183,7 +183,8 @@ class TrimPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What may go. Unsettled rows never do; a parent goes with its units, and only when all are settled."""
 
     settled_before_ms: Mapping[str, int] = {}
-    """per status: rows settled before this go (unless `options.keep_s` says otherwise)"""
+    """per status: rows settled before this go. Rows with their own retention (`options.keep_s`) go when their
+    `expires_ms` has passed, whatever stands here"""
     keep_count: Mapping[str, int] = {}
     """per status: only this many newest rows stay"""
     keep_events: int | None = None
@@ -245,6 +246,8 @@ class JobStore(Protocol):
 
     url: str
     clock: Clock
+    chain: Chain
+    """seals the events; control computes digests with it, so row and events fit the store's key"""
     durability: str
     """what an answer survives, in words"""
 
@@ -288,7 +291,7 @@ class JobStore(Protocol):
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
         """Declare sessions dead whose lease is over (or whose lock is free), then list rows held by dead
-        sessions and rows past their `expires_ms`. A dead session's beats are refused from here on."""
+        sessions and unsettled rows past their `expires_ms`. A dead session's beats are refused from here on."""
         ...
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:

@@ -33,10 +33,10 @@ CHANGED = (
     "started_ms settled_ms expires_ms extra_ms error result head lane rank"
 ).split()
 _CHANGED_AT = [JOB_FIELDS.index(name) for name in CHANGED]
-#: The version is the compare-and-swap; `starts` is the one counter a report may raise without it.
+#: The version is the compare-and-swap; and no counter ever shrinks.
 UPDATE_JOB = (
-    f"UPDATE jobs SET {', '.join(f'{name} = ?' for name in CHANGED)} "
-    "WHERE id = ? AND version = ? AND starts <= ? RETURNING id"
+    f"UPDATE jobs SET {', '.join(f'{name} = ?' for name in CHANGED)} WHERE id = ? AND version = ? "
+    "AND token <= ? AND starts <= ? AND failures <= ? AND crashes <= ? AND releases <= ? RETURNING id"
 )
 #: A claim changes less, so it writes less.
 CLAIM_JOB = (
@@ -102,7 +102,8 @@ def change_values(before: Job, after: Job) -> list[Any]:
     values = [row[at] for at in _CHANGED_AT]
     if after.error is not None:
         values[_CHANGED_ERROR] = _json.encode(after.error).decode()
-    values += (after.id, before.version, after.starts)
+    counters = (after.token, after.starts, after.failures, after.crashes, after.releases)
+    values += (after.id, before.version, *counters)
     return values
 
 

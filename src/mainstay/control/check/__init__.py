@@ -1,0 +1,265 @@
+"""Check and repair: every invariant of every row, and what only the engine can see, on any store.
+
+Layer: control. Start from `check`. The invariants are in `mainstay.lifecycle.invariants`, the mending of a row in
+`mending`, the walk over a store here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Collection
+from functools import partial
+
+import msgspec
+
+from ...errors import StoreError
+from ...lifecycle import Chain, table_of
+from ...lifecycle.invariants import Finding, inspect
+from ...model import Job, Session
+from ...stores import Audited, JobStore, Query, Violation
+from .mending import Look, mended
+
+PAGE = 200
+#: A repair may uncover what the damage hid; more rounds than this mean that somebody damages as we mend.
+ROUNDS = 6
+#: How long past its lease a session may be silent before its rows are more than the next sweep's business.
+SWEEP_SLACK_MS = 60_000
+
+Progress = Callable[[int, int], None]
+
+_log = logging.getLogger(__name__)
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check found."""
+
+    store: str
+    checked: int
+    """rows looked at"""
+    seconds: float
+    violations: tuple[Violation, ...] = ()
+    """with `repaired` set where a repair mended it"""
+    notices: tuple[Violation, ...] = ()
+    """worth knowing, but nothing is wrong"""
+
+    @property
+    def remaining(self) -> tuple[Violation, ...]:
+        """What is still wrong."""
+        return tuple(found for found in self.violations if found.repaired is None)
+
+    @property
+    def clean(self) -> bool:
+        return not self.remaining
+
+
+async def check(
+    store: JobStore,
+    *,
+    chain: Chain | None = None,
+    repair: bool = False,
+    actor: str = "check",
+    progress: Progress | None = None,
+) -> Report:
+    """Check every row of a store; with `repair`, mend what can be mended and check again until it is clean.
+
+    Safe beside running workers: it reads short pages, and mends with compare-and-swap. Raises `StoreDamaged`
+    when the file itself is damaged. `progress` is told (rows checked, rows there are).
+
+    >>> import asyncio
+    >>> from mainstay.stores import open_store
+    >>> async def main():
+    ...     store = await open_store("memory:")
+    ...     return (await check(store)).clean
+    >>> asyncio.run(main())
+    True
+    """
+    run = _Run(store, chain or store.chain, actor, progress)
+    began = store.clock.lease_ms()
+    if repair:
+        violations = await run.until_mended()
+    else:
+        violations = await run.once(repair=False)
+    return Report(
+        store=store.url,
+        checked=run.checked,
+        seconds=(store.clock.lease_ms() - began) / 1000,
+        violations=tuple(violations),
+        notices=tuple(run.notices),
+    )
+
+
+class _Run:
+    """One check: a pass over everything, or several while it repairs."""
+
+    def __init__(self, store: JobStore, chain: Chain, actor: str, progress: Progress | None) -> None:
+        self._store = store
+        self._chain = chain
+        self._actor = actor
+        self._progress = progress
+        self._mended: dict[str, frozenset[str]] = {}
+        """job -> codes that were mended in an earlier round"""
+        self.checked = 0
+        self.notices: list[Violation] = []
+
+    async def until_mended(self) -> list[Violation]:
+        told: dict[tuple[str | None, str, str], Violation] = {}
+        for _ in range(ROUNDS):
+            remaining = await self.once(repair=True)
+            told.update({_identity(each): each for each in remaining})
+            if not any(each.repaired for each in remaining):
+                break
+        else:
+            remaining = await self.once(repair=False)
+        told.update({_identity(each): each for each in remaining})
+        left = {_identity(each) for each in remaining}
+        return [each if name in left else _mended(each) for name, each in told.items()]
+
+    async def once(self, *, repair: bool) -> list[Violation]:
+        self.checked = 0
+        self.notices = []
+        violations = await self._store.check(repair=repair)
+        total = await self._total()
+        async for page in self._pages():
+            violations += await self._page(page, repair=repair)
+            self.checked += len(page)
+            if self._progress is not None:
+                self._progress(self.checked, max(total, self.checked))
+        return violations
+
+    async def _total(self) -> int:
+        if self._progress is None:
+            return 0
+        stats = await self._store.stats()
+        return sum(sum(queue.counts.values()) for queue in stats.queues.values())
+
+    async def _pages(self) -> AsyncIterator[list[Audited]]:
+        after = ""
+        while page := await self._store.audit(after=after, limit=PAGE):
+            yield page
+            if page[-1].job.id == after:
+                return
+            after = page[-1].job.id
+
+    async def _page(self, page: list[Audited], *, repair: bool) -> list[Violation]:
+        violations: list[Violation] = []
+        # read after the rows: a session that claimed one of them was open by then
+        live, silent = _sorted_out(await self._store.sessions(), self._store.clock.lease_ms())
+        parents = await self._parents(page)
+        for found in page:
+            look = partial(
+                _look,
+                found=found,
+                chain=self._chain,
+                now_ms=self._store.clock.now_ms(),
+                live=live,
+                silent=silent,
+                parent_exists=found.job.parent is None or found.job.parent in parents,
+                open_units=await self._has_open_units(found.job, live),
+            )
+            findings = look(found.job)
+            if not findings or await self._moved_on(found):
+                continue
+            self.notices += [_violation(each, found, None) for each in findings if each.notice]
+            wrong = [each for each in findings if not each.notice]
+            done = await self._mend(found, look) if repair and wrong else {}
+            violations += [_violation(each, found, done.get(each.code)) for each in wrong]
+        return violations
+
+    async def _parents(self, page: list[Audited]) -> set[str]:
+        wanted = sorted({found.job.parent for found in page if found.job.parent is not None})
+        return {job.id for job in await self._store.get(wanted) if job is not None} if wanted else set()
+
+    async def _has_open_units(self, job: Job, live: Collection[str]) -> bool:
+        """Asked only where it matters: a row that should be held, and is not."""
+        state = table_of(job.parent).get(job.status)
+        if state is None or not state.holds or job.session in live:
+            return False
+        table = table_of(job.id)
+        unsettled = tuple(name for name, state in table.states.items() if not state.settled)
+        return bool((await self._store.find(Query(parent=job.id, status=unsettled), limit=1)).jobs)
+
+    async def _moved_on(self, found: Audited) -> bool:
+        """Whether the row changed since its page was read, so that what was seen beside it is no longer true."""
+        try:
+            now = (await self._store.get([found.job.id]))[0]
+        except StoreError:
+            return False
+        return now is not None and now.version != found.job.version
+
+    async def _mend(self, found: Audited, look: Look) -> dict[str, str]:
+        """What was done, by code; empty when the row moved on meanwhile or will not take a repair."""
+        already = self._mended.setdefault(found.job.id, frozenset())
+        everything = frozenset(each.code for each in look(found.job))
+        # a row that refuses its mended self (a unique key was taken since) can still be put on the shelf
+        for stubborn in (already, everything):
+            try:
+                plan = mended(
+                    found.job,
+                    found.events,
+                    look=look,
+                    stubborn=stubborn,
+                    chain=self._chain,
+                    actor=self._actor,
+                    now_ms=self._store.clock.now_ms(),
+                )
+                if plan is None or not await self._store.mend(found, plan.job, plan.events):
+                    return {}
+            except StoreError:
+                raise
+            except Exception:  # noqa: BLE001 - one row must not stop the repair of the others
+                _log.warning("job %s could not be mended as planned", found.job.id, exc_info=True)
+                continue
+            self._mended[found.job.id] = already | everything
+            return dict(plan.done)
+        return {}
+
+
+def _look(
+    job: Job,
+    *,
+    found: Audited,
+    chain: Chain,
+    now_ms: int,
+    live: Collection[str],
+    silent: Collection[str],
+    parent_exists: bool,
+    open_units: bool,
+) -> list[Finding]:
+    return inspect(
+        job,
+        found.events,
+        chain=chain,
+        now_ms=now_ms,
+        live_sessions=live,
+        silent_sessions=silent,
+        damaged=found.damaged,
+        parent_exists=parent_exists,
+        open_units=open_units,
+    )
+
+
+def _sorted_out(sessions: list[Session], now_ms: int) -> tuple[set[str], set[str]]:
+    """Sessions that live, and those silent so shortly that the next sweep will see to them."""
+    live, silent = set(), set()
+    for session in sessions:
+        late_ms = now_ms - session.beat_ms - session.lease_s * 1000
+        if late_ms <= 0 and not session.dead:
+            live.add(session.id)
+        elif late_ms <= SWEEP_SLACK_MS:
+            silent.add(session.id)
+    return live, silent
+
+
+def _violation(finding: Finding, found: Audited, repaired: str | None) -> Violation:
+    return Violation(code=finding.code, message=finding.message, job_id=found.job.id, repaired=repaired)
+
+
+def _identity(found: Violation) -> tuple[str | None, str, str]:
+    return found.job_id, found.code, found.message
+
+
+def _mended(found: Violation) -> Violation:
+    return found if found.repaired else msgspec.structs.replace(found, repaired="gone when looked at again")
+
+
+__all__ = ["Report", "check"]

@@ -1,0 +1,178 @@
+"""What a repair does to one row: pure; findings in, mended row and its events out.
+
+One event flagged "repair" tells all of it: what was found, which values were replaced, what was accepted. Nothing
+leaves a final state, and nothing is taken from a live holder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ...lifecycle import Chain, Event, Move, Moved, apply, table_of
+from ...lifecycle.invariants import INVARIANTS, Finding, Mend, accepted, fingerprint, payload_sha256
+from ...lifecycle.invariants.trail import MAX_COUNT
+from ...model import NO_DIGEST, Job
+from ..rules.overdue import lost
+
+_DECLARED = {entry.code: entry.mend for entry in INVARIANTS}
+_DIGEST_SIZE = len(NO_DIGEST)
+_SHOWN = 200
+
+Look = Callable[[Job], list[Finding]]
+
+
+class Mended(msgspec.Struct, frozen=True):
+    """A row made whole, the events that say so, and in words what was done about each code."""
+
+    job: Job
+    events: tuple[Event, ...]
+    done: Mapping[str, str]
+
+
+def mended(
+    job: Job,
+    events: Sequence[Event],
+    *,
+    look: Look,
+    stubborn: frozenset[str] = frozenset(),
+    chain: Chain,
+    actor: str,
+    now_ms: int,
+) -> Mended | None:
+    """Mend what `look` finds wrong with a row; None when that is nothing.
+
+    `look` is asked again once the status is restored, because what else is wrong depends on it. Codes in `stubborn`
+    came back after an earlier round: there is no mending them, so the row is held.
+    """
+    findings = _violations(look(job))
+    if not findings:
+        return None
+    restored = next((found.fix["status"] for found in findings if "status" in found.fix), job.status)
+    base = msgspec.structs.replace(job, status=restored)
+    told = findings if restored == job.status else findings + _new(_violations(look(base)), findings)
+    wrong = findings if restored == job.status else [f for f in _violations(look(base)) if "status" not in f.fix]
+    fixes = {name: value for found in wrong for name, value in found.fix.items()}
+    anchor = any(_anchors(found) for found in told)
+    base = _grounded(msgspec.structs.replace(base, **fixes), events, anchored=anchor)
+    held = [found for found in wrong if found.code in stubborn or found.mend is Mend.HOLD]
+    given_back = any(found.mend is Mend.REAP for found in wrong) and not held
+    details: dict[str, Any] = {
+        "found": _by_code(told),
+        "was": {name: _shown(getattr(job, name)) for name in {"status", *fixes} if _changed(job, base, name)},
+        "accepted": {**accepted(job, events), **_prints(held)},
+    }
+    if anchor:
+        # the events that held these facts are no longer read, so the repair's own event carries them on
+        details |= {"set_aside_through": base.version, "payload_sha256": payload_sha256(base.payload)}
+    moves = _given_back(base, now_ms) if given_back else _moves(base, held, wrong)
+    codes = ", ".join(dict.fromkeys(found.code for found in told))
+    moved = _applied(base, moves, reason=f"repair: {codes}", details=details, chain=chain, actor=actor, now_ms=now_ms)
+    after = moved.job
+    if after.status == base.status:
+        # why it stands where it stands has not changed
+        after = msgspec.structs.replace(after, reason=base.reason)
+    if anchor:
+        after = msgspec.structs.replace(after, trimmed_seq=base.version, trimmed_digest=base.head)
+    return Mended(after, moved.events, _done(told, held, job, base, after))
+
+
+def _violations(findings: list[Finding]) -> list[Finding]:
+    return [found for found in findings if not found.notice]
+
+
+def _new(later: list[Finding], earlier: list[Finding]) -> list[Finding]:
+    known = {found.code for found in earlier}
+    return [found for found in later if found.code not in known]
+
+
+def _anchors(found: Finding) -> bool:
+    return Mend.ANCHOR in (found.mend, _DECLARED.get(found.code))
+
+
+def _grounded(base: Job, events: Sequence[Event], *, anchored: bool) -> Job:
+    """The row on which the repair's event can be chained: after everything that is stored."""
+    if not anchored:
+        return base
+    known = [seq for seq in (base.version, base.trimmed_seq) if 0 <= seq <= MAX_COUNT]
+    version = max(*known, *(event.seq for event in events), 0)
+    head = base.head if isinstance(base.head, bytes) and len(base.head) == _DIGEST_SIZE else NO_DIGEST
+    return msgspec.structs.replace(base, version=version, head=head)
+
+
+def _moves(base: Job, held: list[Finding], wrong: list[Finding]) -> tuple[Move, ...]:
+    """Where the row goes: to the shelf if it must be held back and nobody works on it, else nowhere."""
+    table = table_of(base.parent)
+    state = table.get(base.status)
+    in_hand = state is not None and state.holds and not any(found.mend is Mend.REAP for found in wrong)
+    if not held or in_hand or (state is not None and state.settled):
+        return (Move(to=base.status),)
+    shelf = "quarantined" if "quarantined" in table.states else "cancelled"
+    return (Move(to=shelf),)
+
+
+def _given_back(base: Job, now_ms: int) -> tuple[Move, ...]:
+    """The sweeper's own answer; it speaks of a session, so a row without one is given a name for it."""
+    moves = lost(msgspec.structs.replace(base, session=base.session or "(none)"), now_ms=now_ms)
+    return moves or (Move(to=base.status),)
+
+
+def _applied(
+    base: Job,
+    moves: tuple[Move, ...],
+    *,
+    reason: str,
+    details: dict[str, Any],
+    chain: Chain,
+    actor: str,
+    now_ms: int,
+) -> Moved:
+    first, *rest = moves
+    why = f"{reason}; {first.reason}" if first.reason else reason
+    told = {key: value for key, value in details.items() if value not in ({}, None)}
+    flagged = [
+        msgspec.structs.replace(first, reason=why, details={**(first.details or {}), **told}, flag="repair"),
+        *(msgspec.structs.replace(move, flag="repair", reason=move.reason or reason) for move in rest),
+    ]
+    return apply(base, *flagged, now_ms=now_ms, actor=actor, chain=chain)
+
+
+def _by_code(told: list[Finding]) -> dict[str, str]:
+    codes = dict.fromkeys(found.code for found in told)
+    return {code: "; ".join(f.message for f in told if f.code == code)[:_SHOWN] for code in codes}
+
+
+def _prints(held: list[Finding]) -> dict[str, str]:
+    return {code: fingerprint([f for f in held if f.code == code]) for code in {found.code for found in held}}
+
+
+def _changed(job: Job, base: Job, name: str) -> bool:
+    return bool(getattr(job, name) != getattr(base, name))
+
+
+def _shown(value: Any) -> Any:
+    """An old value as an event can keep it."""
+    if value is None or isinstance(value, int | float):
+        return value
+    return (value.hex() if isinstance(value, bytes) else str(value))[:_SHOWN]
+
+
+def _done(told: list[Finding], held: list[Finding], job: Job, base: Job, after: Job) -> dict[str, str]:
+    done: dict[str, str] = {}
+    for found in told:
+        if found in held:
+            what = "kept as it is, and accepted" if after.status == base.status else f"put to {after.status}"
+        elif found.mend is Mend.REAP:
+            what = f"given back: {after.status}" if after.status != base.status else "disowned"
+        elif _anchors(found):
+            what = f"set aside; checked from event {base.version + 1} on"
+        elif found.code == "unreadable":
+            what = "replaced by an empty value"
+        else:
+            what = "; ".join(
+                f"{name}: {_shown(getattr(job, name))} -> {_shown(value)}" for name, value in found.fix.items()
+            )
+        done[found.code] = "; ".join(filter(None, (done.get(found.code), what or "noted in the trail")))
+    return done

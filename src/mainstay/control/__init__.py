@@ -1,0 +1,39 @@
+"""Control: the only place with rules. It works on any store.
+
+Layer: above stores, below worker. Start from `Control`; `rules/` holds the decisions as pure functions, the modules
+beside it do the reading and writing around them.
+"""
+
+from .attempts import Completion, Failure
+from .control import Control
+from .duties import Duties, Duty
+from .failure import error_info
+from .holding import Extension
+from .options import OPTION_NAMES, Plan
+from .payload import decoded
+from .rules.retry import Decide, Quarantine, Stop, Verdict, Wait
+from .submit import Request, Submitted
+from .sweep import Swept
+from .writer import Outcome
+
+__all__ = [
+    "OPTION_NAMES",
+    "Completion",
+    "Control",
+    "Decide",
+    "Duties",
+    "Duty",
+    "Extension",
+    "Failure",
+    "Outcome",
+    "Plan",
+    "Quarantine",
+    "Request",
+    "Stop",
+    "Submitted",
+    "Swept",
+    "Verdict",
+    "Wait",
+    "decoded",
+    "error_info",
+]

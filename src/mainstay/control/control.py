@@ -1,0 +1,289 @@
+"""Control: the one object through which jobs are submitted, run, ended and looked after."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal
+
+from ..clock import seconds
+from ..errors import InvalidInput
+from ..lifecycle import Event
+from ..model import Job, Leadership, Progress, QueueSettings, Session, Settings
+from ..stores import JobStore, NewJob, Page, Pulse, Query, Report, Stats, Trimmed
+from . import retention
+from .attempts import Attempts, Completion, Failure
+from .duties import Duties, Duty
+from .holding import Extension, Holder, progress_report
+from .operate import Operator
+from .options import Plan, check_queue, check_text
+from .reading import Reader
+from .rules.guard import SweepGuard
+from .submit import Request, Submitted, Submitter
+from .sweep import Sweeper, Swept
+from .writer import Outcome, Writer
+
+#: how often the leader trims what retention lets go
+RETENTION_EVERY_S = 60.0
+
+
+class Control:
+    """The rules, on any store.
+
+    Writes by workers (`complete`, `fail`, `release` ...) take the row as it was claimed and answer per job with an
+    `Outcome`. What people do (`cancel`, `retry`, `force` ...) names who and why, and raises when refused; the
+    `..._many` forms answer per job instead.
+
+    >>> import asyncio
+    >>> from mainstay.testing import MemoryStore
+    >>> async def story():
+    ...     control = Control(MemoryStore())
+    ...     submitted = await control.submit("mail.send", {"to": "a@b.c"}, queue="mail", retries=5)
+    ...     session = await control.open_session()
+    ...     jobs = await control.claim(["mail"], session.id, 10)
+    ...     await control.complete([Completion(job, result="sent") for job in jobs])
+    ...     return (await control.get(submitted.id)).status
+    >>> asyncio.run(story())
+    'succeeded'
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        settings: Settings | None = None,
+        rng: random.Random | None = None,
+        actor: str = "client",
+    ) -> None:
+        self.store = store
+        self.settings = settings = settings or Settings()
+        rng = rng or random.Random()
+        writer = Writer(store)
+        guard = SweepGuard(lease_ms=round(settings.lease_s * 1000), heartbeat_ms=round(settings.heartbeat_s * 1000))
+        self._rng = rng
+        self._submitter = Submitter(store, settings, rng, actor)
+        self._holder = Holder(store, writer, guard, settings, rng)
+        self._attempts = Attempts(writer, self._submitter, settings, rng)
+        self._operator = Operator(store, writer, settings)
+        self._sweeper = Sweeper(store, writer, guard, rng)
+        self._reader = Reader(store, settings.poll_s)
+
+    # submit -------------------------------------------------------------------------------------------
+
+    async def submit(self, name: str, payload: Any = None, **options: Any) -> Submitted:
+        """Submit one job.
+
+        Options: queue, priority (-100..100), delay or run_at, retries, backoff (exponential, linear, fixed),
+        backoff_base, backoff_cap, jitter, crash_budget, timeout, queue_deadline, stall_timeout, on_stall (retry,
+        hold), grace, key, key_ttl, unique (a key, or True: by content), on_clash (return, refuse, replace),
+        concurrency_key, tags, metadata, keep, kind. Durations are written with a unit; timeouts can be "off".
+        """
+        return await self._submitter.submit(Request(name, payload, options))
+
+    async def submit_many(self, requests: Iterable[Request]) -> list[Submitted]:
+        """Submit many jobs, all or none."""
+        return await self._submitter.submit_many(requests)
+
+    def plan(self, **options: Any) -> Plan:
+        """Check options once, to be used in any number of requests."""
+        return self._submitter.plan(options)
+
+    def new_jobs(self, requests: Iterable[Request], *, actor: str | None = None) -> tuple[NewJob, ...]:
+        """Jobs ready to be inserted by another write, like the tick of a schedule."""
+        return self._submitter.new_jobs(requests, actor=actor)
+
+    # hold ---------------------------------------------------------------------------------------------
+
+    async def open_session(
+        self, *, worker: str = "", host: str = "", pid: int = 0, lease_s: float | None = None
+    ) -> Session:
+        """Open a session (a worker process) under a fresh id."""
+        return await self._holder.open_session(worker=worker, host=host, pid=pid, lease_s=lease_s)
+
+    async def close_session(self, session: str) -> None:
+        """Close a session. What it still holds is swept; release it first."""
+        await self._holder.close_session(session)
+
+    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+        """Take up to n jobs from these queues for a session."""
+        return await self._holder.claim(queues, session, n)
+
+    async def start(self, jobs: Sequence[Job]) -> list[bool]:
+        """Commit that work begins; False where the claim was lost."""
+        return await self._holder.start(jobs)
+
+    def started(self, job: Job) -> Report:
+        """A start mark to send with the next beat."""
+        return self._holder.started(job)
+
+    def progress(
+        self,
+        job: Job,
+        done: float,
+        total: float | None = None,
+        message: str | None = None,
+        *,
+        checkpoint: bytes | None = None,
+    ) -> Report:
+        """A progress report to send with the next beat. Only progress feeds the stall clock."""
+        return progress_report(job, done, total, message, checkpoint)
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        """Send reports now; False where the claim was lost."""
+        return await self.store.report(reports)
+
+    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+        """Keep sessions alive, with whatever they have to report, in one write."""
+        return await self._holder.beat(sessions, reports)
+
+    async def extend(self, job: Job, *, progress: Progress | None = None) -> Extension:
+        """Ask for more run time: granted if progress rose since the last grant, five times at most."""
+        return await self._holder.extend(job, progress=progress)
+
+    async def take_over(self, job: Job, session: str) -> Job:
+        """Become the owner of a phase whose owner was lost."""
+        return await self._holder.take_over(job, session)
+
+    # end ----------------------------------------------------------------------------------------------
+
+    async def complete(self, done: Sequence[Completion]) -> list[Outcome]:
+        """Settle successes."""
+        return await self._attempts.complete(done)
+
+    async def fail(self, failures: Sequence[Failure]) -> list[Outcome]:
+        """Count failures; retry, stop or quarantine as each policy says."""
+        return await self._attempts.fail(failures)
+
+    async def time_out(self, jobs: Sequence[Job], *, cause: Literal["run", "stall"]) -> list[Outcome]:
+        """End runs that their worker stopped at a limit."""
+        return await self._attempts.time_out(jobs, cause=cause)
+
+    async def release(self, jobs: Sequence[Job], *, reason: str) -> list[Outcome]:
+        """Give claims back (a drain); no failure is counted."""
+        return await self._attempts.release(jobs, reason=reason)
+
+    async def snooze(self, job: Job, wait: str | timedelta, *, reason: str | None = None) -> Outcome:
+        """Put a job off by its own wish; no failure is counted."""
+        return await self._attempts.snooze(job, seconds(wait, field="snooze"), reason=reason)
+
+    async def skip(self, job: Job, *, reason: str) -> Outcome:
+        """End a job that is not needed, by its own word."""
+        return await self._attempts.skip(job, reason=reason)
+
+    async def confirm_cancelled(self, jobs: Sequence[Job], *, reason: str | None = None) -> list[Outcome]:
+        """Confirm that cancelled work has stopped."""
+        return await self._attempts.confirm_cancelled(jobs, reason=reason)
+
+    async def sweep(self) -> Swept:
+        """Reap dead sessions and end what overran."""
+        return await self._sweeper.sweep()
+
+    # operate ------------------------------------------------------------------------------------------
+
+    async def cancel(self, job_id: str, *, actor: str, reason: str = "cancelled on request") -> Job:
+        """Cancel: at once if nobody works on it, else through `cancelling` with its grace. Twice is once."""
+        return await self._operator.cancel(job_id, actor=actor, reason=reason)
+
+    async def cancel_many(
+        self, ids: Sequence[str], *, actor: str, reason: str = "cancelled on request"
+    ) -> list[Outcome]:
+        """Cancel many; each is answered for."""
+        return await self._operator.cancel_many(ids, actor=actor, reason=reason)
+
+    async def retry(self, job_id: str, *, actor: str, reason: str = "retried on request") -> Job:
+        """Send a job that settled short of success, or waits for its retry, back to the queue now."""
+        return await self._operator.retry(job_id, actor=actor, reason=reason)
+
+    async def retry_many(self, ids: Sequence[str], *, actor: str, reason: str = "retried on request") -> list[Outcome]:
+        """Retry many; each is answered for."""
+        return await self._operator.retry_many(ids, actor=actor, reason=reason)
+
+    async def force(self, job_id: str, to: str, *, actor: str, reason: str) -> Job:
+        """Move a job against the table, audited as forced."""
+        return await self._operator.force(job_id, to, actor=actor, reason=reason)
+
+    async def set_priority(self, job_id: str, priority: int, *, actor: str) -> Job:
+        """Change a job's place in its queue."""
+        return await self._operator.set_priority(job_id, priority, actor=actor)
+
+    async def delete(self, job_id: str, *, actor: str, reason: str) -> None:
+        """Delete a job nobody works on."""
+        await self._operator.delete(job_id, actor=actor, reason=reason)
+
+    async def delete_many(
+        self, ids: Sequence[str], *, actor: str, reason: str
+    ) -> list[Literal["deleted", "held", "missing"]]:
+        """Delete many; each is answered for."""
+        return await self._operator.delete_many(ids, actor=actor, reason=reason)
+
+    async def pause(self, queue: str, *, reason: str | None = None) -> None:
+        """Hand out no more jobs of a queue; what runs goes on."""
+        await self.store.set_queue(QueueSettings(name=check_queue(queue), paused=True, reason=reason))
+
+    async def resume(self, queue: str) -> None:
+        """Hand out jobs of a queue again."""
+        await self.store.set_queue(QueueSettings(name=check_queue(queue)))
+
+    async def set_limit(self, concurrency_key: str, most: int | None) -> None:
+        """At most so many jobs of a concurrency key at a time; None lifts the limit."""
+        check_text(concurrency_key, field="concurrency_key")
+        if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
+            raise InvalidInput("limit", f"{most!r} is not a whole number above zero; pause the queue to stop it")
+        await self.store.set_limit(concurrency_key, most)
+
+    # look ---------------------------------------------------------------------------------------------
+
+    async def get(self, job_id: str) -> Job:
+        """One job; raises `JobNotFound`."""
+        return await self._reader.get(job_id)
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
+        """Jobs by filter, a page at a time."""
+        return await self.store.find(query, cursor=cursor, limit=limit)
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """The audit trail of a job."""
+        return await self._reader.events(job_id, after=after, limit=limit)
+
+    async def story(self, job_id: str) -> list[str]:
+        """The audit trail in words."""
+        return await self._reader.story(job_id)
+
+    async def wait(self, job_id: str, timeout: str | timedelta | None = None) -> Job:  # noqa: ASYNC109 - how users say it
+        """The job once it is settled; raises `WaitTimeout`."""
+        return await self._reader.wait(job_id, None if timeout is None else seconds(timeout, field="timeout"))
+
+    async def stats(self) -> Stats:
+        """Counts, rates and ages at a glance."""
+        return await self.store.stats()
+
+    # look after ---------------------------------------------------------------------------------------
+
+    async def retain(
+        self,
+        *,
+        keep_count: Mapping[str, int] | None = None,
+        lead: Leadership | None = None,
+        batch: int = 1000,
+    ) -> Trimmed:
+        """Let go what retention no longer keeps: by age as the settings say, and by count if given."""
+        return await retention.retain(self.store, self.settings, keep_count=keep_count, lead=lead, batch=batch)
+
+    def duties(
+        self,
+        session: str,
+        *,
+        check: Callable[[Leadership], Awaitable[object]] | None = None,
+        extra: Sequence[Duty] = (),
+        retention_every_s: float = RETENTION_EVERY_S,
+    ) -> Duties:
+        """The leader's service for a session: retention and the invariant check on their timers."""
+
+        async def trim(lead: Leadership) -> object:
+            return await self.retain(lead=lead)
+
+        duties = [Duty("retention", retention_every_s, trim), *extra]
+        if check is not None:
+            duties.append(Duty("check", self.settings.check_s, check))
+        return Duties(self.store, session, duties, lease_s=self.settings.lease_s, rng=self._rng)

@@ -1,0 +1,156 @@
+"""Duties: what one session does for all, while it holds the leader lease.
+
+Two loops. The keeper takes and renews the lease, several times within its length; the worker runs each duty when its
+time has come. When the keeper learns that the lease is lost, or can no longer tell, the worker is stopped at once;
+whatever still slips through is refused by the store, because each write carries the epoch. When the store is away
+both try again with growing waits, for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from ..errors import NotLeader
+from ..model import Leadership
+from ..stores import JobStore
+
+log = logging.getLogger("mainstay.control")
+
+_FIRST_WAIT_S = 0.1
+_LONGEST_WAIT_S = 10.0
+
+
+class Duty(msgspec.Struct, frozen=True):
+    """Something the leader does every so often. `run` gets the leadership its writes must carry."""
+
+    name: str
+    every_s: float
+    run: Callable[[Leadership], Awaitable[object]]
+
+
+class Duties:
+    """A service: `start`, then `stop`; each is safe to call twice, and in any order.
+
+    Every worker runs one; the store decides which of them leads. `lease_s` is how long the others wait when the
+    leader vanishes.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        session: str,
+        duties: Sequence[Duty],
+        *,
+        lease_s: float = 8.0,
+        name: str = "leader",
+        rng: random.Random | None = None,
+    ) -> None:
+        self._store = store
+        self._session = session
+        self._duties = tuple(duties)
+        self._lease_s = lease_s
+        self._name = name
+        self._rng = rng or random.Random()
+        self._keeper: asyncio.Task[None] | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._lead: Leadership | None = None
+
+    @property
+    def leading(self) -> bool:
+        """Whether this session held the lease when it last looked."""
+        return self._lead is not None
+
+    def start(self) -> None:
+        """Begin to stand for leadership."""
+        if self._keeper is None or self._keeper.done():
+            self._keeper = asyncio.create_task(self._keep(), name=f"mainstay {self._name} keeper")
+
+    async def stop(self) -> None:
+        """Stop what runs and give the lease up, so that the next leader need not wait for its end."""
+        keeper, self._keeper = self._keeper, None
+        lead = self._lead
+        await _ended(keeper)
+        await self._step_down()
+        if lead is not None:
+            with contextlib.suppress(Exception):
+                await self._store.resign(lead)
+
+    async def _keep(self) -> None:
+        """Take and renew the lease, for ever."""
+        failures = 0
+        while True:
+            try:
+                await self._renew()
+                failures = 0
+                wait_s = self._lease_s / 3
+            except Exception:
+                failures += 1
+                wait_s = self._away(failures)
+                log.exception("cannot reach the store for leadership; session=%s trying again", self._session)
+                await self._step_down_if_over()
+            await asyncio.sleep(wait_s)
+
+    async def _renew(self) -> None:
+        lead = await self._store.lead(self._name, self._session, self._lease_s)
+        if lead.holder != self._session:
+            if self._lead is not None:
+                log.warning("leadership lost session=%s to=%s epoch=%d", self._session, lead.holder, lead.epoch)
+            await self._step_down()
+            return
+        if self._lead is not None and self._lead.epoch != lead.epoch:
+            await self._step_down()
+        self._lead = lead
+        if self._worker is None or self._worker.done():
+            log.info("leading session=%s epoch=%d", self._session, lead.epoch)
+            self._worker = asyncio.create_task(self._work(lead), name=f"mainstay {self._name} duties")
+
+    async def _step_down_if_over(self) -> None:
+        """Without the store nobody can tell us that we lost; our own lease ends all the same."""
+        if self._lead is not None and self._store.clock.lease_ms() >= self._lead.until_ms:
+            await self._step_down()
+
+    async def _step_down(self) -> None:
+        worker, self._worker, self._lead = self._worker, None, None
+        await _ended(worker)
+
+    async def _work(self, lead: Leadership) -> None:
+        """Run each duty when its time has come, until leadership is lost."""
+        loop = asyncio.get_running_loop()
+        due = {duty.name: loop.time() for duty in self._duties}
+        failures = dict.fromkeys(due, 0)
+        while self._duties:
+            duty = min(self._duties, key=lambda duty: due[duty.name])
+            await asyncio.sleep(max(0.0, due[duty.name] - loop.time()))
+            try:
+                await duty.run(lead)
+            except NotLeader:
+                log.warning("duty refused: not leading any more duty=%s epoch=%d", duty.name, lead.epoch)
+                self._lead = None
+                return
+            except Exception:
+                failures[duty.name] += 1
+                log.exception("duty failed duty=%s; trying again", duty.name)
+                due[duty.name] = loop.time() + min(duty.every_s, self._away(failures[duty.name]))
+            else:
+                failures[duty.name] = 0
+                due[duty.name] = loop.time() + duty.every_s
+
+    def _away(self, failures: int) -> float:
+        """The wait after so many failures in a row; jittered, so that a fleet does not come back as one."""
+        full = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(failures, 20))
+        return full * self._rng.uniform(0.5, 1.0)
+
+
+async def _ended(task: asyncio.Task[None] | None) -> None:
+    """Cancel a task and see it end."""
+    if task is None or task is asyncio.current_task():
+        return
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

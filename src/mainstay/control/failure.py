@@ -1,0 +1,91 @@
+"""From an exception to `ErrorInfo`: bounded, as data."""
+
+from __future__ import annotations
+
+import traceback
+
+import msgspec
+
+from ..errors import MainstayError
+from ..model import ErrorInfo
+
+MESSAGE_LIMIT = 2_000
+TRACEBACK_LIMIT = 8_000
+_NAME_LIMIT = 200
+
+
+def error_info(error: BaseException, *, retryable: bool | None = None) -> ErrorInfo:
+    """Why an attempt failed, from the exception it raised.
+
+    An exception may say for itself whether a retry can help (`retryable = False`) and carry a stable `code`.
+
+    >>> error_info(ValueError("no such address")).message
+    'no such address'
+    """
+    try:
+        message = str(error)
+    except Exception as raised:  # noqa: BLE001 - a broken __str__ must not hide the failure
+        message = f"(its message could not be read: {type(raised).__name__})"
+    said = getattr(error, "retryable", None)
+    code = getattr(error, "code", None)
+    kind = type(error)
+    own = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return bounded(
+        ErrorInfo(
+            type=own,
+            message=message,
+            code=code if isinstance(code, str) and (isinstance(error, MainstayError) or code.isascii()) else "error",
+            traceback=_trace(error),
+            retryable=retryable if retryable is not None else said if isinstance(said, bool) else None,
+        )
+    )
+
+
+def bounded(error: ErrorInfo) -> ErrorInfo:
+    """The same error within the limits: a long traceback loses its middle, where the loops are."""
+    fits = (
+        len(error.type) <= _NAME_LIMIT
+        and len(error.code) <= _NAME_LIMIT
+        and len(error.message) <= MESSAGE_LIMIT
+        and (error.traceback is None or len(error.traceback) <= TRACEBACK_LIMIT)
+    )
+    text = f"{error.type}{error.code}{error.message}{error.traceback or ''}"
+    if fits and _storable(text):
+        return error
+    return msgspec.structs.replace(
+        error,
+        type=_clean(error.type)[:_NAME_LIMIT],
+        code=_clean(error.code)[:_NAME_LIMIT],
+        message=_trimmed(_clean(error.message), MESSAGE_LIMIT),
+        traceback=None if error.traceback is None else _trimmed(_clean(error.traceback), TRACEBACK_LIMIT),
+    )
+
+
+def _trace(error: BaseException) -> str | None:
+    if error.__traceback__ is None:
+        return None
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - formatting runs code of the exception
+        return None
+
+
+def _trimmed(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    cut = f"\n... {len(text) - limit} characters left out ...\n"
+    half = (limit - len(cut)) // 2
+    return text[:half] + cut + text[-half:]
+
+
+def _storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _clean(text: str) -> str:
+    """Lone surrogates (undecodable file names in messages) cannot be stored."""
+    return text.encode(errors="backslashreplace").decode()

@@ -1,0 +1,175 @@
+"""What a session does while it holds jobs: claim, start, beat, report progress, ask for more time, take over."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+
+from ..errors import InvalidInput, JobNotFound, StaleClaim
+from ..lifecycle import Move, table_of
+from ..model import Job, Progress, Session, Settings
+from ..stores import JobStore, Pulse, Report
+from .options import check_queue, check_text
+from .rules import extension, overdue
+from .rules.extension import Extension
+from .rules.guard import SweepGuard
+from .writer import Moves, Wish, Writer, refused
+
+log = logging.getLogger("mainstay.control")
+
+#: far more than the notes of one attempt, so the grants of the current claim are always among them
+_LATEST = 200
+_ROUNDS = 5
+
+
+class Holder:
+    """The session's side between claim and end."""
+
+    def __init__(
+        self, store: JobStore, writer: Writer, guard: SweepGuard, settings: Settings, rng: random.Random
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._guard = guard
+        self._settings = settings
+        self._rng = rng
+
+    async def open_session(self, *, worker: str, host: str, pid: int, lease_s: float | None) -> Session:
+        """Open a session under a fresh random id."""
+        session = Session(
+            id=f"{self._rng.getrandbits(128):032x}",
+            worker=worker,
+            host=host,
+            pid=pid,
+            started_ms=self._store.clock.now_ms(),
+            beat_ms=self._store.clock.lease_ms(),
+            lease_s=self._settings.lease_s if lease_s is None else lease_s,
+        )
+        await self._store.open_session(session)
+        self._guard.beat(self._store.clock.lease_ms())
+        return session
+
+    async def close_session(self, session: str) -> None:
+        """End a session in good order; what it still holds is swept."""
+        await self._store.close_session(session)
+        self._guard.forget()
+
+    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+        """Take up to n jobs. Those that come too late for their queue deadline are not handed out."""
+        if isinstance(queues, str) or not queues:
+            raise InvalidInput("queues", f"{queues!r} is not a list of queue names")
+        for queue in queues:
+            check_queue(queue, field="queues")
+        if n < 1:
+            return []
+        jobs = await self._store.claim(queues, session, n)
+        now_ms = self._store.clock.now_ms()
+        late = [job for job in jobs if job.options.start_by_ms is not None and _too_late(job, now_ms)]
+        if not late:
+            return jobs
+        await self._writer.write(
+            [Wish(job, lambda row, _: overdue.missed_start(row), session, session) for job in late]
+        )
+        gone = {job.id for job in late}
+        return [job for job in jobs if job.id not in gone]
+
+    async def start(self, jobs: Sequence[Job]) -> list[bool]:
+        """Commit that the work begins now; False where the claim was lost: do not begin."""
+        return await self._store.report([self.started(job) for job in jobs])
+
+    def started(self, job: Job) -> Report:
+        """A report that the work began, to send with the next beat."""
+        return _report(job, started_ms=self._store.clock.now_ms())
+
+    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+        """Keep sessions alive, and tell what they have to report."""
+        pulses = await self._store.beat(sessions, reports)
+        if any(pulse.known for pulse in pulses):
+            self._guard.beat(self._store.clock.lease_ms())
+        for pulse in pulses:
+            if not pulse.known:
+                log.warning("session declared dead session=%s", pulse.session)
+        return pulses
+
+    async def extend(self, job: Job, *, progress: Progress | None = None) -> Extension:
+        """Ask for more run time. `progress`, if given, is reported first."""
+        if progress is not None and not (await self._store.report([_report(job, progress=progress)]))[0]:
+            raise StaleClaim(f"job {job.id}: the claim was lost; stop the work")
+        for _ in range(_ROUNDS):
+            row = (await self._store.get([job.id]))[0]
+            if row is None:
+                raise JobNotFound(job.id)
+            if (row.session, row.token) != (job.session, job.token):
+                raise StaleClaim(f"job {job.id}: the claim was lost; stop the work")
+            events = await self._store.events(job.id, after=max(0, row.version - _LATEST))
+            asked = extension.grant(row, events)
+            if not asked.granted:
+                return asked
+            if await self._granted(row, asked):
+                return asked
+        return Extension(granted_s=0.0, grants=0, why="others kept moving the job; ask again")
+
+    async def _granted(self, row: Job, asked: Extension) -> bool:
+        """Write one grant, if the row still is what it was decided on."""
+        extra_ms = row.extra_ms + round(asked.granted_s * 1000)
+        reason = f"extension {asked.grants} of {extension.MOST_GRANTS}: {asked.granted_s:g}s more; {asked.why}"
+        note = Move(
+            to=row.status,
+            reason=reason,
+            details=extension.mark(row, asked),
+            fields={"extra_ms": extra_ms},
+            flag="note",
+        )
+
+        def decide(now: Job, _: int) -> Moves:
+            return (note,) if now.version == row.version else ()
+
+        outcome = (await self._writer.write([Wish(row, decide, row.session or "", row.session)]))[0]
+        if outcome.outcome == "stale":
+            raise refused(outcome)
+        return outcome.outcome == "applied"
+
+    async def take_over(self, job: Job, session: str) -> Job:
+        """Become the owner of a phase whose owner was lost, in place and under a new token."""
+        check_text(session, field="session")
+
+        def decide(row: Job, now_ms: int) -> Moves:
+            state = table_of(row.parent).get(row.status)
+            if row.session is not None or state is None or not state.holds:
+                raise InvalidInput(
+                    "job", f"{row.id} is {row.status} and not without an owner; there is nothing to take"
+                )
+            taken = {"token": row.token + 1, "session": session, "claimed_ms": now_ms, "started_ms": None}
+            return (Move(to=row.status, reason=f"taken over by {session}", fields=taken, flag="note"),)
+
+        return await self._writer.one(job.id, decide, actor=session)
+
+
+def progress_report(
+    job: Job, done: float, total: float | None = None, message: str | None = None, checkpoint: bytes | None = None
+) -> Report:
+    """A report of progress, to send with the next beat. Only progress feeds the stall clock."""
+    return _report(job, progress=Progress(done=done, total=total, message=message), checkpoint=checkpoint)
+
+
+def _report(
+    job: Job, *, started_ms: int | None = None, progress: Progress | None = None, checkpoint: bytes | None = None
+) -> Report:
+    if job.session is None:
+        raise InvalidInput("job", f"{job.id} is {job.status} and nobody's; pass the row as it was claimed")
+    return Report(
+        job_id=job.id,
+        session=job.session,
+        token=job.token,
+        started_ms=started_ms,
+        progress=progress,
+        checkpoint=checkpoint,
+    )
+
+
+def _too_late(job: Job, now_ms: int) -> bool:
+    return overdue.too_late_to_start(job, now_ms=now_ms)
+
+
+__all__ = ["Extension", "Holder", "progress_report"]

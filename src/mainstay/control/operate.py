@@ -1,0 +1,118 @@
+"""What people do to jobs: cancel, retry, force, change the priority, delete."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Literal
+
+from ..errors import Conflict, InvalidInput, InvalidTransition, JobNotFound
+from ..lifecycle import Move, table_of
+from ..model import Job, Settings, check_id, rank_of
+from ..stores import JobStore
+from .options import check_priority, check_text
+from .rules import cancelling
+from .writer import Decision, Moves, Outcome, Wish, Writer
+
+log = logging.getLogger("mainstay.control")
+
+
+class Operator:
+    """The operator's side. Each move names who asked for it and why."""
+
+    def __init__(self, store: JobStore, writer: Writer, settings: Settings) -> None:
+        self._store = store
+        self._writer = writer
+        self._boost_ms = round(settings.priority_boost_s * 1000)
+
+    async def cancel(self, job_id: str, *, actor: str, reason: str) -> Job:
+        """Cancel one job; raises `InvalidTransition` if it has ended otherwise."""
+        _who_and_why(actor, reason)
+        return await self._writer.one(check_id(job_id), _cancel(reason), actor=actor)
+
+    async def cancel_many(self, ids: Sequence[str], *, actor: str, reason: str) -> list[Outcome]:
+        """Cancel many jobs, each on its own merits."""
+        _who_and_why(actor, reason)
+        return await self._many(ids, _cancel(reason), actor)
+
+    async def retry(self, job_id: str, *, actor: str, reason: str) -> Job:
+        """Send one job that settled short of success back to the queue."""
+        _who_and_why(actor, reason)
+        return await self._writer.one(check_id(job_id), _retry(reason), actor=actor)
+
+    async def retry_many(self, ids: Sequence[str], *, actor: str, reason: str) -> list[Outcome]:
+        """Send many jobs back to the queue, each on its own merits."""
+        _who_and_why(actor, reason)
+        return await self._many(ids, _retry(reason), actor)
+
+    async def force(self, job_id: str, to: str, *, actor: str, reason: str) -> Job:
+        """Move a job against the table. Audited as forced; nothing leaves a final state."""
+        _who_and_why(actor, reason)
+
+        def decide(_: Job, now_ms: int) -> Moves:
+            fields = {"due_ms": now_ms, "extra_ms": 0} if to == "pending" else {}
+            return (Move(to=to, reason=reason, fields=fields, flag="forced"),)
+
+        job = await self._writer.one(check_id(job_id), decide, actor=actor)
+        log.warning("forced job_id=%s to=%s actor=%s reason=%s", job_id, to, actor, reason)
+        return job
+
+    async def set_priority(self, job_id: str, priority: int, *, actor: str) -> Job:
+        """Change where a job stands in its queue."""
+        check_text(actor, field="actor")
+        check_priority(priority)
+
+        def decide(job: Job, _: int) -> Moves:
+            if job.priority == priority:
+                return ()
+            state = table_of(job.parent).get(job.status)
+            if state is None or state.final:
+                raise InvalidInput("priority", f"job {job.id} is {job.status}; its priority no longer matters")
+            rank = rank_of(job.due_ms, priority, self._boost_ms)
+            why = f"priority changed from {job.priority} to {priority}"
+            return (Move(to=job.status, reason=why, fields={"priority": priority, "rank": rank}, flag="note"),)
+
+        return await self._writer.one(check_id(job_id), decide, actor=actor)
+
+    async def delete(self, job_id: str, *, actor: str, reason: str) -> None:
+        """Delete one job nobody works on; its tombstone stays."""
+        answer = (await self.delete_many([job_id], actor=actor, reason=reason))[0]
+        if answer == "missing":
+            raise JobNotFound(job_id)
+        if answer == "held":
+            raise Conflict(f"job {job_id} is being worked on; cancel it first, then delete it")
+
+    async def delete_many(
+        self, ids: Sequence[str], *, actor: str, reason: str
+    ) -> list[Literal["deleted", "held", "missing"]]:
+        """Delete many jobs; those being worked on are left alone and answered with `held`."""
+        _who_and_why(actor, reason)
+        return await self._store.delete([check_id(job_id) for job_id in ids], actor=actor, reason=reason)
+
+    async def _many(self, ids: Sequence[str], decide: Decision, actor: str) -> list[Outcome]:
+        found = await self._store.get([check_id(job_id) for job_id in ids])
+        outcomes = iter(await self._writer.write([Wish(job, decide, actor) for job in found if job is not None]))
+        return [
+            next(outcomes) if job is not None else Outcome("missing", None, JobNotFound(job_id))
+            for job_id, job in zip(ids, found, strict=True)
+        ]
+
+
+def _cancel(reason: str) -> Decision:
+    return lambda job, now_ms: cancelling.cancel(job, reason, now_ms=now_ms)
+
+
+def _retry(reason: str) -> Decision:
+    def decide(job: Job, now_ms: int) -> Moves:
+        state = table_of(job.parent).get(job.status)
+        if state is not None and state.holds:
+            why = "somebody works on it; wait for it, or cancel it"
+            raise InvalidTransition(job.id, job.status, "pending", allowed=state.next, why=why)
+        return (Move(to="pending", reason=reason, fields={"due_ms": now_ms, "extra_ms": 0}),)
+
+    return decide
+
+
+def _who_and_why(actor: str, reason: str) -> None:
+    check_text(actor, field="actor")
+    check_text(reason, field="reason", limit=1000)

@@ -1,0 +1,339 @@
+"""Submit options: from what people write to what is stored. Pure; refuses with the field named.
+
+>>> reader = OptionReader(Settings())
+>>> reader.read({"queue": "mail", "timeout": "30s"}).options.run_timeout_s
+30.0
+>>> reader.read({"retrys": 3})
+Traceback (most recent call last):
+mainstay.errors.UnknownOption: retrys: unknown option; did you mean 'retries'?
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from ..clock import instant_ms, seconds
+from ..errors import InvalidInput, UnknownOption
+from ..model import Options, RetryPolicy, Settings, check_id
+
+_NAME = re.compile(r"\w[\w.:/\-]*")
+_NAME_LIMIT = 200
+_QUEUE_LIMIT = 100
+_KEY_LIMIT = 255
+_MANY = 50
+_CACHED = 1024
+
+OnClash = Literal["return", "refuse", "replace"]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Options, read once and valid for any number of jobs."""
+
+    options: Options
+    queue: str = "default"
+    priority: int = 0
+    delay_ms: int = 0
+    run_at_ms: int | None = None
+    start_within_ms: int | None = None
+    """queue deadline as a duration, counted from the time the job is due"""
+    key: str | None = None
+    key_ttl_ms: int = 0
+    unique: str | Literal[True] | None = None
+    """True: by content"""
+    on_clash: OnClash = "return"
+    concurrency_key: str | None = None
+    kind: str = "task"
+    parent: str | None = None
+    unit: str | None = None
+    group: str | None = None
+
+
+class OptionReader:
+    """Reads options against the defaults of the settings. Equal policies share one `Options` object."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._key_ttl_ms = round(settings.key_ttl_s * 1000)
+        self._defaults: dict[str, Any] = {
+            "retries": settings.retries,
+            "backoff": "exponential",
+            "backoff_base": settings.backoff_base_s,
+            "backoff_cap": settings.backoff_cap_s,
+            "jitter": settings.jitter,
+            "crash_budget": settings.crash_budget,
+            "timeout": settings.run_timeout_s,
+            "stall_timeout": settings.stall_timeout_s,
+            "on_stall": "retry",
+            "grace": settings.grace_s,
+            "start_by": None,
+            "keep": None,
+            "tags": (),
+            "metadata": (),
+        }
+        self._cache: dict[tuple[Any, ...], Options] = {}
+        self.plain = Plan(options=self._options({}), key_ttl_ms=self._key_ttl_ms)
+        """no options at all"""
+
+    def read(self, given: Mapping[str, Any]) -> Plan:
+        """All options of one submit, validated together. None leaves an option at its default."""
+        if not given:
+            return self.plain
+        policy: dict[str, Any] = {}
+        rest: dict[str, Any] = {"key_ttl_ms": self._key_ttl_ms}
+        for name, value in given.items():
+            reader = _READERS.get(name)
+            if reader is None:
+                raise UnknownOption(name, _READERS)
+            if value is None and name not in _NO_NONE:
+                continue
+            read = reader(name, value)
+            if name in self._defaults:
+                policy[name] = read
+            elif name == "queue_deadline":
+                (policy if isinstance(read, _At) else rest)[read.field] = read.ms
+            else:
+                rest[_FIELDS.get(name, name)] = read
+        if "delay_ms" in rest and "run_at_ms" in rest:
+            raise InvalidInput("delay", "give either delay or run_at, not both")
+        if (rest.get("parent") is None) != (rest.get("unit") is None):
+            raise InvalidInput("unit", "a unit has both a parent and a name (unit)")
+        return Plan(options=self._options(policy), **rest)
+
+    def _options(self, policy: dict[str, Any]) -> Options:
+        values = {**self._defaults, **policy}
+        cached = tuple(values.values())
+        found = self._cache.get(cached)
+        if found is not None:
+            return found
+        made = Options(
+            retry=RetryPolicy(
+                retries=values["retries"],
+                kind=values["backoff"],
+                base_s=values["backoff_base"],
+                cap_s=values["backoff_cap"],
+                jitter=values["jitter"],
+                crash_budget=values["crash_budget"],
+            ),
+            run_timeout_s=values["timeout"],
+            stall_timeout_s=values["stall_timeout"],
+            on_stall=values["on_stall"],
+            grace_s=values["grace"],
+            start_by_ms=values["start_by"],
+            keep_s=values["keep"],
+            tags=values["tags"],
+            metadata=dict(values["metadata"]),
+        )
+        if len(self._cache) >= _CACHED:
+            self._cache.clear()
+        self._cache[cached] = made
+        return made
+
+
+class _At(msgspec.Struct, frozen=True):
+    """A queue deadline given as a point in time."""
+
+    ms: int
+    field: str = "start_by"
+
+
+class _Within(msgspec.Struct, frozen=True):
+    """A queue deadline given as a duration."""
+
+    ms: int
+    field: str = "start_within_ms"
+
+
+def check_name(name: Any, *, field: str = "name", limit: int = _NAME_LIMIT) -> str:
+    """Names of tasks and queues: letters, digits, `_ . : / -`."""
+    if not isinstance(name, str):
+        raise InvalidInput(field, f"must be text, not {type(name).__name__}")
+    if not name or len(name) > limit:
+        raise InvalidInput(field, f"must have 1 to {limit} characters, not {len(name)}")
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(
+            field, f"{name!r} may hold letters, digits and _ . : / - only, and starts with a letter or digit"
+        )
+    return name
+
+
+def check_queue(name: Any, *, field: str = "queue") -> str:
+    return check_name(name, field=field, limit=_QUEUE_LIMIT)
+
+
+def check_text(value: Any, *, field: str, limit: int = _KEY_LIMIT) -> str:
+    """Free text that is stored and shown: printable, not empty, not endless."""
+    if not isinstance(value, str):
+        raise InvalidInput(field, f"must be text, not {type(value).__name__}")
+    if not value.strip() or len(value) > limit:
+        raise InvalidInput(field, f"must have 1 to {limit} characters, not {len(value.strip()) or 'only blanks'}")
+    if not value.isprintable():
+        raise InvalidInput(field, f"{value!r} holds characters that cannot be printed")
+    return value
+
+
+def check_priority(value: Any, *, field: str = "priority") -> int:
+    return _whole(field, value, -100, 100)
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidInput(name, f"{value!r} is not a whole number")
+    if not least <= value <= most:
+        raise InvalidInput(name, f"{value} is out of range; it must be from {least} to {most}")
+    return value
+
+
+def _count(least: int, most: int) -> Callable[[str, Any], int]:
+    return lambda name, value: _whole(name, value, least, most)
+
+
+def _one_of(*choices: str) -> Callable[[str, Any], str]:
+    def read(name: str, value: Any) -> str:
+        if value not in choices:
+            raise InvalidInput(name, f"{value!r} is not one of {', '.join(choices)}")
+        return str(value)
+
+    return read
+
+
+def _duration(name: str, value: Any) -> float:
+    return seconds(value, field=name)
+
+
+def _limit(name: str, value: Any) -> float | None:
+    """A duration above zero, or "off"."""
+    if value is None:
+        raise InvalidInput(name, "None could mean two things; write 'off' for no limit, or leave it out")
+    if isinstance(value, str) and value.strip().lower() == "off":
+        return None
+    found = seconds(value, field=name)
+    if found <= 0:
+        raise InvalidInput(name, f"{value!r} leaves no time at all; write 'off' for no limit")
+    return found
+
+
+def _positive(name: str, value: Any) -> float:
+    found = seconds(value, field=name)
+    if found <= 0:
+        raise InvalidInput(name, f"{value!r} must be longer than zero")
+    return found
+
+
+def _millis(name: str, value: Any) -> int:
+    return round(seconds(value, field=name) * 1000)
+
+
+def _ttl(name: str, value: Any) -> int:
+    return round(_positive(name, value) * 1000)
+
+
+def _instant(name: str, value: Any) -> int:
+    return instant_ms(value, field=name)
+
+
+def _deadline(name: str, value: Any) -> _At | _Within:
+    if isinstance(value, datetime):
+        return _At(instant_ms(value, field=name))
+    if isinstance(value, str | timedelta):
+        return _Within(round(_positive(name, value) * 1000))
+    raise InvalidInput(name, f"{value!r} is neither a duration like '5m' nor an aware datetime")
+
+
+def _switch(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput(name, f"{value!r} is neither True nor False")
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    return check_text(value, field=name)
+
+
+def _unique(name: str, value: Any) -> str | Literal[True]:
+    if value is True:
+        return True
+    if not isinstance(value, str):
+        raise InvalidInput(name, f"{value!r} is neither a key (text) nor True (one unsettled job with these arguments)")
+    return check_text(value, field=name)
+
+
+def _queue(name: str, value: Any) -> str:
+    return check_queue(value, field=name)
+
+
+def _word(name: str, value: Any) -> str:
+    return check_name(value, field=name)
+
+
+def _id(name: str, value: Any) -> str:
+    return check_id(value, field=name)
+
+
+def _tags(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, list | tuple | set | frozenset):
+        raise InvalidInput(name, f"{value!r} is not a list of texts")
+    if len(value) > _MANY:
+        raise InvalidInput(name, f"{len(value)} are more than the limit of {_MANY}")
+    read = [check_text(tag, field=f"{name}[{index}]", limit=100) for index, tag in enumerate(value)]
+    return tuple(dict.fromkeys(sorted(read) if isinstance(value, set | frozenset) else read))
+
+
+def _metadata(name: str, value: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, Mapping):
+        raise InvalidInput(name, f"{value!r} is not a mapping of text to text")
+    if len(value) > _MANY:
+        raise InvalidInput(name, f"{len(value)} entries are more than the limit of {_MANY}")
+    read = []
+    for key, text in value.items():
+        check_text(key, field=f"{name} key", limit=100)
+        if not isinstance(text, str) or len(text) > 1000 or not _encodable(text):
+            raise InvalidInput(f"{name}.{key}", "must be text of at most 1000 characters")
+        read.append((key, text))
+    return tuple(sorted(read))
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    "queue": _queue,
+    "priority": _count(-100, 100),
+    "delay": _millis,
+    "run_at": _instant,
+    "retries": _count(0, 1_000_000),
+    "backoff": _one_of("exponential", "linear", "fixed"),
+    "backoff_base": _duration,
+    "backoff_cap": _duration,
+    "jitter": _switch,
+    "crash_budget": _count(1, 1000),
+    "timeout": _limit,
+    "queue_deadline": _deadline,
+    "stall_timeout": _limit,
+    "on_stall": _one_of("retry", "hold"),
+    "grace": _duration,
+    "key": _text,
+    "key_ttl": _ttl,
+    "unique": _unique,
+    "on_clash": _one_of("return", "refuse", "replace"),
+    "concurrency_key": _text,
+    "tags": _tags,
+    "metadata": _metadata,
+    "keep": _positive,
+    "kind": _word,
+    "parent": _id,
+    "unit": _text,
+    "group": _text,
+}
+_FIELDS = {"delay": "delay_ms", "run_at": "run_at_ms", "key_ttl": "key_ttl_ms"}
+_NO_NONE = frozenset({"timeout", "stall_timeout"})
+
+OPTION_NAMES = tuple(_READERS)

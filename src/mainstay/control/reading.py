@@ -1,0 +1,64 @@
+"""Looking: one job, its story, and waiting for its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ..errors import JobNotFound, WaitTimeout
+from ..lifecycle import Event, story, table_of, time_text
+from ..model import Job, check_id
+from ..stores import JobStore
+
+
+class Reader:
+    """The looking side."""
+
+    def __init__(self, store: JobStore, poll_s: float) -> None:
+        self._store = store
+        self._poll_s = poll_s
+
+    async def get(self, job_id: str) -> Job:
+        """One job; raises `JobNotFound`."""
+        return (await self.get_many([job_id]))[0]
+
+    async def get_many(self, ids: Sequence[str]) -> list[Job]:
+        """Several jobs, in this order; raises `JobNotFound` for the first that is not there."""
+        found = []
+        for job_id, job in zip(ids, await self._store.get([check_id(job_id) for job_id in ids]), strict=True):
+            if job is None:
+                raise JobNotFound(job_id)
+            found.append(job)
+        return found
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """The audit trail in order. A deleted job still has its tombstone."""
+        events = await self._store.events(check_id(job_id), after=after, limit=limit)
+        if not events:
+            await self.get(job_id)
+        return events
+
+    async def story(self, job_id: str) -> list[str]:
+        """The audit trail in words, with refused ghosts at the end."""
+        lines = story(await self.events(job_id))
+        for refusal in await self._store.refusals(job_id):
+            lines.append(
+                f"-  {time_text(refusal.at_ms)} refused {refusal.wanted} from {refusal.session}: "
+                f"its claim (token {refusal.token}) had been lost"
+            )
+        return lines
+
+    async def wait(self, job_id: str, timeout_s: float | None) -> Job:
+        """The job once it is settled: subscribe, then read, then wait, so that no end is missed."""
+        loop = asyncio.get_running_loop()
+        ends = None if timeout_s is None else loop.time() + timeout_s
+        async with self._store.wake([f"job:{check_id(job_id)}"]) as wake:
+            while True:
+                job = await self.get(job_id)
+                state = table_of(job.parent).get(job.status)
+                if state is not None and state.settled:
+                    return job
+                left = self._poll_s if ends is None else min(self._poll_s, ends - loop.time())
+                if left <= 0:
+                    raise WaitTimeout(f"job {job_id} is still {job.status} after {timeout_s:g}s; it goes on")
+                await wake.wait(left)

@@ -1,0 +1,126 @@
+"""How an attempt ends: success, failure, crash, time-out, release, snooze, skip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...clock import duration_text
+from ...lifecycle import Move, Table, table_of, time_text
+from ...model import ErrorInfo, Job
+from .retry import Quarantine, Stop, Verdict, Wait
+
+Moves = tuple[Move, ...]
+
+_REASON_LIMIT = 200
+
+
+def begun(job: Job) -> int:
+    """`starts` once this attempt is counted; start marks ride on later writes, so the row may not have it yet."""
+    return job.starts if job.started_ms is not None else job.starts + 1
+
+
+def succeed(job: Job, *, result: bytes | None, started_ms: int | None = None) -> Moves:
+    """The work is done. A success that raced a cancel has won."""
+    fields: dict[str, Any] = {"result": result, "starts": begun(job)}
+    if job.error is not None:
+        fields["error"] = None
+    details = None if started_ms is None else {"started_ms": started_ms}
+    return (Move(to="succeeded", details=details, fields=fields),)
+
+
+def fail(job: Job, error: ErrorInfo, verdict: Verdict, *, now_ms: int, to: str = "failed") -> Moves:
+    """The attempt failed (or, with `to="timed_out"`, overran); the verdict says what follows, in one transaction."""
+    if stopping(job):
+        return _stopped(job, "failed while it was being cancelled", error)
+    attempt = job.failures + 1
+    fields = {"failures": attempt, "starts": begun(job), "error": error}
+    details = {"attempt": attempt, "error": msgspec.to_builtins(error)}
+    ended = Move(to=to, reason=in_short(error), details=details, fields=fields)
+    return (ended, *_then(job, to, verdict, now_ms))
+
+
+def crash(job: Job, error: ErrorInfo, verdict: Verdict, *, now_ms: int, to: str) -> Moves:
+    """The attempt took its process down: counted apart from failures, and blamed on this job."""
+    if stopping(job):
+        return _stopped(job, "its worker died while stopping it", error)
+    fields = {"crashes": job.crashes + 1, "starts": begun(job), "error": error}
+    details = {"crash": job.crashes + 1, "error": msgspec.to_builtins(error)}
+    ended = Move(to=to, reason=in_short(error), details=details, fields=fields)
+    return (ended, *_then(job, to, verdict, now_ms))
+
+
+def release(job: Job, reason: str) -> Moves:
+    """Give the claim back; no failure is counted and the place in the queue is kept."""
+    if stopping(job):
+        return _stopped(job, reason)
+    if not _table(job).allows(job.status, "pending"):
+        return disown(job, reason)
+    return (Move(to="pending", reason=reason, fields={"releases": job.releases + 1, "extra_ms": 0}),)
+
+
+def snooze(job: Job, wait_s: float, reason: str | None, *, now_ms: int) -> Moves:
+    """Put it off, by its own wish; no failure is counted."""
+    if stopping(job):
+        return _stopped(job, "stopped by putting itself off")
+    due_ms = now_ms + round(wait_s * 1000)
+    why = reason or f"put itself off until {time_text(due_ms)}"
+    given_back = {"releases": job.releases + 1, "starts": begun(job), "extra_ms": 0}
+    if not _table(job).allows("pending", "scheduled"):
+        return (Move(to="pending", reason=why, fields={**given_back, "due_ms": due_ms}),)
+    back = Move(to="pending", reason="given back by itself", fields=given_back)
+    return (back, Move(to="scheduled", reason=why, fields={"due_ms": due_ms}))
+
+
+def skip(job: Job, reason: str) -> Moves:
+    """Not needed after all, says the job itself."""
+    if stopping(job):
+        return _stopped(job, reason)
+    return (Move(to="skipped", reason=reason, fields={"starts": begun(job)}),)
+
+
+def disown(job: Job, reason: str, **counted: int) -> Moves:
+    """The owner is gone, the phase stays where it is: another owner can take over in place."""
+    nobody = {"session": None, "claimed_ms": None, "started_ms": None, "expires_ms": None}
+    return (Move(to=job.status, reason=reason, fields={**nobody, **counted}, flag="note"),)
+
+
+def stopping(job: Job) -> bool:
+    """Whether it has been asked to stop: then every end but success is the end of the cancel."""
+    return job.status == "cancelling"
+
+
+def in_short(error: ErrorInfo) -> str:
+    """An error in one line."""
+    message = error.message.strip().split("\n", 1)[0]
+    return (f"{error.type}: {message}" if message else error.type)[:_REASON_LIMIT]
+
+
+def _stopped(job: Job, how: str, error: ErrorInfo | None = None) -> Moves:
+    why = f"{job.reason} ({how})" if job.reason else how
+    details = None if error is None else {"error": msgspec.to_builtins(error)}
+    return (Move(to="cancelled", reason=why[:_REASON_LIMIT], details=details),)
+
+
+def _then(job: Job, ended: str, verdict: Verdict, now_ms: int) -> Moves:
+    """Where an ended attempt goes from here, as far as the table knows such a place."""
+    table = _table(job)
+    if isinstance(verdict, Stop):
+        return ()
+    if isinstance(verdict, Quarantine):
+        return (Move(to="quarantined", reason=verdict.reason),) if table.allows(ended, "quarantined") else ()
+    return (_again(table, ended, verdict, now_ms),)
+
+
+def _again(table: Table, ended: str, wait: Wait, now_ms: int) -> Move:
+    if not wait.seconds:
+        # at once means at once: it keeps its place in the queue
+        return Move(to="pending", reason=wait.reason, fields={"extra_ms": 0})
+    reason = wait.reason or f"retry in {duration_text(wait.seconds)}"
+    to = "scheduled" if table.allows(ended, "scheduled") else "pending"
+    return Move(to=to, reason=reason, fields={"due_ms": now_ms + round(wait.seconds * 1000), "extra_ms": 0})
+
+
+def _table(job: Job) -> Table:
+    return table_of(job.parent)

@@ -1,0 +1,59 @@
+"""More time for a long run, earned by progress.
+
+Each grant asks for progress above that of the grant before, and each is half the one before it: 1/2, 1/4, 1/8 ...
+of the run timeout, at least a second, five at most. So a job that advances gets up to about its run timeout
+again, and one that is stuck gets nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ...lifecycle import Event
+from ...model import Job
+
+MOST_GRANTS = 5
+FLOOR_S = 1.0
+
+#: where a grant is kept in the details of its note
+_MARK = "grant"
+
+
+class Extension(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to `extend`."""
+
+    granted_s: float
+    """zero when refused"""
+    grants: int
+    """grants of this attempt so far"""
+    why: str
+
+    @property
+    def granted(self) -> bool:
+        return self.granted_s > 0
+
+
+def grant(job: Job, events: Sequence[Event]) -> Extension:
+    """Decide about one more grant; `events` are the job's latest, back to its claim at least."""
+    given = [event.data for event in events if event.token == job.token and _MARK in event.data]
+    count = len(given)
+    base_s = job.options.run_timeout_s
+    if base_s is None:
+        return Extension(granted_s=0.0, grants=count, why="it has no run timeout to extend")
+    if count >= MOST_GRANTS:
+        return Extension(granted_s=0.0, grants=count, why=f"all {MOST_GRANTS} extensions of this attempt are used up")
+    if job.progress is None or job.progress_ms is None or job.progress_ms < (job.claimed_ms or 0):
+        return Extension(granted_s=0.0, grants=count, why="this attempt has reported no progress yet")
+    if given and job.progress.done <= given[-1].get("done", 0):
+        why = f"no progress since the last extension (still at {job.progress.done:g})"
+        return Extension(granted_s=0.0, grants=count, why=why)
+    granted_s = max(base_s / 2 ** (count + 1), min(FLOOR_S, base_s))
+    return Extension(granted_s=granted_s, grants=count + 1, why=f"progress rose to {job.progress.done:g}")
+
+
+def mark(job: Job, extension: Extension) -> dict[str, float]:
+    """What the note of a grant keeps, so that the next decision can be made from the events."""
+    done = job.progress.done if job.progress is not None else 0.0
+    return {_MARK: extension.grants, "seconds": extension.granted_s, "done": done}

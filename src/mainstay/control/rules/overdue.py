@@ -1,0 +1,108 @@
+"""What the sweeper does about a row: its owner died, or its time ran out."""
+
+from __future__ import annotations
+
+import random
+
+from ...clock import duration_text
+from ...lifecycle import Move, table_of, time_text
+from ...model import ErrorInfo, Job, expiry
+from . import attempts
+from .attempts import Moves
+from .retry import Quarantine, after_crash, after_failure
+
+_LOST = "its worker died"
+
+
+def lost(job: Job, *, now_ms: int) -> Moves:
+    """The session that holds it is dead."""
+    table = table_of(job.parent)
+    state = table.get(job.status)
+    if state is None or not state.holds or job.session is None:
+        return ()
+    if attempts.stopping(job):
+        return attempts.release(job, f"{_LOST} while stopping it")
+    started = job.started_ms is not None
+    if not started and table.allows(job.status, "pending"):
+        return attempts.release(job, f"{_LOST} before the work began")
+    error = ErrorInfo(
+        type="WorkerLost", code="worker_lost", message=f"session {job.session} died while it was {job.status}"
+    )
+    verdict = after_crash(job)
+    if table.allows(job.status, "pending") or (started and isinstance(verdict, Quarantine)):
+        return attempts.crash(job, error, verdict, now_ms=now_ms, to="timed_out")
+    reason = f"owner lost: session {job.session} died; another may take over"
+    return attempts.disown(job, reason, crashes=job.crashes + int(started))
+
+
+def overran(job: Job, *, now_ms: int, rng: random.Random) -> Moves:
+    """Its `expires_ms` has passed: queue deadline, end of the grace, run timeout, or a stall.
+
+    The row may have moved its own deadline since (progress was reported, time was granted); then it is only
+    watched anew.
+    """
+    if job.expires_ms is None or job.expires_ms > now_ms:
+        return ()
+    state = table_of(job.parent).get(job.status)
+    if state is None or state.settled:
+        return ()
+    if attempts.stopping(job):
+        grace = duration_text(job.options.grace_s)
+        return attempts.release(job, f"did not stop within its grace of {grace}")
+    if not state.holds:
+        return _late_start(job)
+    ends_ms = expiry(job)
+    if ends_ms is None or ends_ms > now_ms:
+        return _watch_again(job, ends_ms)
+    return time_out(job, stalled=has_stalled(job), now_ms=now_ms, rng=rng)
+
+
+def has_stalled(job: Job) -> bool:
+    """Which of the two limits of a run came first."""
+    options = job.options
+    if options.stall_timeout_s is None or job.started_ms is None:
+        return False
+    if options.run_timeout_s is None:
+        return True
+    quiet_from = max(job.started_ms, job.progress_ms or 0)
+    return quiet_from + options.stall_timeout_s * 1000 <= job.started_ms + job.extra_ms + options.run_timeout_s * 1000
+
+
+def time_out(job: Job, *, stalled: bool, now_ms: int, rng: random.Random) -> Moves:
+    """A run that overran: counted as a failure, then by policy; a stall may be held for a person."""
+    if stalled:
+        limit = duration_text(job.options.stall_timeout_s or 0)
+        error = ErrorInfo(type="Stalled", code="stalled", message=f"no progress for {limit} (stall timeout)")
+        if job.options.on_stall == "hold":
+            return attempts.fail(job, error, Quarantine("stalled; held for a person"), now_ms=now_ms, to="timed_out")
+    else:
+        limit = duration_text((job.options.run_timeout_s or 0) + job.extra_ms / 1000)
+        error = ErrorInfo(type="RunTimeout", code="run_timeout", message=f"still running after {limit} (run timeout)")
+    return attempts.fail(job, error, after_failure(job, error, rng=rng), now_ms=now_ms, to="timed_out")
+
+
+def too_late_to_start(job: Job, *, now_ms: int) -> bool:
+    """Whether the queue deadline of a job that never began has passed."""
+    start_by_ms = job.options.start_by_ms
+    return start_by_ms is not None and job.starts == 0 and job.started_ms is None and start_by_ms <= now_ms
+
+
+def missed_start(job: Job) -> Moves:
+    """It was not begun by its queue deadline: settled, for a person or the submitter to decide."""
+    by = time_text(job.options.start_by_ms or 0)
+    message = f"no attempt had begun by {by} (queue deadline)"
+    error = ErrorInfo(type="QueueDeadline", code="queue_deadline", message=message)
+    return (Move(to="timed_out", reason=message, fields={"error": error}),)
+
+
+def _late_start(job: Job) -> Moves:
+    if job.options.start_by_ms != job.expires_ms or job.starts > 0:
+        return _watch_again(job, job.options.start_by_ms if job.starts == 0 else None)
+    if not table_of(job.parent).allows(job.status, "timed_out"):
+        return _watch_again(job, None)
+    return missed_start(job)
+
+
+def _watch_again(job: Job, at_ms: int | None) -> Moves:
+    when = f"until {time_text(at_ms)}" if at_ms is not None else "no more"
+    return (Move(to=job.status, reason=f"deadline watched {when}", fields={"expires_ms": at_ms}, flag="note"),)

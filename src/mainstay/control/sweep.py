@@ -1,0 +1,117 @@
+"""The sweep: every worker's duty, once a second. Reaps the claims of dead sessions and ends what overran.
+
+Compare-and-swap only: a row that moved since it was read is decided upon anew, from what it has become, and most
+often left alone. A row that cannot be dealt with is logged and passed over; the rest of the sweep goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ..errors import StoreError
+from ..model import Job
+from ..stores import JobStore, Overdue
+from .rules import overdue
+from .rules.guard import SweepGuard
+from .writer import Decision, Moves, Outcome, Wish, Writer
+
+log = logging.getLogger("mainstay.control")
+
+_ACTOR = "sweeper"
+_BATCH = 100
+#: the first page may be full of rows that cannot be dealt with; look past them, but not for ever
+_MOST = 10_000
+
+
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """What one sweep did."""
+
+    moved: Mapping[str, int] = {}
+    """rows per status they ended in"""
+    failed: tuple[str, ...] = ()
+    """ids of rows that could not be dealt with; the log says why"""
+    waiting: bool = False
+    """nothing was done: this sweeper missed its own beat and gives the others a lease to be heard"""
+
+    @property
+    def total(self) -> int:
+        return sum(self.moved.values())
+
+
+class Sweeper:
+    """One pass over what is overdue."""
+
+    def __init__(self, store: JobStore, writer: Writer, guard: SweepGuard, rng: random.Random) -> None:
+        self._store = store
+        self._writer = writer
+        self._guard = guard
+        self._rng = rng
+
+    async def sweep(self) -> Swept:
+        """Sweep until nothing is overdue (or only what cannot be dealt with)."""
+        if not self._guard.may_sweep(self._store.clock.lease_ms()):
+            return Swept(waiting=True)
+        moved: Counter[str] = Counter()
+        failed: dict[str, None] = {}
+        limit = _BATCH
+        while True:
+            found = await self._store.overdue(limit)
+            fresh = [item for item in found if item.job.id not in failed]
+            for item, outcome in await self._deal_with(fresh):
+                if outcome is None or outcome.outcome in ("invalid", "conflict"):
+                    failed[item.job.id] = None
+                elif outcome.outcome == "applied" and outcome.job is not None:
+                    moved[outcome.job.status] += 1
+                    log.info("swept job_id=%s cause=%s to=%s", item.job.id, item.cause, outcome.job.status)
+                else:
+                    # somebody else was faster, or it is not overdue any more: not ours in this sweep
+                    failed.setdefault(item.job.id)
+            if len(found) < limit or limit >= _MOST:
+                return Swept(moved=dict(moved), failed=tuple(failed))
+            if len(fresh) < limit // 2:
+                limit *= 2
+
+    async def _deal_with(self, found: Sequence[Overdue]) -> list[tuple[Overdue, Outcome | None]]:
+        if not found:
+            return []
+        fresh = await self._fresh(found)
+        wishes = [(item, Wish(job, self._decide(item), _ACTOR)) for item, job in fresh]
+        try:
+            outcomes: Sequence[Outcome | None] = await self._writer.write([wish for _, wish in wishes])
+        except StoreError:
+            raise
+        except Exception:  # noqa: BLE001 - one bad row must not stop the sweep; find it by going one by one
+            outcomes = [await self._alone(wish) for _, wish in wishes]
+        return [(item, outcome) for (item, _), outcome in zip(wishes, outcomes, strict=True)]
+
+    async def _fresh(self, found: Sequence[Overdue]) -> list[tuple[Overdue, Job]]:
+        """Rows whose time is up are read again: progress changes no version, and must be seen before judging."""
+        timed = [item.job.id for item in found if item.cause == "time"]
+        rows = dict(zip(timed, await self._store.get(timed), strict=True)) if timed else {}
+        return [(item, rows.get(item.job.id) or item.job) for item in found]
+
+    async def _alone(self, wish: Wish) -> Outcome | None:
+        try:
+            return (await self._writer.write([wish]))[0]
+        except StoreError:
+            raise
+        except Exception:
+            log.exception("cannot sweep job_id=%s; `mainstay check` tells more", wish.job.id)
+            return None
+
+    def _decide(self, item: Overdue) -> Decision:
+        session, token = item.job.session, item.job.token
+
+        def decide(job: Job, now_ms: int) -> Moves:
+            if item.cause == "time":
+                return overdue.overran(job, now_ms=now_ms, rng=self._rng)
+            if (job.session, job.token) != (session, token):
+                return ()  # given to somebody else meanwhile
+            return overdue.lost(job, now_ms=now_ms)
+
+        return decide

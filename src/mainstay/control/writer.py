@@ -1,0 +1,187 @@
+"""The compare-and-swap loop that all of control writes through.
+
+Decide from the row at hand, write, and where somebody was faster decide again from the row as it stands now. A
+decision is a pure function, so deciding twice costs nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from ..errors import Conflict, InvalidTransition, JobNotFound, MainstayError, StaleClaim, UniqueClash
+from ..lifecycle import Move, apply, story
+from ..model import Job, Leadership
+from ..stores import Answer, Change, JobStore, NewJob
+
+log = logging.getLogger("mainstay.control")
+
+#: A row that was moved this often between reading and writing is left to the next try.
+_ROUNDS = 8
+_RECENT = 5
+
+Moves = tuple[Move, ...]
+#: (row as it stands, now in ms) -> moves; may raise a `MainstayError` to refuse
+Decision = Callable[[Job, int], Moves]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of one wish.
+
+    - applied: written, with its events
+    - already_applied: it was so already (a repeat, or a lost acknowledgement); nothing was written
+    - stale: the claim had been lost; refused, and recorded
+    - missing: there is no such job
+    - invalid: refused by a rule; `error` says which. Nothing was written
+    - conflict: others kept moving the job; nothing was written, try again
+    """
+
+    outcome: Literal["applied", "already_applied", "stale", "missing", "invalid", "conflict"]
+    job: Job | None = None
+    """the row as it stands now"""
+    error: MainstayError | None = None
+    last: bool = False
+    """it was the last unsettled unit of its parent"""
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome in ("applied", "already_applied")
+
+
+class Wish(msgspec.Struct, frozen=True, gc=False):
+    """One job to be moved."""
+
+    job: Job
+    decide: Decision
+    actor: str
+    holder: str | None = None
+    """the session that claims to hold it; None for everyone but workers"""
+    spawn: tuple[NewJob, ...] = ()
+    on_last: Move | None = None
+
+
+class Writer:
+    """Turns wishes into outcomes, in batches."""
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._chain = store.chain
+
+    async def write(self, wishes: Sequence[Wish], *, lead: Leadership | None = None) -> list[Outcome]:
+        """Carry out each wish on its own merits; the answers are in the order of the wishes."""
+        outcomes: list[Outcome | None] = [None] * len(wishes)
+        rows: list[Job] = [wish.job for wish in wishes]
+        todo: Sequence[int] = range(len(wishes))
+        for _ in range(_ROUNDS):
+            changes, places = self._changes(wishes, rows, todo, outcomes)
+            if not changes:
+                break
+            again = []
+            for place, answer in zip(places, await self._store.apply(changes, lead=lead), strict=True):
+                if answer.outcome != "conflict" or answer.job is None:
+                    outcomes[place] = _outcome(wishes[place], answer)
+                elif answer.job == rows[place]:
+                    # nobody moved it: something hung on the change clashes, and will again
+                    outcomes[place] = Outcome("invalid", answer.job, _clash(wishes[place], answer.job))
+                else:
+                    rows[place] = answer.job
+                    again.append(place)
+            todo = again
+            if not todo:
+                break
+        for place in todo:
+            if outcomes[place] is None:
+                outcomes[place] = Outcome("conflict", rows[place])
+        return [await self._explained(found) for found in outcomes if found is not None]
+
+    async def one(self, job_id: str, decide: Decision, *, actor: str) -> Job:
+        """Move one job as it stands now, or raise."""
+        found = await self._store.get([job_id])
+        if found[0] is None:
+            raise JobNotFound(job_id)
+        outcome = (await self.write([Wish(found[0], decide, actor)]))[0]
+        if outcome.error is not None:
+            raise outcome.error
+        if outcome.job is None:
+            raise JobNotFound(job_id)
+        if not outcome.ok:
+            raise refused(outcome)
+        return outcome.job
+
+    def _changes(
+        self, wishes: Sequence[Wish], rows: list[Job], todo: Sequence[int], outcomes: list[Outcome | None]
+    ) -> tuple[list[Change], list[int]]:
+        """The changes to send; what needs none gets its outcome here."""
+        now_ms = self._clock.now_ms()
+        chain = self._chain
+        changes = []
+        places = []
+        for place in todo:
+            wish, row = wishes[place], rows[place]
+            try:
+                moves = wish.decide(row, now_ms)
+                moved = apply(row, *moves, now_ms=now_ms, actor=wish.actor, chain=chain)
+            except MainstayError as error:
+                outcomes[place] = Outcome("invalid", row, error)
+                continue
+            if not moved.events:
+                outcomes[place] = Outcome("already_applied", row)
+                continue
+            changes.append(
+                Change(
+                    before=row,
+                    after=moved.job,
+                    events=moved.events,
+                    holder=wish.holder,
+                    spawn=wish.spawn,
+                    on_last=wish.on_last,
+                )
+            )
+            places.append(place)
+        return changes, places
+
+    async def _explained(self, outcome: Outcome) -> Outcome:
+        """A refused move tells the job's recent story, which is read only now that it is needed."""
+        if outcome.error is None or outcome.job is None or not isinstance(outcome.error, InvalidTransition):
+            return outcome
+        job, refusal = outcome.job, outcome.error
+        recent = await self._store.events(job.id, after=max(0, job.version - _RECENT))
+        told = InvalidTransition(
+            refusal.job_id,
+            refusal.current,
+            refusal.wanted,
+            allowed=refusal.allowed,
+            why=refusal.why,
+            story=story(recent),
+        )
+        return Outcome("invalid", job, told)
+
+
+def refused(outcome: Outcome) -> MainstayError:
+    """An outcome that is neither done nor explained, as an exception."""
+    job = outcome.job
+    who = job.id if job is not None else "?"
+    if outcome.outcome == "stale":
+        return StaleClaim(f"job {who}: the claim was lost; the write was refused and recorded")
+    return Conflict(f"job {who}: others kept moving it; nothing was written, try again")
+
+
+def _clash(wish: Wish, row: Job) -> MainstayError:
+    if wish.spawn:
+        return Conflict(
+            f"job {row.id}: a job it submits clashes with one that is there already (its key was used with other "
+            "arguments, or its unique key is held); nothing was written"
+        )
+    return UniqueClash(
+        f"job {row.id}: another unsettled job holds its unique key {row.unique_key!r}; wait for that one, or cancel it"
+    )
+
+
+def _outcome(wish: Wish, answer: Answer) -> Outcome:
+    if answer.outcome == "stale":
+        log.warning("ghost refused job_id=%s token=%d session=%s", wish.job.id, wish.job.token, wish.holder)
+    return Outcome(answer.outcome, answer.job, None, answer.last)

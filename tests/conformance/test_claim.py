@@ -1,0 +1,173 @@
+"""Claiming: order, due times, pause, and never twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mainstay.lifecycle import Move
+from mainstay.model import Lane, QueueSettings
+from tests.conformance.world import World
+
+
+async def test_a_claim_gives_the_row_to_the_session_under_the_next_token(world: World) -> None:
+    await world.open("s1")
+    job = await world.submit()
+
+    [claimed] = await world.claim("s1")
+
+    assert (claimed.id, claimed.status, claimed.session, claimed.token) == (job.id, "running", "s1", 1)
+    assert claimed.claimed_ms == world.clock.now_ms()
+    assert claimed.starts == 0, "a claim is not a start"
+    assert await world.row(job) == claimed
+    assert await world.story(job) == ["pending", "running"]
+
+
+async def test_a_claimed_job_is_not_given_out_again(world: World) -> None:
+    await world.open("s1", "s2")
+    await world.submit()
+    assert len(await world.claim("s1", n=10)) == 1
+    assert await world.claim("s2", n=10) == []
+
+
+async def test_a_claim_takes_no_more_than_asked_and_answers_in_order(world: World) -> None:
+    await world.open("s1")
+    jobs = [await world.submit() for _ in range(5)]
+    assert [job.id for job in await world.claim(n=3)] == [job.id for job in jobs[:3]]
+    assert [job.id for job in await world.claim(n=3)] == [job.id for job in jobs[3:]]
+
+
+async def test_higher_priority_goes_first_and_equals_keep_their_order(world: World) -> None:
+    await world.open("s1")
+    low, first, second, high = [await world.submit(priority=p) for p in (-1, 0, 0, 5)]
+    assert [job.id for job in await world.claim(n=4)] == [high.id, first.id, second.id, low.id]
+
+
+async def test_waiting_makes_up_for_priority(world: World) -> None:
+    await world.open("s1")
+    old = await world.submit(priority=0)
+    world.clock.advance(3 * 60 + 1)
+    urgent = await world.submit(priority=4)
+    outwaited = await world.submit(priority=3)
+    assert [job.id for job in await world.claim(n=3)] == [urgent.id, old.id, outwaited.id]
+
+
+async def test_several_queues_are_served_as_one_line(world: World) -> None:
+    await world.open("s1")
+    jobs = []
+    for queue, priority in (("a", 0), ("b", 2), ("a", 3), ("c", 1), ("b", -1), ("other", 99)):
+        jobs.append(await world.submit(queue=queue, priority=priority))
+
+    claimed = await world.claim(n=10, queues=["a", "b", "c"])
+
+    assert [job.priority for job in claimed] == [3, 2, 1, 0, -1]
+    assert (await world.row(jobs[-1])).status == "pending", "a queue that was not asked for is left alone"
+
+
+async def test_a_queue_named_twice_counts_once(world: World) -> None:
+    await world.open("s1")
+    await world.submit()
+    assert len(await world.claim(n=5, queues=["default", "default"])) == 1
+
+
+async def test_only_an_open_session_gets_anything(world: World) -> None:
+    job = await world.submit()
+    await world.open("closed", "dead")
+    await world.store.close_session("closed")
+    world.clock.advance(9)
+    await world.store.overdue()
+
+    for session in ("never-opened", "closed", "dead"):
+        assert await world.claim(session) == []
+    assert await world.row(job) == job
+
+
+async def test_a_delayed_job_waits_for_its_time_and_is_promoted_with_an_event(world: World) -> None:
+    await world.open("s1")
+    job = await world.submit(delay_s=30)
+    world.clock.advance(29.999)
+    assert await world.claim() == []
+    world.clock.advance(0.001)
+
+    [claimed] = await world.claim()
+
+    assert claimed.id == job.id
+    assert await world.story(job) == ["scheduled", "pending", "running"]
+
+
+async def test_a_promoted_job_that_was_not_taken_stays_ready(world: World) -> None:
+    await world.open("s1")
+    jobs = [await world.submit(delay_s=30) for _ in range(2)]
+    world.clock.advance(30)
+    await world.claim(n=1)
+    waiting = await world.row(jobs[1])
+    assert (waiting.status, waiting.lane) == ("pending", Lane.READY)
+    assert await world.story(waiting) == ["scheduled", "pending"]
+
+
+async def test_a_retry_needs_no_leader_to_come_back(world: World) -> None:
+    await world.open("s1")
+    job = await world.running(queue="default")
+    wait = Move(to="scheduled", fields={"due_ms": world.clock.now_ms() + 5_000})
+    await world.move(job, Move(to="failed", fields={"failures": 1}), wait, holder="s1")
+    assert await world.claim() == []
+    world.clock.advance(5)
+
+    [again] = await world.claim()
+
+    assert (again.id, again.token, again.failures) == (job.id, 2, 1)
+
+
+async def test_due_says_when_the_next_row_gets_ready(world: World) -> None:
+    now = world.clock.now_ms()
+    assert await world.store.due(["default"]) is None
+    await world.submit()
+    assert await world.store.due(["default"]) is None, "a ready row waits for nothing"
+    await world.submit(delay_s=60)
+    await world.submit(delay_s=20, queue="b")
+    await world.submit(delay_s=10, queue="other")
+    assert await world.store.due(["default", "b"]) == now + 20_000
+    assert await world.store.due(["default"]) == now + 60_000
+
+
+async def test_a_paused_queue_gives_nothing_until_it_is_resumed(world: World) -> None:
+    await world.open("s1")
+    held, free = await world.submit(), await world.submit(queue="b")
+    await world.store.set_queue(QueueSettings(name="default", paused=True, reason="maintenance"))
+
+    assert [job.id for job in await world.claim(n=5, queues=["default", "b"])] == [free.id]
+    assert await world.store.queues() == [QueueSettings(name="default", paused=True, reason="maintenance")]
+
+    await world.store.set_queue(QueueSettings(name="default"))
+    assert [job.id for job in await world.claim(n=5)] == [held.id]
+
+
+async def test_a_job_that_falls_due_in_a_paused_queue_is_there_after_the_pause(world: World) -> None:
+    await world.open("s1")
+    job = await world.submit(delay_s=10)
+    await world.store.set_queue(QueueSettings(name="default", paused=True))
+    world.clock.advance(10)
+    assert await world.claim() == []
+    await world.store.set_queue(QueueSettings(name="default"))
+    assert [found.id for found in await world.claim()] == [job.id]
+
+
+async def test_concurrent_claims_never_share_a_job_and_lose_none(world: World) -> None:
+    sessions = [f"s{n}" for n in range(8)]
+    await world.open(*sessions)
+    jobs = [world.new() for _ in range(60)]
+    await world.store.insert(jobs)
+
+    batches = await asyncio.gather(*(world.claim(session, n=4) for session in sessions * 3))
+
+    claimed = [job.id for batch in batches for job in batch]
+    assert len(claimed) == len(set(claimed)) == 60
+    assert all(job.token == 1 for batch in batches for job in batch)
+
+
+async def test_changing_the_priority_of_a_waiting_job_changes_its_place(world: World) -> None:
+    await world.open("s1")
+    first, second = await world.submit(), await world.submit()
+    raised = {"priority": 10, "rank": second.rank - 10 * 60_000}
+    remark = Move(to="pending", reason="urgent", flag="note", fields=raised)
+    assert (await world.move(second, remark)).outcome == "applied"
+    assert [job.id for job in await world.claim(n=2)] == [second.id, first.id]

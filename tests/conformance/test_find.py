@@ -1,0 +1,101 @@
+"""Finding: every filter, and pages that neither skip nor repeat."""
+
+from __future__ import annotations
+
+from mainstay.lifecycle import Move
+from mainstay.model import ErrorInfo, Options
+from mainstay.stores import Query
+from tests.conformance.world import World
+
+
+async def found(world: World, **query: object) -> list[str]:
+    page = await world.store.find(Query(**query))  # type: ignore[arg-type]
+    assert page.cursor is None
+    return [job.id for job in page.jobs]
+
+
+async def test_jobs_come_newest_first_or_oldest_first_when_asked(world: World) -> None:
+    jobs = [(await world.submit()).id for _ in range(3)]
+    assert await found(world) == jobs[::-1]
+    assert await found(world, oldest_first=True) == jobs
+
+
+async def test_each_filter_finds_what_it_names(world: World) -> None:
+    await world.open("s1")
+    mail = await world.submit(name="mail.send", queue="mail", options=Options(tags=("urgent", "eu")))
+    keyed = await world.submit(key="order-7", queue="mail")
+    held = await world.running(name="held")
+    failed = await world.running(name="broken")
+    error = ErrorInfo(type="ValueError", message="the disk is on fire")
+    await world.move(failed, Move(to="failed", reason="gave up early", fields={"error": error}), holder="s1")
+
+    assert await found(world, queue="mail") == [keyed.id, mail.id]
+    assert await found(world, name="mail.send") == [mail.id]
+    assert await found(world, status=("running", "failed")) == [failed.id, held.id]
+    assert await found(world, status=()) == []
+    assert await found(world, session="s1") == [held.id]
+    assert await found(world, tag="eu") == [mail.id]
+    assert await found(world, tag="e") == []
+    assert await found(world, key="order-7") == [keyed.id]
+    assert await found(world, text="disk is on") == [failed.id]
+    assert await found(world, text="up early") == [failed.id]
+    assert await found(world, text="ail.sen") == [mail.id]
+    assert await found(world, text=held.id[20:]) == [held.id]
+    assert await found(world, text="100%_no") == []
+    assert await found(world, queue="mail", name="demo.task") == [keyed.id]
+
+
+async def test_a_search_text_is_taken_literally(world: World) -> None:
+    await world.submit(name="plain")
+    odd = await world.submit(name="50%_off")
+    assert await found(world, text="%_") == [odd.id]
+    assert await found(world, text="'; DROP TABLE jobs; --") == []
+
+
+async def test_a_period_includes_its_begin_and_not_its_end(world: World) -> None:
+    jobs = []
+    for _ in range(4):
+        jobs.append(await world.submit())
+        world.clock.advance(10)
+    between = {"created_from_ms": jobs[1].created_ms, "created_before_ms": jobs[3].created_ms}
+    assert await found(world, **between) == [jobs[2].id, jobs[1].id]
+
+
+async def test_units_are_found_only_through_their_parent(world: World) -> None:
+    parent = await world.submit()
+    units = [await world.submit(parent=parent.id, unit=name) for name in ("a", "b")]
+    assert await found(world) == [parent.id]
+    assert await found(world, parent=parent.id, oldest_first=True) == [unit.id for unit in units]
+    assert await found(world, parent="nobody") == []
+
+
+async def test_pages_neither_skip_nor_repeat_while_jobs_arrive(world: World) -> None:
+    jobs = [(await world.submit()).id for _ in range(7)]
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = await world.store.find(Query(), cursor=cursor, limit=3)
+        seen += [job.id for job in page.jobs]
+        await world.submit()
+        if page.cursor is None:
+            break
+        cursor = page.cursor
+    assert seen == jobs[::-1]
+
+
+async def test_pages_oldest_first_reach_what_arrives_meanwhile(world: World) -> None:
+    jobs = [(await world.submit()).id for _ in range(3)]
+    page = await world.store.find(Query(oldest_first=True), limit=2)
+    assert ([job.id for job in page.jobs], page.cursor is None) == (jobs[:2], False)
+    late = await world.submit()
+    rest = await world.store.find(Query(oldest_first=True), cursor=page.cursor, limit=2)
+    assert [job.id for job in rest.jobs] == [jobs[2], late.id]
+
+
+async def test_a_page_that_is_exactly_full_is_followed_by_nothing_more(world: World) -> None:
+    for n in range(4):
+        await world.submit(queue="odd" if n % 2 else "even")
+    page = await world.store.find(Query(queue="odd"), limit=2)
+    assert len(page.jobs) == 2
+    if page.cursor is not None:
+        assert (await world.store.find(Query(queue="odd"), cursor=page.cursor, limit=2)).jobs == []

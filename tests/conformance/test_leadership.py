@@ -1,0 +1,93 @@
+"""Leadership: one at a time, fenced by an epoch."""
+
+from __future__ import annotations
+
+import pytest
+
+from mainstay.errors import NotLeader
+from mainstay.stores import TrimPolicy
+from tests.conformance.world import World
+
+
+async def test_the_first_to_ask_leads_and_others_read_who_does(world: World) -> None:
+    lead = await world.store.lead("main", "s1", 10)
+    assert (lead.name, lead.holder, lead.epoch) == ("main", "s1", 1)
+    assert lead.until_ms == world.clock.lease_ms() + 10_000
+    assert await world.store.lead("main", "s2", 10) == lead
+
+
+async def test_the_leader_keeps_its_epoch_while_it_renews(world: World) -> None:
+    first = await world.store.lead("main", "s1", 10)
+    world.clock.advance(9)
+    second = await world.store.lead("main", "s1", 10)
+    assert second.epoch == first.epoch
+    assert second.until_ms == world.clock.lease_ms() + 10_000
+    world.clock.advance(9)
+    assert (await world.store.lead("main", "s2", 10)).holder == "s1"
+
+
+async def test_an_expired_lead_passes_to_another_with_the_next_epoch(world: World) -> None:
+    await world.store.lead("main", "s1", 10)
+    world.clock.advance(10.001)
+    taken = await world.store.lead("main", "s2", 10)
+    assert (taken.holder, taken.epoch) == ("s2", 2)
+    assert (await world.store.lead("main", "s1", 10)) == taken
+
+
+async def test_a_late_leader_whom_nobody_replaced_keeps_its_epoch(world: World) -> None:
+    await world.store.lead("main", "s1", 10)
+    world.clock.advance(60)
+    lead = await world.store.lead("main", "s1", 10)
+    assert (lead.holder, lead.epoch) == ("s1", 1)
+
+
+async def test_leads_of_different_names_are_separate(world: World) -> None:
+    await world.store.lead("main", "s1", 10)
+    other = await world.store.lead("backup", "s2", 10)
+    assert (other.holder, other.epoch) == ("s2", 1)
+
+
+async def test_a_leader_that_resigns_is_replaced_at_once_and_fenced(world: World) -> None:
+    old = await world.store.lead("main", "s1", 10)
+    await world.store.resign(old)
+    new = await world.store.lead("main", "s2", 10)
+    assert (new.holder, new.epoch) == ("s2", 2)
+    with pytest.raises(NotLeader):
+        await world.store.apply([], lead=old)
+
+
+async def test_resigning_late_does_not_depose_the_successor(world: World) -> None:
+    old = await world.store.lead("main", "s1", 10)
+    world.clock.advance(11)
+    new = await world.store.lead("main", "s2", 10)
+    await world.store.resign(old)
+    assert await world.store.lead("main", "s1", 10) == new
+
+
+async def test_the_current_leader_may_write(world: World) -> None:
+    lead = await world.store.lead("main", "s1", 10)
+    job = await world.submit()
+    [answer] = await world.store.apply([world.change(job, "cancelled")], lead=lead)
+    assert answer.outcome == "applied"
+    assert await world.store.tick("nightly", 1, [world.new()], lead=lead) is not None
+    assert (await world.store.trim(TrimPolicy(), lead=lead)).jobs == 0
+
+
+async def test_a_deposed_leader_writes_nothing(world: World) -> None:
+    old = await world.store.lead("main", "s1", 10)
+    job = await world.submit()
+    done = await world.submit()
+    await world.move(done, "cancelled")
+    world.clock.advance(11)
+    await world.store.lead("main", "s2", 10)
+    before = await world.dump()
+
+    with pytest.raises(NotLeader, match="epoch 1"):
+        await world.store.apply([world.change(job, "cancelled")], lead=old)
+    with pytest.raises(NotLeader):
+        await world.store.tick("nightly", 1, [world.new()], lead=old)
+    with pytest.raises(NotLeader):
+        await world.store.trim(TrimPolicy(settled_before_ms={"cancelled": world.clock.now_ms() + 1}), lead=old)
+
+    assert await world.dump() == before
+    assert await world.store.tick("nightly", 1, [world.new()]) is not None, "the refused tick must not count"

@@ -1,0 +1,92 @@
+"""A store with a virtual clock, and short words for what tests do to it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from mainstay.lifecycle import Move, apply
+from mainstay.model import IdSource, Job, Session
+from mainstay.stores import Answer, Change, JobStore, NewJob
+from mainstay.testing import VirtualClock, new_job
+
+
+class World:
+    def __init__(self, store: JobStore, clock: VirtualClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.ids = IdSource(random.Random(7))
+
+    def new(self, **fields: Any) -> NewJob:
+        return new_job(self.clock, self.ids, chain=self.store.chain, **fields)
+
+    async def submit(self, **fields: Any) -> Job:
+        """Insert one job and read it back."""
+        [made] = await self.store.insert([self.new(**fields)])
+        return await self.row(made.id)
+
+    async def row(self, job: Job | str) -> Job:
+        [found] = await self.store.get([job if isinstance(job, str) else job.id])
+        assert found is not None
+        return found
+
+    async def open(self, *sessions: str, lease_s: float = 8.0) -> None:
+        for session in sessions:
+            await self.store.open_session(Session(id=session, lease_s=lease_s))
+
+    async def claim(self, session: str = "s1", n: int = 1, queues: Sequence[str] = ("default",)) -> list[Job]:
+        return await self.store.claim(queues, session, n)
+
+    async def running(self, session: str = "s1", **fields: Any) -> Job:
+        """Submit one job to a queue of its own and claim it."""
+        queue = fields.pop("queue", "own")
+        job = await self.submit(queue=queue, **fields)
+        [claimed] = await self.store.claim([queue], session, 1)
+        assert claimed.id == job.id
+        return claimed
+
+    def change(self, job: Job, *moves: str | Move, holder: str | None = None, actor: str = "", **more: Any) -> Change:
+        """The change that makes these moves from the row as given."""
+        wanted = [move if isinstance(move, Move) else Move(to=move) for move in moves]
+        moved = apply(
+            job, *wanted, now_ms=self.clock.now_ms(), actor=actor or holder or "operator", chain=self.store.chain
+        )
+        return Change(before=job, after=moved.job, events=moved.events, holder=holder, **more)
+
+    async def move(self, job: Job, *moves: str | Move, **more: Any) -> Answer:
+        [answer] = await self.store.apply([self.change(job, *moves, **more)])
+        return answer
+
+    async def reap(self, *, to: Sequence[str] = ("timed_out", "pending")) -> list[Job]:
+        """What a sweeper does with everything overdue."""
+        overdue = await self.store.overdue()
+        answers = await self.store.apply([self.change(late.job, *to, actor="sweeper") for late in overdue])
+        return [answer.job for answer in answers if answer.outcome == "applied" and answer.job is not None]
+
+    async def story(self, job: Job | str) -> list[str]:
+        """The states a job went through."""
+        return [event.to for event in await self.store.events(job if isinstance(job, str) else job.id)]
+
+    async def dump(self) -> dict[str, Any]:
+        """Everything there is to see."""
+        store = self.store
+        rows = await store.audit(limit=10_000)
+        return {
+            "rows": [found.job for found in rows],
+            "events": [await store.events(found.job.id) for found in rows],
+            "refusals": [await store.refusals(found.job.id) for found in rows],
+            "sessions": await store.sessions(),
+            "queues": await store.queues(),
+            "limits": await store.limits(),
+            "schedules": await store.schedules(),
+            "stats": await store.stats(),
+        }
+
+    async def assert_sound(self) -> None:
+        """Every chain verifies, the last event agrees with the row, and the store's own check is clean."""
+        for found in await self.store.audit(limit=10_000):
+            assert self.store.chain.first_break(found.job, found.events) is None
+            assert found.events[-1].to == found.job.status
+            assert found.events[-1].seq == found.job.version
+        assert await self.store.check() == []

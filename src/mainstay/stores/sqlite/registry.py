@@ -106,7 +106,7 @@ def lead(tx: Tx, name: str, session: str, ttl_s: float) -> Leadership:
         current = boot == boot_id() and held_until_ms > tx.lease_ms
         if current and holder != session:
             return Leadership(name=name, holder=holder, epoch=epoch, until_ms=held_until_ms)
-        if not current:
+        if holder != session or boot != boot_id():
             epoch += 1
     tx.db.execute("INSERT OR REPLACE INTO leaders VALUES (?, ?, ?, ?, ?)", (name, session, epoch, until_ms, boot_id()))
     return Leadership(name=name, holder=session, epoch=epoch, until_ms=until_ms)

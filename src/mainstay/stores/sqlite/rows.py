@@ -36,7 +36,8 @@ _CHANGED_AT = [JOB_FIELDS.index(name) for name in CHANGED]
 #: The version is the compare-and-swap; and no counter ever shrinks.
 UPDATE_JOB = (
     f"UPDATE jobs SET {', '.join(f'{name} = ?' for name in CHANGED)} WHERE id = ? AND version = ? "
-    "AND token <= ? AND starts <= ? AND failures <= ? AND crashes <= ? AND releases <= ? RETURNING id"
+    "AND token <= ? AND starts <= ? AND failures <= ? AND crashes <= ? AND releases <= ? "
+    "RETURNING id, progress_ms IS NOT NULL OR checkpoint IS NOT NULL"
 )
 #: A claim changes less, so it writes less.
 CLAIM_JOB = (

@@ -3,7 +3,8 @@
 A subscriber puts an empty file named after itself into the folder of each topic. Whoever commits a change looks
 into that folder and sends a byte. For a queue, it takes the registration away first (unlinking a file succeeds
 for exactly one), so that n new jobs wake at most n workers and no worker twice. A worker that was woken and
-goes away without looking passes the wake on.
+goes away without looking passes the wake on. Those who sleep are taken before those who are awake and would
+look only later; the first letter of the file's name tells them apart.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+_ASLEEP, _AWAKE = "a", "b"
 _MOST_PATH = 100  # a Unix socket's path may have 107 bytes
 
 
@@ -66,6 +68,7 @@ class WakeBoard:
                 continue
             if topic.startswith("queue:"):
                 self._rng.shuffle(names)
+                names.sort(key=lambda name: name[0])
                 self._take_and_send(folder, names, n)
             else:
                 for name in names:
@@ -92,9 +95,9 @@ class WakeBoard:
                 n -= 1
 
     def _send(self, name: str) -> bool:
-        process, _, _ = name.partition(".")
+        process, _, _ = name[1:].partition(".")
         try:
-            self._sender.sendto(name.encode(), self._address(process))
+            self._sender.sendto(name[1:].encode(), self._address(process))
         except (BlockingIOError, OSError) as error:
             if isinstance(error, BlockingIOError):
                 return True  # its buffer is full of wakes it has not read: it is awake
@@ -142,23 +145,30 @@ class SocketWake:
 
     def register(self) -> None:
         for topic in self._topics:
-            _touch(self._board.folder_of(topic) / self._name)
+            _touch(self._board.folder_of(topic) / (_AWAKE + self._name))
 
     def unregister(self) -> list[str]:
         """Take all registrations back; the topics where somebody took one first."""
         taken = []
         for topic in self._topics:
             folder = self._board.folder_of(topic)
-            if not _unlink(folder / self._name):
+            if not (_unlink(folder / (_AWAKE + self._name)) or _unlink(folder / (_ASLEEP + self._name))):
                 taken.append(topic)
             with contextlib.suppress(OSError):  # others are registered there still
                 folder.rmdir()
         return taken
 
+    def _fall_asleep(self) -> None:
+        for topic in self._topics:
+            folder = self._board.folder_of(topic)
+            with contextlib.suppress(FileNotFoundError):  # taken already: the wake is on its way
+                (folder / (_AWAKE + self._name)).rename(folder / (_ASLEEP + self._name))
+
     def ring(self) -> None:
         self._rung.set()
 
     async def wait(self, timeout_s: float) -> bool:
+        self._fall_asleep()
         try:
             await asyncio.wait_for(self._rung.wait(), timeout_s)
         except TimeoutError:

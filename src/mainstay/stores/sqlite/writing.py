@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import apsw
+import msgspec
 
 from ...errors import Conflict
 from ...lifecycle import Chain
@@ -24,7 +25,7 @@ from .rows import (
     progress_text,
 )
 from .selection import free_slots
-from .sql import first_row
+from .sql import first_row, many
 
 
 def insert(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
@@ -54,26 +55,14 @@ def insert(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
 
 
 def apply_changes(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
-    """Write each change on its own merits. The common case, where all fit, is one statement."""
-    ids = {change.after.id for change in changes}
-    if len(ids) < len(changes):
-        # several changes of one row: each must see the one before
-        return [answer for change in changes for answer in apply_changes(tx, [change], chain)]
-    try:
-        with tx.db:
-            applied = _update(tx, changes)
-    except apsw.ConstraintError:
-        if len(changes) == 1:
-            # reopened while another unsettled job holds its unique key
-            return [Answer("conflict", job_by_id(tx.db, changes[0].after.id))]
-        return [answer for change in changes for answer in apply_changes(tx, [change], chain)]
-    written = [change for change in changes if change.after.id in applied]
-    tx.db.executemany(INSERT_EVENT, [event_values(event) for change in written for event in change.events])
-    last = _follow_up(tx, written, chain)
-    return [
-        Answer("applied", change.after, change.after.id in last) if change.after.id in applied else _refused(tx, change)
-        for change in changes
-    ]
+    """Write each change on its own merits. Plain moves of different rows, the common case, are one statement."""
+    plain = [change for change in changes if _is_plain(change)]
+    if len(plain) == len(changes) == len({change.after.id for change in changes}):
+        try:
+            return _apply_together(tx, changes, chain)
+        except apsw.ConstraintError:
+            pass  # one of them reopens a row whose unique key has a new holder; find it by going one by one
+    return [_apply_alone(tx, change, chain) for change in changes]
 
 
 def report(tx: Tx, reports: Sequence[Report]) -> list[bool]:
@@ -152,12 +141,54 @@ def _clash(tx: Tx, jobs: Sequence[NewJob]) -> Conflict:
 # -- changing ---------------------------------------------------------------------------------
 
 
-def _update(tx: Tx, changes: Sequence[Change]) -> set[str]:
-    """The rows whose version still was what the caller saw. Every claim raises the version, so a matching version
-    proves the claim too, provided the caller saw itself as the holder."""
+def _is_plain(change: Change) -> bool:
+    """A move to another state that brings no new jobs along."""
+    return not change.spawn and change.after.status != change.before.status
+
+
+def _apply_together(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
+    with tx.db:
+        applied = _update(tx, changes)
+        written = [change for change in changes if change.after.id in applied]
+        tx.db.executemany(INSERT_EVENT, [event_values(event) for change in written for event in change.events])
+    last = _follow_up(tx, written, chain)
+    return [
+        Answer("applied", _as_stored(tx, change, applied), change.after.id in last)
+        if change.after.id in applied
+        else _refused(tx, change)
+        for change in changes
+    ]
+
+
+def _apply_alone(tx: Tx, change: Change, chain: Chain) -> Answer:
+    """One change with all that may clash: a note read before the holder's last report, spawned jobs."""
+    row = job_by_id(tx.db, change.after.id)
+    if row is not None and change.after.status == row.status:
+        change = msgspec.structs.replace(change, after=judge.landed(row, change))
+    try:
+        with tx.db:
+            applied = _update(tx, [change])
+            if not applied:
+                return _refused(tx, change)
+            tx.db.executemany(INSERT_EVENT, [event_values(event) for event in change.events])
+            insert(tx, change.spawn)
+    except (apsw.ConstraintError, Conflict):
+        return Answer("conflict", row)
+    last = _follow_up(tx, [change], chain)
+    return Answer("applied", _as_stored(tx, change, applied), bool(last))
+
+
+def _update(tx: Tx, changes: Sequence[Change]) -> dict[str, bool]:
+    """The rows whose version still was what the caller saw, and whether their holder reported something. Every claim
+    raises the version, so a matching version proves the claim too, provided the caller saw itself as the holder."""
     fit = [c for c in changes if c.events and (c.holder is None or c.before.session == c.holder)]
     bindings = [change_values(change.before, change.after) for change in fit]
-    return {row[0] for row in tx.db.executemany(UPDATE_JOB, bindings)}
+    return dict(many(tx.db, UPDATE_JOB, bindings))
+
+
+def _as_stored(tx: Tx, change: Change, applied: dict[str, bool]) -> Job | None:
+    """The row an applied change left; read again only if its holder reported something meanwhile."""
+    return job_by_id(tx.db, change.after.id) if applied[change.after.id] else change.after
 
 
 def _refused(tx: Tx, change: Change) -> Answer:
@@ -192,10 +223,9 @@ def _follow_up(tx: Tx, written: Sequence[Change], chain: Chain) -> set[str]:
             maybe_last[after.parent] = change
         for topic in judge.topics(before, after):
             tx.wake(topic)
-        if after.concurrency_key is not None and (key := judge.freed(before, after)):
-            freed.add(key)
-        if change.spawn:
-            insert(tx, change.spawn)
+        # what the caller saw may be older than the lane: a blocked row it saw may have been let through since
+        if after.concurrency_key is not None and after.session is None:
+            freed.add(after.concurrency_key)
     for key in freed:
         free_slots(tx, key)
     return {change.after.id for parent, change in maybe_last.items() if _closes(tx, parent, change, chain)}

@@ -15,9 +15,9 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from ..errors import MainstayError
-from . import machine
+from . import check, machine
 
-COMMANDS = (machine,)
+COMMANDS = (machine, check)
 
 #: exit code of anything that could not be done
 FAILED = 2

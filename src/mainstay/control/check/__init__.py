@@ -202,8 +202,12 @@ class _Run:
                     actor=self._actor,
                     now_ms=self._store.clock.now_ms(),
                 )
-                if plan is None or not await self._store.mend(found, plan.job, plan.events):
+                if plan is None:
                     return {}
+                if not await self._store.mend(found, plan.job, plan.events):
+                    if await self._moved_on(found):
+                        return {}
+                    continue
             except StoreError:
                 raise
             except Exception:  # noqa: BLE001 - one row must not stop the repair of the others

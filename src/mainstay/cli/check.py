@@ -1,0 +1,171 @@
+"""`mainstay check`: every invariant of every job, on demand; with `--repair`, mended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from ..control.check import Report, check
+from ..errors import InvalidInput, MainstayError, StoreDamaged, StoreError
+from ..stores import Violation, open_store
+
+VIOLATIONS = 1
+FAILED = 2
+#: rows shown in the table; the rest are counted, and all are in --json
+_SHOWN = 200
+
+_HELP = """Check every job: its state, its claim, its numbers, its payload, and the proof of its history.
+
+Nothing is changed without --repair. With it, what has one safe answer is mended, the rest is quarantined, and each
+job's audit trail says what was done. Safe beside running workers.
+
+Exit codes: 0 clean (or all mended), 1 violations, 2 could not check.
+
+[bold]Examples[/bold]
+
+  mainstay check --store sqlite:///jobs.db
+  mainstay check --repair                    the store of MAINSTAY_STORE
+  mainstay check --json | jq .violations     for programs
+"""
+
+
+def command(
+    store: Annotated[
+        str, typer.Option("--store", "-s", envvar="MAINSTAY_STORE", help="Which store, as a URL.", show_default=False)
+    ] = "",
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    try:
+        with _quiet_log():
+            report = asyncio.run(_checked(store, repair=repair, quiet=as_json))
+    except MainstayError as error:
+        if not as_json:
+            raise
+        typer.echo(_json({"store": store, "clean": None, "error": {"code": error.code, "message": str(error)}}))
+        raise typer.Exit(FAILED) from None
+    if as_json:
+        typer.echo(_json({"clean": report.clean, "repair": repair, **msgspec.to_builtins(report)}))
+    else:
+        _show(report, Console(highlight=False), repair=repair)
+    if not report.clean:
+        raise typer.Exit(VIOLATIONS)
+
+
+def register(app: typer.Typer) -> None:
+    app.command(name="check", help=_HELP)(command)
+
+
+@contextlib.contextmanager
+def _quiet_log() -> Iterator[None]:
+    """What the store warns of when it opens is in the report, with more about it."""
+    log = logging.getLogger("mainstay")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+async def _checked(url: str, *, repair: bool, quiet: bool) -> Report:
+    if not url:
+        raise InvalidInput("store", "which store? pass --store sqlite:///jobs.db, or set MAINSTAY_STORE")
+    store = await open_store(_existing(url))
+    console = Console(stderr=True)
+    columns = (TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    try:
+        with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+            task = bar.add_task("checking", total=None)
+            return await check(
+                store, repair=repair, progress=lambda done, total: bar.update(task, completed=done, total=total)
+            )
+    except MainstayError:
+        raise
+    except Exception as error:
+        # whatever it is, the answer is "could not check", never "clean" and never a bare traceback
+        raise StoreError(f"the check could not go on: {type(error).__name__}: {error}") from error
+    finally:
+        await _closed(store)
+
+
+async def _closed(store: Any) -> None:
+    try:
+        await store.close()
+    except StoreDamaged:
+        return  # already told
+
+
+def _existing(url: str) -> str:
+    """To check a database that is not there is a mistake, not a wish for a new one."""
+    if not url.startswith("sqlite:") or "create=" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}create=no"
+
+
+def _show(report: Report, console: Console, *, repair: bool) -> None:
+    if report.violations:
+        console.print(_table(report.violations, "red"))
+        _tell_rest(report.violations, console)
+    if report.notices:
+        console.print(_table(report.notices, "yellow"))
+        _tell_rest(report.notices, console)
+    console.print(_verdict(report, repair=repair))
+
+
+def _table(found: tuple[Violation, ...], colour: str) -> Table:
+    mended = any(each.repaired for each in found)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("job", overflow="fold", style="dim", min_width=12)
+    table.add_column("what", overflow="fold", min_width=11)
+    table.add_column("found", overflow="fold", ratio=2)
+    if mended:
+        table.add_column("done", overflow="fold", ratio=1)
+    for each in found[:_SHOWN]:
+        code = Text(each.code, style="green" if each.repaired else colour)
+        cells = [Text(each.job_id or "(store)"), code, Text(each.message)]
+        if mended:
+            cells.append(Text(each.repaired or "-", style="green" if each.repaired else "red"))
+        table.add_row(*cells)
+    return table
+
+
+def _tell_rest(found: tuple[Violation, ...], console: Console) -> None:
+    if len(found) > _SHOWN:
+        console.print(Text(f"... and {len(found) - _SHOWN} more; --json shows all", style="dim"))
+
+
+def _verdict(report: Report, *, repair: bool) -> Text:
+    rows = f"{report.checked} {'row' if report.checked == 1 else 'rows'} checked in {report.seconds:.1f} s"
+    left = len(report.remaining)
+    mended = len(report.violations) - left
+    if left:
+        text = Text(f"{_count(left, 'violation')}", style="bold red")
+        text.append(f", {mended} mended" if mended else "", style="green")
+        text.append(f"; {rows}", style="default")
+        advice = "these need a person" if repair else "mend what can be mended with: mainstay check --repair"
+        return text.append(f"\n{advice}", style="dim not bold")
+    if mended:
+        return Text(f"clean now: {_count(mended, 'violation')} mended", style="bold green").append(
+            f"; {rows}", style="default"
+        )
+    return Text("clean", style="bold green").append(f"; {rows}", style="default")
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def _json(data: dict[str, Any]) -> str:
+    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()

@@ -1,0 +1,103 @@
+"""Write the generated parts of the pages anew: `make docs`.
+
+A page is prose with islands between
+
+    <!-- generated: NAME -->
+    <!-- end -->
+
+and this fills the islands from the code, so that the pages cannot drift from it. `--check` writes nothing
+and fails if a page is out of date.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from docs.vocabularies import VOCABULARIES, Vocabulary
+from mainstay.lifecycle import JOB, UNIT, Table
+from mainstay.lifecycle.diagram import FLAG_MEANINGS, HEADINGS, mermaid, rows
+from mainstay.lifecycle.events import FLAGS
+from mainstay.model.settings import describe
+
+FOLDER = Path(__file__).resolve().parent
+_ISLAND = re.compile(r"(<!-- generated: ([a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+_EVENT_FLAGS = {
+    "": "a declared move; the table allows it",
+    "note": "a remark; the state stays as it is (an extension granted, a priority changed)",
+    "forced": "an operator moved it past the table, and said why",
+    "repair": "`mainstay check --repair` mended it, and said what was wrong",
+    "tombstone": "the job was deleted; this event stays",
+}
+
+
+def grid(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    all_lines = [headings, ["---"] * len(headings), *lines]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in all_lines)
+
+
+def _table(table: Table) -> str:
+    return grid(HEADINGS, [(f"`{name}`", flags, to, meaning) for name, flags, to, meaning in rows(table)])
+
+
+def _diagram(table: Table) -> str:
+    return f"```mermaid\n{mermaid(table)}\n```"
+
+
+def _vocabulary(vocabulary: Vocabulary) -> str:
+    lines = [(f"`{w.theirs}`", _code(w.job), _code(w.unit), w.note) for w in vocabulary.words]
+    return f"### {vocabulary.title}\n\n{vocabulary.about}\n\n" + grid(("there", "job", "unit", ""), lines)
+
+
+def _code(name: str) -> str:
+    return f"`{name}`" if name else ""
+
+
+def _settings() -> str:
+    lines = [(f"`{name}`", f"`{variable}`", default, meaning) for name, variable, default, meaning in describe()]
+    return grid(("setting", "environment variable", "default", "meaning"), lines)
+
+
+ISLANDS: dict[str, Callable[[], str]] = {
+    "job table": lambda: _table(JOB),
+    "unit table": lambda: _table(UNIT),
+    "job diagram": lambda: _diagram(JOB),
+    "unit diagram": lambda: _diagram(UNIT),
+    "flags": lambda: grid(("flag", "meaning"), [(f"`{f}`", meaning) for f, meaning in FLAG_MEANINGS.items()]),
+    "event flags": lambda: grid(("flag", "meaning"), [(_code(f) or "(none)", _EVENT_FLAGS[f]) for f in FLAGS]),
+    "vocabularies": lambda: "\n\n".join(_vocabulary(v) for v in VOCABULARIES),
+    "settings": _settings,
+}
+
+
+def islands(text: str) -> list[str]:
+    """Names of the islands of a page, in order."""
+    return [found[2] for found in _ISLAND.finditer(text)]
+
+
+def rendered(text: str) -> str:
+    """The page with every island filled anew."""
+    return _ISLAND.sub(lambda found: f"{found[1]}\n{ISLANDS[found[2]]()}\n\n{found[3]}", text)
+
+
+def main(arguments: Sequence[str]) -> int:
+    stale = []
+    for page in sorted(FOLDER.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        if (fresh := rendered(text)) != text:
+            stale.append(page)
+            if "--check" not in arguments:
+                page.write_text(fresh, encoding="utf-8")
+    for page in stale:
+        print(f"{'out of date' if '--check' in arguments else 'written'}: docs/{page.name}")
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

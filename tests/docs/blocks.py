@@ -1,0 +1,155 @@
+"""Runs every code block of a Markdown page. A block nobody knows how to run is a failure, never skipped.
+
+- `python` blocks of a page share one namespace and one event loop; top-level await is allowed.
+- a `text` block after a `python` block is what that block printed.
+- `console` and `bash` blocks hold commands after `$ `; lines below a `mainstay` command are what it printed.
+- `mermaid` blocks are drawings of our own tables.
+
+Expected output may use `...` for what changes from run to run.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import doctest
+import inspect
+import io
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from typer.testing import CliRunner
+
+from mainstay.cli import app
+from mainstay.lifecycle import JOB, UNIT
+from mainstay.lifecycle.diagram import mermaid
+
+ROOT = Path(__file__).parents[2]
+_CHECKER = doctest.OutputChecker()
+_OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+class Block(NamedTuple):
+    line: int
+    language: str
+    text: str
+
+
+class BadBlock(AssertionError):
+    """A block that fails, or that nobody knows how to run."""
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """The fenced blocks of a page, in order."""
+    lines = iter(enumerate(text.splitlines(), 1))
+    for number, line in lines:
+        if not line.lstrip().startswith("```"):
+            continue
+        indent = len(line) - len(line.lstrip())
+        body = []
+        for _, inner in lines:
+            if inner.strip() == "```":
+                break
+            body.append(inner[indent:])
+        else:
+            raise BadBlock(f"line {number}: the block is never closed")
+        yield Block(number, line.strip().removeprefix("```").strip(), "\n".join(body))
+
+
+class Page:
+    """Runs blocks one after the other, as a reader would."""
+
+    def __init__(self, text: str) -> None:
+        self._blocks = list(blocks(text))
+        self._names: dict[str, Any] = {"__name__": "__page__"}
+        self._printed: str | None = None
+        self._cli = CliRunner()
+
+    def run(self) -> int:
+        """Run all; the number of blocks that ran."""
+        with asyncio.Runner() as self._loop:
+            for block in self._blocks:
+                self._run_one(block)
+        return len(self._blocks)
+
+    def _run_one(self, block: Block) -> None:
+        printed, self._printed = self._printed, None
+        match block.language:
+            case "python":
+                self._printed = self._run_python(block)
+            case "text":
+                if printed is None:
+                    raise BadBlock(f"line {block.line}: a text block stands for the output of a python block before it")
+                _compare(block, block.text, printed)
+            case "console" | "bash":
+                self._run_commands(block)
+            case "mermaid":
+                if block.text not in (mermaid(JOB), mermaid(UNIT)):
+                    raise BadBlock(f"line {block.line}: the diagram is not one our tables draw; run `make docs`")
+            case other:
+                raise BadBlock(f"line {block.line}: nobody knows how to run a block of {other or 'no language'!r}")
+
+    def _run_python(self, block: Block) -> str:
+        # padded so that a traceback names the line of the page
+        code = compile("\n" * block.line + block.text, "<page>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            if code.co_flags & inspect.CO_COROUTINE:
+                self._loop.run(eval(code, self._names))
+            else:
+                exec(code, self._names)
+        return out.getvalue()
+
+    def _run_commands(self, block: Block) -> None:
+        found = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+        if found[0].strip() or len(found) == 1:
+            raise BadBlock(f"line {block.line}: commands start with `$ `")
+        for part in found[1:]:
+            command, _, expected = part.partition("\n")
+            words = shlex.split(command, comments=True)
+            if words[0] == "mainstay":
+                self._run_mainstay(block, words[1:], expected)
+            elif expected.strip() or not _is_plausible(words):
+                raise BadBlock(f"line {block.line}: nobody knows how to check `{command}`")
+
+    def _run_mainstay(self, block: Block, words: list[str], expected: str) -> None:
+        done = self._cli.invoke(app, words, catch_exceptions=False)
+        if done.exit_code:
+            raise BadBlock(f"line {block.line}: `mainstay {shlex.join(words)}` failed:\n{done.output}")
+        if expected.strip():
+            _compare(block, expected, done.stdout)
+
+
+def _compare(block: Block, expected: str, printed: str) -> None:
+    expected, printed = expected.strip() + "\n", printed.strip() + "\n"
+    if not _CHECKER.check_output(expected, printed, _OPTIONS):
+        raise BadBlock(f"line {block.line}: expected\n{expected}\nbut it printed\n{printed}")
+
+
+def _is_plausible(words: list[str]) -> bool:
+    """Commands that build, fetch or install are not run; what they name has to exist."""
+    match words:
+        case ["make", *targets]:
+            return bool(targets) and set(targets) <= make_targets()
+        case ["git", "clone", _]:
+            return True
+        case ["cd", "mainstay"]:
+            return True
+        case ["pip", "install", package]:
+            found = re.fullmatch(r"mainstay(?:\[([a-z,]+)\])?", package)
+            return found is not None and set(filter(None, (found[1] or "").split(","))) <= extras()
+    return False
+
+
+def make_targets() -> set[str]:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    return set(re.findall(r"^([a-z]+):(?!=)", text, flags=re.MULTILINE))
+
+
+def extras() -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return set(project["optional-dependencies"])

@@ -1,0 +1,88 @@
+"""Every code block of the README and the pages runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT, BadBlock, Page
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text(encoding="utf-8")
+
+    ran = Page(text).run()
+
+    assert ran == sum(line.lstrip().startswith("```") for line in text.splitlines()) / 2
+
+
+def page(*parts: str) -> Page:
+    return Page("\n".join(parts))
+
+
+def python(code: str) -> str:
+    return f"```python\n{code}\n```"
+
+
+def test_blocks_share_names_and_may_await() -> None:
+    imports = python("import asyncio\nx = 20")
+    awaits = python("await asyncio.sleep(0)\nprint(x + 1)")
+
+    assert page("# Title", imports, awaits, "```text\n21\n```").run() == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("```\nx = 1\n```", "nobody knows how to run a block of 'no language'"),
+        ("```yaml\nx: 1\n```", "nobody knows how to run a block of 'yaml'"),
+        ("```text\nhello\n```", "stands for the output of a python block"),
+        (python("print(1)") + "\n```text\n2\n```", "expected\n2\n\nbut it printed\n1"),
+        ("```python\nx = 1", "the block is never closed"),
+        ("```console\nmainstay machine\n```", "commands start with"),
+        ("```console\n$ mainstay machine --table none\n```", "failed"),
+        ("```console\n$ mainstay --version\nmainstay 99\n```", "expected\nmainstay 99"),
+        ("```console\n$ make coffee\n```", "nobody knows how to check `make coffee`"),
+        ("```console\n$ make\n```", "nobody knows how to check `make`"),
+        ("```console\n$ rm -rf /\n```", "nobody knows how to check"),
+        ("```bash\n$ pip install 'mainstay[teapot]'\n```", "nobody knows how to check"),
+        ("```mermaid\nstateDiagram-v2\n    a --> b\n```", "not one our tables draw"),
+    ],
+)
+def test_a_block_that_is_wrong_or_cannot_be_run_fails(text: str, complaint: str) -> None:
+    with pytest.raises(BadBlock) as failed:
+        page(text).run()
+
+    assert complaint in str(failed.value)
+
+
+def test_an_error_in_a_python_block_fails_the_page() -> None:
+    with pytest.raises(ZeroDivisionError):
+        page(python("1 / 0")).run()
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["make demo", "make test", "git clone URL", "pip install mainstay", "pip install 'mainstay[postgres,redis]'"],
+)
+def test_commands_that_are_not_run_are_checked_for_what_they_name(command: str) -> None:
+    assert page(f"```console\n$ {command}\n```").run() == 1
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for source in PAGES:
+        text = source.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\((?!https?:)([^)]+)\)", text):
+            name, _, anchor = target.partition("#")
+            found = (source.parent / name) if name else source
+            assert found.exists(), f"{source.name}: {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.+)$", found.read_text(encoding="utf-8"), flags=re.MULTILINE)
+                slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+                assert anchor in slugs, f"{source.name}: {target}"

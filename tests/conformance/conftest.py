@@ -15,11 +15,6 @@ from tests.conformance.world import World
 @pytest.fixture(params=ADAPTERS, ids=lambda adapter: adapter.name)
 def adapter(request: pytest.FixtureRequest) -> Adapter:
     found: Adapter = request.param
-    if found.name == "sqlite":
-        try:
-            from mainstay.stores.sqlite import open_sqlite  # noqa: F401
-        except ImportError:
-            pytest.skip("the SQLite adapter is not in this tree yet")
     return found
 
 

@@ -1,0 +1,347 @@
+"""A store driven at random beside a plain model of what it should hold.
+
+The model knows nothing of stores: a dictionary of jobs with the few values that matter, and the rules of
+claiming written down a second time. After every step the two must agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from mainstay.lifecycle import JOB, Move
+from mainstay.model import Job, QueueSettings
+from mainstay.stores import Report
+from mainstay.testing import VirtualClock
+from tests.conformance.adapters import Adapter
+from tests.conformance.world import World
+
+QUEUES = ("a", "b")
+LIMIT = 2
+LEASE_S = 8.0
+HELD = ("running", "cancelling")
+SETTLED = ("succeeded", "failed", "cancelled", "quarantined")
+
+
+class Known(msgspec.Struct):
+    """A job as the model remembers it."""
+
+    queue: str
+    limited: bool
+    rank: int
+    due_ms: int
+    status: str
+    token: int = 0
+    holder: str | None = None
+    starts: int = 0
+    failures: int = 0
+    releases: int = 0
+    crashes: int = 0
+    started: bool = False
+    story: list[str] = []
+    """every status it ever had"""
+
+    def go(self, *statuses: str) -> None:
+        self.story = [*self.story, *statuses]
+        self.status = statuses[-1]
+        if self.status not in HELD:
+            self.holder, self.started = None, False
+
+
+class StoreBesideModel(RuleBasedStateMachine):
+    adapter: Adapter
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.folder = Path(tempfile.mkdtemp(prefix="mainstay-"))
+        self.clock = VirtualClock()
+        self.rng = random.Random(11)
+        self.jobs: dict[str, Known] = {}
+        self.keys: dict[str, str] = {}
+        self.paused: set[str] = set()
+        self.beats: dict[str, int] = {}
+        self.opened = 0
+        self.old_rows: list[Job] = []
+        """rows as they were when claimed: what ghosts act upon"""
+        self.world = World(self.run(self.adapter.open(self.folder, self.clock)), self.clock)
+        self.run(self.world.store.set_limit("k", LIMIT))
+        self.open_session()
+        self.open_session()
+
+    def run(self, work: Any) -> Any:
+        return self.loop.run_until_complete(work)
+
+    def teardown(self) -> None:
+        self.run(self.world.store.close())
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+        shutil.rmtree(self.folder)
+
+    def open_session(self) -> None:
+        self.opened += 1
+        name = f"s{self.opened}"
+        self.run(self.world.open(name, lease_s=LEASE_S))
+        self.beats[name] = self.clock.lease_ms()
+
+    def pick(self, n: int, *statuses: str) -> str | None:
+        """One of the jobs in these statuses."""
+        found = [job_id for job_id, known in self.jobs.items() if known.status in statuses]
+        return found[n % len(found)] if found else None
+
+    def row(self, job_id: str) -> Job:
+        row: Job = self.run(self.world.row(job_id))
+        return row
+
+    # submitting and claiming ------------------------------------------------------------------------
+
+    @rule(
+        queue=st.sampled_from(QUEUES),
+        priority=st.integers(-2, 2),
+        delay_s=st.sampled_from([0, 0, 5]),
+        limited=st.booleans(),
+        key=st.sampled_from([None, None, "x", "y"]),
+    )
+    def submit(self, queue: str, priority: int, delay_s: int, limited: bool, key: str | None) -> None:
+        new = self.world.new(
+            queue=queue, priority=priority, delay_s=delay_s, key=key, concurrency_key="k" if limited else None
+        )
+        [made] = self.run(self.world.store.insert([new]))
+        assert made.created == (key is None or key not in self.keys)
+        if not made.created:
+            assert made.id == self.keys[key or ""]
+            return
+        if key is not None:
+            self.keys[key] = made.id
+        due_ms = self.clock.now_ms() + delay_s * 1000
+        status = "scheduled" if delay_s else "pending"
+        rank = due_ms - priority * 60_000
+        self.jobs[made.id] = Known(queue, limited, rank, due_ms, status, story=[status])
+
+    @rule(which=st.integers(0, 5), n=st.integers(1, 4), queues=st.sampled_from([QUEUES, ("a",), ("b",)]))
+    def claim(self, which: int, n: int, queues: tuple[str, ...]) -> None:
+        session = sorted(self.beats)[which % len(self.beats)]
+        claimed = self.run(self.world.claim(session, n=n, queues=queues))
+
+        expected = self.expected_claims(n, [queue for queue in queues if queue not in self.paused])
+        assert [job.id for job in claimed] == expected
+        self.follow_promotions()
+        for job in claimed:
+            known = self.jobs[job.id]
+            known.go("running")
+            known.token += 1
+            known.holder = session
+        self.old_rows += claimed
+
+    def expected_claims(self, n: int, queues: list[str]) -> list[str]:
+        now = self.clock.now_ms()
+        ready = [
+            (known.rank, job_id)
+            for job_id, known in self.jobs.items()
+            if known.queue in queues
+            and (known.status == "pending" or (known.status == "scheduled" and known.due_ms <= now))
+        ]
+        free = LIMIT - sum(known.limited and known.holder is not None for known in self.jobs.values())
+        taken: list[str] = []
+        for _, job_id in sorted(ready):
+            if len(taken) == n:
+                break
+            if self.jobs[job_id].limited:
+                if free == 0:
+                    continue
+                free -= 1
+            taken.append(job_id)
+        return taken
+
+    def follow_promotions(self) -> None:
+        """When exactly a due row is promoted is the store's business; that it is before it runs is not."""
+        now = self.clock.now_ms()
+        for job_id, known in self.jobs.items():
+            if known.status == "scheduled" and known.due_ms <= now and self.row(job_id).status != "scheduled":
+                known.go("pending")
+
+    # moving -----------------------------------------------------------------------------------------
+
+    @rule(n=st.integers(0, 99))
+    def start(self, n: int) -> None:
+        if (job_id := self.pick(n, *HELD)) is None:
+            return
+        known = self.jobs[job_id]
+        report = Report(job_id=job_id, session=known.holder or "", token=known.token, started_ms=self.clock.now_ms())
+        assert self.run(self.world.store.report([report])) == [True]
+        known.starts += not known.started
+        known.started = True
+
+    @rule(n=st.integers(0, 99), twice=st.booleans())
+    def complete(self, n: int, twice: bool) -> None:
+        if (job_id := self.pick(n, *HELD)) is None:
+            return
+        known = self.jobs[job_id]
+        change = self.world.change(self.row(job_id), "succeeded", holder=known.holder)
+        known.go("succeeded")
+        assert [answer.outcome for answer in self.run(self.world.store.apply([change]))] == ["applied"]
+        if twice:
+            assert [answer.outcome for answer in self.run(self.world.store.apply([change]))] == ["already_applied"]
+
+    @rule(n=st.integers(0, 99), then=st.sampled_from(["failed", "scheduled", "quarantined"]))
+    def fail(self, n: int, then: str) -> None:
+        if (job_id := self.pick(n, "running")) is None:
+            return
+        known = self.jobs[job_id]
+        moves = [Move(to="failed", fields={"failures": known.failures + 1})]
+        if then == "scheduled":
+            due_ms = self.clock.now_ms() + 3_000
+            moves.append(Move(to="scheduled", fields={"due_ms": due_ms}))
+            known.rank += due_ms - known.due_ms
+            known.due_ms = due_ms
+        elif then == "quarantined":
+            moves.append(Move(to="quarantined"))
+        answer = self.run(self.world.move(self.row(job_id), *moves, holder=known.holder))
+        assert answer.outcome == "applied"
+        known.failures += 1
+        known.go(*(move.to for move in moves))
+
+    @rule(n=st.integers(0, 99))
+    def release(self, n: int) -> None:
+        if (job_id := self.pick(n, "running")) is None:
+            return
+        known = self.jobs[job_id]
+        back = Move(to="pending", fields={"releases": known.releases + 1})
+        assert self.run(self.world.move(self.row(job_id), back, holder=known.holder)).outcome == "applied"
+        known.releases += 1
+        known.go("pending")
+
+    @rule(n=st.integers(0, 99))
+    def cancel(self, n: int) -> None:
+        if (job_id := self.pick(n, "running", "pending", "scheduled", "failed", "quarantined", "cancelling")) is None:
+            return
+        known = self.jobs[job_id]
+        to = "cancelling" if known.status == "running" else "cancelled"
+        assert self.run(self.world.move(self.row(job_id), to)).outcome == "applied"
+        known.go(to)
+
+    @rule(n=st.integers(0, 99))
+    def retry_by_hand(self, n: int) -> None:
+        if (job_id := self.pick(n, "failed", "quarantined")) is None:
+            return
+        assert self.run(self.world.move(self.row(job_id), "pending")).outcome == "applied"
+        self.jobs[job_id].go("pending")
+
+    @precondition(lambda self: self.old_rows)
+    @rule(n=st.integers(0, 99))
+    def haunt(self, n: int) -> None:
+        """A worker that may have lost its claim long ago completes the job as it saw it."""
+        ghost = self.old_rows[n % len(self.old_rows)]
+        known = self.jobs[ghost.id]
+        if known.token == ghost.token and known.holder == ghost.session:
+            return
+        answer = self.run(self.world.move(ghost, "succeeded", holder=ghost.session))
+        same = known.token == ghost.token and known.status == "succeeded"
+        assert answer.outcome == ("already_applied" if same else "stale")
+
+    # time, sessions and pause -------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.5, 3, 5, 9]))
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule(which=st.integers(0, 5))
+    def beat(self, which: int) -> None:
+        session = sorted(self.beats)[which % len(self.beats)]
+        [pulse] = self.run(self.world.store.beat([session]))
+        self.beats[session] = self.clock.lease_ms()
+        asked = {i for i, known in self.jobs.items() if known.holder == session and known.status == "cancelling"}
+        assert (pulse.known, set(pulse.cancelling)) == (True, asked)
+
+    @rule()
+    def reap(self) -> None:
+        dead = {name for name, at in self.beats.items() if self.clock.lease_ms() - at > LEASE_S * 1000}
+        self.bury(dead)
+
+    def bury(self, dead: set[str]) -> None:
+        overdue = self.run(self.world.store.overdue())
+        assert {late.job.id for late in overdue} == {i for i, known in self.jobs.items() if known.holder in dead}
+        for late in overdue:
+            known = self.jobs[late.job.id]
+            if known.status == "cancelling":
+                moves = [Move(to="cancelled")]
+            elif known.started:
+                moves = [Move(to="timed_out", fields={"crashes": known.crashes + 1}), Move(to="pending")]
+                known.crashes += 1
+            else:
+                moves = [Move(to="pending", fields={"releases": known.releases + 1})]
+                known.releases += 1
+            assert self.run(self.world.move(late.job, *moves, actor="sweeper")).outcome == "applied"
+            known.go(*(move.to for move in moves))
+        for session in dead:
+            assert [pulse.known for pulse in self.run(self.world.store.beat([session]))] == [False]
+            del self.beats[session]
+            self.open_session()
+
+    @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
+    def pause(self, queue: str, paused: bool) -> None:
+        self.run(self.world.store.set_queue(QueueSettings(name=queue, paused=paused)))
+        (self.paused.add if paused else self.paused.discard)(queue)
+
+    @precondition(lambda self: self.adapter.persistent)
+    @rule()
+    def crash(self) -> None:
+        """Everything in memory is gone; what was acknowledged is not."""
+        self.run(self.world.store.close())
+        self.clock.advance(LEASE_S + 1)
+        self.world.store = self.run(self.adapter.open(self.folder, self.clock))
+        self.bury(set(self.beats))
+
+    # agreement ----------------------------------------------------------------------------------------
+
+    @invariant()
+    def rows_agree(self) -> None:
+        audited = self.run(self.world.store.audit(limit=10_000))
+        assert [found.job.id for found in audited] == sorted(self.jobs), "every job exactly once"
+        for found in audited:
+            row, known = found.job, self.jobs[found.job.id]
+            assert (row.status, row.token, row.session) == (known.status, known.token, known.holder)
+            assert (row.starts, row.failures) == (known.starts, known.failures)
+            assert (row.crashes, row.releases) == (known.crashes, known.releases)
+            assert (row.settled_ms is not None) == (known.status in SETTLED)
+
+    @invariant()
+    def histories_agree(self) -> None:
+        for found in self.run(self.world.store.audit(limit=10_000)):
+            assert self.world.store.chain.first_break(found.job, found.events) is None
+            assert [event.to for event in found.events] == self.jobs[found.job.id].story
+            for event in found.events[1:]:
+                assert event.source is not None
+                assert JOB.allows(event.source, event.to)
+
+    @invariant()
+    def statistics_agree(self) -> None:
+        counted: dict[str, dict[str, int]] = {}
+        for known in self.jobs.values():
+            counts = counted.setdefault(known.queue, {})
+            counts[known.status] = counts.get(known.status, 0) + 1
+        stats = self.run(self.world.store.stats())
+        assert {name: queue.counts for name, queue in stats.queues.items() if queue.counts} == counted
+        assert stats.aside == 0
+
+    @invariant()
+    def the_limit_is_kept_and_the_check_is_clean(self) -> None:
+        assert sum(known.limited and known.holder is not None for known in self.jobs.values()) <= LIMIT
+        assert self.run(self.world.store.check()) == []
+
+
+@pytest.mark.slow
+def test_a_store_agrees_with_the_model_whatever_happens(adapter: Adapter) -> None:
+    machine = type("Machine", (StoreBesideModel,), {"adapter": adapter})
+    examples = 40 if adapter.persistent else 150
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=40, deadline=None))

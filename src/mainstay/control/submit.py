@@ -131,7 +131,10 @@ class Submitter:
             change = self._replacement(holder, new)
             if change is None:
                 continue
-            if (await self._store.apply([change]))[0].outcome == "applied":
+            if (await self._store.apply([change]))[0].outcome != "applied":
+                continue
+            # a spawned job may have met another with its key; the answer does not say, so look before promising it
+            if (await self._store.get([new.job.id]))[0] is not None:
                 log.info("replaced job_id=%s by=%s", holder.id, new.job.id)
                 return Submitted(new.job.id, True)
         raise Conflict(f"unique key {new.job.unique_key!r}: others kept taking it; nothing was submitted, try again")

@@ -1,0 +1,263 @@
+"""How attempts end: success, failure and its policy, crash, release, snooze, skip."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from mainstay.control import Completion, Control, Failure, Quarantine, Request, Stop, Wait, decoded, error_info
+from mainstay.errors import InvalidInput, PayloadTooLarge
+from mainstay.model import ErrorInfo, Settings
+
+from .conftest import Bench
+
+BOOM = ErrorInfo(type="ValueError", message="boom")
+
+
+async def test_a_completion_settles_the_job_with_its_result_and_counts_the_start(bench: Bench) -> None:
+    job = await bench.claimed()
+
+    [outcome] = await bench.worker.complete([Completion(job, result={"sent": 1})])
+
+    done = await bench.control.get(job.id)
+    assert outcome.outcome == "applied"
+    assert (done.status, done.starts, done.failures, done.session) == ("succeeded", 1, 0, None)
+    assert done.result is not None
+    assert decoded(done.result) == {"sent": 1}
+
+
+async def test_a_start_committed_after_the_claim_is_counted_once(bench: Bench) -> None:
+    job = await bench.claimed()
+    await bench.worker.start([job])
+
+    [outcome] = await bench.worker.complete([Completion(job)])
+
+    assert outcome.outcome == "applied"
+    assert (await bench.control.get(job.id)).starts == 1
+
+
+async def test_a_lost_acknowledgement_is_answered_as_already_applied(bench: Bench) -> None:
+    job = await bench.claimed()
+    await bench.worker.complete([Completion(job, 1)])
+    bench.clock.advance(1)
+
+    [again] = await bench.worker.complete([Completion(job, 1)])
+
+    assert again.outcome == "already_applied"
+    assert await bench.path(job.id) == ["pending", "running", "succeeded"]
+
+
+async def test_a_ghosts_completion_is_stale_and_told_in_the_story(bench: Bench) -> None:
+    ghost = await bench.running()
+    bench.clock.advance(9)
+    await bench.control.sweep()
+    session = await bench.session()
+    [job] = await bench.worker.claim(["default"], session.id, 1)
+
+    [refused] = await bench.worker.complete([Completion(ghost, "ghost")])
+    [accepted] = await bench.worker.complete([Completion(job, "good")])
+
+    assert (refused.outcome, accepted.outcome) == ("stale", "applied")
+    done = await bench.control.get(job.id)
+    assert done.result is not None
+    assert decoded(done.result) == "good"
+    assert any("refused succeeded" in line for line in await bench.control.story(job.id))
+
+
+async def test_each_completion_of_a_batch_stands_on_its_own(bench: Bench) -> None:
+    good, gone, unclaimed = await bench.claimed(), await bench.claimed(), await bench.control.submit("other")
+    await bench.worker.release([gone], reason="drain")
+    await bench.control.delete(gone.id, actor="ann", reason="test")
+    row = await bench.control.get(unclaimed.id)
+
+    outcomes = await bench.worker.complete([Completion(row), Completion(gone), Completion(good)])
+
+    assert [one.outcome for one in outcomes] == ["invalid", "missing", "applied"]
+    assert isinstance(outcomes[0].error, InvalidInput)
+
+
+async def test_a_result_too_large_leaves_the_job_running_and_says_why(bench: Bench) -> None:
+    job = await bench.claimed()
+    small = Control(bench.store, settings=Settings(payload_limit=10))
+
+    [outcome] = await small.complete([Completion(job, "x" * 100)])
+
+    assert outcome.outcome == "invalid"
+    assert isinstance(outcome.error, PayloadTooLarge)
+    assert (await bench.control.get(job.id)).status == "running"
+
+
+async def test_follow_up_jobs_are_there_if_and_only_if_the_completion_was_accepted(bench: Bench) -> None:
+    job = await bench.claimed()
+    await bench.worker.complete([Completion(job, spawn=(Request("next", 1),))])
+    await bench.worker.complete([Completion(job, spawn=(Request("next", 2),))])
+
+    assert sorted(found.name for found in await bench.everything()) == ["demo.task", "next"]
+
+
+async def test_a_follow_up_that_clashes_refuses_the_completion_and_names_the_cause(bench: Bench) -> None:
+    await bench.control.submit("next", 1, key="k", queue="other")
+    job = await bench.claimed()
+
+    [outcome] = await bench.worker.complete([Completion(job, spawn=(Request("next", 2, {"key": "k"}),))])
+
+    assert outcome.outcome == "invalid"
+    assert "clashes" in str(outcome.error)
+    assert (await bench.control.get(job.id)).status == "running"
+
+
+async def test_a_failure_is_retried_after_the_backoff_in_one_transaction_with_two_events(bench: Bench) -> None:
+    job = await bench.claimed(jitter=False)
+
+    await bench.worker.fail([Failure(job, BOOM)])
+
+    row = await bench.control.get(job.id)
+    assert await bench.path(job.id) == ["pending", "running", "failed", "scheduled"]
+    assert (row.failures, row.starts, row.reason) == (1, 1, "retry 1 of 3 in 2s")
+    assert row.due_ms == bench.clock.now_ms() + 2000
+    assert row.error == BOOM
+
+
+async def test_retries_double_their_wait_and_end_in_quarantine(bench: Bench) -> None:
+    submitted = await bench.control.submit("t", retries=3, jitter=False)
+    waits = []
+    for _ in range(4):
+        session = await bench.session()
+        [job] = await bench.worker.claim(["default"], session.id, 1)
+        await bench.worker.fail([Failure(job, BOOM)])
+        row = await bench.control.get(submitted.id)
+        waits.append((row.due_ms - bench.clock.now_ms()) / 1000)
+        bench.clock.advance(max(waits[-1], 0))
+
+    assert waits[:3] == [2.0, 4.0, 8.0]
+    row = await bench.control.get(submitted.id)
+    assert (row.status, row.failures, row.starts) == ("quarantined", 4, 4)
+    assert row.reason == "gave up after 4 failed attempts"
+
+
+async def test_a_permanent_error_stays_failed(bench: Bench) -> None:
+    job = await bench.claimed()
+
+    await bench.worker.fail([Failure(job, msgspec.structs.replace(BOOM, retryable=False))])
+
+    assert (await bench.control.get(job.id)).status == "failed"
+
+
+async def test_a_wait_of_zero_goes_straight_to_pending(bench: Bench) -> None:
+    job = await bench.claimed(backoff="fixed", backoff_base="0s")
+
+    await bench.worker.fail([Failure(job, BOOM)])
+
+    assert await bench.path(job.id) == ["pending", "running", "failed", "pending"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status"),
+    [(Wait(5), "scheduled"), (Wait(0), "pending"), (Stop(), "failed"), (Quarantine("odd"), "quarantined")],
+)
+async def test_an_own_retry_function_has_the_whole_say(bench: Bench, verdict: object, status: str) -> None:
+    job = await bench.claimed(retries=0)
+    asked = []
+
+    def decide(attempt: int, row: object, error: ErrorInfo) -> object:
+        asked.append((attempt, error))
+        return verdict
+
+    await bench.worker.fail([Failure(job, BOOM, decide)])  # type: ignore[arg-type]
+
+    assert (await bench.control.get(job.id)).status == status
+    assert asked == [(1, BOOM)]
+
+
+@pytest.mark.parametrize("answer", [ZeroDivisionError("oops"), None, Wait(-1), Wait(float("nan")), Wait(1e300)])
+async def test_a_broken_retry_function_quarantines_and_loses_nothing(bench: Bench, answer: object) -> None:
+    job = await bench.claimed()
+
+    def decide(*_: object) -> object:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    await bench.worker.fail([Failure(job, BOOM, decide)])  # type: ignore[arg-type]
+
+    row = await bench.control.get(job.id)
+    assert row.status == "quarantined"
+    assert "its retry function" in str(row.reason)
+
+
+async def test_a_dead_child_is_a_crash_tried_again_at_once_until_the_budget_is_spent(bench: Bench) -> None:
+    submitted = await bench.control.submit("t", crash_budget=2)
+    for _ in range(2):
+        session = await bench.session()
+        [job] = await bench.worker.claim(["default"], session.id, 1)
+        await bench.worker.fail([Failure(job, BOOM, crashed=True)])
+
+    row = await bench.control.get(submitted.id)
+    assert (row.status, row.crashes, row.failures) == ("quarantined", 2, 0)
+    assert await bench.path(submitted.id) == [
+        "pending", "running", "failed", "pending", "running", "failed", "quarantined",
+    ]  # fmt: skip
+
+
+async def test_a_release_counts_no_failure_and_keeps_the_place_in_the_queue(bench: Bench) -> None:
+    job = await bench.claimed()
+    bench.clock.advance(1)
+    await bench.control.submit("later")
+
+    await bench.worker.release([job], reason="draining")
+
+    row = await bench.control.get(job.id)
+    assert (row.status, row.releases, row.failures, row.starts) == ("pending", 1, 0, 0)
+    session = await bench.session()
+    assert [found.id for found in await bench.worker.claim(["default"], session.id, 1)] == [job.id]
+
+
+async def test_a_snooze_puts_off_without_a_failure(bench: Bench) -> None:
+    job = await bench.claimed()
+
+    await bench.worker.snooze(job, "10m")
+
+    row = await bench.control.get(job.id)
+    assert (row.status, row.failures, row.due_ms) == ("scheduled", 0, bench.clock.now_ms() + 600_000)
+
+
+async def test_a_job_can_skip_itself_for_good(bench: Bench) -> None:
+    job = await bench.claimed()
+
+    await bench.worker.skip(job, reason="nothing to send")
+
+    row = await bench.control.get(job.id)
+    assert (row.status, row.reason) == ("skipped", "nothing to send")
+
+
+def test_error_info_keeps_the_ends_of_a_long_traceback_and_bounds_the_message() -> None:
+    def deep(n: int) -> None:
+        if n:
+            deep(n - 1)
+        raise ValueError("x" * 10_000 + "\ud800")
+
+    try:
+        exec("def f(n):\n  return g(n)\ndef g(n):\n  return f(n-1) if n else 1/0\nf(200)", {})  # noqa: S102 - no source lines to fold
+    except ZeroDivisionError as error:
+        long = error_info(error)
+    try:
+        deep(1)
+    except ValueError as error:
+        big = error_info(error)
+
+    assert long.traceback is not None
+    assert len(long.traceback) <= 8_000
+    assert long.traceback.startswith("Traceback")
+    assert "ZeroDivisionError" in long.traceback
+    assert len(big.message) <= 2_000
+    big.message.encode()
+
+
+def test_an_exception_may_say_itself_that_a_retry_is_useless() -> None:
+    class NoSuchUser(Exception):
+        retryable = False
+        code = "no_such_user"
+
+    info = error_info(NoSuchUser("42"))
+
+    assert (info.retryable, info.code, info.message) == (False, "no_such_user", "42")

@@ -1,0 +1,228 @@
+"""Submitting: what is stored, what is given back, what is refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from mainstay.control import Control, Request, decoded
+from mainstay.errors import InvalidInput, KeyConflict, PayloadTooLarge, UniqueClash, UnknownOption
+from mainstay.model import Settings
+
+from .conftest import Bench
+
+
+async def test_a_plain_job_is_pending_at_once_with_the_defaults_of_the_settings(bench: Bench) -> None:
+    submitted = await bench.control.submit("mail.send", {"to": "a@b.c"})
+
+    job = await bench.control.get(submitted.id)
+    assert submitted.created
+    assert (job.status, job.queue, job.priority, job.reason) == ("pending", "default", 0, None)
+    assert (job.options.retry.retries, job.options.run_timeout_s) == (3, 3600.0)
+    assert decoded(job.payload) == {"to": "a@b.c"}
+
+
+async def test_the_first_event_carries_a_digest_of_the_payload(bench: Bench) -> None:
+    submitted = await bench.control.submit("mail.send", {"to": "a@b.c"})
+
+    first = (await bench.control.events(submitted.id))[0]
+    digest = first.data["payload_sha256"]
+    assert len(digest) == 32
+    assert "a@b.c" not in str(first.details)
+
+
+async def test_a_delayed_job_is_scheduled_with_a_reason_and_claimed_only_when_due(bench: Bench) -> None:
+    submitted = await bench.control.submit("t", delay="5m")
+    session = await bench.session()
+
+    job = await bench.control.get(submitted.id)
+    assert job.status == "scheduled"
+    assert job.reason is not None
+    assert "waits until" in job.reason
+    bench.clock.advance(299)
+    await bench.worker.beat([session.id])
+    assert await bench.worker.claim(["default"], session.id, 1) == []
+    bench.clock.advance(1)
+    assert [found.id for found in await bench.worker.claim(["default"], session.id, 1)] == [submitted.id]
+
+
+async def test_run_at_is_an_instant_in_any_time_zone(bench: Bench) -> None:
+    at = datetime.fromtimestamp(bench.clock.now_ms() / 1000, UTC) + timedelta(hours=1)
+
+    submitted = await bench.control.submit("t", run_at=at)
+
+    assert (await bench.control.get(submitted.id)).due_ms == bench.clock.now_ms() + 3_600_000
+
+
+async def test_the_same_key_and_content_gives_the_first_job_back_and_says_so(bench: Bench) -> None:
+    first = await bench.control.submit("t", {"a": 1, "b": 2}, key="k", priority=1)
+    again = await bench.control.submit("t", {"b": 2, "a": 1}, key="k", priority=9)
+
+    assert (again.id, again.created) == (first.id, False)
+    assert len(await bench.everything()) == 1
+
+
+async def test_the_same_key_with_other_content_is_a_conflict(bench: Bench) -> None:
+    await bench.control.submit("t", 1, key="k")
+
+    with pytest.raises(KeyConflict, match="k"):
+        await bench.control.submit("t", 2, key="k")
+    assert len(await bench.everything()) == 1
+
+
+async def test_a_key_is_forgotten_after_its_time_to_live(bench: Bench) -> None:
+    await bench.control.submit("t", 1, key="k", key_ttl="10m")
+    bench.clock.advance(601)
+
+    assert (await bench.control.submit("t", 2, key="k")).created
+
+
+async def test_keys_of_different_tasks_do_not_meet(bench: Bench) -> None:
+    await bench.control.submit("a", 1, key="k", unique="u")
+
+    assert (await bench.control.submit("b", 2, key="k", unique="u")).created
+
+
+async def test_unique_gives_the_unsettled_job_back_until_it_settles(bench: Bench) -> None:
+    first = await bench.control.submit("t", 1, unique="u")
+    assert (await bench.control.submit("t", 2, unique="u")).id == first.id
+
+    await bench.control.cancel(first.id, actor="ann")
+
+    assert (await bench.control.submit("t", 2, unique="u")).created
+
+
+async def test_unique_by_content_tells_arguments_apart(bench: Bench) -> None:
+    await bench.control.submit("t", 1, unique=True)
+
+    assert not (await bench.control.submit("t", 1, unique=True)).created
+    assert (await bench.control.submit("t", 2, unique=True)).created
+
+
+async def test_a_unique_clash_can_be_refused(bench: Bench) -> None:
+    await bench.control.submit("t", 1, unique="u")
+
+    with pytest.raises(UniqueClash):
+        await bench.control.submit("t", 2, unique="u", on_clash="refuse")
+    assert len(await bench.everything()) == 1
+
+
+async def test_replace_cancels_the_waiting_holder_and_submits(bench: Bench) -> None:
+    first = await bench.control.submit("t", 1, unique="u", delay="1h")
+
+    second = await bench.control.submit("t", 2, unique="u", on_clash="replace")
+
+    old, new = await bench.control.get(first.id), await bench.control.get(second.id)
+    assert second.created
+    assert (old.status, new.status) == ("cancelled", "pending")
+    assert old.reason == f"replaced by {second.id}"
+
+
+async def test_replace_leaves_a_running_holder_alone_and_says_so(bench: Bench) -> None:
+    job = await bench.running(unique="u")
+
+    with pytest.raises(UniqueClash, match="running"):
+        await bench.control.submit("demo.task", 2, unique="u", on_clash="replace")
+    assert (await bench.control.get(job.id)).status == "running"
+    assert len(await bench.everything()) == 1
+
+
+async def test_a_batch_is_all_or_nothing_and_names_the_bad_request(bench: Bench) -> None:
+    with pytest.raises(UnknownOption, match=r"requests\[1\]\.retrys.*did you mean 'retries'"):
+        await bench.control.submit_many([Request("t", 1), Request("t", 2, {"retrys": 3})])
+    assert await bench.everything() == []
+
+
+async def test_a_batch_keeps_its_order(bench: Bench) -> None:
+    made = await bench.control.submit_many(Request("t", n) for n in range(50))
+    session = await bench.session()
+
+    claimed = await bench.worker.claim(["default"], session.id, 50)
+
+    assert [job.id for job in claimed] == [one.id for one in made]
+
+
+async def test_equal_policies_share_one_options_object() -> None:
+    from mainstay.testing import MemoryStore
+
+    control = Control(MemoryStore())
+    assert control.plan(retries=5, key="a").options is control.plan(retries=5, key="b").options
+
+
+BAD = [
+    ({"retrys": 3}, "retrys", "did you mean 'retries'"),
+    ({"priority": 101}, "priority", "from -100 to 100"),
+    ({"priority": True}, "priority", "whole number"),
+    ({"delay": "5"}, "delay", "unit"),
+    ({"delay": 5}, "delay", "duration"),
+    ({"delay": "-5s"}, "delay", "duration"),
+    ({"delay": timedelta(seconds=-1)}, "delay", "out of range"),
+    ({"run_at": datetime(2030, 1, 1)}, "run_at", "time zone"),  # noqa: DTZ001 - naive on purpose
+    ({"run_at": "tomorrow"}, "run_at", "not a datetime"),
+    ({"delay": "5m", "run_at": datetime(2030, 1, 1, tzinfo=UTC)}, "delay", "not both"),
+    ({"retries": -1}, "retries", "out of range"),
+    ({"retries": 1.5}, "retries", "whole number"),
+    ({"backoff": "cubic"}, "backoff", "exponential"),
+    ({"jitter": "yes"}, "jitter", "True nor False"),
+    ({"crash_budget": 0}, "crash_budget", "out of range"),
+    ({"timeout": "0s"}, "timeout", "'off'"),
+    ({"timeout": None}, "timeout", "'off'"),
+    ({"timeout": "soon"}, "timeout", "duration"),
+    ({"queue_deadline": datetime(2030, 1, 1)}, "queue_deadline", "time zone"),  # noqa: DTZ001 - naive on purpose
+    ({"queue_deadline": datetime(2001, 1, 1, tzinfo=UTC)}, "queue_deadline", "before the job is even due"),
+    ({"queue_deadline": 5}, "queue_deadline", "duration"),
+    ({"on_stall": "panic"}, "on_stall", "hold"),
+    ({"on_clash": "ignore"}, "on_clash", "replace"),
+    ({"queue": ""}, "queue", "1 to 100"),
+    ({"queue": "a b"}, "queue", "letters"),
+    ({"queue": "q" * 101}, "queue", "1 to 100"),
+    ({"key": "k" * 256}, "key", "1 to 255"),
+    ({"key": "a\nb"}, "key", "printed"),
+    ({"key": "\ud800"}, "key", "printed"),
+    ({"unique": 5}, "unique", "key"),
+    ({"tags": "urgent"}, "tags", "list"),
+    ({"tags": ["ok", ""]}, "tags[1]", "characters"),
+    ({"metadata": {"a": 1}}, "metadata.a", "text"),
+    ({"keep": "0s"}, "keep", "longer than zero"),
+    ({"parent": "nobody", "unit": "u"}, "parent", "not a job id"),
+    ({"unit": "u"}, "unit", "parent"),
+]
+
+
+@pytest.mark.parametrize(("options", "field", "rule"), BAD, ids=[f"{index}-{bad[1]}" for index, bad in enumerate(BAD)])
+async def test_a_bad_option_is_refused_with_its_name_and_rule_and_nothing_is_written(
+    bench: Bench, options: dict[str, Any], field: str, rule: str
+) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        await bench.control.submit("t", 1, **options)
+
+    assert refusal.value.field == field
+    assert rule in str(refusal.value)
+    assert await bench.everything() == []
+
+
+@pytest.mark.parametrize("name", ["", "a b", "n" * 201, "a\x00b", 5, ".x"])
+async def test_a_bad_name_is_refused(bench: Bench, name: Any) -> None:
+    with pytest.raises(InvalidInput, match="^name: "):
+        await bench.control.submit(name)
+    assert await bench.everything() == []
+
+
+@pytest.mark.parametrize(
+    "payload", [object(), 2**70, "\ud800", msgspec.Raw(b"\xc1"), {"deep": [msgspec.Raw(b"\x92\x01")]}, [[...]]]
+)
+async def test_a_payload_that_cannot_be_stored_or_read_back_is_refused(bench: Bench, payload: Any) -> None:
+    with pytest.raises(InvalidInput, match="^payload: "):
+        await bench.control.submit("t", payload)
+    assert await bench.everything() == []
+
+
+async def test_an_oversize_payload_is_refused_with_the_limit(bench: Bench) -> None:
+    small = Control(bench.store, settings=Settings(payload_limit=100))
+
+    with pytest.raises(PayloadTooLarge, match="limit of 100"):
+        await small.submit("t", "x" * 100)
+    assert await bench.everything() == []

@@ -7,7 +7,7 @@ Layer: control. Start from `check`. The invariants are in `mainstay.lifecycle.in
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import partial
 
 import msgspec
@@ -86,6 +86,18 @@ async def check(
         violations=tuple(violations),
         notices=tuple(run.notices),
     )
+
+
+def watching(store: JobStore) -> Callable[[object], Awaitable[Report]]:
+    """The check as a duty of the leader: `control.duties(session, check=watching(store))`. What it finds is logged."""
+
+    async def watch(_lead: object) -> Report:
+        report = await check(store)
+        for found in report.violations:
+            _log.error("job_id=%s broken=%s %s; run: mainstay check --repair", found.job_id, found.code, found.message)
+        return report
+
+    return watch
 
 
 class _Run:
@@ -266,4 +278,4 @@ def _mended(found: Violation) -> Violation:
     return found if found.repaired else msgspec.structs.replace(found, repaired="gone when looked at again")
 
 
-__all__ = ["Report", "check"]
+__all__ = ["Report", "check", "watching"]

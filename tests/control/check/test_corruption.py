@@ -403,3 +403,38 @@ async def test_progress_is_told_while_it_runs(files: Files) -> None:
 
 def test_a_payload_is_named_as_submit_names_it() -> None:
     assert payload_sha256(b"\x80") == "76be8b528d0075f7aae98d6fa57a6d3c"
+
+
+TEXTS = ["name", "queue", "status", "reason", "session", "error", "unique_key", "parent", "key", "id"]
+
+
+@pytest.mark.parametrize("column", TEXTS)
+@pytest.mark.parametrize("name", ["pending", "running", "succeeded", "unit"])
+async def test_text_that_a_flipped_bit_made_unreadable_is_damage_of_a_row(files: Files, name: str, column: str) -> None:
+    files.sql(f"UPDATE jobs SET {column} = CAST(x'30ff41fe' AS TEXT) WHERE id = ?", files.ids[name])
+
+    found = await files.check()
+    assert "unreadable" in {each.code for each in found.violations}
+
+    assert (await files.check(repair=True)).clean
+    assert (await files.check()).violations == ()
+
+
+@pytest.mark.parametrize("column", ["source", "to", "actor", "reason", "flag", "details"])
+async def test_an_event_that_a_flipped_bit_made_unreadable_breaks_only_its_chain(files: Files, column: str) -> None:
+    files.sql(
+        f"UPDATE events SET \"{column}\" = CAST(x'ff' AS TEXT) WHERE job_id = ? AND seq = 2", files.ids["succeeded"]
+    )
+
+    assert "broken_chain" in files.codes(await files.check(), "succeeded")
+    assert (await files.check(repair=True)).clean
+    assert (await files.check()).violations == ()
+
+
+async def test_what_could_not_be_read_is_kept_in_the_event_that_tells_of_it(files: Files) -> None:
+    files.set("pending", options=b"\xff\x00evidence")
+
+    await files.check(repair=True)
+
+    [told] = [event for event in await files.events("pending") if event.flag == "repair"]
+    assert b"\xff\x00evidence".hex() in told.data["found"]["unreadable"]

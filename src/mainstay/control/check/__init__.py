@@ -27,6 +27,9 @@ SWEEP_SLACK_MS = 60_000
 
 Progress = Callable[[int, int], None]
 
+#: what reading a row may raise when only the row is damaged; a damaged file raises a `StoreError`
+_UNREADABLE = (ValueError, TypeError, msgspec.MsgspecError)
+
 _log = logging.getLogger(__name__)
 
 
@@ -178,8 +181,18 @@ class _Run:
         return violations
 
     async def _parents(self, page: list[Audited]) -> set[str]:
+        """Those of the page's parents that are there, readable or not."""
         wanted = sorted({found.job.parent for found in page if found.job.parent is not None})
-        return {job.id for job in await self._store.get(wanted) if job is not None} if wanted else set()
+        try:
+            return {job.id for job in await self._store.get(wanted) if job is not None} if wanted else set()
+        except _UNREADABLE:
+            return {job_id for job_id in wanted if await self._is_there(job_id)}
+
+    async def _is_there(self, job_id: str) -> bool:
+        try:
+            return (await self._store.get([job_id]))[0] is not None
+        except _UNREADABLE:
+            return True
 
     async def _has_open_units(self, job: Job, live: Collection[str]) -> bool:
         """Asked only where it matters: a row that should be held, and is not."""
@@ -188,13 +201,16 @@ class _Run:
             return False
         table = table_of(job.id)
         unsettled = tuple(name for name, state in table.states.items() if not state.settled)
-        return bool((await self._store.find(Query(parent=job.id, status=unsettled), limit=1)).jobs)
+        try:
+            return bool((await self._store.find(Query(parent=job.id, status=unsettled), limit=1)).jobs)
+        except _UNREADABLE:
+            return True
 
     async def _moved_on(self, found: Audited) -> bool:
         """Whether the row changed since its page was read, so that what was seen beside it is no longer true."""
         try:
             now = (await self._store.get([found.job.id]))[0]
-        except StoreError:
+        except _UNREADABLE:
             return False
         return now is not None and now.version != found.job.version
 

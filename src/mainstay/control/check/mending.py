@@ -20,6 +20,7 @@ from ..rules.overdue import lost
 _DECLARED = {entry.code: entry.mend for entry in INVARIANTS}
 _DIGEST_SIZE = len(NO_DIGEST)
 _SHOWN = 200
+_TOLD = 1000
 
 Look = Callable[[Job], list[Finding]]
 
@@ -58,6 +59,7 @@ def mended(
     anchor = any(_anchors(found) for found in told)
     base = _grounded(msgspec.structs.replace(base, **fixes), events, anchored=anchor)
     held = [found for found in wrong if found.code in stubborn or found.mend is Mend.HOLD]
+    held += [found for found in findings if "status" in found.fix and found.code in stubborn]
     given_back = any(found.mend is Mend.REAP for found in wrong) and not held
     details: dict[str, Any] = {
         "found": _by_code(told),
@@ -141,7 +143,7 @@ def _applied(
 
 def _by_code(told: list[Finding]) -> dict[str, str]:
     codes = dict.fromkeys(found.code for found in told)
-    return {code: "; ".join(f.message for f in told if f.code == code)[:_SHOWN] for code in codes}
+    return {code: "; ".join(f.message for f in told if f.code == code)[:_TOLD] for code in codes}
 
 
 def _prints(held: list[Finding]) -> dict[str, str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import apsw
 import msgspec
@@ -14,6 +15,7 @@ from ...model import Job
 from ..port import Audited, Violation
 from .engine import Tx, damage_text
 from .rows import (
+    EVENT_FIELDS,
     INSERT_EVENT,
     JOB_COLUMNS,
     JOB_FIELDS,
@@ -32,10 +34,37 @@ QUICK_CHECK_BYTES = 16 * 1024 * 1024
 
 _ALL_EVENTS = 1 << 40
 
+#: columns declared as TEXT, which a flipped bit can leave unreadable
+_TEXTS = {
+    "jobs": frozenset(
+        [
+            "id",
+            "kind",
+            "name",
+            "queue",
+            "parent",
+            "unit",
+            "group",
+            "key",
+            "unique_key",
+            "concurrency_key",
+            "status",
+            "reason",
+            "session",
+            "error",
+            "progress",
+        ]
+    ),
+    "events": frozenset(["job_id", "source", "to", "actor", "reason", "flag", "details"]),
+}
+
 
 def audit(db: apsw.Connection, after: str, limit: int) -> list[Audited]:
     sql = f"SELECT rowid, {JOB_COLUMNS} FROM jobs WHERE id > ? ORDER BY id LIMIT ?"
-    return [_audited(db, row[0], row[1:]) for row in all_rows(db, sql, (after, limit))]
+    try:
+        return [_audited(db, row[0], row[1:]) for row in all_rows(db, sql, (after, limit))]
+    except UnicodeDecodeError:
+        return _audit_broken_text(db, after, limit)
 
 
 def _audited(db: apsw.Connection, rowid: int, values: tuple[object, ...]) -> Audited:
@@ -44,8 +73,46 @@ def _audited(db: apsw.Connection, rowid: int, values: tuple[object, ...]) -> Aud
     return Audited(job=job, events=events, damaged=damaged, key=rowid)
 
 
+def _audit_broken_text(db: apsw.Connection, after: str, limit: int) -> list[Audited]:
+    """The same, where a flipped bit left text that is no text: read as bytes, and named."""
+    sql = f"SELECT rowid, CAST(id AS BLOB), {_as_bytes('jobs', JOB_FIELDS)} FROM jobs WHERE id > ? ORDER BY id LIMIT ?"
+    found = []
+    for rowid, raw_id, *values in all_rows(db, sql, (after, limit)):
+        texts = dict(zip(JOB_FIELDS, values, strict=True))
+        broken = _mend_texts("jobs", texts)
+        job, damaged = readable_job(tuple(texts.values()))
+        columns = _as_bytes("events", EVENT_FIELDS)
+        sql = f"SELECT {columns} FROM events WHERE job_id = CAST(? AS TEXT) AND seq > ? ORDER BY seq"
+        events = []
+        for row in all_rows(db, sql, (raw_id, job.trimmed_seq)):
+            told = dict(zip(EVENT_FIELDS, row, strict=True))
+            _mend_texts("events", told)
+            events.append(Event(*told.values()))
+        found.append(Audited(job=job, events=events, damaged={**broken, **damaged}, key=rowid))
+    return found
+
+
+def _as_bytes(table: str, fields: Sequence[str]) -> str:
+    return ", ".join(f'CAST("{name}" AS BLOB)' if name in _TEXTS[table] else f'"{name}"' for name in fields)
+
+
+def _mend_texts(table: str, values: dict[str, Any]) -> dict[str, str]:
+    """Turn bytes into text in place; what is not UTF-8 gets replacement characters and is named."""
+    broken = {}
+    for name in _TEXTS[table]:
+        raw = values[name]
+        if not isinstance(raw, bytes):
+            continue
+        values[name] = raw.decode(errors="replace")
+        if values[name].encode() != raw:
+            broken[name] = f"it is not UTF-8 text (stored: {raw[:100].hex()})"
+    return broken
+
+
 def mend(tx: Tx, found: Audited, after: Job, events: Sequence[Event]) -> bool:
-    row = first_row(tx.db, "SELECT version, status, queue FROM jobs WHERE rowid = ?", (found.key,))
+    # as bytes, because either may be the text that cannot be read
+    sql = "SELECT version, CAST(status AS BLOB), CAST(queue AS BLOB) FROM jobs WHERE rowid = ?"
+    row = first_row(tx.db, sql, (found.key,))
     if row is None or row[0] != found.job.version:
         return False
     columns = ", ".join(f'"{name}" = ?' for name in JOB_FIELDS)
@@ -56,7 +123,7 @@ def mend(tx: Tx, found: Audited, after: Job, events: Sequence[Event]) -> bool:
     except apsw.ConstraintError:
         return False
     if after.parent is None:
-        tx.count(row[2], row[1], None, ())
+        tx.count(row[2].decode(errors="replace"), row[1].decode(errors="replace"), None, ())
         tx.count(after.queue, None, after.status, events)
     if after.concurrency_key is not None:
         free_slots(tx, after.concurrency_key)
@@ -105,12 +172,22 @@ def check(tx: Tx, path: Path, chain: Chain, *, repair: bool) -> list[Violation]:
     ]
     if found and repair:
         tx.db.execute("REINDEX")
-    found += _duplicate_ids(tx, chain, repair=repair)
-    found += _duplicate_keys(tx, repair=repair)
-    found += _schema(tx, repair=repair)
-    found += _stray_events(tx, chain, repair=repair)
-    found += _tallies(tx, repair=repair)
-    found += _stranded_keys(tx, repair=repair)
+    looks: tuple[Callable[[], list[Violation]], ...] = (
+        lambda: _duplicate_ids(tx, chain, repair=repair),
+        lambda: _duplicate_keys(tx, repair=repair),
+        lambda: _schema(tx, repair=repair),
+        lambda: _stray_events(tx, chain, repair=repair),
+        lambda: _tallies(tx, repair=repair),
+        lambda: _stranded_keys(tx, repair=repair),
+    )
+    broken_text = None
+    for look in looks:
+        try:
+            found += look()
+        except UnicodeDecodeError as error:
+            broken_text = f"some stored text is not UTF-8, so not all could be compared: {error}"
+    if broken_text is not None:
+        found.append(Violation(code="broken_text", message=broken_text))
     return found
 
 
@@ -239,8 +316,9 @@ def _stranded_keys(tx: Tx, *, repair: bool) -> list[Violation]:
         tx.db,
         "SELECT b.concurrency_key, b.queue, count(*) FROM jobs AS b LEFT JOIN limits ON limits.key = b.concurrency_key "
         "WHERE b.lane = 3 AND (limits.most IS NULL OR limits.most > (SELECT count(*) FROM jobs AS h "
-        "WHERE h.concurrency_key = b.concurrency_key AND h.session IS NOT NULL)) AND NOT EXISTS (SELECT 1 FROM jobs AS r "
-        "WHERE r.concurrency_key = b.concurrency_key AND r.queue = b.queue AND r.lane = 1) "
+        "WHERE h.concurrency_key = b.concurrency_key AND h.session IS NOT NULL)) "
+        "AND NOT EXISTS (SELECT 1 FROM jobs AS r WHERE r.concurrency_key = b.concurrency_key AND r.queue = b.queue "
+        "AND r.lane = 1) "
         "GROUP BY b.concurrency_key, b.queue",
     )
     found = []

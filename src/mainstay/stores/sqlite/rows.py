@@ -137,8 +137,9 @@ def readable_job(values: Values) -> tuple[Job, Mapping[str, str]]:
         try:
             row[at] = read(row[at])
         except (msgspec.MsgspecError, UnicodeError) as error:
+            stored = row[at].hex() if isinstance(row[at], bytes) else str(row[at])
+            damaged[JOB_FIELDS[at]] = f"{error} (stored: {stored[:200]})"
             row[at] = instead
-            damaged[JOB_FIELDS[at]] = str(error)
     return Job(*row), damaged
 
 

@@ -17,17 +17,24 @@ import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from mainstay.lifecycle import JOB, Move
 from mainstay.model import Job, QueueSettings
-from mainstay.stores import Report
+from mainstay.stores import Change, Report
 from mainstay.testing import VirtualClock
 from tests.conformance.adapters import Adapter
 from tests.conformance.world import World
 
 QUEUES = ("a", "b")
-LIMIT = 2
+LIMIT = 1
 LEASE_S = 8.0
 HELD = ("running", "cancelling")
 SETTLED = ("succeeded", "failed", "cancelled", "quarantined")
@@ -72,6 +79,7 @@ class StoreBesideModel(RuleBasedStateMachine):
         self.paused: set[str] = set()
         self.beats: dict[str, int] = {}
         self.opened = 0
+        self.sent: list[Change] = []
         self.old_rows: list[Job] = []
         """rows as they were when claimed: what ghosts act upon"""
         self.world = World(self.run(self.adapter.open(self.folder, self.clock)), self.clock)
@@ -99,11 +107,25 @@ class StoreBesideModel(RuleBasedStateMachine):
         found = [job_id for job_id, known in self.jobs.items() if known.status in statuses]
         return found[n % len(found)] if found else None
 
+    def write(self, job: Job, *moves: str | Move, **more: Any) -> None:
+        """Make moves that must succeed, and remember them."""
+        change = self.world.change(job, *moves, **more)
+        [answer] = self.run(self.world.store.apply([change]))
+        assert answer.outcome == "applied"
+        self.sent.append(change)
+
     def row(self, job_id: str) -> Job:
         row: Job = self.run(self.world.row(job_id))
         return row
 
     # submitting and claiming ------------------------------------------------------------------------
+
+    @initialize(limited=st.lists(st.booleans(), min_size=4, max_size=8))
+    def begin(self, limited: list[bool]) -> None:
+        """Start with work to do: most of what can go wrong needs several jobs that compete."""
+        for n, one in enumerate(limited):
+            self.submit_one(QUEUES[n % 2], 0, 0, one, None)
+        self.take(min(self.beats), 3, QUEUES)
 
     @rule(
         queue=st.sampled_from(QUEUES),
@@ -113,6 +135,9 @@ class StoreBesideModel(RuleBasedStateMachine):
         key=st.sampled_from([None, None, "x", "y"]),
     )
     def submit(self, queue: str, priority: int, delay_s: int, limited: bool, key: str | None) -> None:
+        self.submit_one(queue, priority, delay_s, limited, key)
+
+    def submit_one(self, queue: str, priority: int, delay_s: int, limited: bool, key: str | None) -> None:
         new = self.world.new(
             queue=queue, priority=priority, delay_s=delay_s, key=key, concurrency_key="k" if limited else None
         )
@@ -130,7 +155,9 @@ class StoreBesideModel(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 5), n=st.integers(1, 4), queues=st.sampled_from([QUEUES, ("a",), ("b",)]))
     def claim(self, which: int, n: int, queues: tuple[str, ...]) -> None:
-        session = sorted(self.beats)[which % len(self.beats)]
+        self.take(sorted(self.beats)[which % len(self.beats)], n, queues)
+
+    def take(self, session: str, n: int, queues: tuple[str, ...]) -> None:
         claimed = self.run(self.world.claim(session, n=n, queues=queues))
 
         expected = self.expected_claims(n, [queue for queue in queues if queue not in self.paused])
@@ -182,16 +209,21 @@ class StoreBesideModel(RuleBasedStateMachine):
         known.starts += not known.started
         known.started = True
 
-    @rule(n=st.integers(0, 99), twice=st.booleans())
-    def complete(self, n: int, twice: bool) -> None:
+    @rule(n=st.integers(0, 99))
+    def complete(self, n: int) -> None:
         if (job_id := self.pick(n, *HELD)) is None:
             return
         known = self.jobs[job_id]
-        change = self.world.change(self.row(job_id), "succeeded", holder=known.holder)
+        self.write(self.row(job_id), "succeeded", holder=known.holder)
         known.go("succeeded")
-        assert [answer.outcome for answer in self.run(self.world.store.apply([change]))] == ["applied"]
-        if twice:
-            assert [answer.outcome for answer in self.run(self.world.store.apply([change]))] == ["already_applied"]
+
+    @precondition(lambda self: self.sent)
+    @rule(n=st.integers(0, 99))
+    def send_again(self, n: int) -> None:
+        """The acknowledgement was lost, and much may have happened since."""
+        change = self.sent[-1 - n % len(self.sent)]
+        [answer] = self.run(self.world.store.apply([change]))
+        assert answer.outcome == "already_applied"
 
     @rule(n=st.integers(0, 99), then=st.sampled_from(["failed", "scheduled", "quarantined"]))
     def fail(self, n: int, then: str) -> None:
@@ -206,8 +238,7 @@ class StoreBesideModel(RuleBasedStateMachine):
             known.due_ms = due_ms
         elif then == "quarantined":
             moves.append(Move(to="quarantined"))
-        answer = self.run(self.world.move(self.row(job_id), *moves, holder=known.holder))
-        assert answer.outcome == "applied"
+        self.write(self.row(job_id), *moves, holder=known.holder)
         known.failures += 1
         known.go(*(move.to for move in moves))
 
@@ -217,24 +248,31 @@ class StoreBesideModel(RuleBasedStateMachine):
             return
         known = self.jobs[job_id]
         back = Move(to="pending", fields={"releases": known.releases + 1})
-        assert self.run(self.world.move(self.row(job_id), back, holder=known.holder)).outcome == "applied"
+        self.write(self.row(job_id), back, holder=known.holder)
         known.releases += 1
         known.go("pending")
 
     @rule(n=st.integers(0, 99))
     def cancel(self, n: int) -> None:
-        if (job_id := self.pick(n, "running", "pending", "scheduled", "failed", "quarantined", "cancelling")) is None:
+        self.cancel_one(self.pick(n, "running", "scheduled", "failed", "quarantined", "cancelling"))
+
+    @rule(n=st.integers(0, 99))
+    def cancel_waiting(self, n: int) -> None:
+        self.cancel_one(self.pick(n, "pending"))
+
+    def cancel_one(self, job_id: str | None) -> None:
+        if job_id is None:
             return
         known = self.jobs[job_id]
         to = "cancelling" if known.status == "running" else "cancelled"
-        assert self.run(self.world.move(self.row(job_id), to)).outcome == "applied"
+        self.write(self.row(job_id), to)
         known.go(to)
 
     @rule(n=st.integers(0, 99))
     def retry_by_hand(self, n: int) -> None:
         if (job_id := self.pick(n, "failed", "quarantined")) is None:
             return
-        assert self.run(self.world.move(self.row(job_id), "pending")).outcome == "applied"
+        self.write(self.row(job_id), "pending")
         self.jobs[job_id].go("pending")
 
     @precondition(lambda self: self.old_rows)
@@ -281,7 +319,7 @@ class StoreBesideModel(RuleBasedStateMachine):
             else:
                 moves = [Move(to="pending", fields={"releases": known.releases + 1})]
                 known.releases += 1
-            assert self.run(self.world.move(late.job, *moves, actor="sweeper")).outcome == "applied"
+            self.write(late.job, *moves, actor="sweeper")
             known.go(*(move.to for move in moves))
         for session in dead:
             assert [pulse.known for pulse in self.run(self.world.store.beat([session]))] == [False]

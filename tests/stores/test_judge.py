@@ -1,0 +1,129 @@
+"""The decisions all adapters share."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from mainstay.lifecycle import Chain, Move, apply
+from mainstay.model import Job, Lane, Options, Progress
+from mainstay.stores import Change, Report
+from mainstay.stores.judge import freed, judge, landed, parent_move, reported, topics
+from mainstay.testing import a_job
+
+CHAIN = Chain()
+HELD = a_job("running", session="s1", token=2, version=4, starts=1, started_ms=10)
+
+
+def change(job: Job, *to: str, holder: str | None = None) -> Change:
+    moved = apply(job, *(Move(to=name) for name in to), now_ms=50, actor="test", chain=CHAIN)
+    return Change(before=job, after=moved.job, events=moved.events, holder=holder)
+
+
+def row(**fields: object) -> Job:
+    return msgspec.structs.replace(HELD, **fields)
+
+
+@pytest.mark.parametrize(
+    ("stored", "holder", "outcome"),
+    [
+        (None, "s1", "missing"),
+        (HELD, "s1", "applied"),
+        (HELD, None, "applied"),
+        (row(version=5), "s1", "conflict"),
+        (row(version=5), None, "conflict"),
+        (row(starts=2), "s1", "conflict"),
+        (row(session="s2", token=3, version=6), "s1", "stale"),
+        (row(session="s1", token=3, version=6), "s1", "stale"),
+        (row(session=None, status="pending", version=6), "s1", "stale"),
+        (row(session=None, status="succeeded", version=5), "s1", "already_applied"),
+        (row(session=None, status="succeeded", version=5), None, "already_applied"),
+        (row(session=None, status="succeeded", token=3, version=7), None, "conflict"),
+        (row(session=None, status="succeeded", token=3, version=7), "s1", "stale"),
+    ],
+)
+def test_a_completion_is_judged_by_the_stored_row(stored: Job | None, holder: str | None, outcome: str) -> None:
+    assert judge(stored, change(HELD, "succeeded", holder=holder), None) == outcome
+
+
+def test_a_recorded_digest_wins_over_everything() -> None:
+    sent = change(HELD, "failed", "pending", holder="s1")
+    claimed_since = row(session="s2", token=3, version=7)
+    assert judge(claimed_since, sent, sent.events[-1].digest) == "already_applied"
+    assert judge(claimed_since, sent, b"another event") == "stale"
+
+
+def test_a_trimmed_event_is_still_recognised_by_the_seal_of_what_was_trimmed() -> None:
+    sent = change(HELD, "failed", "pending", holder="s1")
+    last = sent.events[-1]
+    trimmed = row(session="s2", token=3, version=9, trimmed_seq=last.seq, trimmed_digest=last.digest)
+    assert judge(trimmed, sent, None) == "already_applied"
+
+
+def test_a_change_without_events_is_never_applied() -> None:
+    assert judge(HELD, Change(before=HELD, after=HELD, events=()), None) == "conflict"
+
+
+def test_what_the_holder_reported_survives_a_change() -> None:
+    stored = row(progress=Progress(done=1), progress_ms=40, checkpoint=b"x")
+    after = landed(stored, change(HELD, "succeeded"))
+    assert (after.status, after.progress, after.progress_ms, after.checkpoint) == (
+        "succeeded",
+        Progress(done=1),
+        40,
+        b"x",
+    )
+
+
+def test_a_report_starts_the_clock_of_the_run_once() -> None:
+    fresh = row(starts=0, started_ms=None, options=Options(run_timeout_s=60, grace_s=1))
+    report = Report(job_id=HELD.id, session="s1", token=2, started_ms=1_000)
+    first = reported(fresh, report, 1_500)
+    assert first is not None
+    assert (first.starts, first.started_ms, first.expires_ms) == (1, 1_000, 62_000)
+    assert reported(first, report, 9_000) == first
+
+
+def test_a_report_under_another_token_or_session_is_refused() -> None:
+    report = Report(job_id=HELD.id, session="s1", token=2, checkpoint=b"x")
+    for stored in (None, row(token=3), row(session="s2"), row(session=None, status="failed")):
+        assert reported(stored, report, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "key"),
+    [
+        (a_job("running", session="s1"), a_job("succeeded"), "k"),
+        (a_job("running", session="s1"), a_job("cancelling", session="s1"), None),
+        (a_job("pending", lane=Lane.READY), a_job("running", session="s1"), None),
+        (a_job("pending", lane=Lane.READY), a_job("cancelled"), "k"),
+        (a_job("pending", lane=Lane.READY), None, "k"),
+        (a_job("pending", lane=Lane.READY), a_job("pending", lane=Lane.READY), None),
+        (a_job("pending", lane=Lane.BLOCKED), a_job("cancelled"), None),
+    ],
+)
+def test_a_key_is_freed_by_who_held_a_slot_or_was_let_through_to_one(
+    before: Job, after: Job | None, key: str | None
+) -> None:
+    keyed = msgspec.structs.replace(before, concurrency_key="k")
+    then = None if after is None else msgspec.structs.replace(after, concurrency_key="k")
+    assert freed(keyed, then) == key
+    assert freed(before, after) is None, "without a key there is nothing to free"
+
+
+def test_topics_name_whom_a_change_concerns() -> None:
+    ready = a_job("pending", lane=Lane.READY)
+    assert topics(None, ready) == ["queue:default"]
+    assert topics(ready, ready) == []
+    assert topics(HELD, row(status="succeeded", session=None, settled_ms=50)) == [f"job:{HELD.id}"]
+    assert topics(HELD, row(status="cancelling")) == ["session:s1"]
+    assert topics(row(status="cancelling"), row(status="cancelling", version=9)) == []
+
+
+def test_a_parent_that_may_not_make_the_move_stays() -> None:
+    last = msgspec.structs.replace(change(HELD, "succeeded"), on_last=Move(to="finalizing"))
+    moved = parent_move(a_job("running"), last, 60, CHAIN)
+    assert moved is not None
+    assert moved.job.status == "finalizing"
+    assert parent_move(a_job("cancelled"), last, 60, CHAIN) is None
+    assert parent_move(None, last, 60, CHAIN) is None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import queue
 import threading
@@ -26,6 +27,8 @@ from ...errors import MainstayError, StoreClosed, StoreDamaged, StoreError, Stor
 from ...lifecycle import Event
 from ..judge import moves
 from .turnstile import Turnstile
+
+log = logging.getLogger("mainstay.stores.sqlite")
 
 T = TypeVar("T")
 
@@ -203,7 +206,14 @@ class Engine:
         for tx in effects:
             woken.update(tx.woken)
         if woken:
+            self._tell(woken)
+
+    def _tell(self, woken: Counter[str]) -> None:
+        # the commit stands whatever becomes of the wakes: an error here must not be taken for one of the transaction
+        try:
             self._notify(woken)
+        except OSError as error:
+            log.warning("sleepers on %s could not be woken (%s); they find the jobs at their next look", self._path, error)
 
     def _run_in_savepoint(self, job: _Job[Any], tx: Tx, *, alone: bool) -> bool:
         db = tx.db

@@ -122,7 +122,7 @@ def accepted(job: Job, events: Sequence[Event]) -> dict[str, str]:
         return {}
     known: dict[str, str] = {}
     for event in events:
-        if event.flag != "repair" or "accepted" not in (event.details or ""):
+        if event.flag != "repair" or not isinstance(event.details, str):
             continue
         found = event.data.get("accepted")
         if isinstance(found, dict) and (state.settled or event.token == job.token):

@@ -247,7 +247,6 @@ async def test_a_change_leaves_what_the_holder_reported_alone(world: World) -> N
     assert answer.outcome == "applied"
     row = await world.row(seen)
     assert (row.progress, row.checkpoint) == (progress, b"here")
-    assert answer.job == row
 
 
 async def test_nothing_leaves_a_final_state(world: World) -> None:
@@ -330,3 +329,21 @@ async def test_events_can_be_read_in_pages(world: World) -> None:
     assert [event.seq for event in await world.store.events(job.id)] == [1, 2, 3, 4, 5]
     assert [event.seq for event in await world.store.events(job.id, after=2, limit=2)] == [3, 4]
     assert await world.store.events(job.id, after=5) == []
+
+
+async def test_of_two_notes_from_the_same_row_the_second_is_a_conflict(world: World) -> None:
+    seen = await world.submit()
+    assert (await world.move(seen, Move(to="pending", reason="one", flag="note"))).outcome == "applied"
+    assert (await world.move(seen, Move(to="pending", reason="two", flag="note"))).outcome == "conflict"
+    assert [event.reason for event in await world.store.events(seen.id)][1:] == ["one"]
+
+
+async def test_a_recorded_refusal_survives_the_completion_by_the_new_holder(world: World) -> None:
+    await world.open("s1", "s2")
+    ghost = await world.running("s1")
+    await world.move(ghost, "failed", "pending")
+    [taken] = await world.claim("s2", queues=["own"])
+    await world.move(ghost, "succeeded", holder="s1")
+    await world.move(taken, "succeeded", holder="s2")
+    assert (await world.move(ghost, "succeeded", holder="s1")).outcome == "stale", "the token decides, not the status"
+    assert [line.token for line in await world.store.refusals(ghost.id)] == [1]

@@ -171,3 +171,12 @@ async def test_changing_the_priority_of_a_waiting_job_changes_its_place(world: W
     remark = Move(to="pending", reason="urgent", flag="note", fields=raised)
     assert (await world.move(second, remark)).outcome == "applied"
     assert [job.id for job in await world.claim(n=2)] == [second.id, first.id]
+
+
+async def test_a_paused_queue_does_not_make_workers_wait_for_a_time_in_the_past(world: World) -> None:
+    await world.open("s1")
+    await world.submit(delay_s=10)
+    await world.store.set_queue(QueueSettings(name="default", paused=True))
+    world.clock.advance(20)
+    assert await world.claim() == []
+    assert await world.store.due(["default"]) is None

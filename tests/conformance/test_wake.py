@@ -11,7 +11,7 @@ from mainstay.lifecycle import Move
 from mainstay.model import QueueSettings
 from tests.conformance.world import World
 
-LONG_S = 30.0
+LONG_S = 10.0
 #: how long to be sure that nobody else is woken
 QUIET_S = 0.05
 
@@ -114,6 +114,17 @@ async def test_resuming_a_queue_wakes_it(world: World) -> None:
     async with world.store.wake(["queue:default"]) as wake:
         await world.store.set_queue(QueueSettings(name="default"))
         assert await wake.wait(LONG_S) is True
+
+
+async def test_resuming_a_queue_wakes_it_for_a_job_that_fell_due_meanwhile(world: World) -> None:
+    await world.open("s1")
+    job = await world.submit(delay_s=10)
+    await world.store.set_queue(QueueSettings(name="default", paused=True))
+    world.clock.advance(20)
+    async with world.store.wake(["queue:default"]) as wake:
+        await world.store.set_queue(QueueSettings(name="default"))
+        assert await wake.wait(LONG_S) is True
+        assert [found.id for found in await world.claim()] == [job.id]
 
 
 async def test_a_subscriber_is_woken_again_after_it_was_woken(world: World) -> None:

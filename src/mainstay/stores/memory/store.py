@@ -154,12 +154,15 @@ class MemoryStore:
         """The row that goes first over all the queues."""
         heads = []
         for queue in queues:
-            settings = self._queues.get(queue)
-            if settings is not None and settings.paused:
+            if self._is_paused(queue):
                 continue
             if (head := self._rows.ready[queue].first()) is not None:
                 heads.append(head)
         return self._rows.jobs[min(heads)[1]] if heads else None
+
+    def _is_paused(self, queue: str) -> bool:
+        settings = self._queues.get(queue)
+        return settings is not None and settings.paused
 
     def _take(self, row: Job, session: str, now_ms: int) -> Job | None:
         rows = self._rows
@@ -232,7 +235,9 @@ class MemoryStore:
 
     async def due(self, queues: Sequence[str]) -> int | None:
         with self._reading():
-            times = [first[0] for queue in queues if (first := self._rows.due[queue].first()) is not None]
+            # a paused queue gives nothing when the time comes; whoever resumes it wakes its workers
+            open_queues = [queue for queue in queues if not self._is_paused(queue)]
+            times = [first[0] for queue in open_queues if (first := self._rows.due[queue].first()) is not None]
             return min(times, default=None)
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
@@ -354,10 +359,11 @@ class MemoryStore:
     # settings ---------------------------------------------------------------------------------------
 
     async def set_queue(self, settings: QueueSettings) -> None:
-        with self._writing():
+        with self._writing() as now_ms:
             self._queues[settings.name] = settings
             if not settings.paused:
-                self._rows.woken[f"queue:{settings.name}"] += len(self._rows.ready[settings.name])
+                self._promote_due(settings.name, now_ms)
+                self._rows.woken[f"queue:{settings.name}"] = len(self._rows.ready[settings.name])
 
     async def queues(self) -> list[QueueSettings]:
         with self._reading():

@@ -306,7 +306,9 @@ class JobStore(Protocol):
         """Remove one batch of what the policy lets go, and expired idempotency keys."""
         ...
 
-    async def delete(self, ids: Sequence[str], *, actor: str, reason: str) -> list[Literal["deleted", "held", "missing"]]:
+    async def delete(
+        self, ids: Sequence[str], *, actor: str, reason: str
+    ) -> list[Literal["deleted", "held", "missing"]]:
         """Delete unclaimed rows with their units and events; a tombstone event stays."""
         ...
 

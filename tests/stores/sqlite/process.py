@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -24,7 +25,7 @@ class Child:
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
         )
 
     @property
@@ -65,13 +66,11 @@ class Child:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                pass
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Come back once something outside this process is so; for what sends no event. The test's own timeout is the net."""
+    """Come back once something is so that sends no event. The test's own timeout is the net."""
     while not condition():
         time.sleep(0.001)

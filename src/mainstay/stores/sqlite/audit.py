@@ -27,7 +27,7 @@ from .rows import (
 )
 from .schema import expected_objects
 from .selection import free_slots
-from .sql import all_rows, first_row, value
+from .sql import all_rows, first_row, savepoint, value
 
 #: at open, files up to this size are read through once
 QUICK_CHECK_BYTES = 16 * 1024 * 1024
@@ -117,7 +117,7 @@ def mend(tx: Tx, found: Audited, after: Job, events: Sequence[Event]) -> bool:
         return False
     columns = ", ".join(f'"{name}" = ?' for name in JOB_FIELDS)
     try:
-        with tx.db:
+        with savepoint(tx.db):
             tx.db.execute(f"UPDATE jobs SET {columns} WHERE rowid = ?", (*job_values(after), found.key))
             tx.db.executemany(INSERT_EVENT, [event_values(event) for event in events])
     except apsw.ConstraintError:

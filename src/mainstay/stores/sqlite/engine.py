@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import queue
@@ -213,7 +214,9 @@ class Engine:
         try:
             self._notify(woken)
         except OSError as error:
-            log.warning("sleepers on %s could not be woken (%s); they find the jobs at their next look", self._path, error)
+            log.warning(
+                "sleepers on %s could not be woken (%s); they find the jobs at their next look", self._path, error
+            )
 
     def _run_in_savepoint(self, job: _Job[Any], tx: Tx, *, alone: bool) -> bool:
         db = tx.db
@@ -307,6 +310,18 @@ def in_our_words(path: Path) -> Iterator[None]:
         raise StoreError(
             f"the disk failed under {path} ({error}); nothing of this call was written. Check the disk and its space"
         ) from error
+    except OSError as error:
+        raise _refused_by_system(path, error) from error
+
+
+def _refused_by_system(path: Path, error: OSError) -> StoreError:
+    """What stands beside the database (locks, sockets) could not be made or opened."""
+    what = f"{error.filename or path}: {error.strerror}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFull(f"no space left beside {path} ({what}). Free space on its disk, then try again")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return StoreReadOnly(f"{path} or its folder cannot be written ({what}); check owner and permissions")
+    return StoreError(f"{path} cannot be used ({what})")
 
 
 def _cannot_open(path: Path, error: Exception) -> StoreError:

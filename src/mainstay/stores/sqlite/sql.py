@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apsw
@@ -30,3 +31,18 @@ def value(db: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> Any:
 def many(db: apsw.Connection, sql: str, values: Iterable[Sequence[Any]]) -> list[Row]:
     """Run a statement once for each set of values; the rows of all answers."""
     return db.executemany(sql, values).fetchall()
+
+
+@contextlib.contextmanager
+def savepoint(db: apsw.Connection) -> Iterator[None]:
+    """Undo what was done inside if it raises. For some errors (a full disk) SQLite has undone the whole transaction
+    by then; the connection's own context manager stumbles over that and hides the error."""
+    db.execute("SAVEPOINT inner")
+    try:
+        yield
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK TO inner")
+            db.execute("RELEASE inner")
+        raise
+    db.execute("RELEASE inner")

@@ -244,6 +244,8 @@ class SqliteStore:
             fcntl.flock(setup, fcntl.LOCK_EX)
             db = self._connect()
             try:
+                if db.readonly("main"):
+                    raise StoreReadOnly(f"{self.path} cannot be written; check owner and permissions")
                 _check_size(db, self.path)
                 if db.pragma("journal_mode") != "wal":
                     db.pragma("journal_mode", "WAL")
@@ -263,7 +265,7 @@ def _side_folder(path: Path) -> Path:
         folder.mkdir(exist_ok=True)
     except FileNotFoundError:
         raise StoreError(f"the folder of {path} does not exist; create it first") from None
-    except OSError as error:
+    except PermissionError as error:
         raise StoreReadOnly(
             f"{folder} cannot be made ({error.strerror}); the folder of the database must be writable"
         ) from error

@@ -30,21 +30,27 @@ class Turnstile:
         self._folder = folder
         self._asks: queue.SimpleQueue[_Ask | None] = queue.SimpleQueue()
         self._waiter: threading.Thread | None = None
-        self._waiting = 0
+        self._asked = 0  # written by the writer's thread only
+        self._answered = 0  # written by the waiter's thread only
 
     def enter(self) -> None:
         """Wait for our turn. Raises `StoreLocked` after the timeout."""
         # while the waiter still waits for a turn that was given up, the locks are its to take
-        if self._waiting or not self._try_now():
+        if self._asked != self._answered or not self._try_now():
             self._queue_up()
 
     def leave(self) -> None:
         fcntl.flock(self._turn, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        if self._waiter is not None:
-            self._asks.put(None)
-            self._waiter.join(timeout=0.1)
+        if self._waiter is None:
+            self._close_files()
+            return
+        # it may be stuck behind a stopped process; the numbers of the files are its own until it is through
+        self._asks.put(None)
+        self._waiter.join(timeout=0.1)
+
+    def _close_files(self) -> None:
         os.close(self._gate)
         os.close(self._turn)
 
@@ -67,9 +73,9 @@ class Turnstile:
             self._waiter = threading.Thread(target=self._wait_for_locks, name="mainstay-turnstile", daemon=True)
             self._waiter.start()
         ask = _Ask()
-        self._waiting += 1
+        self._asked += 1
         self._asks.put(ask)
-        if not ask.granted.acquire(timeout=self._timeout_s) and ask.give_up():
+        if not ask.granted.acquire(timeout=self._timeout_s) and ask.decide():
             raise StoreLocked(
                 f"another process has kept the write turn of {self._folder} for more than {self._timeout_s:g} s; "
                 "nothing was written. Look for a stopped or hanging Mainstay process, then try again"
@@ -77,15 +83,16 @@ class Turnstile:
 
     def _wait_for_locks(self) -> None:
         while (ask := self._asks.get()) is not None:
-            try:
-                fcntl.flock(self._gate, fcntl.LOCK_EX)
-                fcntl.flock(self._turn, fcntl.LOCK_EX)
-                fcntl.flock(self._gate, fcntl.LOCK_UN)
-            except OSError:  # closed while waiting
-                return
-            self._waiting -= 1
-            if not ask.grant():
+            fcntl.flock(self._gate, fcntl.LOCK_EX)
+            fcntl.flock(self._turn, fcntl.LOCK_EX)
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+            wanted = ask.decide()
+            if not wanted:
                 fcntl.flock(self._turn, fcntl.LOCK_UN)
+            self._answered += 1  # from here on the writer may touch the locks itself
+            if wanted:
+                ask.granted.release()
+        self._close_files()
 
 
 class _Ask:
@@ -95,11 +102,6 @@ class _Ask:
         self.granted = threading.Semaphore(0)
         self._decided = threading.Lock()
 
-    def grant(self) -> bool:
-        if not self._decided.acquire(blocking=False):
-            return False
-        self.granted.release()
-        return True
-
-    def give_up(self) -> bool:
+    def decide(self) -> bool:
+        """True for the first to call it: the waiter to grant, or the writer to give up."""
         return self._decided.acquire(blocking=False)

@@ -25,7 +25,7 @@ from .rows import (
     progress_text,
 )
 from .selection import free_slots
-from .sql import first_row, many
+from .sql import first_row, many, savepoint
 
 
 def insert(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
@@ -107,7 +107,7 @@ def _held_by_unique(tx: Tx, index: int, new: NewJob, batch: dict[str, str]) -> s
 
 def _insert_rows(tx: Tx, jobs: Sequence[NewJob]) -> None:
     try:
-        with tx.db:  # a savepoint: the look at what clashed must not see our own rows
+        with savepoint(tx.db):  # the look at what clashed must not see our own rows
             tx.db.executemany(INSERT_JOB, [job_values(new.job) for new in jobs])
             tx.db.executemany(INSERT_EVENT, [event_values(event) for new in jobs for event in new.events])
     except apsw.ConstraintError as error:
@@ -147,7 +147,7 @@ def _is_plain(change: Change) -> bool:
 
 
 def _apply_together(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
-    with tx.db:
+    with savepoint(tx.db):
         applied = _update(tx, changes)
         written = [change for change in changes if change.after.id in applied]
         tx.db.executemany(INSERT_EVENT, [event_values(event) for change in written for event in change.events])
@@ -166,7 +166,7 @@ def _apply_alone(tx: Tx, change: Change, chain: Chain) -> Answer:
     if row is not None and change.after.status == row.status:
         change = msgspec.structs.replace(change, after=judge.landed(row, change))
     try:
-        with tx.db:
+        with savepoint(tx.db):
             applied = _update(tx, [change])
             if not applied:
                 return _refused(tx, change)

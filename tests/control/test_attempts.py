@@ -237,7 +237,7 @@ def test_error_info_keeps_the_ends_of_a_long_traceback_and_bounds_the_message() 
         raise ValueError("x" * 10_000 + "\ud800")
 
     try:
-        exec("def f(n):\n  return g(n)\ndef g(n):\n  return f(n-1) if n else 1/0\nf(200)", {})  # noqa: S102 - no source lines to fold
+        exec("def f(n):\n  return g(n)\ndef g(n):\n  return f(n-1) if n else 1/0\nf(200)", {})
     except ZeroDivisionError as error:
         long = error_info(error)
     try:

@@ -116,8 +116,10 @@ class Duties:
             await self._step_down()
 
     async def _step_down(self) -> None:
-        worker, self._worker, self._lead = self._worker, None, None
+        worker, self._lead = self._worker, None
         await _ended(worker)
+        if self._worker is worker:
+            self._worker = None
 
     async def _work(self, lead: Leadership) -> None:
         """Run each duty when its time has come, until leadership is lost."""
@@ -152,5 +154,7 @@ async def _ended(task: asyncio.Task[None] | None) -> None:
     if task is None or task is asyncio.current_task():
         return
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    # not `await task` with its cancellation suppressed: that would swallow our own as well, and we could not be stopped
+    await asyncio.wait([task])
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("ended badly task=%s", task.get_name(), exc_info=error)

@@ -6,7 +6,7 @@ import logging
 import random
 from collections.abc import Sequence
 
-from ..errors import InvalidInput, JobNotFound, StaleClaim
+from ..errors import Conflict, InvalidInput, JobNotFound, StaleClaim
 from ..lifecycle import Move, table_of
 from ..model import Job, Progress, Session, Settings
 from ..stores import JobStore, Pulse, Report
@@ -137,9 +137,7 @@ class Holder:
         def decide(row: Job, now_ms: int) -> Moves:
             state = table_of(row.parent).get(row.status)
             if row.session is not None or state is None or not state.holds:
-                raise InvalidInput(
-                    "job", f"{row.id} is {row.status} and not without an owner; there is nothing to take"
-                )
+                raise Conflict(f"job {row.id} is {row.status} and not without an owner; there is nothing to take over")
             taken = {"token": row.token + 1, "session": session, "claimed_ms": now_ms, "started_ms": None}
             return (Move(to=row.status, reason=f"taken over by {session}", fields=taken, flag="note"),)
 

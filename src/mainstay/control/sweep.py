@@ -57,20 +57,20 @@ class Sweeper:
         if not self._guard.may_sweep(self._store.clock.lease_ms()):
             return Swept(waiting=True)
         moved: Counter[str] = Counter()
-        failed: dict[str, None] = {}
+        failed: list[str] = []
+        seen: set[str] = set()
         limit = _BATCH
         while True:
             found = await self._store.overdue(limit)
-            fresh = [item for item in found if item.job.id not in failed]
+            fresh = [item for item in found if item.job.id not in seen]
             for item, outcome in await self._deal_with(fresh):
                 if outcome is None or outcome.outcome in ("invalid", "conflict"):
-                    failed[item.job.id] = None
+                    failed.append(item.job.id)
                 elif outcome.outcome == "applied" and outcome.job is not None:
                     moved[outcome.job.status] += 1
                     log.info("swept job_id=%s cause=%s to=%s", item.job.id, item.cause, outcome.job.status)
-                else:
-                    # somebody else was faster, or it is not overdue any more: not ours in this sweep
-                    failed.setdefault(item.job.id)
+                # whatever became of it (somebody else was faster, say), it had its turn in this sweep
+                seen.add(item.job.id)
             if len(found) < limit or limit >= _MOST:
                 return Swept(moved=dict(moved), failed=tuple(failed))
             if len(fresh) < limit // 2:

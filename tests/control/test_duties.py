@@ -1,0 +1,174 @@
+"""The leader's duties: one leads, writes are fenced, nothing dies in silence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from mainstay.control import Duties, Duty
+from mainstay.errors import NotLeader, StoreLocked
+from mainstay.model import Leadership
+
+from .conftest import Bench
+
+#: the virtual lease of these tests, and so how soon the keeper looks again
+LEASE_S = 0.03
+
+
+class Seen:
+    """A duty that remembers its runs and can be waited for."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.leads: list[Leadership] = []
+        self._failures = list(failures)
+        self._ran = asyncio.Condition()
+
+    async def __call__(self, lead: Leadership) -> None:
+        async with self._ran:
+            self.leads.append(lead)
+            self._ran.notify_all()
+        if self._failures:
+            raise self._failures.pop(0)
+
+    async def runs(self, n: int) -> None:
+        async with asyncio.timeout(10), self._ran:
+            await self._ran.wait_for(lambda: len(self.leads) >= n)
+
+
+def _duties(bench: Bench, session: str, duty: Seen, store: Any = None) -> Duties:
+    return Duties(store or bench.store, session, [Duty("seen", 0.001, duty)], lease_s=LEASE_S)
+
+
+async def test_the_leader_runs_its_duties_again_and_again_under_its_epoch(bench: Bench) -> None:
+    seen = Seen()
+    duties = _duties(bench, "s1", seen)
+    duties.start()
+    try:
+        await seen.runs(3)
+        assert duties.leading
+        assert {(lead.holder, lead.epoch) for lead in seen.leads} == {("s1", seen.leads[0].epoch)}
+    finally:
+        await duties.stop()
+
+
+async def test_only_one_of_two_leads_and_the_other_follows_when_it_stops(bench: Bench) -> None:
+    first, second = Seen(), Seen()
+    one, two = _duties(bench, "s1", first), _duties(bench, "s2", second)
+    one.start()
+    await first.runs(1)
+    two.start()
+    try:
+        await first.runs(len(first.leads) + 3)
+        assert second.leads == []
+        await one.stop()
+        await second.runs(1)
+        assert second.leads[0].epoch > first.leads[0].epoch
+    finally:
+        await one.stop()
+        await two.stop()
+
+
+async def test_starting_and_stopping_twice_is_safe_in_any_order(bench: Bench) -> None:
+    seen = Seen()
+    duties = _duties(bench, "s1", seen)
+    await duties.stop()
+    duties.start()
+    duties.start()
+    await seen.runs(1)
+    await duties.stop()
+    await duties.stop()
+    assert not duties.leading
+
+    duties.start()
+    await seen.runs(len(seen.leads) + 1)
+    await duties.stop()
+
+
+async def test_a_duty_that_fails_is_tried_again(bench: Bench) -> None:
+    seen = Seen(RuntimeError("odd"), StoreLocked("busy"))
+    duties = _duties(bench, "s1", seen)
+    duties.start()
+    try:
+        await seen.runs(4)
+    finally:
+        await duties.stop()
+
+
+async def test_a_refused_write_ends_the_leaders_work_and_the_keeper_looks_again(bench: Bench) -> None:
+    seen = Seen(NotLeader("epoch is over"))
+    duties = _duties(bench, "s1", seen)
+    duties.start()
+    try:
+        await seen.runs(2)
+    finally:
+        await duties.stop()
+
+
+async def test_losing_the_lease_stops_a_duty_in_the_middle(bench: Bench) -> None:
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    async def endless(_: Leadership) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    duties = Duties(bench.store, "s1", [Duty("endless", 1, endless)], lease_s=LEASE_S)
+    duties.start()
+    try:
+        async with asyncio.timeout(10):
+            await begun.wait()
+            while True:
+                # the lease ends between two renewals, and somebody else takes it
+                bench.clock.advance(60)
+                taken = await bench.store.lead("leader", "s2", 1000)
+                if taken.holder == "s2":
+                    break
+            await stopped.wait()
+        assert not duties.leading
+    finally:
+        await duties.stop()
+
+
+class Away:
+    """A store that cannot be reached at first; everything else is the real one."""
+
+    def __init__(self, store: Any, times: int) -> None:
+        self._store = store
+        self._left = times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def lead(self, *args: Any) -> Leadership:
+        if self._left:
+            self._left -= 1
+            raise StoreLocked("the database is locked")
+        found: Leadership = await self._store.lead(*args)
+        return found
+
+
+async def test_a_store_that_was_away_is_led_once_it_is_back(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    seen = Seen()
+    duties = _duties(bench, "s1", seen, Away(bench.store, 2))
+    duties.start()
+    try:
+        await seen.runs(1)
+    finally:
+        await duties.stop()
+    assert sum("cannot reach the store" in record.message for record in caplog.records) == 2
+
+
+async def test_control_brings_retention_and_the_given_check(bench: Bench) -> None:
+    checked = Seen()
+    extra: Sequence[Duty] = ()
+    duties = bench.control.duties("s1", check=checked, extra=extra)
+    duties.start()
+    try:
+        await checked.runs(1)
+    finally:
+        await duties.stop()

@@ -1,0 +1,286 @@
+"""Sweeping: dead sessions, deadlines, stalls; and what must be left alone."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mainstay.control import Completion, Control, Request
+from mainstay.errors import Conflict
+from mainstay.lifecycle import Move, apply
+from mainstay.model import Job
+from mainstay.stores import Change
+
+from .conftest import Bench
+
+
+async def _into(bench: Bench, job: Job, to: str) -> Job:
+    """Move a held job into another phase, as its kind would."""
+    now_ms = bench.clock.now_ms()
+    moved = apply(job, Move(to=to), now_ms=now_ms, actor=str(job.session), chain=bench.store.chain)
+    [answer] = await bench.store.apply([Change(before=job, after=moved.job, events=moved.events, holder=job.session)])
+    assert answer.outcome == "applied"
+    return moved.job
+
+
+async def test_a_dead_sessions_started_job_runs_again_at_once_and_counts_as_a_crash(bench: Bench) -> None:
+    job = await bench.running()
+    bench.clock.advance(9)
+
+    swept = await bench.control.sweep()
+
+    row = await bench.control.get(job.id)
+    assert swept.moved == {"pending": 1}
+    assert await bench.path(job.id) == ["pending", "running", "timed_out", "pending"]
+    assert (row.crashes, row.failures, row.starts, row.session) == (1, 0, 1, None)
+    assert row.due_ms <= bench.clock.now_ms()
+
+
+async def test_a_claim_that_had_not_started_is_only_released(bench: Bench) -> None:
+    job = await bench.claimed()
+    bench.clock.advance(9)
+
+    await bench.control.sweep()
+
+    row = await bench.control.get(job.id)
+    assert (row.status, row.releases, row.crashes, row.starts) == ("pending", 1, 0, 0)
+
+
+async def test_a_live_session_is_never_reaped_however_long_its_job_runs(bench: Bench) -> None:
+    job = await bench.running(timeout="off")
+    for _ in range(1000):
+        bench.clock.advance(4)
+        await bench.worker.beat([str(job.session)])
+
+    assert (await bench.control.sweep()).total == 0
+    assert (await bench.control.get(job.id)).status == "running"
+
+
+async def test_a_spent_crash_budget_ends_in_quarantine(bench: Bench) -> None:
+    submitted = await bench.control.submit("poison", crash_budget=3)
+    for _ in range(3):
+        session = await bench.session()
+        jobs = await bench.worker.claim(["default"], session.id, 1)
+        await bench.worker.start(jobs)
+        bench.clock.advance(9)
+        await bench.control.sweep()
+
+    row = await bench.control.get(submitted.id)
+    assert (row.status, row.crashes) == ("quarantined", 3)
+    assert "crash budget 3" in str(row.reason)
+
+
+async def test_a_job_being_cancelled_is_cancelled_when_its_worker_dies(bench: Bench) -> None:
+    job = await bench.running()
+    await bench.control.cancel(job.id, actor="ann", reason="enough")
+    bench.clock.advance(9)
+
+    await bench.control.sweep()
+
+    row = await bench.control.get(job.id)
+    assert (row.status, row.crashes) == ("cancelled", 0)
+    assert str(row.reason).startswith("enough")
+
+
+async def test_a_job_that_does_not_stop_is_cancelled_after_its_grace_and_its_holder_is_fenced(bench: Bench) -> None:
+    job = await bench.running(grace="5s")
+    await bench.control.cancel(job.id, actor="ann")
+    bench.clock.advance(4)
+    await bench.worker.beat([str(job.session)])
+    assert (await bench.control.sweep()).total == 0
+    bench.clock.advance(1)
+
+    await bench.control.sweep()
+
+    assert (await bench.control.get(job.id)).status == "cancelled"
+    [late] = await bench.worker.complete([Completion(job)])
+    assert late.outcome == "stale"
+
+
+async def test_a_missed_queue_deadline_times_out_and_settles(bench: Bench) -> None:
+    submitted = await bench.control.submit("t", delay="1m", queue_deadline="5m")
+    bench.clock.advance(359)
+    assert (await bench.control.sweep()).total == 0
+    bench.clock.advance(1)
+
+    await bench.control.sweep()
+
+    row = await bench.control.get(submitted.id)
+    assert (row.status, row.failures) == ("timed_out", 0)
+    assert row.error is not None
+    assert row.error.code == "queue_deadline"
+
+
+async def test_a_job_past_its_queue_deadline_is_not_handed_out_even_before_a_sweep(bench: Bench) -> None:
+    late = await bench.control.submit("late", queue_deadline="5m")
+    good = await bench.control.submit("good")
+    bench.clock.advance(300)
+    session = await bench.session()
+
+    claimed = await bench.worker.claim(["default"], session.id, 10)
+
+    assert [job.id for job in claimed] == [good.id]
+    assert (await bench.control.get(late.id)).status == "timed_out"
+
+
+async def _beaten(bench: Bench, job: Job, seconds: int) -> None:
+    """Let time pass while the session lives."""
+    for _ in range(seconds):
+        bench.clock.advance(1)
+        await bench.worker.beat([str(job.session)])
+
+
+async def test_an_overrun_counts_as_a_failure_and_follows_the_policy(bench: Bench) -> None:
+    job = await bench.running(timeout="30s", grace="10s", jitter=False)
+    await _beaten(bench, job, 39)
+    assert (await bench.control.sweep()).total == 0
+    await _beaten(bench, job, 1)
+
+    await bench.control.sweep()
+
+    row = await bench.control.get(job.id)
+    assert await bench.path(job.id) == ["pending", "running", "timed_out", "scheduled"]
+    assert (row.failures, row.crashes) == (1, 0)
+    assert row.error is not None
+    assert row.error.code == "run_timeout"
+
+
+async def test_an_overrun_without_retries_left_is_quarantined(bench: Bench) -> None:
+    job = await bench.running(timeout="1s", grace="0s", retries=0)
+    await _beaten(bench, job, 1)
+
+    await bench.control.sweep()
+
+    assert (await bench.control.get(job.id)).status == "quarantined"
+
+
+async def test_beats_do_not_feed_the_stall_clock_but_progress_does(bench: Bench) -> None:
+    job = await bench.running(stall_timeout="20s", grace="0s", timeout="off")
+    await _beaten(bench, job, 15)
+    await bench.worker.beat([str(job.session)], [bench.worker.progress(job, 1)])
+    await _beaten(bench, job, 15)
+    assert (await bench.control.sweep()).total == 0
+    await _beaten(bench, job, 5)
+
+    await bench.control.sweep()
+
+    row = await bench.control.get(job.id)
+    assert row.status == "scheduled"
+    assert row.error is not None
+    assert row.error.code == "stalled"
+
+
+async def test_a_stall_can_be_held_for_a_person(bench: Bench) -> None:
+    job = await bench.running(stall_timeout="5s", grace="0s", on_stall="hold")
+    await _beaten(bench, job, 5)
+
+    await bench.control.sweep()
+
+    row = await bench.control.get(job.id)
+    assert (row.status, row.reason) == ("quarantined", "stalled; held for a person")
+    assert await bench.path(job.id) == ["pending", "running", "timed_out", "quarantined"]
+
+
+@pytest.mark.parametrize("cause", ["run", "stall"])
+async def test_a_worker_that_enforces_a_limit_itself_tells_the_same_story(bench: Bench, cause: str) -> None:
+    job = await bench.running(timeout="30s", stall_timeout="10s", jitter=False)
+
+    [outcome] = await bench.worker.time_out([job], cause=cause)  # type: ignore[arg-type]
+
+    assert outcome.outcome == "applied"
+    assert await bench.path(job.id) == ["pending", "running", "timed_out", "scheduled"]
+
+
+async def test_a_completed_job_is_never_touched_by_a_sweep(bench: Bench) -> None:
+    job = await bench.running()
+    await bench.worker.complete([Completion(job)])
+    before = await bench.control.get(job.id)
+    bench.clock.advance(100_000)
+
+    assert (await bench.control.sweep()).total == 0
+    assert await bench.control.get(job.id) == before
+
+
+async def test_two_sweepers_write_one_story(bench: Bench) -> None:
+    job = await bench.running()
+    bench.clock.advance(9)
+    other = Control(bench.store, rng=random.Random(3))
+
+    await bench.control.sweep()
+    await other.sweep()
+
+    assert await bench.path(job.id) == ["pending", "running", "timed_out", "pending"]
+
+
+@pytest.mark.parametrize("phase", ["finalizing", "validating"])
+async def test_a_phase_whose_owner_died_is_taken_over_in_place_under_a_new_token(bench: Bench, phase: str) -> None:
+    job = await _into(bench, await bench.running(), phase)
+    bench.clock.advance(9)
+    await bench.control.sweep()
+    orphan = await bench.control.get(job.id)
+    assert (orphan.status, orphan.session, orphan.crashes) == (phase, None, 1)
+
+    heir = await bench.session()
+    taken = await bench.worker.take_over(orphan, heir.id)
+
+    assert (taken.status, taken.session, taken.token) == (phase, heir.id, job.token + 1)
+    with pytest.raises(Conflict, match="not without an owner"):
+        await bench.worker.take_over(orphan, "another")
+    assert (await bench.worker.complete([Completion(job)]))[0].outcome == "stale"
+    assert (await bench.worker.complete([Completion(taken)]))[0].outcome == "applied"
+
+
+async def test_a_unit_follows_its_own_table(bench: Bench) -> None:
+    parent = await bench.control.submit("parent", queue="parents")
+    unit = await bench.control.submit("unit", parent=parent.id, unit="u1", crash_budget=2)
+    for _ in range(2):
+        session = await bench.session()
+        jobs = await bench.worker.claim(["default"], session.id, 1)
+        await bench.worker.start(jobs)
+        bench.clock.advance(9)
+        await bench.control.sweep()
+
+    assert await bench.path(unit.id) == ["pending", "running", "timed_out", "pending", "running", "timed_out"]
+
+
+async def test_a_sweeper_that_missed_its_own_beat_waits_one_lease(bench: Bench) -> None:
+    """As after a suspend: everybody looks dead, and nobody is."""
+    job = await bench.running()
+    own = await bench.control.open_session()
+    bench.clock.advance(60)
+
+    assert (await bench.control.sweep()).waiting
+    await bench.worker.beat([str(job.session)])
+    await bench.control.beat([own.id])
+    for _ in range(4):
+        bench.clock.advance(2)
+        await bench.worker.beat([str(job.session)])
+        await bench.control.beat([own.id])
+
+    swept = await bench.control.sweep()
+    assert (swept.waiting, swept.total) == (False, 0)
+    assert (await bench.control.get(job.id)).status == "running"
+
+
+async def test_one_bad_row_does_not_stop_the_sweep(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mainstay.control.rules import overdue
+
+    await bench.control.submit_many(Request("t", n) for n in range(250))
+    session = await bench.session()
+    jobs = await bench.worker.claim(["default"], session.id, 250)
+    bad = {job.id for job in jobs[:120]}
+    bench.clock.advance(9)
+    good_rule = overdue.lost
+
+    def rule(job: Job, *, now_ms: int) -> object:
+        if job.id in bad:
+            raise ZeroDivisionError("a row that no rule foresaw")
+        return good_rule(job, now_ms=now_ms)
+
+    monkeypatch.setattr(overdue, "lost", rule)
+
+    swept = await bench.control.sweep()
+
+    assert swept.moved == {"pending": 130}
+    assert set(swept.failed) == bad

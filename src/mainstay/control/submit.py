@@ -21,7 +21,6 @@ log = logging.getLogger("mainstay.control")
 
 _KNOWN_NAMES = 4096
 _REPLACE_ROUNDS = 8
-_NO_OPTIONS: Mapping[str, Any] = {}
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -33,7 +32,7 @@ class Request(msgspec.Struct, frozen=True):
 
     name: str
     payload: Any = None
-    options: Mapping[str, Any] | Plan = _NO_OPTIONS
+    options: Mapping[str, Any] | Plan = {}
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -91,10 +90,12 @@ class Submitter:
         ids = self._ids.take(now_ms, len(requests))
         for index, (request, job_id) in enumerate(zip(requests, ids, strict=True)):
             try:
-                # equal options are most often the same object: what they come to is worked out once
-                maker = makers.get(id(request.options))
+                # equal options are most often the same object, or none: what they come to is worked out once
+                options = request.options
+                kept = id(options) if options else 0
+                maker = makers.get(kept)
                 if maker is None:
-                    maker = makers[id(request.options)] = self._maker(request.options, now_ms)
+                    maker = makers[kept] = self._maker(options, now_ms)
                 name = request.name
                 if name not in known:
                     self._learn(name)

@@ -61,24 +61,12 @@ class Chain:
     def __init__(self, key: bytes | None = None) -> None:
         self._key = key
 
-    def digest(
-        self,
-        before: bytes,
-        job_id: str,
-        seq: int,
-        at_ms: int,
-        source: str | None,
-        to: str,
-        actor: str,
-        reason: str | None,
-        token: int,
-        flag: str,
-        details: str | None,
-    ) -> bytes:
-        text = _json.encode((job_id, seq, at_ms, source, to, actor, reason, token, flag, details))
+    def digest(self, before: bytes, *body: Any) -> bytes:
+        """The digest of an event, given as its fields in order up to `details`."""
+        text = before + _json.encode(body)
         if self._key is None:
-            return hashlib.sha256(before + text).digest()
-        return hmac.digest(self._key, before + text, "sha256")
+            return hashlib.sha256(text).digest()
+        return hmac.digest(self._key, text, "sha256")
 
     def first_break(self, job: Job, events: Sequence[Event]) -> str | None:
         """Where the history stopped being what was written, in words; None when it is intact.

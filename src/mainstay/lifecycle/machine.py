@@ -128,6 +128,8 @@ def tombstone(job: Job, *, now_ms: int, actor: str, reason: str, chain: Chain) -
 def _admit(job: Job, status: str, move: Move, recent: Sequence[Event]) -> None:
     """Refuse a move that the table, or common sense about forced moves, forbids."""
     table = table_of(job.parent)
+    if not move.flag and table.allows(status, move.to):
+        return
     state = table.get(status)
     why = None
     if move.flag in ("note", "repair") and move.to == status:
@@ -146,12 +148,9 @@ def _admit(job: Job, status: str, move: Move, recent: Sequence[Event]) -> None:
     elif move.flag in ("forced", "repair"):
         if not move.reason or not move.reason.strip():
             raise InvalidInput("reason", "a forced move needs a reason; it is kept in the audit trail")
-        if move.flag == "forced" and table.states[move.to].holds:
-            why = "force cannot invent an owner; move it to pending and let a worker claim it"
-        else:
+        if move.flag == "repair" or not table.states[move.to].holds:
             return
-    elif table.allows(status, move.to):
-        return
+        why = "force cannot invent an owner; move it to pending and let a worker claim it"
     raise InvalidTransition(
         job.id, status, move.to, allowed=state.next if state else (), why=why, story=story(recent[-5:])
     )
@@ -180,8 +179,12 @@ def _arranged(job: Job, fields: dict[str, Any], now_ms: int) -> Job:
     stays = status == job.status and "extra_ms" not in fields
     if stays or "expires_ms" in fields:
         return msgspec.structs.replace(job, **fields)
+    if not state.holds:
+        fields["expires_ms"] = job.options.start_by_ms if fields.get("starts", job.starts) == 0 else None
+        return msgspec.structs.replace(job, **fields)
     moved = msgspec.structs.replace(job, **fields)
-    return msgspec.structs.replace(moved, expires_ms=_watch(moved, state))
+    overruns_ms = expiry(moved)
+    return moved if moved.expires_ms == overruns_ms else msgspec.structs.replace(moved, expires_ms=overruns_ms)
 
 
 def _lane(state: State, due_ms: int, now_ms: int) -> int:
@@ -195,13 +198,6 @@ def _trim_at(job: Job, settled_ms: int | None) -> int | None:
     if settled_ms is None or job.options.keep_s is None:
         return None
     return settled_ms + int(job.options.keep_s * 1000)
-
-
-def _watch(job: Job, state: State) -> int | None:
-    """When the sweeper has to look at an unsettled row."""
-    if state.holds:
-        return expiry(job)
-    return job.options.start_by_ms if job.starts == 0 else None
 
 
 __all__ = ["Move", "Moved", "apply", "claim", "note", "promote", "submit", "tombstone"]

@@ -6,12 +6,10 @@ without an engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from ..errors import Conflict, InvalidTransition, KeyConflict, UniqueClash
-from ..lifecycle import Chain, Event, Moved, apply, table_of
+from ..lifecycle import Chain, Event, Moved, apply
 from ..model import Job, Lane, expiry
 from .port import Change, Key, NewJob, Outcome, Refusal, Report
 
@@ -91,9 +89,8 @@ def refusal(change: Change, now_ms: int) -> Refusal:
 
 
 def is_settled(job: Job) -> bool:
-    """Whether nothing happens to it any more by itself; a state this version does not know is not settled."""
-    state = table_of(job.parent).get(job.status)
-    return state is not None and state.settled
+    """Whether nothing happens to it any more by itself."""
+    return job.settled_ms is not None
 
 
 def slot(job: Job) -> str | None:
@@ -127,9 +124,9 @@ def topics(before: Job | None, after: Job) -> list[str]:
     return woken
 
 
-def moves(events: Iterable[Event]) -> list[str]:
-    """The statuses that events moved into, for the rates; notes move nothing."""
-    return [event.to for event in events if event.flag not in ("note", "tombstone")]
+def moves(event: Event) -> bool:
+    """Whether an event moved its job, for the rates; notes move nothing."""
+    return event.flag not in ("note", "tombstone")
 
 
 def may_be_last(before: Job, after: Job) -> bool:

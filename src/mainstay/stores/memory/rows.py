@@ -58,7 +58,7 @@ class Rows:
         self.woken.update(topics(before, after))
         if events:
             self.events[after.id].extend(events)
-            self._rate(moves(events), now_ms)
+            self._rate([event.to for event in events if moves(event)], now_ms)
 
     def remove(self, job: Job, left: Sequence[Event] = ()) -> None:
         """Forget a row and its events; `left` stays."""

@@ -123,8 +123,8 @@ def mend(tx: Tx, found: Audited, after: Job, events: Sequence[Event]) -> bool:
     except apsw.ConstraintError:
         return False
     if after.parent is None:
-        tx.count(row[2].decode(errors="replace"), row[1].decode(errors="replace"), None, ())
-        tx.count(after.queue, None, after.status, events)
+        tx.count(row[2].decode(errors="replace"), row[1].decode(errors="replace"), None)
+        tx.count(after.queue, None, after.status)
     if after.concurrency_key is not None:
         free_slots(tx, after.concurrency_key)
     return True

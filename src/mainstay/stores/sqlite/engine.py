@@ -16,7 +16,7 @@ import os
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -26,6 +26,7 @@ import apsw
 from ...clock import Clock
 from ...errors import MainstayError, StoreClosed, StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
 from ...lifecycle import Event
+from ...model import Job
 from ..judge import moves
 from .turnstile import Turnstile
 
@@ -46,17 +47,28 @@ class Tx:
         self.lease_ms = clock.lease_ms()
         self.tallies: Counter[tuple[str, str]] = Counter()
         self.entered: Counter[str] = Counter()
+        self.touched: list[tuple[Job | None, Job]] = []
         self.woken: Counter[str] = Counter()
 
-    def count(self, queue_name: str, before: str | None, after: str | None, events: Iterable[Event]) -> None:
-        """Tell the tallies that a job moved; None stands for "not stored"."""
-        if before != after:
-            if before is not None:
-                self.tallies[queue_name, before] -= 1
-            if after is not None:
-                self.tallies[queue_name, after] += 1
-        for status in moves(events):
-            self.entered[status] += 1
+    def wrote(self, written: Sequence[tuple[Job | None, Job, Sequence[Event]]]) -> None:
+        """Tell what was inserted (`None` before) or changed, with its events: for the counts and the wakes."""
+        self.touched += [(before, after) for before, after, _ in written]
+        jobs = [item for item in written if item[1].parent is None]
+        moved = Counter(
+            (after.queue, None if before is None else before.status, after.status) for before, after, _ in jobs
+        )
+        for (queue_name, old, new), n in moved.items():
+            self.count(queue_name, old, new, n)
+        self.entered.update([event.to for _, _, events in jobs for event in events if moves(event)])
+
+    def count(self, queue_name: str, before: str | None, after: str | None, n: int = 1) -> None:
+        """Tell the tallies that jobs moved; None stands for "not stored"."""
+        if before == after:
+            return
+        if before is not None:
+            self.tallies[queue_name, before] -= n
+        if after is not None:
+            self.tallies[queue_name, after] += n
 
     def wake(self, topic: str, n: int = 1) -> None:
         self.woken[topic] += n
@@ -89,7 +101,7 @@ class Engine:
         clock: Clock,
         turnstile: Turnstile,
         connect: Callable[[], apsw.Connection],
-        notify: Callable[[Counter[str]], None],
+        notify: Callable[[list[Tx]], None],
     ) -> None:
         self._path = path
         self._clock = clock
@@ -203,16 +215,12 @@ class Engine:
                 raise
         finally:
             self._turnstile.leave()
-        woken: Counter[str] = Counter()
-        for tx in effects:
-            woken.update(tx.woken)
-        if woken:
-            self._tell(woken)
+        self._tell(effects)
 
-    def _tell(self, woken: Counter[str]) -> None:
+    def _tell(self, effects: list[Tx]) -> None:
         # the commit stands whatever becomes of the wakes: an error here must not be taken for one of the transaction
         try:
-            self._notify(woken)
+            self._notify(effects)
         except OSError as error:
             log.warning(
                 "sleepers on %s could not be woken (%s); they find the jobs at their next look", self._path, error

@@ -72,7 +72,12 @@ def stats(db: apsw.Connection, clock: Clock, findings: tuple[str, ...]) -> Stats
 
 
 def due(db: apsw.Connection, queues: list[str]) -> int | None:
-    times = [value(db, "SELECT min(due_ms) FROM jobs WHERE lane = 2 AND queue = ?", (queue,)) for queue in queues]
+    paused = {row[0] for row in all_rows(db, "SELECT name FROM queues WHERE paused")}
+    times = [
+        value(db, "SELECT min(due_ms) FROM jobs WHERE lane = 2 AND queue = ?", (queue,))
+        for queue in queues
+        if queue not in paused
+    ]
     return min((at for at in times if at is not None), default=None)
 
 

@@ -137,7 +137,12 @@ def fence(tx: Tx, held: Leadership | None) -> None:
 def set_queue(tx: Tx, settings: QueueSettings) -> None:
     tx.db.execute("INSERT OR REPLACE INTO queues VALUES (?, ?, ?)", (settings.name, settings.paused, settings.reason))
     if not settings.paused:
-        ready = value(tx.db, "SELECT count(*) FROM jobs WHERE lane = 1 AND queue = ?", (settings.name,))
+        ready = value(
+            tx.db,
+            "SELECT (SELECT count(*) FROM jobs WHERE lane = 1 AND queue = ?1) "
+            "+ (SELECT count(*) FROM jobs WHERE lane = 2 AND queue = ?1 AND due_ms <= ?2)",
+            (settings.name, tx.now_ms),
+        )
         tx.wake(f"queue:{settings.name}", ready)
 
 

@@ -112,7 +112,7 @@ def _remove(tx: Tx, ids: Iterable[str]) -> None:
     for job_id in ids:
         row = first_row(tx.db, "SELECT queue, status FROM jobs WHERE id = ? AND parent IS NULL", (job_id,))
         if row is not None:
-            tx.count(row[0], row[1], None, ())
+            tx.count(row[0], row[1], None)
         units = [unit[0] for unit in all_rows(tx.db, "SELECT id FROM jobs WHERE parent = ?", (job_id,))]
         for one in (*units, job_id):
             tx.db.execute("DELETE FROM jobs WHERE id = ?", (one,))

@@ -19,8 +19,8 @@ from ...errors import InvalidTransition
 from ...lifecycle import Chain, Event, claim, promote
 from ...model import Job, Lane
 from .engine import Tx
-from .rows import CLAIM_JOB, INSERT_EVENT, SELECT_JOB, event_values, job_from
-from .sql import all_rows, first_row, value
+from .rows import CLAIM_JOB, INSERT_EVENT, JOB_COLUMNS, event_values, job_from
+from .sql import Row, all_rows, first_row, value
 
 log = logging.getLogger("mainstay.stores.sqlite")
 
@@ -38,11 +38,11 @@ def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain
     limits = Slots(tx)
     jobs: list[Job] = []
     updates: list[tuple[object, ...]] = []
-    events: list[Event] = []
-    for rowid in _heads(tx, open_queues, n):
+    written: list[tuple[Job | None, Job, tuple[Event, ...]]] = []
+    for rowid, row in _heads(tx, open_queues, n):
         if len(jobs) >= n:
             break
-        job = _read_or_set_aside(tx, rowid)
+        job = _usable(tx, rowid, row)
         if job is None or not limits.take(job, rowid):
             continue
         try:
@@ -66,12 +66,11 @@ def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain
                 rowid,
             )
         )
-        events.extend(moved.events)
         jobs.append(after)
-        if after.parent is None:
-            tx.count(after.queue, job.status, after.status, moved.events)
+        written.append((job, after, moved.events))
     tx.db.executemany(CLAIM_JOB, updates)
-    tx.db.executemany(INSERT_EVENT, [event_values(event) for event in events])
+    tx.db.executemany(INSERT_EVENT, [event_values(event) for _, _, events in written for event in events])
+    tx.wrote(written)
     return jobs
 
 
@@ -80,15 +79,16 @@ def promote_due(tx: Tx, queue: str, chain: Chain) -> None:
     claimable state, only changes lanes."""
     due = all_rows(
         tx.db,
-        "SELECT rowid FROM jobs WHERE lane = 2 AND queue = ? AND due_ms <= ? ORDER BY due_ms LIMIT ?",
+        f"SELECT rowid, {JOB_COLUMNS} FROM jobs WHERE lane = 2 AND queue = ? AND due_ms <= ? ORDER BY due_ms LIMIT ?",
         (queue, tx.now_ms, _DUE_BATCH),
     )
-    for (rowid,) in due:
-        job = _read_or_set_aside(tx, rowid)
+    for rowid, *row in due:
+        job = _usable(tx, rowid, tuple(row))
         if job is None:
             continue
         if job.is_unit:
             _set_lane(tx, rowid, Lane.READY)
+            tx.wake(f"queue:{queue}")
             continue
         try:
             moved = promote(job, now_ms=tx.now_ms, chain=chain)
@@ -111,9 +111,7 @@ def promote_due(tx: Tx, queue: str, chain: Chain) -> None:
             ),
         )
         tx.db.executemany(INSERT_EVENT, [event_values(event) for event in moved.events])
-        tx.count(after.queue, job.status, after.status, moved.events)
-    if due:
-        tx.wake(f"queue:{queue}", len(due))
+        tx.wrote([(job, after, moved.events)])
 
 
 def free_slots(tx: Tx, key: str) -> None:
@@ -165,29 +163,37 @@ class Slots:
         return True
 
 
-def _heads(tx: Tx, queues: Sequence[str], n: int) -> Iterator[int]:
-    """Row ids of ready rows, best rank first over all queues, read from the index in short pages."""
-    for _, _, rowid in heapq.merge(*(_head(tx, queue, n) for queue in queues)):
-        yield rowid
+def _heads(tx: Tx, queues: Sequence[str], n: int) -> Iterator[tuple[int, Row]]:
+    """Ready rows, best rank first over all queues, with their row ids; read in short pages."""
+    if not queues:
+        return
+    page = max(10, -(-n // len(queues)))
+    for _, _, rowid, *row in heapq.merge(*(_head(tx, queue, page) for queue in queues), key=_order):
+        yield rowid, tuple(row)
 
 
-def _head(tx: Tx, queue: str, n: int) -> Iterator[tuple[int, int, int]]:
-    after = (-(1 << 63), 0, 0)
+def _head(tx: Tx, queue: str, n: int) -> Iterator[Row]:
+    after: Row = (-(1 << 63), 0, 0)
     while True:
         page = all_rows(
             tx.db,
-            "SELECT rank, due_ms, rowid FROM jobs WHERE lane = 1 AND queue = ? AND (rank, due_ms, rowid) > (?, ?, ?) "
+            f"SELECT rank, due_ms, rowid, {JOB_COLUMNS} FROM jobs "
+            "WHERE lane = 1 AND queue = ? AND (rank, due_ms, rowid) > (?, ?, ?) "
             "ORDER BY rank, due_ms, rowid LIMIT ?",
             (queue, *after, n),
         )
         yield from page
         if len(page) < n:
             return
-        after = page[-1]
+        after = page[-1][:3]
 
 
-def _read_or_set_aside(tx: Tx, rowid: int) -> Job | None:
-    (row,) = all_rows(tx.db, f"{SELECT_JOB} WHERE rowid = ?", (rowid,))
+def _order(row: Row) -> Row:
+    return row[:3]
+
+
+def _usable(tx: Tx, rowid: int, row: Row) -> Job | None:
+    """The job of a row; None if it cannot be read: then it is set aside."""
     try:
         return job_from(row)
     except (msgspec.MsgspecError, UnicodeError, TypeError) as error:

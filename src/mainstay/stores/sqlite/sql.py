@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apsw
@@ -26,11 +26,6 @@ def value(db: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> Any:
     row = first_row(db, sql, values)
     assert row is not None, sql
     return row[0]
-
-
-def many(db: apsw.Connection, sql: str, values: Iterable[Sequence[Any]]) -> list[Row]:
-    """Run a statement once for each set of values; the rows of all answers."""
-    return db.executemany(sql, values).fetchall()
 
 
 @contextlib.contextmanager

@@ -83,7 +83,7 @@ class SqliteStore:
             self._locks = SessionLocks(self._folder / "sessions")
             self._board = WakeBoard(self._folder)
             self._engine = Engine(
-                path, clock=self.clock, turnstile=turnstile, connect=self._connect, notify=self._board.notify
+                path, clock=self.clock, turnstile=turnstile, connect=self._connect, notify=self._board.after_commit
             )
             undo.pop_all()
         for finding in self.findings:

@@ -17,10 +17,13 @@ import os
 import random
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from ..judge import topics
+from .engine import Tx
 
 _ASLEEP, _AWAKE = "a", "b"
 _MOST_PATH = 100  # a Unix socket's path may have 107 bytes
@@ -59,12 +62,26 @@ class WakeBoard:
         # a topic may hold anything; its digest is a safe file name
         return self._topics / hashlib.blake2b(topic.encode(), digest_size=10).hexdigest()
 
-    def notify(self, woken: Counter[str]) -> None:
+    def after_commit(self, effects: Sequence[Tx]) -> None:
+        """Wake whoever waits for what was written. Who is woken is worked out only if anybody waits at all."""
+        subscribed = set(os.listdir(self._topics))
+        if not subscribed:
+            return
+        woken: Counter[str] = Counter()
+        for tx in effects:
+            woken.update(tx.woken)
+            for before, after in tx.touched:
+                woken.update(topics(before, after))
+        self.notify(woken, subscribed)
+
+    def notify(self, woken: Counter[str], subscribed: Container[str]) -> None:
         for topic, n in woken.items():
             folder = self.folder_of(topic)
+            if folder.name not in subscribed:
+                continue
             try:
                 names = os.listdir(folder)
-            except FileNotFoundError:
+            except FileNotFoundError:  # the last one to leave took the folder away
                 continue
             if topic.startswith("queue:"):
                 self._rng.shuffle(names)
@@ -182,7 +199,8 @@ class SocketWake:
         self._board.drop(self._name)
         taken = [topic for topic in self.unregister() if topic.startswith("queue:")]
         if taken:
-            self._board.notify(Counter(taken))
+            folders = {self._board.folder_of(topic).name for topic in taken}
+            self._board.notify(Counter(taken), folders)
 
     async def __aenter__(self) -> Self:
         return self

@@ -25,7 +25,7 @@ from .rows import (
     progress_text,
 )
 from .selection import free_slots
-from .sql import first_row, many, savepoint
+from .sql import first_row, savepoint
 
 
 def insert(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
@@ -55,13 +55,11 @@ def insert(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
 
 
 def apply_changes(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
-    """Write each change on its own merits. Plain moves of different rows, the common case, are one statement."""
-    plain = [change for change in changes if _is_plain(change)]
-    if len(plain) == len(changes) == len({change.after.id for change in changes}):
-        try:
-            return _apply_together(tx, changes, chain)
-        except apsw.ConstraintError:
-            pass  # one of them reopens a row whose unique key has a new holder; find it by going one by one
+    """Write each change on its own merits. Plain moves of different rows, the common case, go together."""
+    if len({change.after.id for change in changes}) == len(changes) and all(map(_is_plain, changes)):
+        answers = _apply_together(tx, changes, chain)
+        if answers is not None:
+            return answers
     return [_apply_alone(tx, change, chain) for change in changes]
 
 
@@ -112,6 +110,7 @@ def _insert_rows(tx: Tx, jobs: Sequence[NewJob]) -> None:
             tx.db.executemany(INSERT_EVENT, [event_values(event) for new in jobs for event in new.events])
     except apsw.ConstraintError as error:
         raise _clash(tx, jobs) from error
+    tx.wrote([(None, new.job, new.events) for new in jobs])
     for new in jobs:
         job, key = new.job, new.key
         if key is not None:
@@ -121,10 +120,6 @@ def _insert_rows(tx: Tx, jobs: Sequence[NewJob]) -> None:
             )
         for tag in job.options.tags:
             tx.db.execute("INSERT OR IGNORE INTO tags VALUES (?, ?)", (tag, job.id))
-        if job.parent is None:
-            tx.count(job.queue, None, job.status, new.events)
-        for topic in judge.topics(None, job):
-            tx.wake(topic)
 
 
 def _clash(tx: Tx, jobs: Sequence[NewJob]) -> Conflict:
@@ -146,54 +141,58 @@ def _is_plain(change: Change) -> bool:
     return not change.spawn and change.after.status != change.before.status
 
 
-def _apply_together(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
-    with savepoint(tx.db):
-        applied = _update(tx, changes)
-        written = [change for change in changes if change.after.id in applied]
-        tx.db.executemany(INSERT_EVENT, [event_values(event) for change in written for event in change.events])
-    last = _follow_up(tx, written, chain)
-    return [
-        Answer("applied", _as_stored(tx, change, applied), change.after.id in last)
-        if change.after.id in applied
-        else _refused(tx, change)
-        for change in changes
-    ]
+def _apply_together(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer] | None:
+    """All in one go; None, with nothing written, if one of them does not fit."""
+    if not all(_claims_to_fit(change) for change in changes):
+        return None
+    try:
+        with savepoint(tx.db):
+            if not _update(tx, changes):
+                raise _DoesNotFit
+            tx.db.executemany(INSERT_EVENT, [event_values(event) for change in changes for event in change.events])
+    except (_DoesNotFit, apsw.ConstraintError):
+        return None
+    last = _follow_up(tx, changes, chain)
+    return [Answer("applied", change.after, change.after.id in last) for change in changes]
 
 
 def _apply_alone(tx: Tx, change: Change, chain: Chain) -> Answer:
-    """One change with all that may clash: a note read before the holder's last report, spawned jobs."""
+    """One change with all that may be in its way: it lost a race, a note read before the holder's last report,
+    a unique key with a new holder, spawned jobs that clash."""
     row = job_by_id(tx.db, change.after.id)
-    if row is not None and change.after.status == row.status:
+    if row is not None:
         change = msgspec.structs.replace(change, after=judge.landed(row, change))
     try:
         with savepoint(tx.db):
-            applied = _update(tx, [change])
-            if not applied:
-                return _refused(tx, change)
+            if not (_claims_to_fit(change) and _update(tx, [change])):
+                return _refused(tx, row, change)
             tx.db.executemany(INSERT_EVENT, [event_values(event) for event in change.events])
             insert(tx, change.spawn)
     except (apsw.ConstraintError, Conflict):
         return Answer("conflict", row)
     last = _follow_up(tx, [change], chain)
-    return Answer("applied", _as_stored(tx, change, applied), bool(last))
+    return Answer("applied", change.after, bool(last))
 
 
-def _update(tx: Tx, changes: Sequence[Change]) -> dict[str, bool]:
-    """The rows whose version still was what the caller saw, and whether their holder reported something. Every claim
-    raises the version, so a matching version proves the claim too, provided the caller saw itself as the holder."""
-    fit = [c for c in changes if c.events and (c.holder is None or c.before.session == c.holder)]
-    bindings = [change_values(change.before, change.after) for change in fit]
-    return dict(many(tx.db, UPDATE_JOB, bindings))
+class _DoesNotFit(Exception):
+    """Undoes a savepoint."""
 
 
-def _as_stored(tx: Tx, change: Change, applied: dict[str, bool]) -> Job | None:
-    """The row an applied change left; read again only if its holder reported something meanwhile."""
-    return job_by_id(tx.db, change.after.id) if applied[change.after.id] else change.after
+def _claims_to_fit(change: Change) -> bool:
+    """Every claim raises the version, so a matching version proves the claim too, provided the caller saw itself as
+    the holder."""
+    return bool(change.events) and (change.holder is None or change.before.session == change.holder)
 
 
-def _refused(tx: Tx, change: Change) -> Answer:
+def _update(tx: Tx, changes: Sequence[Change]) -> bool:
+    """True if every row still had the version its caller saw."""
+    before = tx.db.total_changes()
+    tx.db.executemany(UPDATE_JOB, [change_values(change.before, change.after) for change in changes])
+    return tx.db.total_changes() - before == len(changes)
+
+
+def _refused(tx: Tx, row: Job | None, change: Change) -> Answer:
     """Why a change did not fit."""
-    row = job_by_id(tx.db, change.after.id)
     recorded = None
     if change.events:
         recorded = first_row(
@@ -210,19 +209,16 @@ def _refused(tx: Tx, change: Change) -> Answer:
 
 
 def _follow_up(tx: Tx, written: Sequence[Change], chain: Chain) -> set[str]:
-    """Everything that hangs on applied changes: counts, wakes, freed slots, spawned jobs, parents.
+    """Everything that hangs on applied changes: counts, wakes, freed slots, parents.
 
     Answers with the ids of the changes that were the last of their parents."""
     freed: set[str] = set()
     maybe_last: dict[str, Change] = {}
+    tx.wrote([(change.before, change.after, change.events) for change in written])
     for change in written:
         before, after = change.before, change.after
-        if after.parent is None:
-            tx.count(after.queue, before.status, after.status, change.events)
-        elif judge.may_be_last(before, after):
+        if after.parent is not None and judge.may_be_last(before, after):
             maybe_last[after.parent] = change
-        for topic in judge.topics(before, after):
-            tx.wake(topic)
         # what the caller saw may be older than the lane: a blocked row it saw may have been let through since
         if after.concurrency_key is not None and after.session is None:
             freed.add(after.concurrency_key)

@@ -171,16 +171,22 @@ def version_of(db: apsw.Connection) -> int:
     return found
 
 
-def migrate(db: apsw.Connection, path: str) -> None:
-    """Bring the database up to this version, in one transaction; refuse one from the future."""
-    version = version_of(db)
+def admit(db: apsw.Connection, path: str) -> None:
+    """Refuse what is not ours to open, before anything is written to it."""
+    version, mark = version_of(db), db.pragma("application_id")
+    fresh = version == 0 and mark == 0 and first_row(db, "SELECT count(*) FROM sqlite_schema") == (0,)
+    if not fresh and mark != APPLICATION_ID:
+        raise StoreDamaged(f"{path} is an SQLite database, but not one of Mainstay's; choose another file")
     if version > VERSION:
         raise SchemaTooNew(
             f"{path} has schema version {version}, this Mainstay knows up to {VERSION}: "
             "upgrade Mainstay in this environment; nothing was changed"
         )
-    if version == 0 and first_row(db, "SELECT count(*) FROM sqlite_schema") != (0,):
-        raise StoreDamaged(f"{path} is an SQLite database, but not one of Mainstay's; choose another file")
+
+
+def migrate(db: apsw.Connection) -> None:
+    """Bring the database up to this version, in one transaction."""
+    version = version_of(db)
     if version == VERSION:
         return
     with db:

@@ -38,7 +38,7 @@ from . import audit, reading, registry, retention, selection, writing
 from .engine import Engine, Tx, damage_text, in_our_words
 from .liveness import SessionLocks
 from .rows import events_of, job_by_id
-from .schema import migrate
+from .schema import admit, migrate
 from .turnstile import Turnstile
 from .wake import WakeBoard
 
@@ -246,10 +246,13 @@ class SqliteStore:
             try:
                 if db.readonly("main"):
                     raise StoreReadOnly(f"{self.path} cannot be written; check owner and permissions")
+                # what is refused is left as it is: its log must not be written into it when we let go
+                db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                 _check_size(db, self.path)
+                admit(db, str(self.path))
                 if db.pragma("journal_mode") != "wal":
                     db.pragma("journal_mode", "WAL")
-                migrate(db, str(self.path))
+                migrate(db)
                 small = self.path.stat().st_size <= audit.QUICK_CHECK_BYTES
                 damage = audit.check_file(db, self.path, quick=True) if small else []
                 return (*damage, *audit.fast_findings(db))

@@ -1,0 +1,152 @@
+"""Which files are opened at all: forward migrations, databases of the future, and those of other programs."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import apsw
+import pytest
+
+from mainstay.errors import SchemaTooNew, StoreError
+from mainstay.stores.sqlite import SqliteStore, schema
+from mainstay.testing import VirtualClock
+from tests.conformance.world import World
+from tests.stores.sqlite.conftest import Spawn
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def raw(path: Path, *statements: str) -> list[tuple[object, ...]]:
+    """Run statements as another program would; the rows of the last."""
+    db = apsw.Connection(str(path))
+    rows: list[tuple[object, ...]] = []
+    for statement in statements:
+        rows = db.execute(statement).fetchall()
+    db.close()
+    return rows
+
+
+async def some_jobs(path: Path) -> list[str]:
+    clock = VirtualClock()
+    world = World(SqliteStore(path, clock=clock), clock)
+    ids = [(await world.submit()).id for _ in range(3)]
+    await world.open("s1")
+    await world.claim()
+    await world.store.close()
+    return ids
+
+
+async def test_a_database_of_a_newer_version_is_refused_with_advice_and_left_alone(path: Path) -> None:
+    await some_jobs(path)
+    raw(path, f"PRAGMA user_version = {schema.VERSION + 1}")
+    before = digest(path)
+    with pytest.raises(SchemaTooNew, match=f"has schema version {schema.VERSION + 1}.*upgrade Mainstay"):
+        SqliteStore(path)
+    assert digest(path) == before
+
+
+@pytest.mark.parametrize("their_version", [0, 1, 99])
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+async def test_a_database_of_another_program_is_refused_and_left_alone(
+    path: Path, their_version: int, journal: str
+) -> None:
+    raw(path, f"PRAGMA journal_mode = {journal}", "CREATE TABLE theirs (x)", f"PRAGMA user_version = {their_version}")
+    before = digest(path)
+    with pytest.raises(StoreError, match="is an SQLite database, but not one of Mainstay's; choose another file"):
+        SqliteStore(path)
+    assert digest(path) == before
+
+
+async def test_an_empty_file_is_taken_for_a_new_database(path: Path) -> None:
+    path.touch()
+    await some_jobs(path)
+    assert raw(path, "SELECT count(*) FROM jobs") == [(3,)]
+
+
+@pytest.fixture
+def next_version(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A version that is one migration ahead of this one."""
+    step = (
+        "CREATE TABLE notes (job_id TEXT PRIMARY KEY, status TEXT NOT NULL) STRICT;"
+        "INSERT INTO notes SELECT id, status FROM jobs;"
+    )
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, step))
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    return step
+
+
+async def test_a_forward_migration_keeps_every_row(path: Path, request: pytest.FixtureRequest) -> None:
+    ids = await some_jobs(path)
+    clock = VirtualClock()
+    before = World(SqliteStore(path, clock=clock), clock)
+    held = await before.dump()
+    await before.store.close()
+
+    request.getfixturevalue("next_version")
+    after = World(SqliteStore(path, clock=clock), clock)
+
+    assert await after.dump() == held
+    await after.assert_sound()
+    await after.store.close()
+    assert raw(path, "PRAGMA user_version") == [(schema.VERSION,)]
+    assert raw(path, "SELECT job_id, status FROM notes ORDER BY job_id") == [
+        (ids[0], "running"),
+        (ids[1], "pending"),
+        (ids[2], "pending"),
+    ]
+
+
+async def test_a_new_database_gets_all_migrations_at_once(path: Path, next_version: str) -> None:
+    await some_jobs(path)
+    assert raw(path, "PRAGMA user_version") == [(schema.VERSION,)]
+    assert raw(path, "SELECT count(*) FROM notes") == [(0,)]
+
+
+async def test_a_migration_that_fails_leaves_the_old_version_whole(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await some_jobs(path)
+    with monkeypatch.context() as newer:
+        newer.setattr(
+            schema, "MIGRATIONS", (*schema.MIGRATIONS, "CREATE TABLE notes (x); DELETE FROM jobs; SELECT no;")
+        )
+        newer.setattr(schema, "VERSION", schema.VERSION + 1)
+        with pytest.raises((StoreError, apsw.SQLError)):
+            SqliteStore(path)
+    await _whole(path)
+
+
+async def test_a_process_killed_inside_a_migration_leaves_the_old_version_whole(path: Path, spawn: Spawn) -> None:
+    await some_jobs(path)
+    child = spawn("migrate_and_hang", path, schema.VERSION)
+    assert child.line() == "inside"
+    child.kill()
+    await _whole(path)
+
+
+async def test_a_process_killed_while_it_makes_the_database_leaves_none_behind(path: Path, spawn: Spawn) -> None:
+    child = spawn("migrate_and_hang", path, 0)
+    assert child.line() == "inside"
+    child.kill()
+    await some_jobs(path)
+    await _whole(path)
+
+
+async def test_a_second_process_waits_until_the_database_is_made(path: Path, spawn: Spawn) -> None:
+    maker = spawn("migrate_and_hang", path, 0)
+    assert maker.line() == "inside"
+    second = spawn("open_it", path)
+    assert maker.ask() == "done"
+    assert second.line() == "open"
+    assert second.ask("insert") == "inserted"
+
+
+async def _whole(path: Path) -> None:
+    assert raw(path, "PRAGMA user_version") == [(schema.VERSION,)]
+    assert raw(path, "SELECT count(*) FROM sqlite_schema WHERE name IN ('notes', 'extra')") == [(0,)]
+    clock = VirtualClock()
+    world = World(SqliteStore(path, clock=clock), clock)
+    assert (await world.store.stats()).queues["default"].counts == {"pending": 2, "running": 1}
+    await world.assert_sound()
+    await world.store.close()

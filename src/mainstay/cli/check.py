@@ -24,6 +24,8 @@ VIOLATIONS = 1
 FAILED = 2
 #: rows shown in the table; the rest are counted, and all are in --json
 _SHOWN = 200
+#: from this width on, a job id stays on one line
+_WIDE = 90
 
 _HELP = """Check every job: its state, its claim, its numbers, its payload, and the proof of its history.
 
@@ -116,25 +118,28 @@ def _existing(url: str) -> str:
 
 def _show(report: Report, console: Console, *, repair: bool) -> None:
     if report.violations:
-        console.print(_table(report.violations, "red"))
+        console.print(_table(report.violations, "red", console.width))
         _tell_rest(report.violations, console)
     if report.notices:
-        console.print(_table(report.notices, "yellow"))
+        console.print(_table(report.notices, "yellow", console.width))
         _tell_rest(report.notices, console)
     console.print(_verdict(report, repair=repair))
 
 
-def _table(found: tuple[Violation, ...], colour: str) -> Table:
+def _table(found: tuple[Violation, ...], colour: str, width: int) -> Table:
     mended = any(each.repaired for each in found)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("job", overflow="fold", style="dim", min_width=12)
+    table.add_column("job", overflow="fold", style="dim", min_width=12, no_wrap=width >= _WIDE)
     table.add_column("what", overflow="fold", min_width=11)
     table.add_column("found", overflow="fold", ratio=2)
     if mended:
         table.add_column("done", overflow="fold", ratio=1)
+    above: str | None = None
     for each in found[:_SHOWN]:
         code = Text(each.code, style="green" if each.repaired else colour)
-        cells = [Text(each.job_id or "(store)"), code, Text(each.message)]
+        job = each.job_id or "(store)"
+        cells = [Text("" if job == above else job), code, Text(each.message)]
+        above = job
         if mended:
             cells.append(Text(each.repaired or "-", style="green" if each.repaired else "red"))
         table.add_row(*cells)

@@ -438,3 +438,18 @@ async def test_what_could_not_be_read_is_kept_in_the_event_that_tells_of_it(file
 
     [told] = [event for event in await files.events("pending") if event.flag == "repair"]
     assert b"\xff\x00evidence".hex() in told.data["found"]["unreadable"]
+
+
+async def test_what_was_only_the_wrong_status_is_said_to_be_right_again(files: Files) -> None:
+    files.set("pending", status="running")
+
+    mended = await files.check(repair=True)
+
+    done = {each.code: each.repaired for each in mended.violations if each.job_id}
+    assert done == {
+        "status_mismatch": "status: running -> pending",
+        "dead_claim": "right again with the status",
+        "wrong_lane": "right again with the status",
+    }
+    row = await files.row("pending")
+    assert (row.token, row.crashes, row.releases, row.lane) == (0, 0, 0, Lane.READY)

@@ -78,7 +78,7 @@ def mended(
         after = msgspec.structs.replace(after, reason=base.reason)
     if anchor:
         after = msgspec.structs.replace(after, trimmed_seq=base.version, trimmed_digest=base.head)
-    return Mended(after, moved.events, _done(told, held, job, base, after))
+    return Mended(after, moved.events, _done(told, wrong, held, job, base, after))
 
 
 def _violations(findings: list[Finding]) -> list[Finding]:
@@ -161,10 +161,15 @@ def _shown(value: Any) -> Any:
     return (value.hex() if isinstance(value, bytes) else str(value))[:_SHOWN]
 
 
-def _done(told: list[Finding], held: list[Finding], job: Job, base: Job, after: Job) -> dict[str, str]:
+def _done(
+    told: list[Finding], wrong: list[Finding], held: list[Finding], job: Job, base: Job, after: Job
+) -> dict[str, str]:
     done: dict[str, str] = {}
+    still = {found.code for found in wrong}
     for found in told:
-        if found in held:
+        if found.code not in still and "status" not in found.fix and not _anchors(found):
+            what = "right again with the status"
+        elif found in held:
             what = "kept as it is, and accepted" if after.status == base.status else f"put to {after.status}"
         elif found.mend is Mend.REAP:
             what = f"given back: {after.status}" if after.status != base.status else "disowned"

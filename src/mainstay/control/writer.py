@@ -96,7 +96,9 @@ class Writer:
         for place in todo:
             if outcomes[place] is None:
                 outcomes[place] = Outcome("conflict", rows[place])
-        return [await self._explained(found) for found in outcomes if found is not None]
+        return [
+            found if found.error is None else await self._explained(found) for found in outcomes if found is not None
+        ]
 
     async def one(self, job_id: str, decide: Decision, *, actor: str) -> Job:
         """Move one job as it stands now, or raise."""

@@ -25,7 +25,8 @@ from ..model import NO_DIGEST, Job
 #: operator, "repair" by the check, "tombstone" the job was deleted.
 FLAGS = ("", "note", "forced", "repair", "tombstone")
 
-_json = msgspec.json.Encoder()
+_encode = msgspec.json.Encoder().encode
+_sha256 = hashlib.sha256
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -63,9 +64,9 @@ class Chain:
 
     def digest(self, before: bytes, *body: Any) -> bytes:
         """The digest of an event, given as its fields in order up to `details`."""
-        text = before + _json.encode(body)
+        text = before + _encode(body)
         if self._key is None:
-            return hashlib.sha256(text).digest()
+            return _sha256(text).digest()
         return hmac.digest(self._key, text, "sha256")
 
     def first_break(self, job: Job, events: Sequence[Event]) -> str | None:
@@ -92,7 +93,7 @@ class Chain:
 
 def details_text(details: dict[str, Any] | None) -> str | None:
     """Details as they are stored and sealed."""
-    return _json.encode(details).decode() if details else None
+    return _encode(details).decode() if details else None
 
 
 def time_text(at_ms: int) -> str:

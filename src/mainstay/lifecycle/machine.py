@@ -20,7 +20,7 @@ import msgspec
 from ..errors import InvalidInput, InvalidTransition
 from ..model import Job, Lane, expiry
 from .events import Chain, Event, details_text, story
-from .states import State, table_of
+from .states import JOB, UNIT, State, Table, table_of
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -52,26 +52,32 @@ def apply(
 ) -> Moved:
     """Apply moves in order, all or none. Raises `InvalidTransition` naming the job, both states, what
     is allowed, and the job's recent story."""
-    status, seq, head, token = job.status, job.version, job.head, job.token
+    table = JOB if job.parent is None else UNIT
+    status, seq, head = job.status, job.version, job.head
     fields: dict[str, Any] = {}
     events: list[Event] = []
     for move in moves:
-        if move.to == status and move.flag in ("", "forced"):
+        to, flag = move.to, move.flag
+        if to == status and flag in ("", "forced"):
             continue
-        _admit(job, status, move, recent)
+        if flag or not table.allows(status, to):
+            _admit(table, job, status, move, recent)
         fields.update(move.fields)
+        if flag != "note":
+            fields["reason"] = move.reason
         seq += 1
-        token = fields.get("token", token)
-        body = (job.id, seq, now_ms, status, move.to, actor, move.reason, token, move.flag, details_text(move.details))
+        details = None if move.details is None else details_text(move.details)
+        body = (job.id, seq, now_ms, status, to, actor, move.reason, fields.get("token", job.token), flag, details)
         head = chain.digest(head, *body)
         events.append(Event(*body, head))
-        status = move.to
-        if move.flag != "note":
-            fields["reason"] = move.reason
+        status = to
     if not events:
         return Moved(job, ())
-    fields.update(status=status, version=seq, head=head, changed_ms=now_ms)
-    return Moved(_arranged(job, fields, now_ms), tuple(events))
+    fields["status"] = status
+    fields["version"] = seq
+    fields["head"] = head
+    fields["changed_ms"] = now_ms
+    return Moved(_arranged(table.get(status), job, fields, now_ms), tuple(events))
 
 
 def submit(job: Job, *, now_ms: int, actor: str, chain: Chain, details: dict[str, Any] | None = None) -> Moved:
@@ -89,7 +95,7 @@ def submit(job: Job, *, now_ms: int, actor: str, chain: Chain, details: dict[str
         "changed_ms": now_ms,
         "expires_ms": job.options.start_by_ms,
     }
-    return Moved(_arranged(job, fields, now_ms), (Event(*body, head),))
+    return Moved(_arranged(table.get(job.status), job, fields, now_ms), (Event(*body, head),))
 
 
 def claim(job: Job, *, session: str, now_ms: int, chain: Chain) -> Moved:
@@ -125,11 +131,8 @@ def tombstone(job: Job, *, now_ms: int, actor: str, reason: str, chain: Chain) -
     return Event(*body, chain.digest(job.head, *body))
 
 
-def _admit(job: Job, status: str, move: Move, recent: Sequence[Event]) -> None:
-    """Refuse a move that the table, or common sense about forced moves, forbids."""
-    table = table_of(job.parent)
-    if not move.flag and table.allows(status, move.to):
-        return
+def _admit(table: Table, job: Job, status: str, move: Move, recent: Sequence[Event]) -> None:
+    """Refuse a move that is not simply one the table allows, unless it is a note, forced or a repair within bounds."""
     state = table.get(status)
     why = None
     if move.flag in ("note", "repair") and move.to == status:
@@ -156,16 +159,15 @@ def _admit(job: Job, status: str, move: Move, recent: Sequence[Event]) -> None:
     )
 
 
-def _arranged(job: Job, fields: dict[str, Any], now_ms: int) -> Job:
+def _arranged(state: State | None, job: Job, fields: dict[str, Any], now_ms: int) -> Job:
     """The new row, with everything that follows from the flags of the state it is in now."""
-    status = fields["status"]
-    state = table_of(job.parent).get(status)
     if state is None:
         return msgspec.structs.replace(job, **fields)
+    stays = state.name == job.status
     if not state.holds:
-        fields.update(session=None, claimed_ms=None, started_ms=None)
+        fields["session"] = fields["claimed_ms"] = fields["started_ms"] = None
     if state.settled:
-        if job.settled_ms is None or status != job.status:
+        if job.settled_ms is None or not stays:
             fields["settled_ms"] = now_ms
     elif job.settled_ms is not None:
         fields["settled_ms"] = None
@@ -176,8 +178,7 @@ def _arranged(job: Job, fields: dict[str, Any], now_ms: int) -> Job:
     if not (state.waiting or state.claimable or state.holds):
         fields["expires_ms"] = _trim_at(job, fields.get("settled_ms", job.settled_ms))
         return msgspec.structs.replace(job, **fields)
-    stays = status == job.status and "extra_ms" not in fields
-    if stays or "expires_ms" in fields:
+    if "expires_ms" in fields or (stays and "extra_ms" not in fields):
         return msgspec.structs.replace(job, **fields)
     if not state.holds:
         fields["expires_ms"] = job.options.start_by_ms if fields.get("starts", job.starts) == 0 else None

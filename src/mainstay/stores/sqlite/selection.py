@@ -19,7 +19,7 @@ from ...errors import InvalidTransition
 from ...lifecycle import Chain, Event, claim, promote
 from ...model import Job, Lane
 from .engine import Tx
-from .rows import CLAIM_JOB, INSERT_EVENT, JOB_COLUMNS, event_values, job_from
+from .rows import CLAIM_JOB, INSERT_EVENT, JOB_COLUMNS, SELECT_JOB, event_values, job_from
 from .sql import Row, all_rows, first_row, value
 
 log = logging.getLogger("mainstay.stores.sqlite")
@@ -79,11 +79,12 @@ def promote_due(tx: Tx, queue: str, chain: Chain) -> None:
     claimable state, only changes lanes."""
     due = all_rows(
         tx.db,
-        f"SELECT rowid, {JOB_COLUMNS} FROM jobs WHERE lane = 2 AND queue = ? AND due_ms <= ? ORDER BY due_ms LIMIT ?",
+        "SELECT rowid FROM jobs WHERE lane = 2 AND queue = ? AND due_ms <= ? ORDER BY due_ms LIMIT ?",
         (queue, tx.now_ms, _DUE_BATCH),
     )
-    for rowid, *row in due:
-        job = _usable(tx, rowid, tuple(row))
+    for (rowid,) in due:
+        (row,) = all_rows(tx.db, f"{SELECT_JOB} WHERE rowid = ?", (rowid,))
+        job = _usable(tx, rowid, row)
         if job is None:
             continue
         if job.is_unit:
@@ -165,11 +166,13 @@ class Slots:
 
 def _heads(tx: Tx, queues: Sequence[str], n: int) -> Iterator[tuple[int, Row]]:
     """Ready rows, best rank first over all queues, with their row ids; read in short pages."""
-    if not queues:
-        return
-    page = max(10, -(-n // len(queues)))
-    for _, _, rowid, *row in heapq.merge(*(_head(tx, queue, page) for queue in queues), key=_order):
-        yield rowid, tuple(row)
+    if len(queues) == 1:
+        merged = _head(tx, queues[0], n)
+    else:
+        page = max(10, -(-n // max(1, len(queues))))
+        merged = heapq.merge(*(_head(tx, queue, page) for queue in queues), key=_order)
+    for row in merged:
+        yield row[2], row[3:]
 
 
 def _head(tx: Tx, queue: str, n: int) -> Iterator[Row]:

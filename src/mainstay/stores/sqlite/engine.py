@@ -110,6 +110,7 @@ class Engine:
         self._notify = notify
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._closed = False
+        self._door = threading.Lock()
         self._local = threading.local()
         self._reader_connections: list[apsw.Connection] = []
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="mainstay-reader")
@@ -117,27 +118,31 @@ class Engine:
         self._writer = threading.Thread(target=self._write_loop, name="mainstay-writer", daemon=True)
         self._writer.start()
 
+    def check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"the store on {self._path} was closed; open it again")
+
     async def write(self, run: Write[T]) -> T:
         """Run a function in a write transaction; returns after the commit."""
-        if self._closed:
-            raise self._closed_error()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._jobs.put(_Job(run, loop, future))
+        with self._door:  # nothing may come in behind the last one, where nobody would answer it
+            self.check_open()
+            self._jobs.put(_Job(run, loop, future))
         return await future
 
     async def read(self, run: Read[T]) -> T:
         """Run a function on a read connection. Keep it short: a long read holds the log open."""
-        if self._closed:
-            raise self._closed_error()
+        self.check_open()
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._run_read, run)
 
     async def close(self) -> None:
         """Finish what was accepted, then let go. Safe to call twice."""
-        if self._closed:
-            return
-        self._closed = True
-        self._jobs.put(None)
+        with self._door:
+            if self._closed:
+                return
+            self._closed = True
+            self._jobs.put(None)
         await asyncio.to_thread(self._shut)
 
     # -- internals ----------------------------------------------------------------------------
@@ -149,9 +154,6 @@ class Engine:
             db.close()
         self._db.close()
         self._turnstile.close()
-
-    def _closed_error(self) -> StoreClosed:
-        return StoreClosed(f"the store on {self._path} was closed; open it again")
 
     def _run_read(self, run: Read[T]) -> T:
         with self.our_words():

@@ -31,6 +31,8 @@ class SessionLocks:
         self._held: dict[str, int] = {}
 
     def hold(self, session: str) -> None:
+        if session in self._held:
+            return
         handle = os.open(self._folder / session, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._held[session] = handle
@@ -42,13 +44,14 @@ class SessionLocks:
             os.close(handle)
 
     def is_free(self, session: str) -> bool:
-        """True if the session had a lock and nobody holds it any more."""
+        """True if the session had a lock and nobody holds it any more. One opened on behalf of another process never
+        had one; its lease alone decides."""
         if session in self._held:
             return False
         try:
             handle = os.open(self._folder / session, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            return True
+            return False
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

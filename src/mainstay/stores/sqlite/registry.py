@@ -71,15 +71,16 @@ def sessions(db: apsw.Connection) -> list[Session]:
     ]
 
 
-def overdue(tx: Tx, locks: SessionLocks, limit: int) -> list[Overdue]:
-    """Declare the dead dead, then list what they held and what is past its time."""
+def overdue(tx: Tx, locks: SessionLocks, limit: int) -> tuple[list[Overdue], list[str]]:
+    """Declare the dead dead, then list what they held and what is past its time; and who was found dead."""
+    dead = []
     for session, pid, beat_ms, lease_s, boot in all_rows(
         tx.db, "SELECT id, pid, beat_ms, lease_s, boot FROM sessions WHERE dead = 0"
     ):
         silent = boot != boot_id() or tx.lease_ms - beat_ms > lease_s * 1000
         if silent or (pid and locks.is_free(session)):
             tx.db.execute("UPDATE sessions SET dead = 1 WHERE id = ?", (session,))
-            locks.forget(session)
+            dead.append(session)
     _bury(tx)
     held = all_rows(
         tx.db,
@@ -93,7 +94,7 @@ def overdue(tx: Tx, locks: SessionLocks, limit: int) -> list[Overdue]:
     )
     found = {row[0]: Overdue(readable_job(row)[0], "time") for row in late}
     found.update({row[0]: Overdue(readable_job(row)[0], "session") for row in held})
-    return list(found.values())[:limit]
+    return list(found.values())[:limit], dead
 
 
 def lead(tx: Tx, name: str, session: str, ttl_s: float) -> Leadership:

@@ -126,7 +126,10 @@ class SqliteStore:
         return await self._engine.read(lambda db: reading.due(db, list(queues)))
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
-        return await self._engine.write(lambda tx: registry.overdue(tx, self._locks, limit))
+        found, dead = await self._engine.write(lambda tx: registry.overdue(tx, self._locks, limit))
+        for session in dead:  # only now: a free lock is the proof until their death is stored
+            self._locks.forget(session)
+        return found
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         return await self._engine.read(lambda db: events_of(db, job_id, after=after, limit=limit))
@@ -154,6 +157,7 @@ class SqliteStore:
     # -- sessions and leadership ----------------------------------------------------------------
 
     async def open_session(self, session: Session) -> None:
+        self._engine.check_open()
         # the lock comes first: a session that is stored without one would look dead
         if session.pid == os.getpid():
             self._locks.hold(session.id)
@@ -214,6 +218,7 @@ class SqliteStore:
     # -- wake and check -------------------------------------------------------------------------
 
     def wake(self, topics: Sequence[str]) -> Wake:
+        self._engine.check_open()
         return self._board.subscribe(topics)
 
     async def audit(self, *, after: str = "", limit: int = 500) -> list[Audited]:

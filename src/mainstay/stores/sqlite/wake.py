@@ -1,4 +1,4 @@
-"""Waking idle processes: a datagram socket per process, and a registration file per topic.
+"""Waking idle processes: a datagram socket per event loop, and a registration file per topic.
 
 A subscriber puts an empty file named after itself into the folder of each topic. Whoever commits a change looks
 into that folder and sends a byte. For a queue, it takes the registration away first (unlinking a file succeeds
@@ -16,6 +16,7 @@ import itertools
 import os
 import random
 import socket
+import threading
 from collections import Counter
 from collections.abc import Container, Sequence
 from pathlib import Path
@@ -38,25 +39,20 @@ class WakeBoard:
         self._topics.mkdir(parents=True, exist_ok=True)
         self._sockets.mkdir(exist_ok=True)
         self._folder_handle = os.open(self._sockets, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._name = os.urandom(6).hex()
         self._numbers = itertools.count(1)
-        self._waiting: dict[str, SocketWake] = {}
-        self._socket: socket.socket | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ears: dict[asyncio.AbstractEventLoop, _Ear] = {}
+        self._ears_lock = threading.Lock()
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sender.setblocking(False)
-        self._rng = random.Random(self._name)
+        self._rng = random.Random(os.urandom(8))
 
     def subscribe(self, topics: Sequence[str]) -> SocketWake:
-        self._listen()
-        name = f"{self._name}.{next(self._numbers)}"
-        wake = SocketWake(self, name, topics)
-        self._waiting[name] = wake
+        ear = self._ear()
+        name = f"{ear.name}.{next(self._numbers)}"
+        wake = SocketWake(self, ear, name, topics)
+        ear.waiting[name] = wake
         wake.register()
         return wake
-
-    def drop(self, name: str) -> None:
-        self._waiting.pop(name, None)
 
     def folder_of(self, topic: str) -> Path:
         # a topic may hold anything; its digest is a safe file name
@@ -93,14 +89,9 @@ class WakeBoard:
                         _unlink(folder / name)
 
     def close(self) -> None:
-        for wake in list(self._waiting.values()):
-            wake.unregister()
-        self._waiting.clear()
-        if self._socket is not None:
-            if self._loop is not None and not self._loop.is_closed():
-                self._loop.remove_reader(self._socket)
-            self._socket.close()
-            _unlink(self._sockets / self._name)
+        with self._ears_lock:
+            for loop in list(self._ears):
+                self._ears.pop(loop).close()
         self._sender.close()
         os.close(self._folder_handle)
 
@@ -128,34 +119,62 @@ class WakeBoard:
             return plain
         return f"/proc/self/fd/{self._folder_handle}/{process}"
 
-    def _listen(self) -> None:
+    def _ear(self) -> _Ear:
+        """The ear of the running loop; those of loops that have ended are closed by the way."""
         loop = asyncio.get_running_loop()
-        if self._loop is loop:
-            return
-        if self._socket is not None:
-            if self._loop is not None and not self._loop.is_closed():
-                self._loop.remove_reader(self._socket)
-        else:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            self._socket.setblocking(False)
-            self._socket.bind(self._address(self._name))
-        loop.add_reader(self._socket, self._receive)
+        with self._ears_lock:
+            for ended in [known for known in self._ears if known.is_closed()]:
+                self._ears.pop(ended).close()
+            if loop not in self._ears:
+                name = os.urandom(6).hex()
+                self._ears[loop] = _Ear(loop, name, self._sockets / name, self._address(name))
+            return self._ears[loop]
+
+
+class _Ear:
+    """The socket of one event loop. A store may be used from several, each in a thread of its own, and none may
+    depend on another one's running."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, path: Path, address: str) -> None:
+        self.name = name
+        self.waiting: dict[str, SocketWake] = {}
         self._loop = loop
+        self._path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.bind(address)
+        loop.add_reader(self._socket, self._receive)
+
+    def close(self) -> None:
+        for wake in list(self.waiting.values()):
+            wake.unregister()
+        self.waiting.clear()
+        _unlink(self._path)
+        if self._loop.is_closed() or not self._loop.is_running() or self._loop is asyncio.get_running_loop():
+            self._shut()
+            return
+        with contextlib.suppress(RuntimeError):  # it ended just now
+            self._loop.call_soon_threadsafe(self._shut)
+
+    def _shut(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self._socket)
+        self._socket.close()
 
     def _receive(self) -> None:
-        assert self._socket is not None
         with contextlib.suppress(BlockingIOError):
             while True:
                 name = self._socket.recv(200).decode(errors="replace")
-                if wake := self._waiting.get(name):
+                if wake := self.waiting.get(name):
                     wake.ring()
 
 
 class SocketWake:
     """One subscription; see the port for its contract."""
 
-    def __init__(self, board: WakeBoard, name: str, topics: Sequence[str]) -> None:
+    def __init__(self, board: WakeBoard, ear: _Ear, name: str, topics: Sequence[str]) -> None:
         self._board = board
+        self._ear = ear
         self._name = name
         self._topics = tuple(topics)
         self._rung = asyncio.Event()
@@ -196,7 +215,7 @@ class SocketWake:
         return True
 
     async def close(self) -> None:
-        self._board.drop(self._name)
+        self._ear.waiting.pop(self._name, None)
         taken = [topic for topic in self.unregister() if topic.startswith("queue:")]
         if taken:
             folders = {self._board.folder_of(topic).name for topic in taken}

@@ -1,0 +1,185 @@
+"""Sessions of other processes: dead at once when the process is, and not before its lease when it merely hangs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from mainstay.clock import SystemClock
+from mainstay.model import Session
+from mainstay.stores.sqlite import SqliteStore, liveness
+from tests.conformance.world import World
+from tests.stores.sqlite.conftest import Spawn
+
+LONG_S = 3600.0
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clocks, which all processes share, and a shift of our own to look into the future."""
+
+    lease_shift_ms = 0
+    wall_shift_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.wall_shift_ms
+
+    def lease_ms(self) -> int:
+        return super().lease_ms() + self.lease_shift_ms
+
+
+@pytest.fixture
+def clock() -> ShiftedClock:
+    return ShiftedClock()
+
+
+@pytest.fixture
+async def shared(path: Path, clock: ShiftedClock) -> AsyncIterator[World]:
+    """A store in real time, as the other processes live in it."""
+    store = SqliteStore(path, clock=clock)
+    yield World(store, clock)  # type: ignore[arg-type]
+    assert await store.check() == []
+    await store.close()
+
+
+async def test_a_killed_process_is_found_dead_at_once_however_long_its_lease(
+    shared: World, path: Path, spawn: Spawn
+) -> None:
+    job = await shared.submit()
+    child = spawn("hold", path, "s1", LONG_S)
+    assert child.line() == job.id
+    assert await shared.store.overdue() == []
+
+    child.kill()
+
+    [late] = await shared.store.overdue()
+    assert (late.job.id, late.cause) == (job.id, "session")
+    [reaped] = await shared.reap()
+    assert reaped.status == "pending"
+    assert await shared.store.overdue() == []
+    assert await shared.store.sessions() == []
+
+
+async def test_a_live_process_is_left_alone(shared: World, path: Path, spawn: Spawn) -> None:
+    await shared.submit()
+    living, dying = spawn("hold", path, "living", LONG_S), None
+    living.line()
+    other = await shared.submit()
+    dying = spawn("hold", path, "dying", LONG_S)
+    assert dying.line() == other.id
+    dying.kill()
+    assert [late.job.session for late in await shared.store.overdue()] == ["dying"]
+    assert living.ask() == "closed"
+
+
+async def test_a_stopped_process_is_dead_only_after_its_lease(
+    shared: World, clock: ShiftedClock, path: Path, spawn: Spawn
+) -> None:
+    job = await shared.submit()
+    child = spawn("hold", path, "s1", 60)
+    child.line()
+    child.stop()
+    assert await shared.store.overdue() == []
+    clock.lease_shift_ms = 59_000 - 30_000
+    assert await shared.store.overdue() == []
+
+    clock.lease_shift_ms = 120_000
+
+    assert [late.job.id for late in await shared.store.overdue()] == [job.id]
+    child.resume()
+    clock.lease_shift_ms = 0
+    [pulse] = await shared.store.beat(["s1"])
+    assert not pulse.known, "what was declared dead stays dead"
+
+
+async def test_a_session_of_another_boot_is_dead(shared: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await shared.store.open_session(Session(id="s1", lease_s=LONG_S))
+    job = await shared.running("s1")
+    assert await shared.store.overdue() == []
+
+    def another() -> str:
+        return "another"
+
+    monkeypatch.setattr(liveness, "boot_id", another)
+    monkeypatch.setattr("mainstay.stores.sqlite.registry.boot_id", another)
+
+    assert [late.job.id for late in await shared.store.overdue()] == [job.id]
+
+
+async def test_leadership_of_another_boot_is_over(shared: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = await shared.store.lead("leader", "s1", LONG_S)
+    assert (await shared.store.lead("leader", "s2", LONG_S)).holder == "s1"
+    monkeypatch.setattr("mainstay.stores.sqlite.registry.boot_id", lambda: "another")
+    taken = await shared.store.lead("leader", "s2", LONG_S)
+    assert (taken.holder, taken.epoch) == ("s2", held.epoch + 1)
+
+
+@pytest.mark.parametrize("days", [-400, 400])
+async def test_setting_the_wall_clock_kills_no_session(
+    shared: World, clock: ShiftedClock, path: Path, spawn: Spawn, days: int
+) -> None:
+    await shared.submit()
+    child = spawn("hold", path, "s1", LONG_S)
+    child.line()
+    clock.wall_shift_ms = days * 86_400_000
+    assert [late for late in await shared.store.overdue() if late.cause == "session"] == []
+    [session] = await shared.store.sessions()
+    assert not session.dead
+    assert child.ask() == "closed"
+    clock.wall_shift_ms = 0
+
+
+async def test_a_session_opened_for_another_process_lives_by_its_lease(shared: World, clock: ShiftedClock) -> None:
+    """Nobody can hold a lock for somebody else; that there is none must not be taken for a dead process."""
+    await shared.store.open_session(Session(id="s1", pid=1, lease_s=60))
+    await shared.running("s1")
+    assert await shared.store.overdue() == []
+    clock.lease_shift_ms = 61_000
+    assert len(await shared.store.overdue()) == 1
+
+
+async def test_a_session_may_be_opened_twice(shared: World) -> None:
+    for _ in range(2):
+        await shared.store.open_session(Session(id="s1", pid=os.getpid(), lease_s=60))
+    await shared.running("s1")
+    assert await shared.store.overdue() == []
+
+
+async def test_closing_the_store_frees_its_sessions(path: Path) -> None:
+    first, second = SqliteStore(path), SqliteStore(path)
+    await first.open_session(Session(id="s1", pid=os.getpid(), lease_s=LONG_S))
+    job = await World(first, first.clock).running("s1")  # type: ignore[arg-type]
+    assert await second.overdue() == []
+    await first.close()
+    assert [late.job.id for late in await second.overdue()] == [job.id]
+    await second.close()
+
+
+async def test_locks_of_sessions_that_are_gone_are_cleared_away(shared: World, path: Path, spawn: Spawn) -> None:
+    for name in ("closed", "killed"):
+        child = spawn("hold", path, name, LONG_S)
+        assert child.line() == ""
+        if name == "closed":
+            assert child.ask() == "closed"
+        else:
+            child.kill()
+    await shared.store.overdue()
+    assert os.listdir(path.with_name("jobs.db-mainstay") / "sessions") == []
+
+
+async def test_a_sweep_that_is_undone_leaves_the_dead_to_the_next_one(shared: World, path: Path, spawn: Spawn) -> None:
+    job = await shared.submit()
+    child = spawn("hold", path, "s1", LONG_S)
+    child.line()
+    child.kill()
+    store = shared.store
+    assert isinstance(store, SqliteStore)
+    db: apsw.Connection = store._engine._db
+    db.set_commit_hook(lambda: True)  # the commit is turned into a rollback
+    with pytest.raises(Exception, match="constraint"):
+        await store.overdue()
+    db.set_commit_hook(None)
+    assert [late.job.id for late in await store.overdue()] == [job.id]

@@ -1,0 +1,181 @@
+"""The statements that run all day go through the index made for them, without a sort.
+
+The statements are not written down here a second time: they are overheard from the store at work.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from mainstay.model import Options
+from mainstay.stores import Query, TrimPolicy
+from mainstay.stores.sqlite import SqliteStore
+from mainstay.testing import VirtualClock
+from tests.conformance.world import World
+
+Heard = list[tuple[str, Any]]
+
+
+class Overheard:
+    """A store whose statements are written down while it works, and their plans explained."""
+
+    def __init__(self, path: Path, heard: Heard, world: World) -> None:
+        self.world = world
+        self._path = path
+        self._heard = heard
+
+    async def plans(self, call: Callable[[], Awaitable[Any]]) -> dict[str, list[str]]:
+        """Statement -> plan, for every statement on the big tables that a call runs."""
+        self._heard.clear()
+        await call()
+        db = apsw.Connection(str(self._path))
+        plans = {}
+        for sql, values in list(self._heard):
+            if re.search(r"\b(jobs|events|keys)\b", sql) and re.match(r"\s*(SELECT|UPDATE|DELETE)", sql):
+                rows = db.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
+                plans[sql] = [row[3] for row in rows]
+        db.close()
+        assert plans, "nothing was overheard"
+        return plans
+
+
+@pytest.fixture
+async def overheard(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Overheard]:
+    heard: Heard = []
+    connect = SqliteStore._connect
+
+    def connect_and_listen(self: SqliteStore) -> apsw.Connection:
+        db = connect(self)
+
+        def note(cursor: apsw.Cursor, sql: str, values: Any) -> bool:
+            heard.append((sql, values))
+            return True
+
+        db.exec_trace = note
+        return db
+
+    monkeypatch.setattr(SqliteStore, "_connect", connect_and_listen)
+    clock = VirtualClock()
+    world = World(SqliteStore(path, clock=clock), clock)
+    await world.open("s1")
+    await world.store.set_limit("k", 1)
+    await world.store.insert([world.new(queue=queue) for queue in ("a", "b") for _ in range(20)])
+    await world.store.insert([world.new(queue="a", delay_s=5), world.new(queue="a", key="once", key_ttl_s=1)])
+    await world.store.insert([world.new(queue="a", concurrency_key="k") for _ in range(3)])
+    await world.store.insert([world.new(queue="a", options=Options(keep_s=1)) for _ in range(2)])
+    yield Overheard(path, heard, world)
+    await world.store.close()
+
+
+def indexes(plans: dict[str, list[str]]) -> set[str]:
+    return {name for plan in plans.values() for step in plan for name in re.findall(r"INDEX (\w+)", step)}
+
+
+def assert_cheap(plans: dict[str, list[str]]) -> None:
+    for sql, plan in plans.items():
+        for step in plan:
+            assert "TEMP B-TREE" not in step, f"sorts: {sql}\n{plan}"
+            assert not re.fullmatch(r"SCAN (jobs|events|keys|u|h|r|b)", step), f"reads every row: {sql}\n{plan}"
+
+
+async def test_a_claim_reads_the_ready_index_in_its_order(overheard: Overheard) -> None:
+    world = overheard.world
+    world.clock.advance(10)
+    plans = await overheard.plans(lambda: world.claim(n=60, queues=["a", "b"]))
+    assert_cheap(plans)
+    assert {"jobs_ready", "jobs_due", "jobs_key_held"} <= indexes(plans)
+    heads = [plan for sql, plan in plans.items() if "lane = 1" in sql]
+    assert heads
+    for plan in heads:
+        assert plan[0].startswith("SEARCH jobs USING INDEX jobs_ready (queue=?"), plan
+
+
+async def test_completing_goes_by_the_id(overheard: Overheard) -> None:
+    world = overheard.world
+    held = await world.claim(n=60, queues=["a", "b"])
+    changes = [world.change(job, "succeeded", holder="s1") for job in held]
+    plans = await overheard.plans(lambda: world.store.apply(changes))
+    assert_cheap(plans)
+    assert indexes(plans) <= {"jobs_id", "jobs_blocked", "jobs_key_held"}
+    assert "jobs_id" in indexes(plans)
+
+
+@pytest.mark.parametrize("oldest_first", [True, False])
+async def test_a_page_of_one_status_comes_from_the_status_index(overheard: Overheard, oldest_first: bool) -> None:
+    query = Query(status=("pending", "failed"), oldest_first=oldest_first)
+    first = await overheard.world.store.find(query, limit=5)
+    plans = await overheard.plans(lambda: overheard.world.store.find(query, cursor=first.cursor, limit=5))
+    assert_cheap(plans)
+    assert indexes(plans) == {"jobs_status"}
+    filtered = Query(status=("pending",), queue="b", oldest_first=oldest_first)
+    plans = await overheard.plans(lambda: overheard.world.store.find(filtered, limit=5))
+    assert_cheap(plans)
+    assert indexes(plans) == {"jobs_status"}
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        (Query(), "jobs_status"),
+        (Query(key="once"), "jobs_key"),
+        (Query(parent="018bcfe5-6800-7000-8000-000000000001"), "jobs_units"),
+    ],
+)
+async def test_other_lists_have_an_index_of_their_own(overheard: Overheard, query: Query, index: str) -> None:
+    plans = await overheard.plans(lambda: overheard.world.store.find(query, limit=5))
+    assert index in indexes(plans)
+    assert not [step for plan in plans.values() for step in plan if step == "SCAN jobs"]
+
+
+async def test_the_sweep_reads_only_what_is_held_or_late(overheard: Overheard) -> None:
+    world = overheard.world
+    await world.claim(n=5, queues=["a"])
+    plans = await overheard.plans(world.store.overdue)
+    assert_cheap(plans)
+    assert {"jobs_held", "jobs_expires"} <= indexes(plans)
+
+
+async def test_trimming_reads_only_what_may_go(overheard: Overheard) -> None:
+    world = overheard.world
+    for job in await world.claim(n=60, queues=["a", "b"]):
+        await world.move(job, "succeeded", holder="s1")
+    world.clock.advance(100)
+    now_ms = world.clock.now_ms()
+    policy = TrimPolicy(
+        settled_before_ms={"succeeded": now_ms, "failed": now_ms}, keep_count={"succeeded": 1}, batch=10
+    )
+    plans = await overheard.plans(lambda: world.store.trim(policy))
+    assert_cheap(plans)
+    assert {"jobs_status", "jobs_keep", "keys_until", "jobs_id"} <= indexes(plans)
+
+
+async def test_trimming_long_histories_finds_them_by_index(overheard: Overheard) -> None:
+    plans = await overheard.plans(lambda: overheard.world.store.trim(TrimPolicy(keep_events=10)))
+    assert_cheap(plans)
+    assert "jobs_long" in indexes(plans)
+
+
+async def test_a_beat_reads_only_what_the_session_holds(overheard: Overheard) -> None:
+    plans = await overheard.plans(lambda: overheard.world.store.beat(["s1"]))
+    assert_cheap(plans)
+    assert indexes(plans) == {"jobs_held"}
+
+
+async def test_freeing_a_slot_reads_only_the_rows_that_wait_for_it(overheard: Overheard) -> None:
+    world = overheard.world
+    await world.claim(n=60, queues=["a"])
+    plans = await overheard.plans(lambda: world.store.set_limit("k", 2))
+    assert_cheap(plans)
+    assert "jobs_blocked" in indexes(plans)
+
+
+async def test_statistics_read_no_rows_but_the_oldest(overheard: Overheard) -> None:
+    plans = await overheard.plans(overheard.world.store.stats)
+    assert_cheap(plans)
+    assert indexes(plans) <= {"jobs_ready", "jobs_aside"}

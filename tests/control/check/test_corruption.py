@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import apsw
 import pytest
 
 from mainstay.control.check import check
+from mainstay.errors import StoreDamaged
 from mainstay.lifecycle import Event
 from mainstay.lifecycle.invariants import payload_sha256
 from mainstay.model import Lane
@@ -453,3 +455,28 @@ async def test_what_was_only_the_wrong_status_is_said_to_be_right_again(files: F
     }
     row = await files.row("pending")
     assert (row.token, row.crashes, row.releases, row.lane) == (0, 0, 0, Lane.READY)
+
+
+async def test_an_event_whose_job_can_no_longer_be_named_becomes_a_stray(files: Files) -> None:
+    files.sql("UPDATE events SET job_id = CAST(x'30ff' AS TEXT) WHERE job_id = ? AND seq = 2", files.ids["succeeded"])
+
+    found = await files.check()
+    assert "broken_text" in {each.code for each in found.violations}
+    assert "broken_chain" in files.codes(found, "succeeded")
+
+    assert (await files.check(repair=True)).clean
+    assert (await files.check()).violations == ()
+    assert len(files.sql("SELECT 1 FROM events WHERE job_id = ? AND flag = 'tombstone'", "0\ufffd")) == 1
+
+
+@pytest.mark.parametrize("table", ["jobs", "events", "sessions"])
+async def test_a_table_declared_otherwise_is_a_damaged_file(files: Files, table: str) -> None:
+    """One flipped bit in the name of a column would make every row look damaged, and a repair ruin them all."""
+    db = apsw.Connection(str(files.path))
+    db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+    db.execute("PRAGMA writable_schema = ON")
+    db.execute("UPDATE sqlite_schema SET sql = replace(sql, '_ms', '_mr') WHERE name = ?", (table,))
+    db.close()
+
+    with pytest.raises(StoreDamaged, match="damaged as a file"):
+        await files.check(repair=True)

@@ -57,6 +57,8 @@ _TEXTS = {
     ),
     "events": frozenset(["job_id", "source", "to", "actor", "reason", "flag", "details"]),
 }
+#: what other tables call their rows by
+_NAMES = (("events", "job_id"), ("tallies", "queue"), ("tallies", "status"), ("keys", "scope"), ("keys", "name"))
 
 
 def audit(db: apsw.Connection, after: str, limit: int) -> list[Audited]:
@@ -143,6 +145,19 @@ def check_file(db: apsw.Connection, path: Path, *, quick: bool) -> list[str]:
     return lines
 
 
+def _same_schema(db: apsw.Connection, path: Path) -> None:
+    """Refuse a table that is not declared as we declare it: one flipped bit in a column's name, and every row would
+    read as damaged, for "to" is then no column but a string."""
+    try:
+        stored: dict[str, str] = dict(all_rows(db, "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"))
+    except UnicodeDecodeError as error:
+        raise StoreDamaged(damage_text(path, f"its schema is not text: {error}")) from error
+    for name, sql in expected_objects().items():
+        if sql.startswith("CREATE TABLE") and stored.get(name) != sql:
+            what = "was changed" if name in stored else "is missing"
+            raise StoreDamaged(damage_text(path, f"the declaration of the table {name} {what}"))
+
+
 def fast_findings(db: apsw.Connection) -> list[str]:
     """A glance at open: what the indexes alone can show."""
     findings = []
@@ -166,6 +181,7 @@ def fast_findings(db: apsw.Connection) -> list[str]:
 
 def check(tx: Tx, path: Path, chain: Chain, *, repair: bool) -> list[Violation]:
     """All the engine can see, in an order in which repairs build on each other."""
+    _same_schema(tx.db, path)
     found = [
         Violation(code="index_damaged", message=line, repaired="all indexes were rebuilt" if repair else None)
         for line in check_file(tx.db, path, quick=False)
@@ -187,8 +203,23 @@ def check(tx: Tx, path: Path, chain: Chain, *, repair: bool) -> list[Violation]:
         except UnicodeDecodeError as error:
             broken_text = f"some stored text is not UTF-8, so not all could be compared: {error}"
     if broken_text is not None:
-        found.append(Violation(code="broken_text", message=broken_text))
+        done = _spell_names(tx) if repair else None
+        found.append(Violation(code="broken_text", message=broken_text, repaired=done))
     return found
+
+
+def _spell_names(tx: Tx) -> str | None:
+    """Give readable names to what a flipped bit left without one; what it then turns out to be, the next look tells.
+    The rows of jobs are mended one by one, with their events."""
+    changed = 0
+    for table, column in _NAMES:
+        for (raw,) in all_rows(tx.db, f"SELECT DISTINCT CAST({column} AS BLOB) FROM {table}"):
+            text = raw.decode(errors="replace")
+            if text.encode() != raw:
+                sql = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE CAST({column} AS BLOB) = ?"
+                tx.db.execute(sql, (text, raw))
+                changed += tx.db.changes()
+    return f"{changed} names were spelled with replacement characters" if changed else None
 
 
 def _in_index_only(line: str) -> bool:

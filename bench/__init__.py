@@ -1,0 +1,1 @@
+"""Benchmarks: Mainstay beside hand-written baselines, in one run, with ratios. Start: `make bench`."""

@@ -319,16 +319,18 @@ def _stone(last: Event, now_ms: int, chain: Chain) -> Event:
 
 
 def _tallies(tx: Tx, *, repair: bool) -> list[Violation]:
+    told: dict[tuple[str, str], int] = {}
+    true: dict[tuple[str, str], int] = {}
+    # one statement, so that both sides are of one moment, also beside writers
+    sql = (
+        "SELECT 1, queue, status, n FROM tallies WHERE n != 0 UNION ALL "
+        "SELECT 0, queue, status, count(*) FROM jobs WHERE parent IS NULL GROUP BY queue, status"
+    )
+    for is_told, queue, status, n in all_rows(tx.db, sql):
+        (told if is_told else true)[queue, status] = n
     # this transaction's own moves are flushed at its end: what is stored is compared without them
-    told = {(queue, status): n for queue, status, n in all_rows(tx.db, "SELECT queue, status, n FROM tallies") if n}
     for key, n in tx.tallies.items():
         told[key] = told.get(key, 0) + n
-    true = {
-        (queue, status): n
-        for queue, status, n in all_rows(
-            tx.db, "SELECT queue, status, count(*) FROM jobs WHERE parent IS NULL GROUP BY queue, status"
-        )
-    }
     found = []
     for queue, status in sorted({*told, *true}):
         was, is_now = told.get((queue, status), 0), true.get((queue, status), 0)

@@ -1,0 +1,193 @@
+"""Submitters and workers that use one store at the same time, and note what they did.
+
+Run as a program, it is one of them: actors.py URL ROLE NAME PLAN FILE
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from mainstay.clock import SystemClock
+from mainstay.model import IdSource, Job, Session
+from mainstay.stores import Answer, Change, JobStore, NewJob, open_store
+from mainstay.testing import new_job
+from tests.conformance.history import Entry, History, write
+from tests.conformance.world import World
+
+QUEUES = ("a", "b")
+LIMITED = "scarce"
+LIMIT = 3
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How much there is to do."""
+
+    submitters: int
+    each: int
+    """jobs of each submitter's own"""
+    shared: int
+    """jobs that every submitter submits, under one idempotency key each"""
+
+    @property
+    def total(self) -> int:
+        return self.submitters * self.each + self.shared
+
+
+class Actor:
+    def __init__(self, store: JobStore, name: str, plan: Plan) -> None:
+        self.history: History = []
+        self._store = store
+        self._name = name
+        self._plan = plan
+        # seeded with the name: every actor does something else, and the same in every run
+        self._rng = random.Random(name)
+        self._ids = IdSource(random.Random(f"ids of {name}"))
+        self._clock = SystemClock()
+        self._world = World(store, self._clock)  # type: ignore[arg-type]
+
+    def _note(
+        self,
+        began: float,
+        what: Literal["insert", "claim", "complete", "again", "release", "reap"],
+        job: Job,
+        outcome: str,
+        job_id: str | None = None,
+    ) -> None:
+        at = time.monotonic()
+        self.history.append(
+            Entry(began, at, self._name, what, job_id or job.id, job.token, outcome, job.concurrency_key)
+        )
+
+
+class Submitter(Actor):
+    async def run(self) -> None:
+        wanted = [self._own() for _ in range(self._plan.each)]
+        wanted += [self._shared(n) for n in range(self._plan.shared)]
+        self._rng.shuffle(wanted)
+        while wanted:
+            batch = [wanted.pop() for _ in range(min(len(wanted), self._rng.randint(1, 20)))]
+            began = time.monotonic()
+            for new, made in zip(batch, await self._store.insert(batch), strict=True):
+                self._note(began, "insert", new.job, "created" if made.created else "known", made.id)
+            await asyncio.sleep(0)  # a store that never waits must not keep the others from the loop
+
+    def _own(self) -> NewJob:
+        key = LIMITED if self._rng.random() < 0.1 else None
+        queue = self._rng.choice(QUEUES)
+        priority = self._rng.randint(-2, 2)
+        return new_job(self._clock, self._ids, queue=queue, priority=priority, concurrency_key=key, actor=self._name)
+
+    def _shared(self, n: int) -> NewJob:
+        return new_job(self._clock, self._ids, queue=QUEUES[0], key=f"shared-{n}", actor=self._name)
+
+
+class Worker(Actor):
+    """Claims, completes, fails, releases, loses answers, and now and then drops dead and comes back as a ghost."""
+
+    def __init__(self, store: JobStore, name: str, plan: Plan) -> None:
+        super().__init__(store, name, plan)
+        self._lives = 0
+        self._session = ""
+        self._abandoned: list[Job] = []
+
+    async def run(self) -> None:
+        await self._be_born()
+        async with self._store.wake([f"queue:{queue}" for queue in QUEUES]) as wake:
+            while True:
+                await asyncio.sleep(0)
+                claimed = await self._claim()
+                if claimed:
+                    await self._work(claimed)
+                if not claimed or self._rng.random() < 0.1:
+                    await self._die_and_haunt()
+                    await self._reap()
+                if not claimed:
+                    if await self._all_done():
+                        break
+                    await wake.wait(0.05)
+        await self._store.close_session(self._session)
+
+    async def _be_born(self) -> None:
+        self._lives += 1
+        self._session = f"{self._name}-{self._lives}"
+        await self._store.open_session(Session(id=self._session, pid=os.getpid(), lease_s=600))
+
+    async def _claim(self) -> list[Job]:
+        began = time.monotonic()
+        claimed = await self._store.claim(self._rng.sample(QUEUES, 2), self._session, self._rng.randint(1, 30))
+        for job in claimed:
+            self._note(began, "claim", job, "claimed")
+        return claimed
+
+    async def _work(self, claimed: list[Job]) -> None:
+        done, lost, released = [], [], []
+        for job in claimed:
+            fate = self._rng.random()
+            if fate < 0.05 and job.concurrency_key is None:
+                self._abandoned.append(job)
+            elif fate < 0.15 and job.token < 5:
+                released.append(self._change(job, *self._rng.choice([("pending",), ("failed", "pending")])))
+            elif fate < 0.30:
+                lost.append(self._change(job, "succeeded"))
+            else:
+                done.append(self._change(job, "succeeded"))
+        for what, changes in (("release", released), ("complete", done), ("complete", lost), ("again", lost)):
+            await self._send(what, changes)  # type: ignore[arg-type]
+
+    async def _die_and_haunt(self) -> None:
+        """The session ends with jobs in its hands; it tries to complete them all the same, late."""
+        if not self._abandoned:
+            return
+        await self._store.close_session(self._session)
+        ghosts, self._abandoned = [self._change(job, "succeeded") for job in self._abandoned], []
+        if self._rng.random() < 0.5:
+            await self._reap()
+        await self._be_born()
+        await self._send("complete", ghosts)
+
+    async def _reap(self) -> None:
+        began = time.monotonic()
+        late = await self._store.overdue()
+        changes = [self._world.change(each.job, "timed_out", "pending", actor=self._name) for each in late]
+        for change, answer in zip(changes, await self._store.apply(changes), strict=True):
+            self._note(began, "reap", change.before, answer.outcome)
+
+    def _change(self, job: Job, *moves: str) -> Change:
+        return self._world.change(job, *moves, holder=self._session)
+
+    async def _send(self, what: Literal["complete", "again", "release"], changes: Sequence[Change]) -> list[Answer]:
+        if not changes:
+            return []
+        began = time.monotonic()
+        answers = await self._store.apply(changes)
+        for change, answer in zip(changes, answers, strict=True):
+            self._note(began, what, change.before, answer.outcome)
+        return answers
+
+    async def _all_done(self) -> bool:
+        stats = await self._store.stats()
+        return sum(queue.counts.get("succeeded", 0) for queue in stats.queues.values()) == self._plan.total
+
+
+ROLES: dict[str, type[Submitter | Worker]] = {"submitter": Submitter, "worker": Worker}
+
+
+async def main(url: str, role: str, name: str, plan: str, file: str) -> None:
+    store = await open_store(url)
+    actor = ROLES[role](store, name, msgspec.json.decode(plan, type=Plan))
+    await actor.run()
+    await store.close()
+    write(Path(file), actor.history)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,168 @@
+"""Many actors on one store at the same time; what they noted is checked against what may be."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mainstay.control.check import check
+from mainstay.stores import JobStore, open_store
+from tests.conformance import actors
+from tests.conformance.actors import LIMIT, LIMITED, Plan, Submitter, Worker
+from tests.conformance.adapters import Adapter
+from tests.conformance.history import Ended, Entry, History, read, wrongs
+
+ROOT = Path(__file__).parents[2]
+
+
+async def _ended(store: JobStore) -> list[Ended]:
+    """How every job stands, after checking its history's seals."""
+    rows: list[Ended] = []
+    after = ""
+    while page := await store.audit(after=after, limit=500):
+        for found in page:
+            job = found.job
+            assert store.chain.first_break(job, found.events) is None
+            done = sum(event.to == "succeeded" for event in found.events)
+            rows.append(Ended(job.id, job.status, job.token, done))
+        after = page[-1].job.id
+    return rows
+
+
+async def _assert_right(store: JobStore, history: History, plan: Plan) -> None:
+    ended = await _ended(store)
+    assert wrongs(history, ended, {LIMITED: LIMIT}) == []
+    assert len(ended) == plan.total
+    assert await store.check() == []
+    assert (await check(store)).violations == ()
+    # ghosts that were refused are on record, once per job and token
+    ghosts = {(e.job, e.token) for e in history if e.what == "complete" and e.outcome == "stale"}
+    for job, token in ghosts:
+        assert token in [refusal.token for refusal in await store.refusals(job)]
+    # and the actors did meet: a run in which nothing special happened would prove nothing
+    seen = Counter((entry.what, entry.outcome) for entry in history)
+    for wanted in [("insert", "known"), ("again", "already_applied"), ("reap", "applied"), ("release", "applied")]:
+        assert seen[wanted] > 0, f"no {wanted} in {seen}"
+    assert len({entry.actor for entry in history if entry.what == "claim"}) > 1
+
+
+async def _limit(store: JobStore) -> JobStore:
+    await store.set_limit(LIMITED, LIMIT)
+    return store
+
+
+def test_threads_with_loops_of_their_own_share_a_store(adapter: Adapter, tmp_path: Path) -> None:
+    plan = Plan(submitters=3, each=600, shared=60)
+    url = adapter.url.format(folder=tmp_path)
+    store = asyncio.run(open_store(url))
+    asyncio.run(_limit(store))
+    team = [Submitter(store, f"submitter-{n}", plan) for n in range(plan.submitters)]
+    team += [Worker(store, f"worker-{n}", plan) for n in range(4)]
+    errors: list[BaseException] = []
+
+    def act(actor: actors.Actor) -> None:
+        try:
+            asyncio.run(actor.run())  # type: ignore[attr-defined]
+        except BaseException as error:  # noqa: BLE001 - told to the test, not to the thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=act, args=(actor,), daemon=True) for actor in team]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert errors == []
+    asyncio.run(_assert_right(store, [entry for actor in team for entry in actor.history], plan))
+    asyncio.run(store.close())
+
+
+async def test_tasks_of_one_loop_share_a_store(adapter: Adapter, tmp_path: Path) -> None:
+    plan = Plan(submitters=2, each=300, shared=30)
+    store = await _limit(await open_store(adapter.url.format(folder=tmp_path)))
+    team = [Submitter(store, f"submitter-{n}", plan) for n in range(plan.submitters)]
+    team += [Worker(store, f"worker-{n}", plan) for n in range(4)]
+    await asyncio.gather(*(actor.run() for actor in team))
+    await _assert_right(store, [entry for actor in team for entry in actor.history], plan)
+    await store.close()
+
+
+async def test_processes_share_a_store(adapter: Adapter, tmp_path: Path) -> None:
+    if not adapter.persistent:
+        pytest.skip(f"a {adapter.name} store belongs to one process")
+    plan = Plan(submitters=2, each=700, shared=60)
+    url = adapter.url.format(folder=tmp_path)
+    store = await _limit(await open_store(url))
+    roles = [("submitter", n) for n in range(plan.submitters)] + [("worker", n) for n in range(3)]
+    files = {f"{role}-{n}": tmp_path / f"{role}-{n}.json" for role, n in roles}
+    running = [
+        subprocess.Popen(
+            [sys.executable, actors.__file__, url, role, name, msgspec.json.encode(plan).decode(), str(files[name])],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
+        )
+        for role, name in ((role, f"{role}-{n}") for role, n in roles)
+    ]
+    try:
+        assert [await asyncio.to_thread(process.wait) for process in running] == [0] * len(running)
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    await _assert_right(store, [entry for file in files.values() for entry in read(file)], plan)
+    await store.close()
+
+
+# -- the checker itself: it must see what is wrong ------------------------------------------------------------------
+
+
+def _entry(began: float, what: str, *, job: str = "j", token: int = 0, outcome: str = "applied", **more: str) -> Entry:
+    return Entry(began, began + 0.5, "someone", what, job, token, outcome, **more)  # type: ignore[arg-type]
+
+
+_MADE = _entry(0, "insert", outcome="created")
+_FIRST = _entry(1, "claim", token=1)
+_RIGHT = [_MADE, _FIRST, _entry(2, "complete", token=1), _entry(3, "again", token=1, outcome="already_applied")]
+_DONE = Ended("j", "succeeded", 1, 1)
+
+
+def test_a_right_history_has_no_wrongs() -> None:
+    assert wrongs(_RIGHT, [_DONE], {}) == []
+
+
+@pytest.mark.parametrize(
+    ("history", "ended", "wrong"),
+    [
+        (_RIGHT, [], "is lost"),
+        (_RIGHT, [_DONE, Ended("k", "pending", 0, 0)], "nobody was told of it"),
+        ([*_RIGHT, _MADE], [_DONE], "not created exactly once"),
+        ([*_RIGHT, _FIRST], [_DONE], "token 1 was given out twice"),
+        ([*_RIGHT, _entry(4, "claim", token=3)], [_DONE], "its tokens are [1, 3]"),
+        ([*_RIGHT, _entry(1.2, "claim", token=2)], [_DONE], "claimed under token 2 while it was held under 1"),
+        ([*_RIGHT, _entry(4, "complete", token=1)], [_DONE], "completed 2 times"),
+        (_RIGHT, [Ended("j", "succeeded", 1, 2)], "2 by the events"),
+        (_RIGHT, [Ended("j", "pending", 1, 1)], "was completed"),
+        ([_MADE, _FIRST, _entry(2, "reap", token=1), _entry(3, "claim", token=2), _entry(4, "complete", token=1)],
+         [Ended("j", "succeeded", 2, 1)], "under an old token"),
+        ([*_RIGHT, _entry(3, "again", token=1, outcome="conflict")], [_DONE], "sent again was answered conflict"),
+        ([_MADE, _FIRST, _entry(2, "complete", token=1, outcome="stale")], [_DONE], "nobody took it away"),
+        ([*_RIGHT, _entry(2, "complete", token=1, outcome="missing")], [_DONE], "completion was answered missing"),
+    ],
+)  # fmt: skip
+def test_a_wrong_history_is_seen(history: History, ended: list[Ended], wrong: str) -> None:
+    assert wrong in "; ".join(wrongs(history, ended, {}))
+
+
+def test_a_limit_that_was_exceeded_is_seen() -> None:
+    history = [_entry(n / 10, "claim", job=f"j{n}", token=1, key="k") for n in range(3)]
+    history += [_entry(2 + n / 10, "complete", job=f"j{n}", token=1, key="k") for n in range(3)]
+    assert any("3 jobs were held at once" in wrong for wrong in wrongs(history, [], {"k": 2}))
+    assert not any("held at once" in wrong for wrong in wrongs(history, [], {"k": 3}))

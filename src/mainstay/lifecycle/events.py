@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 _sha256 = hashlib.sha256
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """One audit record. Built positionally from a stored row, like `Job`."""
 
     job_id: str

@@ -35,7 +35,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     flag: Literal["", "note", "forced", "repair"] = ""
 
 
-class Moved(msgspec.Struct, frozen=True):
+class Moved(msgspec.Struct, frozen=True, gc=False):
     """What a move came to. No events: it was there already, and nothing is to be written."""
 
     job: Job
@@ -87,21 +87,43 @@ def submit(job: Job, *, now_ms: int, actor: str, chain: Chain, details: dict[str
         raise InvalidTransition(job.id, "new", job.status, allowed=table.start)
     body = (job.id, 1, now_ms, None, job.status, actor, job.reason, 0, "", details_text(details))
     head = chain.digest(job.head, *body)
-    fields = {
-        "status": job.status,
-        "version": 1,
-        "head": head,
-        "created_ms": now_ms,
-        "changed_ms": now_ms,
-        "expires_ms": job.options.start_by_ms,
-    }
-    return Moved(_arranged(table.get(job.status), job, fields, now_ms), (Event(*body, head),))
+    new = msgspec.structs.replace(
+        job,
+        version=1,
+        head=head,
+        created_ms=now_ms,
+        changed_ms=now_ms,
+        expires_ms=job.options.start_by_ms,
+        lane=_lane(table.states[job.status], job.due_ms, now_ms),
+    )
+    return Moved(new, (Event(*body, head),))
 
 
 def claim(job: Job, *, session: str, now_ms: int, chain: Chain) -> Moved:
     """Give a claimable job to a session, under the next token."""
-    taken = {"token": job.token + 1, "session": session, "claimed_ms": now_ms}
-    return apply(job, Move(to="running", fields=taken), now_ms=now_ms, actor=session, chain=chain)
+    token = job.token + 1
+    if job.settled_ms is not None or not table_of(job.parent).allows(job.status, "running"):
+        taken = {"token": token, "session": session, "claimed_ms": now_ms}
+        return apply(job, Move(to="running", fields=taken), now_ms=now_ms, actor=session, chain=chain)
+    # what `apply` would come to, written out: this is the busiest move of all
+    seq = job.version + 1
+    body = (job.id, seq, now_ms, job.status, "running", session, None, token, "", None)
+    head = chain.digest(job.head, *body)
+    claimed = msgspec.structs.replace(
+        job,
+        status="running",
+        reason=None,
+        version=seq,
+        token=token,
+        session=session,
+        changed_ms=now_ms,
+        claimed_ms=now_ms,
+        started_ms=None,
+        expires_ms=None,
+        head=head,
+        lane=Lane.NONE,
+    )
+    return Moved(claimed, (Event(*body, head),))
 
 
 def promote(job: Job, *, now_ms: int, chain: Chain) -> Moved:

@@ -34,7 +34,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: int
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job to insert, already moved into its first state by `lifecycle.submit`."""
 
     job: Job
@@ -44,14 +44,14 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """when an unsettled job holds the same `unique_key`"""
 
 
-class Inserted(msgspec.Struct, frozen=True):
+class Inserted(msgspec.Struct, frozen=True, gc=False):
     """What became of one new job: itself, or the one that was there before."""
 
     id: str
     created: bool
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One compare-and-swap: `before` as the caller saw it, `after` and `events` from the machine.
 
     Written only if the stored version still is `before.version` and no counter would shrink. The columns a
@@ -72,7 +72,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 Outcome = Literal["applied", "already_applied", "stale", "conflict", "missing"]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """What became of one change.
 
     - applied: written, with its events

@@ -1,0 +1,125 @@
+"""How the demo looks: bars in a terminal, plain lines anywhere else. Nothing here moves a job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol, Self
+
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from mainstay.lifecycle import JOB
+
+BAR = 44
+_COLOURS = {
+    "scheduled": "blue",
+    "pending": "cyan",
+    "running": "yellow",
+    "cancelling": "magenta",
+    "failed": "red",
+    "timed_out": "red",
+    "quarantined": "bright_red",
+    "succeeded": "green",
+    "cancelled": "magenta",
+}
+
+
+class Seen(Protocol):
+    """What is on show."""
+
+    @property
+    def counts(self) -> Mapping[str, int]: ...
+    @property
+    def moods(self) -> Mapping[str, str]: ...
+
+
+class Screen:
+    """The stage. `tell` adds a line to the story; the bars below it follow `seen`."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.console = Console(highlight=False)
+        self.seen = seen
+        self.began = time.monotonic()
+        self._plain_at = 0.0
+        self._live = Live(console=self.console, get_renderable=self._bars, refresh_per_second=12, transient=True)
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def tell(self, what: str, style: str = "") -> None:
+        """One line of the story, with the time since the start."""
+        line = Table.grid(padding=(0, 1))
+        line.add_column(style="dim", no_wrap=True, width=6, justify="right")
+        line.add_column(overflow="fold")
+        line.add_row(f"{self._elapsed():.1f}s", Text(what, style=style))
+        self.console.print(line)
+
+    def tick(self) -> None:
+        """Where no bars can be drawn, say the counts once a second."""
+        if self.console.is_terminal or self._elapsed() < self._plain_at or not any(self.seen.counts.values()):
+            return
+        self._plain_at = self._elapsed() + 1.0
+        self.tell(", ".join(f"{name} {n}" for name, n in self.seen.counts.items() if n))
+
+    def title(self, text: str) -> None:
+        self.console.print()
+        self.console.print(Rule(Text(text, style="bold"), align="left", style="dim"))
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self.began
+
+    def _bars(self) -> Group:
+        counts = self.seen.counts
+        total = max(1, sum(counts.values()))
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=13, justify="right")
+        table.add_column(width=BAR, no_wrap=True)
+        table.add_column(justify="right", width=5)
+        for name in JOB.states:
+            if name not in _COLOURS and not counts.get(name):
+                continue
+            n = counts.get(name, 0)
+            filled = min(BAR, -(-n * BAR // total))
+            bar = Text("━" * filled, style=_COLOURS.get(name, "white")).append("─" * (BAR - filled), style="grey23")
+            table.add_row(Text(name, style="" if n else "dim"), bar, Text(str(n), style="bold" if n else "dim"))
+        people = Text("workers ", style="dim", justify="left")
+        for name, mood in self.seen.moods.items():
+            dot, style = {"dead": ("✗", "red"), "hangs": ("◌", "yellow")}.get(mood, ("●", "green"))
+            people.append(f"  {dot} ", style=style).append(name, style="strike dim" if mood == "dead" else "")
+        return Group(Text(), table, Text("      ").append_text(people), Text())
+
+
+def summary(rows: Sequence[tuple[str, int, str, str, bool]]) -> Table:
+    """The table at the end: (fate, jobs, expected, got, as expected)."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("fate", overflow="fold")
+    table.add_column("jobs", justify="right")
+    table.add_column("expected")
+    table.add_column("got", overflow="fold")
+    table.add_column("")
+    for fate, jobs, expected, got, fine in rows:
+        mark = Text("ok", style="green") if fine else Text("NO", style="bold red")
+        table.add_row(fate, str(jobs), Text(expected, style=_COLOURS.get(expected, "")), got, mark)
+    return table
+
+
+def timeline(rows: Sequence[tuple[str, str, str, str]]) -> Table:
+    """A job's life: (when, move, by whom, why)."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold", style="dim")
+    for when, move, who, why in rows:
+        table.add_row(when, move, who, why)
+    return table

@@ -18,7 +18,8 @@ import apsw
 from mainstay.clock import SystemClock
 from mainstay.errors import StoreError, StoreFull
 from mainstay.model import IdSource, Session
-from mainstay.stores.sqlite import SqliteStore, schema, store
+from mainstay.stores.sqlite import SqliteStore, schema, store, writing
+from mainstay.stores.sqlite.engine import Tx
 from mainstay.stores.sqlite.turnstile import Turnstile
 from mainstay.testing import new_job
 
@@ -105,6 +106,19 @@ async def sleep_until_woken(path: Path, *topics: str) -> None:
     await opened.close()
 
 
+async def write_and_hang(path: Path) -> None:
+    """Insert jobs and stop before the commit, with every lock in hand."""
+    opened = SqliteStore(path)
+    clock, ids = SystemClock(), IdSource(random.Random(os.getpid()))
+
+    def run(tx: Tx) -> None:
+        writing.insert(tx, [new_job(clock, ids) for _ in range(10)])
+        say("inside")
+        listen()
+
+    await opened._engine.write(run)
+
+
 def migrate_and_hang(path: Path, version: str) -> None:
     """Stop in the middle of a migration, after its statements and before its commit."""
 
@@ -171,6 +185,7 @@ ACTIONS = {
         open_it,
         hold,
         sleep_until_woken,
+        write_and_hang,
         migrate_and_hang,
         fill_the_disk,
     )

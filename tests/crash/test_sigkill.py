@@ -1,0 +1,203 @@
+"""Processes killed with SIGKILL in the middle of their work, hundreds of times: what was acknowledged stays, once.
+
+Each process tells what was acknowledged, and is killed after a drawn number of such lines: somewhere between the
+answer to one call and the answer to a later one, mostly inside a transaction of its own or another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import select
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mainstay.control.check import check
+from mainstay.stores import Query
+from mainstay.stores.sqlite import SqliteStore
+from tests.conformance.world import World
+from tests.crash import worker
+from tests.stores.sqlite.process import PROGRAM, Child
+
+ROUNDS = 30
+#: processes of a round; all are killed
+CREW = 8
+MOST_LINES = 60
+
+
+class Told(msgspec.Struct):
+    """All that was ever acknowledged."""
+
+    made: set[str] = msgspec.field(default_factory=set)
+    claimed: dict[tuple[str, int], str] = msgspec.field(default_factory=dict)
+    """(job, token) -> who"""
+    done: dict[str, int] = msgspec.field(default_factory=dict)
+    """job -> token"""
+    wrong: list[str] = msgspec.field(default_factory=list)
+    kills: int = 0
+    cut: int = 0
+    """jobs whose holder was killed"""
+
+    def hear(self, who: str, line: str) -> None:
+        assert line.endswith("\n"), "a line was told in part; lines are written whole"
+        what, *values = line.split()
+        if what == "made":
+            self.made.add(values[0])
+        elif what == "claimed":
+            claim = (values[0], int(values[1]))
+            if claim in self.claimed:
+                self.wrong.append(f"{claim} was given to {self.claimed[claim]} and to {who}")
+            self.claimed[claim] = who
+        elif what == "done":
+            if values[0] in self.done:
+                self.wrong.append(f"{values[0]} was completed twice")
+            self.done[values[0]] = int(values[1])
+        elif what == "refused":
+            # every process holds its lock while it lives, so nobody may take its jobs away
+            self.wrong.append(f"{who} lived, and was refused: {line}")
+
+
+class Victim:
+    """One process that will be killed."""
+
+    def __init__(self, nursery: Child, folder: Path, name: str, seed: str) -> None:
+        self.name = name
+        pipe = folder / name
+        os.mkfifo(pipe)
+        self._pid = int(nursery.ask(f"{name} {seed} {pipe}"))
+        self._handle = os.pidfd_open(self._pid)
+        self._told = pipe.open()
+        pipe.unlink()
+
+    def line(self) -> str:
+        return self._told.readline()
+
+    def kill(self, rng: random.Random, told: Told) -> None:
+        """Hear some lines, then let it go on for a part of the time a line takes, so that it dies anywhere."""
+        lines, began = rng.randint(1, MOST_LINES), time.monotonic()
+        for _ in range(lines):
+            told.hear(self.name, self.line())
+        time.sleep(rng.uniform(0, 3) * (time.monotonic() - began) / lines)
+        self.end()
+        for line in self._told:  # told before it died: acknowledged too
+            told.hear(self.name, line)
+        self._told.close()
+        told.kills += 1
+
+    def end(self) -> None:
+        """SIGKILL, and see it gone."""
+        if self._handle >= 0:
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+            select.select([self._handle], [], [])
+            os.close(self._handle)
+            self._handle = -1
+
+
+@pytest.fixture
+def nursery(tmp_path: Path) -> Iterator[Child]:
+    child = Child(Path(worker.__file__), tmp_path / "jobs.db")
+    yield child
+    child.end()
+
+
+async def _assert_kept(world: World, told: Told) -> None:
+    """Everything acknowledged is in the store, and nothing twice."""
+    assert told.wrong == []
+    rows = {}
+    after = ""
+    while page := await world.store.audit(after=after, limit=1000):
+        rows.update({found.job.id: found for found in page})
+        after = page[-1].job.id
+    assert told.made <= rows.keys(), "an acknowledged job is gone"
+    for job_id, token in told.done.items():
+        row = rows[job_id].job
+        assert (row.status, row.token) == ("succeeded", token), "an acknowledged completion is gone or changed"
+    for job_id, token in told.claimed:
+        assert rows[job_id].job.token >= token, "an acknowledged claim is gone"
+    for found in rows.values():
+        assert world.store.chain.first_break(found.job, found.events) is None
+        counts = Counter(event.to for event in found.events)
+        assert counts["succeeded"] == (found.job.status == "succeeded"), "a completion was doubled or lost"
+        assert counts["running"] == found.job.token, "a claim was doubled or lost"
+    assert await world.store.check() == []
+
+
+@pytest.mark.slow
+async def test_two_hundred_kills_lose_nothing_and_double_nothing(tmp_path: Path, nursery: Child) -> None:
+    path = tmp_path / "jobs.db"
+    rng = random.Random(2)
+    told = Told()
+    for number in range(ROUNDS):
+        crew = [Victim(nursery, tmp_path, f"round{number}-{n}", f"{number}.{n}") for n in range(CREW)]
+        try:
+            assert [victim.line() for victim in crew] == ["ready\n"] * CREW
+            for victim in rng.sample(crew, CREW):
+                victim.kill(rng, told)
+        finally:
+            for victim in crew:
+                victim.end()
+        store = SqliteStore(path)
+        world = World(store, store.clock)  # type: ignore[arg-type]
+        told.cut += await _reap_at_once(world, {victim.name for victim in crew})
+        if number % 5 == 0:
+            await _assert_kept(world, told)
+        await store.close()
+
+    assert told.kills == ROUNDS * CREW >= 200
+    store = SqliteStore(path)
+    stored = sum((await store.stats()).queues["default"].counts.values())
+    # the kills did hurt: some fell between a commit and its answer, and many took jobs with them
+    assert stored > len(told.made)
+    assert told.cut > 100
+    assert store.findings == ()
+    assert (await check(store)).violations == ()
+    await _finish(World(store, store.clock), told)  # type: ignore[arg-type]
+    await store.close()
+
+
+async def _reap_at_once(world: World, crew: set[str]) -> int:
+    """The leases are an hour long; that the processes are dead shows in their locks."""
+    held = (await world.store.find(Query(status=("running",)), limit=10_000)).jobs
+    reaped = [job for _ in range(len(held) // 100 + 1) for job in await world.reap()]
+    assert {job.id for job in reaped} == {job.id for job in held}
+    assert await world.store.overdue() == []
+    assert await world.store.sessions() == []
+    assert {job.session for job in held} <= crew
+    return len(held)
+
+
+async def _finish(world: World, told: Told) -> None:
+    """What the dead left behind can still be done, each job once."""
+    await world.open("last")
+    while claimed := await world.claim("last", n=500):
+        answers = await world.store.apply([world.change(job, "succeeded", holder="last") for job in claimed])
+        assert {answer.outcome for answer in answers} == {"applied"}
+        told.done.update({job.id: job.token for job in claimed})
+    await _assert_kept(world, told)
+    stats = await world.store.stats()
+    assert stats.queues["default"].counts.keys() == {"succeeded"}
+
+
+async def test_a_process_killed_inside_its_transaction_is_undone_and_stops_nobody(tmp_path: Path) -> None:
+    """It dies holding the turn of the turnstile and SQLite's write lock, with rows written and not committed."""
+    path = tmp_path / "jobs.db"
+    store = SqliteStore(path, busy_timeout_s=60)
+    world = World(store, store.clock)  # type: ignore[arg-type]
+    for _ in range(5):
+        child = Child(PROGRAM, "write_and_hang", path)
+        assert child.line() == "inside"
+        waiting = asyncio.ensure_future(store.insert([world.new()]))
+        await asyncio.sleep(0)
+        child.kill()
+        assert (await waiting)[0].created
+        child.end()
+    assert (await store.stats()).queues["default"].counts == {"pending": 5}
+    await world.assert_sound()
+    await store.close()

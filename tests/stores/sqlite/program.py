@@ -67,7 +67,7 @@ async def open_it(path: Path, version: str = "") -> None:
     if version:
         store.sqlite_version = lambda: tuple(map(int, version.split(".")))
     try:
-        opened = SqliteStore(path, busy_timeout_s=0.2)
+        opened = SqliteStore(path)
         say("open")
         clock = SystemClock()
         ids = IdSource(random.Random(os.getpid()))

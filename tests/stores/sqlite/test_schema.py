@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from mainstay.errors import SchemaTooNew, StoreError
+from mainstay.errors import SchemaTooNew, StoreError, StoreLocked
 from mainstay.stores.sqlite import SqliteStore, schema
 from mainstay.testing import VirtualClock
 from tests.conformance.world import World
@@ -140,6 +140,17 @@ async def test_a_second_process_waits_until_the_database_is_made(path: Path, spa
     assert maker.ask() == "done"
     assert second.line() == "open"
     assert second.ask("insert") == "inserted"
+
+
+async def test_a_process_that_hangs_while_it_makes_the_database_is_waited_for_only_so_long(
+    path: Path, spawn: Spawn
+) -> None:
+    maker = spawn("migrate_and_hang", path, 0)
+    assert maker.line() == "inside"
+    with pytest.raises(StoreLocked, match="has been making or migrating .* for more than 0.05 s"):
+        SqliteStore(path, busy_timeout_s=0.05)
+    maker.kill()
+    await SqliteStore(path, busy_timeout_s=0.05).close()
 
 
 async def _whole(path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -13,7 +14,7 @@ from typing import Literal
 import apsw
 
 from ...clock import Clock, SystemClock
-from ...errors import StoreDamaged, StoreError, StoreReadOnly, UnsafeEngine
+from ...errors import StoreDamaged, StoreError, StoreLocked, StoreReadOnly, UnsafeEngine
 from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ..port import (
@@ -246,7 +247,7 @@ class SqliteStore:
         """Make or migrate the database and glance at it, one process at a time."""
         setup = os.open(self._folder / "setup", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            fcntl.flock(setup, fcntl.LOCK_EX)
+            self._wait_for(setup)
             db = self._connect()
             try:
                 if db.readonly("main"):
@@ -265,6 +266,22 @@ class SqliteStore:
                 db.close()
         finally:
             os.close(setup)
+
+    def _wait_for(self, setup: int) -> None:
+        """Wait until nobody else makes or migrates the database. This is rare and short, so asking again will do."""
+        deadline = time.monotonic() + self._busy_timeout_s
+        while True:
+            try:
+                fcntl.flock(setup, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise StoreLocked(
+                        f"another process has been making or migrating {self.path} for more than "
+                        f"{self._busy_timeout_s:g} s; nothing was opened. Wait for it, or look for a hanging one"
+                    ) from None
+                time.sleep(0.005)
+            else:
+                return
 
 
 def _side_folder(path: Path) -> Path:

@@ -18,7 +18,9 @@
         ├── StoreFull           no space left; nothing was written
         ├── StoreReadOnly       the folder or file cannot be written
         ├── StoreDamaged        the file itself is damaged (not merely a row in it)
+        ├── RowDamaged          one stored row cannot be read; the rest is fine
         ├── SchemaTooNew        written by a newer Mainstay
+        ├── WrongAuditKey       the audit trail was sealed with another key, or with none
         ├── UnsafeEngine        the engine version has a bug that can lose data here
         └── StoreClosed         used after close
 
@@ -178,10 +180,22 @@ class StoreDamaged(StoreError):
     code = "store_damaged"
 
 
+class RowDamaged(StoreError):
+    """One stored row cannot be read; the rest is fine."""
+
+    code = "row_damaged"
+
+
 class SchemaTooNew(StoreError):
     """The database was written by a newer Mainstay."""
 
     code = "schema_too_new"
+
+
+class WrongAuditKey(StoreError):
+    """The audit trail of this store was sealed with another key, or without one."""
+
+    code = "wrong_audit_key"
 
 
 class UnsafeEngine(StoreError):

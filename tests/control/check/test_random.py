@@ -174,3 +174,15 @@ async def test_the_leaders_duty_logs_what_it_finds(caplog: Any) -> None:
 
     assert not report.clean
     assert f"job_id={job_id} broken=bad_number" in caplog.text
+
+
+async def test_the_leaders_duty_looks_at_a_few_rows_a_time_and_comes_round(caplog: Any) -> None:
+    life = await lived([("submit", 1)] * 450)
+    ids = sorted(life.store._rows.ids)
+    watch = watching(life.store, rows=200)
+
+    looked_at = [(await watch(None)).checked for _ in range(4)]
+    assert looked_at == [200, 200, len(ids) - 400, 200]
+
+    life.store._rows.jobs[ids[-1]] = msgspec.structs.replace(life.store._rows.jobs[ids[-1]], priority=1000)
+    assert [(await watch(None)).clean for _ in range(2)] == [True, False]

@@ -38,7 +38,7 @@ async def test_events_without_a_job_are_found_and_removed() -> None:
 async def test_wrong_counts_are_found_and_counted_anew() -> None:
     store, _ = await store_with(2)
     store._rows.counts["default"]["pending"] = 7
-    assert await found(store) == ["wrong_counts"]
+    assert await found(store) == ["tally_wrong"]
     assert (await store.stats()).queues["default"].counts == {"pending": 2}
 
 
@@ -49,7 +49,7 @@ async def test_a_stranded_key_is_found_and_its_next_job_let_through() -> None:
         store._rows.write(msgspec.structs.replace(store._rows.jobs[job_id], lane=Lane.BLOCKED), (), CLOCK.now_ms())
     store._rows.freed.clear()
 
-    assert await found(store) == ["stranded_key"]
+    assert await found(store) == ["key_stranded"]
 
     await store.open_session(Session(id="s1"))
     assert [job.id for job in await store.claim(["default"], "s1", 5)] == ids[:1]
@@ -61,4 +61,4 @@ async def test_two_holders_of_one_unique_key_are_found_and_left_to_a_person() ->
         row = store._rows.jobs[job_id]
         store._rows.write(msgspec.structs.replace(row, unique_key="u"), (), CLOCK.now_ms())
     [violation] = await store.check(repair=True)
-    assert (violation.code, violation.job_id, violation.repaired) == ("lost_uniqueness", ids[1], None)
+    assert (violation.code, violation.job_id, violation.repaired) == ("duplicate_unique", ids[1], None)

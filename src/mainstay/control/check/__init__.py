@@ -12,7 +12,7 @@ from functools import partial
 
 import msgspec
 
-from ...errors import StoreError
+from ...errors import RowDamaged, StoreError
 from ...lifecycle import Chain, table_of
 from ...lifecycle.invariants import Finding, inspect
 from ...model import Job, Session
@@ -20,6 +20,8 @@ from ...stores import Audited, JobStore, Query, Violation
 from .mending import Look, mended
 
 PAGE = 200
+#: how many rows the leader's timer looks at each time
+WATCHED_ROWS = 5_000
 #: A repair may uncover what the damage hid; more rounds than this mean that somebody damages as we mend.
 ROUNDS = 6
 #: How long past its lease a session may be silent before its rows are more than the next sweep's business.
@@ -28,7 +30,7 @@ SWEEP_SLACK_MS = 60_000
 Progress = Callable[[int, int], None]
 
 #: what reading a row may raise when only the row is damaged; a damaged file raises a `StoreError`
-_UNREADABLE = (ValueError, TypeError, msgspec.MsgspecError)
+_UNREADABLE = (RowDamaged, ValueError, TypeError, msgspec.MsgspecError)
 
 _log = logging.getLogger(__name__)
 
@@ -78,27 +80,34 @@ async def check(
     """
     run = _Run(store, chain or store.chain, actor, progress)
     began = store.clock.lease_ms()
-    if repair:
-        violations = await run.until_mended()
-    else:
-        violations = await run.once(repair=False)
-    return Report(
-        store=store.url,
-        checked=run.checked,
-        seconds=(store.clock.lease_ms() - began) / 1000,
-        violations=tuple(violations),
-        notices=tuple(run.notices),
-    )
+    violations = await run.until_mended() if repair else await run.once(repair=False)
+    return run.report(violations, began)
 
 
-def watching(store: JobStore) -> Callable[[object], Awaitable[Report]]:
-    """The check as a duty of the leader: `control.duties(session, check=watching(store))`. What it finds is logged."""
+def watching(store: JobStore, *, rows: int = WATCHED_ROWS) -> Callable[[object], Awaitable[Report]]:
+    """The check as a duty of the leader: `control.duties(session, check=watching(store))`. What it finds is logged.
+
+    Each call looks at the next `rows` rows, so its cost does not grow with the store; the engine's own check comes
+    at the beginning of every round.
+    """
+    run = _Run(store, store.chain, "check", None)
+    place = ""
 
     async def watch(_lead: object) -> Report:
-        report = await check(store)
-        for found in report.violations:
+        nonlocal place
+        began = store.clock.lease_ms()
+        run.begin()
+        violations = await run.engine(repair=False) if not place else []
+        async for page in run.pages(after=place):
+            violations += await run.page(page, repair=False)
+            place = page[-1].job.id
+            if run.checked >= rows:
+                break
+        else:
+            place = ""
+        for found in violations:
             _log.error("job_id=%s broken=%s %s; run: mainstay check --repair", found.job_id, found.code, found.message)
-        return report
+        return run.report(violations, began)
 
     return watch
 
@@ -130,16 +139,30 @@ class _Run:
         return [each if name in left else _mended(each) for name, each in told.items()]
 
     async def once(self, *, repair: bool) -> list[Violation]:
-        self.checked = 0
-        self.notices = []
-        violations = await self._store.check(repair=repair)
+        self.begin()
+        violations = await self.engine(repair=repair)
         total = await self._total()
-        async for page in self._pages():
-            violations += await self._page(page, repair=repair)
-            self.checked += len(page)
+        async for page in self.pages():
+            violations += await self.page(page, repair=repair)
             if self._progress is not None:
                 self._progress(self.checked, max(total, self.checked))
         return violations
+
+    def begin(self) -> None:
+        self.checked = 0
+        self.notices = []
+
+    async def engine(self, *, repair: bool) -> list[Violation]:
+        return await self._store.check(repair=repair)
+
+    def report(self, violations: list[Violation], began_ms: int) -> Report:
+        return Report(
+            store=self._store.url,
+            checked=self.checked,
+            seconds=(self._store.clock.lease_ms() - began_ms) / 1000,
+            violations=tuple(violations),
+            notices=tuple(self.notices),
+        )
 
     async def _total(self) -> int:
         if self._progress is None:
@@ -147,15 +170,15 @@ class _Run:
         stats = await self._store.stats()
         return sum(sum(queue.counts.values()) for queue in stats.queues.values())
 
-    async def _pages(self) -> AsyncIterator[list[Audited]]:
-        after = ""
+    async def pages(self, after: str = "") -> AsyncIterator[list[Audited]]:
         while page := await self._store.audit(after=after, limit=PAGE):
             yield page
             if page[-1].job.id == after:
                 return
             after = page[-1].job.id
 
-    async def _page(self, page: list[Audited], *, repair: bool) -> list[Violation]:
+    async def page(self, page: list[Audited], *, repair: bool) -> list[Violation]:
+        self.checked += len(page)
         violations: list[Violation] = []
         # read after the rows: a session that claimed one of them was open by then
         live, silent = _sorted_out(await self._store.sessions(), self._store.clock.lease_ms())

@@ -40,7 +40,7 @@ def _uniqueness(rows: Rows) -> list[Violation]:
         first = holders.setdefault(job.unique_key, job.id)
         if first != job.id:
             message = f"unique key {job.unique_key!r} is held by job {first} as well; cancel one of them"
-            found.append(Violation(code="lost_uniqueness", message=message, job_id=job.id))
+            found.append(Violation(code="duplicate_unique", message=message, job_id=job.id))
     return found
 
 
@@ -55,7 +55,7 @@ def _counts(rows: Rows, repair: bool) -> list[Violation]:
         if rows.counts[queue] == truth:
             continue
         message = f"queue {queue!r} counts {dict(rows.counts[queue])}, but holds {dict(truth)}"
-        found.append(Violation(code="wrong_counts", message=message, repaired="counted anew" if repair else None))
+        found.append(Violation(code="tally_wrong", message=message, repaired="counted anew" if repair else None))
         if repair:
             rows.counts[queue] = truth
     return found
@@ -66,7 +66,7 @@ def _stranded(rows: Rows, limits: dict[str, int], repair: bool) -> list[Violatio
     for key, queue in list(rows.stranded(limits)):
         message = f"concurrency key {key!r} has a free slot, but no blocked job of queue {queue!r} was let through"
         found.append(
-            Violation(code="stranded_key", message=message, repaired="let the next one through" if repair else None)
+            Violation(code="key_stranded", message=message, repaired="let the next one through" if repair else None)
         )
         if repair:
             free = rows.free_slots(key, limits)

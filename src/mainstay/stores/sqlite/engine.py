@@ -24,7 +24,16 @@ from typing import Any, Generic, TypeVar
 import apsw
 
 from ...clock import Clock
-from ...errors import MainstayError, StoreClosed, StoreDamaged, StoreError, StoreFull, StoreLocked, StoreReadOnly
+from ...errors import (
+    MainstayError,
+    RowDamaged,
+    StoreClosed,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    StoreReadOnly,
+)
 from ...lifecycle import Event
 from ...model import Job
 from ..judge import moves
@@ -316,6 +325,10 @@ def in_our_words(path: Path) -> Iterator[None]:
         raise _cannot_open(path, error) from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise StoreDamaged(damage_text(path, str(error))) from error
+    except UnicodeDecodeError as error:
+        raise RowDamaged(
+            f"a row of {path} has text that is not text ({error}); find it with: mainstay check --store sqlite:///{path}"
+        ) from error
     except apsw.IOError as error:
         raise StoreError(
             f"the disk failed under {path} ({error}); nothing of this call was written. Check the disk and its space"

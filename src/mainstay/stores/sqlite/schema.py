@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import apsw
 
-from ...errors import SchemaTooNew, StoreDamaged
+from ...errors import SchemaTooNew, StoreDamaged, WrongAuditKey
 from .sql import all_rows, first_row
 
 APPLICATION_ID = 0x4D41494E  # "MAIN"
@@ -145,6 +145,9 @@ CREATE TABLE schedules (
 CREATE TABLE ticks (schedule TEXT NOT NULL, at_ms INTEGER NOT NULL, PRIMARY KEY (schedule, at_ms))
     STRICT, WITHOUT ROWID;
 
+-- Facts about the file as a whole: "audit" is the fingerprint of the key its trail is sealed with ('' for none).
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+
 -- How many jobs of a queue stand in a status, and how many came into it in a minute. Written in the same
 -- transaction as the rows they count; `mainstay check` compares them with the rows.
 CREATE TABLE tallies (
@@ -194,6 +197,20 @@ def migrate(db: apsw.Connection) -> None:
             db.execute(step)
         db.pragma("application_id", APPLICATION_ID)
         db.pragma("user_version", VERSION)
+
+
+def admit_key(db: apsw.Connection, fingerprint: str, path: str) -> None:
+    """Remember the audit key of a new database; refuse any other afterwards."""
+    db.execute("INSERT OR IGNORE INTO facts VALUES ('audit', ?)", (fingerprint,))
+    row = first_row(db, "SELECT value FROM facts WHERE name = 'audit'")
+    if row == (fingerprint,):
+        return
+    if row == ("",):
+        what = "was begun without an audit key, and one is given: unset MAINSTAY_AUDIT_KEY, or begin a new database"
+    else:
+        given = "another one is given" if fingerprint else "none is given"
+        what = f"is sealed with an audit key, and {given}: set MAINSTAY_AUDIT_KEY to the key it was begun with"
+    raise WrongAuditKey(f"the audit trail of {path} {what}; nothing was opened")
 
 
 def expected_objects() -> dict[str, str]:

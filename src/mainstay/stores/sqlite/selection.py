@@ -20,7 +20,7 @@ from ...lifecycle import Chain, Event, claim, promote
 from ...model import Job, Lane
 from .engine import Tx
 from .rows import CLAIM_JOB, INSERT_EVENT, JOB_COLUMNS, SELECT_JOB, event_values, job_from
-from .sql import Row, all_rows, first_row, value
+from .sql import Row, all_rows, first_row, savepoint, value
 
 log = logging.getLogger("mainstay.stores.sqlite")
 
@@ -29,6 +29,16 @@ _DUE_BATCH = 500
 
 def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain) -> list[Job]:
     """Take up to n rows for a session that is known and alive."""
+    try:
+        with savepoint(tx.db):
+            return _claim(tx, queues, session, n, chain)
+    except UnicodeDecodeError:
+        # text that is not text stops SQLite's wrapper in the middle of a page: look for it row by row, once
+        _set_unreadable_aside(tx, queues)
+        return _claim(tx, queues, session, n, chain)
+
+
+def _claim(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain) -> list[Job]:
     if not first_row(tx.db, "SELECT 1 FROM sessions WHERE id = ? AND dead = 0", (session,)):
         return []
     paused = {row[0] for row in all_rows(tx.db, "SELECT name FROM queues WHERE paused")}
@@ -202,6 +212,15 @@ def _usable(tx: Tx, rowid: int, row: Row) -> Job | None:
     except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
         _set_aside(tx, rowid, row[0], error)
         return None
+
+
+def _set_unreadable_aside(tx: Tx, queues: Sequence[str]) -> None:
+    for queue in queues:
+        for (rowid,) in all_rows(tx.db, "SELECT rowid FROM jobs WHERE queue = ? AND lane IN (1, 2)", (queue,)):
+            try:
+                all_rows(tx.db, f"{SELECT_JOB} WHERE rowid = ?", (rowid,))
+            except UnicodeDecodeError as error:
+                _set_aside(tx, rowid, f"(row {rowid})", error)
 
 
 def _set_aside(tx: Tx, rowid: int, job_id: str, error: Exception) -> None:

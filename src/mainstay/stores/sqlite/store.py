@@ -39,7 +39,7 @@ from . import audit, reading, registry, retention, selection, writing
 from .engine import Engine, Tx, damage_text, in_our_words
 from .liveness import SessionLocks
 from .rows import events_of, job_by_id
-from .schema import admit, migrate
+from .schema import admit, admit_key, migrate
 from .turnstile import Turnstile
 from .wake import WakeBoard
 
@@ -259,6 +259,7 @@ class SqliteStore:
                 if db.pragma("journal_mode") != "wal":
                     db.pragma("journal_mode", "WAL")
                 migrate(db)
+                admit_key(db, self.chain.fingerprint, str(self.path))
                 small = self.path.stat().st_size <= audit.QUICK_CHECK_BYTES
                 damage = audit.check_file(db, self.path, quick=True) if small else []
                 return (*damage, *audit.fast_findings(db))

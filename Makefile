@@ -60,7 +60,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -x $(PY) || { echo "building $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); }
 	@{ test -n "$(UV)" && "$(UV)" pip sync -q --python $(PY) requirements.lock 2>$(VENV)/uv.log \
 		&& "$(UV)" pip install -q --python $(PY) --no-deps --no-build-isolation -e . 2>$(VENV)/uv.log; } || { \
-		$(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip -q; \
+		$(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null; \
 		$(PY) -m pip install -q --disable-pip-version-check -r requirements.lock \
 		&& $(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .; }
 	@touch $(STAMP)

@@ -15,9 +15,9 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from ..errors import MainstayError
-from . import check, machine
+from . import check, jobs, machine, stats
 
-COMMANDS = (machine, check)
+COMMANDS = (stats, jobs, check, machine)
 
 #: exit code of anything that could not be done
 FAILED = 2

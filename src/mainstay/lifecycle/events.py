@@ -64,7 +64,7 @@ class Chain:
 
     @property
     def fingerprint(self) -> str:
-        """Tells keys apart without giving them away; stores remember it, so that nobody seals with another by mistake."""
+        """Tells keys apart without giving them away. Stores remember it: nobody shall seal with another by mistake."""
         return "" if self._key is None else hmac.digest(self._key, b"mainstay audit key", "sha256").hex()[:32]
 
     def digest(self, before: bytes, *body: Any) -> bytes:

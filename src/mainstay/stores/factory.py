@@ -49,12 +49,13 @@ async def open_store(url: str, *, clock: Clock | None = None, audit_key: bytes |
 
 
 def _adapter(scheme: str, url: str) -> OpenStore:
+    found: OpenStore
     if target := _OURS.get(scheme):
         module, _, name = target.partition(":")
-        found: OpenStore = getattr(import_module(module), name)
+        found = getattr(import_module(module), name)
         return found
-    for entry in entry_points(group=GROUP, name=scheme):
-        found = entry.load()
+    if entries := tuple(entry_points(group=GROUP, name=scheme)):
+        found = entries[0].load()
         return found
     if extra := _EXTRAS.get(scheme):
         raise NoAdapter("store", f"{scheme}: stores need an extra; install it with: pip install 'mainstay[{extra}]'")

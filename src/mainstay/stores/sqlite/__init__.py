@@ -34,17 +34,22 @@ async def open_sqlite(url: str, *, clock: Clock, chain: Chain, options: dict[str
     path = Path(unquote(parts.path.removeprefix("/")))
     if parts.netloc or not path.name:
         raise InvalidInput("store", f"{url!r} names no file; write sqlite:///jobs.db, or sqlite:////srv/jobs.db")
-    path = path.absolute()
-    if not _yes(options, "create") and not path.exists():
-        raise StoreError(f"there is no database {path}; check the path, or leave out create=no to make it")
     return await asyncio.to_thread(
-        SqliteStore,
+        _open,
         path,
+        create=_yes(options, "create"),
         clock=clock,
         chain=chain,
         busy_timeout_s=seconds(options.get("busy_timeout", "10s"), field="busy_timeout"),
         durable=_yes(options, "durable"),
     )
+
+
+def _open(path: Path, *, create: bool, clock: Clock, chain: Chain, busy_timeout_s: float, durable: bool) -> SqliteStore:
+    path = path.absolute()
+    if not create and not path.exists():
+        raise StoreError(f"there is no database {path}; check the path")
+    return SqliteStore(path, clock=clock, chain=chain, busy_timeout_s=busy_timeout_s, durable=durable)
 
 
 def _yes(options: dict[str, str], name: str) -> bool:

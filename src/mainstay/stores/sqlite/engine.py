@@ -196,7 +196,7 @@ class Engine:
         try:
             with self.our_words():
                 self._transact(batch)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is the callers' to see; the thread must live
             if len(batch) == 1 or isinstance(error, StoreLocked):
                 for job in batch:
                     job.error = error

@@ -21,7 +21,8 @@ _SESSION = "SELECT id, worker, host, pid, started_ms, beat_ms, lease_s, dead FRO
 
 def open_session(tx: Tx, session: Session) -> None:
     tx.db.execute(
-        "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT (id) DO UPDATE SET beat_ms = excluded.beat_ms",
+        "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?) "
+        "ON CONFLICT (id) DO UPDATE SET beat_ms = excluded.beat_ms",
         (
             session.id,
             session.worker,
@@ -163,8 +164,8 @@ def set_limit(tx: Tx, key: str, most: int | None) -> None:
 def put_schedule(tx: Tx, schedule: Schedule) -> None:
     tx.db.execute(
         "INSERT INTO schedules VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, "
-        "paused = excluded.paused, last_tick_ms = CASE WHEN last_tick_ms IS NULL OR excluded.last_tick_ms > last_tick_ms "
-        "THEN excluded.last_tick_ms ELSE last_tick_ms END",
+        "paused = excluded.paused, last_tick_ms = CASE WHEN last_tick_ms IS NULL "
+        "OR excluded.last_tick_ms > last_tick_ms THEN excluded.last_tick_ms ELSE last_tick_ms END",
         (schedule.name, schedule.spec, schedule.paused, schedule.last_tick_ms),
     )
 

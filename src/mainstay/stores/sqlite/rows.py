@@ -12,6 +12,7 @@ import msgspec
 from ...lifecycle import Event
 from ...model import Job, Options, Progress
 from ...model.job import ErrorInfo
+from .sql import all_rows, first_row
 
 JOB_FIELDS = Job.__struct_fields__
 EVENT_FIELDS = Event.__struct_fields__
@@ -29,10 +30,30 @@ SELECT_EVENT = f"SELECT {EVENT_COLUMNS} FROM events"
 INSERT_EVENT = f"INSERT INTO events ({EVENT_COLUMNS}) VALUES ({', '.join('?' * len(EVENT_FIELDS))})"
 
 #: What a change writes. Left out: what is fixed at submit, what the holder reports, what trimming keeps.
-CHANGED = (
-    "priority status reason version token session starts failures crashes releases changed_ms due_ms claimed_ms "
-    "started_ms settled_ms expires_ms extra_ms error result head lane rank"
-).split()
+CHANGED = [
+    "priority",
+    "status",
+    "reason",
+    "version",
+    "token",
+    "session",
+    "starts",
+    "failures",
+    "crashes",
+    "releases",
+    "changed_ms",
+    "due_ms",
+    "claimed_ms",
+    "started_ms",
+    "settled_ms",
+    "expires_ms",
+    "extra_ms",
+    "error",
+    "result",
+    "head",
+    "lane",
+    "rank",
+]
 _changed = itemgetter(*(JOB_FIELDS.index(name) for name in CHANGED))
 _CHANGED_ERROR = CHANGED.index("error")
 #: The version is the compare-and-swap; and no counter ever shrinks. Without RETURNING, which doubles the cost:
@@ -46,7 +67,6 @@ CLAIM_JOB = (
     "UPDATE jobs SET status = ?, reason = ?, version = ?, token = ?, session = ?, changed_ms = ?, claimed_ms = ?, "
     "expires_ms = ?, head = ?, lane = ? WHERE rowid = ?"
 )
-from .sql import all_rows, first_row
 
 _OPTIONS, _ERROR, _PROGRESS = (JOB_FIELDS.index(name) for name in ("options", "error", "progress"))
 _encode_options = msgspec.msgpack.Encoder().encode

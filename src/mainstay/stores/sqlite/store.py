@@ -71,7 +71,7 @@ class SqliteStore:
         self.durability = (
             "an answer survives the death of the process and of the machine (WAL, synchronous=FULL)"
             if durable
-            else "an answer survives the death of the process; a power cut may take the last moments (synchronous=NORMAL)"
+            else "an answer survives the death of the process; a power cut may take the last ones (synchronous=NORMAL)"
         )
         self._busy_timeout_s = busy_timeout_s
         self._durable = durable

@@ -347,3 +347,14 @@ async def test_a_recorded_refusal_survives_the_completion_by_the_new_holder(worl
     await world.move(taken, "succeeded", holder="s2")
     assert (await world.move(ghost, "succeeded", holder="s1")).outcome == "stale", "the token decides, not the status"
     assert [line.token for line in await world.store.refusals(ghost.id)] == [1]
+
+
+async def test_a_spawned_job_may_take_the_unique_key_that_the_change_sets_free(world: World) -> None:
+    holder = await world.submit(unique_key="nightly")
+    successor = world.new(unique_key="nightly", on_clash="refuse")
+
+    answer = await world.move(holder, "cancelled", spawn=(successor,))
+
+    assert answer.outcome == "applied"
+    assert (await world.row(successor.job)).status == "pending"
+    assert (await world.row(holder)).status == "cancelled"

@@ -16,8 +16,10 @@ Keys = dict[KeyName, tuple[Key, str]]
 class Entry:
     """A plan for one insert: nothing is written before all of it is known to be good."""
 
-    def __init__(self, rows: Rows, keys: Keys, now_ms: int) -> None:
+    def __init__(self, rows: Rows, keys: Keys, now_ms: int, *, settling: str | None = None) -> None:
         self._rows = rows
+        self._settling = settling
+        """a job that settles in the same write: its unique key is free by then"""
         self._keys = keys
         self._now_ms = now_ms
         self._new: dict[str, NewJob] = {}
@@ -61,4 +63,5 @@ class Entry:
     def _by_unique(self, job: Job) -> str | None:
         if job.unique_key is None:
             return None
-        return self._new_unique.get(job.unique_key) or self._rows.unique.get(job.unique_key)
+        stored = self._rows.unique.get(job.unique_key)
+        return self._new_unique.get(job.unique_key) or (stored if stored != self._settling else None)

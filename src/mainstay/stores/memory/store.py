@@ -196,7 +196,7 @@ class MemoryStore:
         after = landed(row, change)
         if self._takes_unique(row, after):
             return Answer("conflict", row)
-        entry = Entry(rows, self._keys, now_ms)
+        entry = Entry(rows, self._keys, now_ms, settling=after.id if is_settled(after) else None)
         try:
             entry.plan(change.spawn)
         except Conflict:

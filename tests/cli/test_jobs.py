@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import apsw
+import pytest
+from typer.testing import CliRunner, Result
+
+from mainstay.cli import app
+from mainstay.control import Completion, Control, Failure, Request, error_info
+from mainstay.stores import open_store
+
+runner = CliRunner()
+
+
+class Made:
+    """A database with a few jobs whose fates are known."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.url = f"sqlite:///{path}"
+        self.ids: dict[str, str] = {}
+
+    async def make(self) -> None:
+        store = await open_store(self.url)
+        control = Control(store, rng=random.Random(1), actor="ann")
+        session = await control.open_session(worker="worker-1")
+        ghost = await control.open_session(worker="worker-2")
+
+        self.ids["done"] = (
+            await control.submit("mail.send", {"to": "secret@example.org"}, queue="mail", tags=["news"], key="k1")
+        ).id
+        [job] = await control.claim(["mail"], session.id, 1)
+        await control.complete([Completion(job, result="sent")])
+
+        self.ids["failed"] = (await control.submit("sums.add", {"n": 1}, queue="sums", retries=0)).id
+        [job] = await control.claim(["sums"], session.id, 1)
+        await control.fail([Failure(job, error_info(ValueError("no such column")))])
+
+        self.ids["haunted"] = (await control.submit("report.render", None, queue="reports")).id
+        [old] = await control.claim(["reports"], ghost.id, 1)
+        await control.release([old], reason="moved")
+        [new] = await control.claim(["reports"], session.id, 1)
+        await control.complete([Completion(new)])
+        await control.complete([Completion(old)])
+
+        self.ids["waiting"] = (await control.submit("mail.send", None, queue="mail", delay="1h")).id
+        await store.close()
+
+    def sql(self, statement: str, values: Sequence[str] = ()) -> None:
+        db = apsw.Connection(str(self.path))
+        db.execute(statement, values)
+        db.close()
+
+    def run(self, *words: str, columns: int = 100) -> Result:
+        environ = {"COLUMNS": str(columns), "MAINSTAY_STORE": self.url}
+        return runner.invoke(app, ["jobs", *words], catch_exceptions=False, env=environ)
+
+    def listed(self, *words: str) -> list[str]:
+        """Names of the jobs that are listed, in this order."""
+        done = self.run("list", "--json", *words)
+        assert done.exit_code == 0, done.output
+        names = {job_id: name for name, job_id in self.ids.items()}
+        return [names[job["id"]] for job in json.loads(done.stdout)["jobs"]]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    made = Made(tmp_path / "jobs.db")
+    asyncio.run(made.make())
+    return made
+
+
+def test_list_shows_the_newest_first(made: Made) -> None:
+    done = made.run("list")
+
+    assert done.exit_code == 0
+    ids = re.findall(r"[0-9a-f-]{36}", done.stdout)
+    assert ids == [made.ids[name] for name in ("waiting", "haunted", "failed", "done")]
+    assert "sums.add" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("--oldest-first",), ["done", "failed", "haunted", "waiting"]),
+        (("--status", "succeeded"), ["haunted", "done"]),
+        (("--status", "scheduled", "--status", "quarantined"), ["waiting", "failed"]),
+        (("--queue", "mail"), ["waiting", "done"]),
+        (("--queue", "mail", "--status", "succeeded"), ["done"]),
+        (("--name", "sums.add"), ["failed"]),
+        (("--tag", "news"), ["done"]),
+        (("--text", "NO SUCH column"), ["failed"]),
+        (("--status", "running"), []),
+    ],
+)
+def test_filters_narrow_the_list_together(made: Made, words: tuple[str, ...], found: list[str]) -> None:
+    assert made.listed(*words) == found
+
+
+def test_pages_follow_each_other_by_cursor_until_there_is_none(made: Made) -> None:
+    first = json.loads(made.run("list", "--json", "--limit", "3").stdout)
+    second = json.loads(made.run("list", "--json", "--limit", "3", "--cursor", first["cursor"]).stdout)
+
+    assert [job["id"] for job in first["jobs"] + second["jobs"]] == [*reversed(made.ids.values())]
+    assert second["cursor"] is None
+
+
+def test_below_a_full_page_stands_how_to_go_on(made: Made) -> None:
+    shown = made.run("list", "--limit", "2").stdout
+
+    assert f"--cursor {made.ids['haunted']}" in shown
+    assert "--cursor" not in made.run("list").stdout
+
+
+def test_a_misspelt_status_is_refused_with_the_one_that_was_meant(made: Made) -> None:
+    done = made.run("list", "--status", "quarantine")
+
+    assert done.exit_code == 2
+    assert "did you mean 'quarantined'?" in done.stderr
+
+
+def test_a_status_of_a_newer_version_is_listed_and_can_be_asked_for(made: Made) -> None:
+    made.sql("UPDATE jobs SET status = 'hibernating' WHERE id = ?", (made.ids["failed"],))
+    made.sql("UPDATE tallies SET status = 'hibernating' WHERE queue = 'sums' AND n = 1")
+
+    assert "hibernating" in made.run("list").stdout
+    assert made.listed("--status", "hibernating") == ["failed"]
+    assert "written by a newer version" in made.run("show", made.ids["failed"]).stdout
+
+
+def test_nothing_found_is_no_error(made: Made) -> None:
+    done = made.run("list", "--queue", "nowhere")
+
+    assert (done.exit_code, done.stdout) == (0, "no jobs match\n")
+
+
+@pytest.mark.parametrize("columns", [50, 80, 130])
+def test_the_tables_fit_the_terminal(made: Made, columns: int) -> None:
+    for words in (("list",), ("show", made.ids["haunted"])):
+        shown = made.run(*words, columns=columns).stdout
+        assert max(len(line.rstrip()) for line in shown.splitlines()) <= columns
+
+
+def test_a_wide_terminal_shows_why(made: Made) -> None:
+    assert "gave up after 1 failed attempt" in made.run("list", columns=140).stdout
+
+
+def test_show_tells_where_a_job_stands_and_its_whole_story(made: Made) -> None:
+    shown = " ".join(made.run("show", made.ids["failed"]).stdout.split())
+
+    assert shown.startswith(f"sums.add quarantined id {made.ids['failed']} why gave up after 1 failed attempt")
+    assert "error ValueError: no such column" in shown
+    assert "claims 1, starts 1, failures 1, crashes 0" in shown
+    assert "running → failed worker-1 ValueError: no such column" in shown
+    assert "failed → quarantined worker-1 gave up" in shown
+
+
+def test_show_tells_of_a_ghost_that_was_refused(made: Made) -> None:
+    shown = " ".join(made.run("show", made.ids["haunted"]).stdout.split())
+
+    assert "succeeded worker-2 refused: its claim (token 1) had been lost" in shown
+
+
+def test_payload_and_result_are_shown_only_when_asked_for(made: Made) -> None:
+    job_id = made.ids["done"]
+    shown = made.run("show", job_id).output + made.run("show", job_id, "--json").output + made.run("list").output
+    assert "secret@example.org" not in shown
+
+    assert 'payload: {"to":"secret@example.org"}' in made.run("show", job_id, "--payload").stdout
+    data = json.loads(made.run("show", job_id, "--payload", "--json").stdout)
+    assert (data["job"]["payload"], data["job"]["result"]) == ({"to": "secret@example.org"}, "sent")
+
+
+def test_a_payload_that_cannot_be_decoded_is_shown_as_it_is(made: Made) -> None:
+    made.sql("UPDATE jobs SET payload = x'c1' WHERE id = ?", (made.ids["done"],))
+
+    assert 'payload: {"undecodable":"c1"}' in made.run("show", made.ids["done"], "--payload").stdout
+
+
+def test_show_as_json_holds_the_row_the_events_and_the_refusals(made: Made) -> None:
+    data = json.loads(made.run("show", made.ids["haunted"], "--json").stdout)
+
+    assert data["job"]["status"] == "succeeded"
+    assert data["job"]["options"]["retry"]["retries"] == 3
+    assert [event["to"] for event in data["events"]] == ["pending", "running", "pending", "running", "succeeded"]
+    assert data["job"]["head"] == data["events"][-1]["digest"]
+    assert [(refusal["token"], refusal["wanted"]) for refusal in data["refusals"]] == [(1, "succeeded")]
+
+
+def test_the_beginning_of_an_id_will_do_if_it_is_the_only_one(made: Made) -> None:
+    made.sql("UPDATE jobs SET id = '018bcfe5-6800-7000-8000-000000000001' WHERE id = ?", (made.ids["waiting"],))
+    made.sql(
+        "UPDATE events SET job_id = '018bcfe5-6800-7000-8000-000000000001' WHERE job_id = ?", (made.ids["waiting"],)
+    )
+
+    assert made.run("show", "018BCFE5-68").stdout.startswith("mail.send scheduled")
+
+
+def test_a_beginning_that_several_jobs_share_is_refused_naming_them(made: Made) -> None:
+    asyncio.run(_submit_more(made))
+
+    done = made.run("show", made.ids["one"][:30])
+
+    assert done.exit_code == 2
+    assert f"several jobs begin with '{made.ids['one'][:30]}'" in done.stderr
+    assert made.ids["two"] in done.stderr
+    assert made.run("show", made.ids["one"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ("0199", "too short; give at least 8 characters"),
+        ("01990000-0000", "there is no job 01990000-0000..."),
+        ("01990000-0000-7000-8000-000000000000", "there is no job 01990000-0000-7000-8000-000000000000"),
+        ("the first one", "is not a job id"),
+    ],
+)
+def test_an_id_that_leads_nowhere_is_an_error(made: Made, given: str, complaint: str) -> None:
+    done = made.run("show", given)
+
+    assert done.exit_code == 2
+    assert complaint in done.stderr
+
+
+def test_a_deleted_job_still_has_its_tombstone(made: Made) -> None:
+    asyncio.run(_delete(made, made.ids["done"]))
+
+    shown = " ".join(made.run("show", made.ids["done"]).stdout.split())
+
+    assert shown.startswith("deleted; what is left is its tombstone")
+    assert "[tombstone] bob by request" in shown
+
+
+def test_stored_text_cannot_play_with_the_terminal(made: Made) -> None:
+    made.sql("UPDATE jobs SET reason = 'fine' || char(27) || '[2J' WHERE id = ?", (made.ids["failed"],))
+
+    shown = made.run("list", columns=140).stdout + made.run("show", made.ids["failed"]).stdout
+
+    assert "\x1b" not in shown
+    assert "fine\\x1b[2J" in shown
+
+
+@pytest.mark.parametrize("words", [("list",), ("show", "01990000-0000-7000-8000-000000000000")])
+def test_a_missing_file_is_an_error_and_not_a_new_database(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = runner.invoke(app, ["jobs", *words, "--store", f"sqlite:///{tmp_path}/nowhere.db"])
+
+    assert done.exit_code == 2
+    assert "there is no database" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+async def _submit_more(made: Made) -> None:
+    store = await open_store(made.url)
+    one, two = await Control(store, rng=random.Random(5)).submit_many([Request("a"), Request("a")])
+    made.ids |= {"one": one.id, "two": two.id}
+    await store.close()
+
+
+async def _delete(made: Made, job_id: str) -> None:
+    store = await open_store(made.url)
+    await Control(store).delete(job_id, actor="bob", reason="by request")
+    await store.close()

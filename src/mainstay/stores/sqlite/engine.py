@@ -87,7 +87,7 @@ Write = Callable[[Tx], T]
 Read = Callable[[apsw.Connection], T]
 
 
-class _Job(Generic[T]):
+class _Waiting(Generic[T]):
     """A write that waits for its commit."""
 
     __slots__ = ("error", "future", "loop", "run", "value")
@@ -117,7 +117,7 @@ class Engine:
         self._turnstile = turnstile
         self._connect = connect
         self._notify = notify
-        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Waiting[Any] | None] = queue.SimpleQueue()
         self._closed = False
         self._door = threading.Lock()
         self._local = threading.local()
@@ -137,7 +137,7 @@ class Engine:
         future: asyncio.Future[T] = loop.create_future()
         with self._door:  # nothing may come in behind the last one, where nobody would answer it
             self.check_open()
-            self._jobs.put(_Job(run, loop, future))
+            self._jobs.put(_Waiting(run, loop, future))
         return await future
 
     async def read(self, run: Read[T]) -> T:
@@ -165,7 +165,7 @@ class Engine:
         self._turnstile.close()
 
     def _run_read(self, run: Read[T]) -> T:
-        with self.our_words():
+        with in_our_words(self._path):
             db: apsw.Connection | None = getattr(self._local, "db", None)
             if db is None:
                 db = self._local.db = self._connect()
@@ -176,7 +176,7 @@ class Engine:
         stopping = False
         while not stopping:
             job = self._jobs.get()
-            batch: list[_Job[Any]] = []
+            batch: list[_Waiting[Any]] = []
             while True:
                 if job is None:
                     stopping = True
@@ -192,10 +192,10 @@ class Engine:
                 self._commit(batch)
                 _deliver(batch)
 
-    def _commit(self, batch: list[_Job[Any]]) -> None:
+    def _commit(self, batch: list[_Waiting[Any]]) -> None:
         try:
-            with self.our_words():
-                self._transact(batch)
+            with in_our_words(self._path):
+                effects = self._transact(batch)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is the callers' to see; the thread must live
             if len(batch) == 1 or isinstance(error, StoreLocked):
                 for job in batch:
@@ -204,8 +204,10 @@ class Engine:
             for job in batch:
                 job.value = job.error = None
                 self._commit([job])
+        else:
+            self._tell(effects)
 
-    def _transact(self, batch: list[_Job[Any]]) -> None:
+    def _transact(self, batch: list[_Waiting[Any]]) -> list[Tx]:
         """Run a batch in one transaction. What it raises is about the transaction, not about one caller."""
         db = self._db
         effects: list[Tx] = []
@@ -226,18 +228,17 @@ class Engine:
                 raise
         finally:
             self._turnstile.leave()
-        self._tell(effects)
+        return effects
 
     def _tell(self, effects: list[Tx]) -> None:
-        # the commit stands whatever becomes of the wakes: an error here must not be taken for one of the transaction
         try:
             self._notify(effects)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - the commit stands whatever becomes of the wakes
             log.warning(
                 "sleepers on %s could not be woken (%s); they find the jobs at their next look", self._path, error
             )
 
-    def _run_in_savepoint(self, job: _Job[Any], tx: Tx, *, alone: bool) -> bool:
+    def _run_in_savepoint(self, job: _Waiting[Any], tx: Tx, *, alone: bool) -> bool:
         db = tx.db
         if alone:
             # the transaction itself is the savepoint; an error must undo it, so it may not pass in silence
@@ -258,11 +259,6 @@ class Engine:
         db.execute("RELEASE one")
         return True
 
-    @contextlib.contextmanager
-    def our_words(self) -> Iterator[None]:
-        with in_our_words(self._path):
-            yield
-
 
 def _flush_counts(db: apsw.Connection, effects: list[Tx]) -> None:
     tallies: Counter[tuple[str, str]] = Counter()
@@ -282,9 +278,9 @@ def _flush_counts(db: apsw.Connection, effects: list[Tx]) -> None:
     )
 
 
-def _deliver(batch: list[_Job[Any]]) -> None:
+def _deliver(batch: list[_Waiting[Any]]) -> None:
     """Give each caller its answer, with one hop per event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Job[Any]]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Waiting[Any]]] = {}
     for job in batch:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, jobs in by_loop.items():
@@ -293,7 +289,7 @@ def _deliver(batch: list[_Job[Any]]) -> None:
             loop.call_soon_threadsafe(_resolve, jobs)
 
 
-def _resolve(jobs: list[_Job[Any]]) -> None:
+def _resolve(jobs: list[_Waiting[Any]]) -> None:
     for job in jobs:
         if job.future.done():
             continue

@@ -72,7 +72,13 @@ def submit_bulk(sizes: Sizes, tell: Tell) -> list[Row]:
 def submit_singly(sizes: Sizes, tell: Tell) -> list[Row]:
     n = sizes.singly
 
-    def raw(path: Path) -> float:
+    def alone(path: Path) -> float:
+        # what one gets without group commit
+        few = n // 8
+        with _raw(path) as store:
+            return few / _timed(lambda: [store.submit(1) for _ in range(few)])
+
+    def together(path: Path) -> float:
         # the best group commit could do: all callers in every commit
         with _raw(path) as store:
             return n / _timed(lambda: [store.submit(CALLERS) for _ in range(0, n, CALLERS)])
@@ -80,7 +86,11 @@ def submit_singly(sizes: Sizes, tell: Tell) -> list[Row]:
     def mine(path: Path) -> float:
         return n / _timed_async(path, lambda control: ours.submit_singly(control, n, CALLERS))
 
-    return [_rates(f"submit, one a call, {CALLERS} callers (baseline: {CALLERS} a commit)", raw, mine, sizes, tell)]
+    what = f"submit, one a call, {CALLERS} callers"
+    return [
+        _rates(f"{what} (baseline: one a commit)", alone, mine, sizes, tell),
+        _rates(f"{what} (baseline: {CALLERS} a commit)", together, mine, sizes, tell),
+    ]
 
 
 def claim_complete(sizes: Sizes, tell: Tell) -> list[Row]:

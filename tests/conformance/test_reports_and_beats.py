@@ -164,3 +164,18 @@ async def test_a_session_that_was_never_opened_is_not_known(world: World) -> Non
     await world.open("s1")
     pulses = await world.store.beat(["nobody", "s1"])
     assert [pulse.known for pulse in pulses] == [False, True]
+
+
+async def test_nobody_takes_a_job_away_without_having_seen_its_last_progress(world: World) -> None:
+    await world.open("s1", lease_s=1e6)
+    job = await world.running(options=Options(run_timeout_s=None, stall_timeout_s=10, grace_s=0))
+    await world.store.report([started(job, world.clock.now_ms())])
+    seen = await world.row(job)
+    world.clock.advance(20)
+    await world.store.report([progressed(job, 1)])
+
+    assert (await world.move(seen, "timed_out", "pending", actor="sweeper")).outcome == "conflict"
+
+    assert (await world.row(job)).status == "running"
+    again = await world.row(job)
+    assert (await world.move(again, "timed_out", "pending", actor="sweeper")).outcome == "applied"

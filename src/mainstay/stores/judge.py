@@ -35,9 +35,16 @@ def judge(row: Job | None, change: Change, recorded: bytes | None) -> Outcome:
     same_outcome = moves and row.token == before.token and row.status == after.status
     if change.holder is not None and (row.session, row.token) != (change.holder, before.token):
         return "already_applied" if same_outcome else "stale"
-    if change.events and row.version == before.version and not _shrinks(row, after):
+    unseen = takes_away(change) and row.progress_ms != before.progress_ms
+    if change.events and row.version == before.version and not unseen and not _shrinks(row, after):
         return "applied"
     return "already_applied" if same_outcome else "conflict"
+
+
+def takes_away(change: Change) -> bool:
+    """Whether somebody other than the holder ends a claim. It must have seen the holder's last progress: progress moves
+    no version, and a job that has just shown some must not be timed out for want of it."""
+    return change.holder is None and change.before.session is not None and change.after.session is None
 
 
 def _shrinks(row: Job, after: Job) -> bool:

@@ -12,6 +12,8 @@ import msgspec
 from ...lifecycle import Event
 from ...model import Job, Options, Progress
 from ...model.job import ErrorInfo
+from ..judge import takes_away
+from ..port import Change
 from .sql import all_rows, first_row
 
 JOB_FIELDS = Job.__struct_fields__
@@ -60,7 +62,8 @@ _CHANGED_ERROR = CHANGED.index("error")
 #: whether all were written shows in the number of changes.
 UPDATE_JOB = (
     f"UPDATE jobs SET {', '.join(f'{name} = ?' for name in CHANGED)} WHERE id = ? AND version = ? "
-    "AND token <= ? AND starts <= ? AND failures <= ? AND crashes <= ? AND releases <= ?"
+    "AND token <= ? AND starts <= ? AND failures <= ? AND crashes <= ? AND releases <= ? "
+    "AND coalesce(progress_ms, -1) = coalesce(?, progress_ms, -1)"
 )
 #: A claim changes less, so it writes less.
 CLAIM_JOB = (
@@ -119,13 +122,15 @@ def job_values(job: Job) -> list[Any]:
     return values
 
 
-def change_values(before: Job, after: Job) -> list[Any]:
+def change_values(change: Change) -> list[Any]:
     """Bindings of `UPDATE_JOB`."""
+    before, after = change.before, change.after
     values = list(_changed(_as_tuple(after)))
     if after.error is not None:
         values[_CHANGED_ERROR] = _json.encode(after.error).decode()
     counters = (after.token, after.starts, after.failures, after.crashes, after.releases)
-    values += (after.id, before.version, *counters)
+    seen_ms = (-1 if before.progress_ms is None else before.progress_ms) if takes_away(change) else None
+    values += (after.id, before.version, *counters, seen_ms)
     return values
 
 

@@ -186,7 +186,7 @@ def _claims_to_fit(change: Change) -> bool:
 def _update(tx: Tx, changes: Sequence[Change]) -> bool:
     """True if every row still had the version its caller saw."""
     before = tx.db.total_changes()
-    tx.db.executemany(UPDATE_JOB, [change_values(change.before, change.after) for change in changes])
+    tx.db.executemany(UPDATE_JOB, [change_values(change) for change in changes])
     return tx.db.total_changes() - before == len(changes)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import os
 import random
@@ -79,6 +78,7 @@ class Demo:
             self.screen.tell("every job is settled", "bold")
         finally:
             watching.cancel()
+            self.flag.touch()  # whatever went wrong, let go of whoever hangs
             for name in self.workers.stop():
                 self.wrong.append(f"{name} ended badly; see {self.folder / name}.log")
 
@@ -158,7 +158,7 @@ class Demo:
             for event in await self.control.events(job.id)
             if event.actor == "sweeper" and event.source == "running" and event.at_ms >= killed_ms
         ]
-        after = duration_text((max(reaped) - killed_ms) / 1000)
+        after = duration_text((max(reaped, default=killed_ms) - killed_ms) / 1000)
         self.screen.tell(f"its session lock is free: {len(reaped)} jobs taken back after {after}", "green")
         self.screen.tell(f"{self.workers.start()} takes its place")
         await self.control.wait(victim.id)
@@ -315,6 +315,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="A few hundred jobs meet every fate.")
     parser.add_argument("--folder", type=Path, help="where to work (default: a new temporary folder, kept)")
     chosen = parser.parse_args().folder or Path(tempfile.mkdtemp(prefix="mainstay-demo-"))
+    if (chosen / "jobs.db").exists():
+        parser.error(f"{chosen} holds a jobs.db already; choose another folder")
     chosen.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(KeyboardInterrupt):
+    try:
         sys.exit(asyncio.run(main(chosen.absolute())))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -80,17 +80,18 @@ class Screen:
 
     def _bars(self) -> Group:
         counts = self.seen.counts
+        width = max(10, min(BAR, self.console.width - 22))
         total = max(1, sum(counts.values()))
         table = Table.grid(padding=(0, 1))
         table.add_column(width=13, justify="right")
-        table.add_column(width=BAR, no_wrap=True)
+        table.add_column(width=width, no_wrap=True)
         table.add_column(justify="right", width=5)
         for name in JOB.states:
             if name not in _COLOURS and not counts.get(name):
                 continue
             n = counts.get(name, 0)
-            filled = min(BAR, -(-n * BAR // total))
-            bar = Text("━" * filled, style=_COLOURS.get(name, "white")).append("─" * (BAR - filled), style="grey23")
+            filled = -(-n * width // total)
+            bar = Text("━" * filled, style=_COLOURS.get(name, "white")).append("─" * (width - filled), style="grey23")
             table.add_row(Text(name, style="" if n else "dim"), bar, Text(str(n), style="bold" if n else "dim"))
         people = Text("workers ", style="dim", justify="left")
         for name, mood in self.seen.moods.items():

@@ -103,6 +103,22 @@ def test_filters_narrow_the_list_together(made: Made, words: tuple[str, ...], fo
     assert made.listed(*words) == found
 
 
+def test_units_are_listed_by_their_parent_only(made: Made) -> None:
+    asyncio.run(_submit_units(made))
+
+    assert "left" not in made.listed()
+    assert made.listed("--parent", made.ids["whole"]) == ["right", "left"]
+    assert made.listed("--parent", made.ids["done"]) == []
+
+
+@pytest.mark.parametrize("words", [("--parent", "the big one"), ("--cursor", "the next one"), ("--limit", "0")])
+def test_an_option_that_means_nothing_is_refused_naming_it(made: Made, words: tuple[str, ...]) -> None:
+    done = made.run("list", *words)
+
+    assert done.exit_code == 2
+    assert words[0].removeprefix("--") in done.stderr
+
+
 def test_pages_follow_each_other_by_cursor_until_there_is_none(made: Made) -> None:
     first = json.loads(made.run("list", "--json", "--limit", "3").stdout)
     second = json.loads(made.run("list", "--json", "--limit", "3", "--cursor", first["cursor"]).stdout)
@@ -260,6 +276,15 @@ async def _submit_more(made: Made) -> None:
     store = await open_store(made.url)
     one, two = await Control(store, rng=random.Random(5)).submit_many([Request("a"), Request("a")])
     made.ids |= {"one": one.id, "two": two.id}
+    await store.close()
+
+
+async def _submit_units(made: Made) -> None:
+    store = await open_store(made.url)
+    control = Control(store, rng=random.Random(6))
+    made.ids["whole"] = whole = (await control.submit("batch.run", kind="batch")).id
+    for unit in ("left", "right"):
+        made.ids[unit] = (await control.submit("batch.part", parent=whole, unit=unit)).id
     await store.close()
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from ..control import Control
 from ..errors import InvalidInput, JobNotFound
 from ..lifecycle import JOB, UNIT, Event
-from ..model import Job, Session
+from ..model import Job, Session, check_id
 from ..stores import JobStore, Query, Refusal
 from . import jobs_view
 from .common import JsonOption, StoreOption, looking, print_json
@@ -92,13 +92,16 @@ def list_jobs(
         name=name,
         tag=tag,
         text=text,
-        parent=parent,
         oldest_first=oldest_first,
     )
 
     async def look(store: JobStore) -> tuple[list[Job], str | None, int]:
         await _known(store, query.status)
-        return *await _page(store, query, cursor, limit), store.clock.now_ms()
+        wanted = query
+        if parent is not None:
+            whole = await full_id(store, parent)
+            wanted = msgspec.structs.replace(query, parent=check_id(whole, field="parent"))
+        return *await _page(store, wanted, cursor, limit), store.clock.now_ms()
 
     found, more, now_ms = looking(store, look, as_json=as_json)
     if as_json:

@@ -59,6 +59,7 @@ async def _limit(store: JobStore) -> JobStore:
     return store
 
 
+@pytest.mark.slow
 def test_threads_with_loops_of_their_own_share_a_store(adapter: Adapter, tmp_path: Path) -> None:
     plan = Plan(submitters=3, each=600, shared=60)
     url = adapter.url.format(folder=tmp_path)
@@ -95,6 +96,7 @@ async def test_tasks_of_one_loop_share_a_store(adapter: Adapter, tmp_path: Path)
     await store.close()
 
 
+@pytest.mark.slow
 async def test_processes_share_a_store(adapter: Adapter, tmp_path: Path) -> None:
     if not adapter.persistent:
         pytest.skip(f"a {adapter.name} store belongs to one process")

@@ -26,10 +26,10 @@ from tests.conformance.world import World
 from tests.crash import worker
 from tests.stores.sqlite.process import PROGRAM, Child
 
-ROUNDS = 30
+ROUNDS = 26
 #: processes of a round; all are killed
 CREW = 8
-MOST_LINES = 60
+MOST_LINES = 40
 
 
 class Told(msgspec.Struct):
@@ -130,6 +130,7 @@ async def _assert_kept(world: World, told: Told) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # a quarter of a minute on an idle machine; a busy one must not fail it
 async def test_two_hundred_kills_lose_nothing_and_double_nothing(tmp_path: Path, nursery: Child) -> None:
     path = tmp_path / "jobs.db"
     rng = random.Random(2)
@@ -146,7 +147,7 @@ async def test_two_hundred_kills_lose_nothing_and_double_nothing(tmp_path: Path,
         store = SqliteStore(path)
         world = World(store, store.clock)  # type: ignore[arg-type]
         told.cut += await _reap_at_once(world, {victim.name for victim in crew})
-        if number % 5 == 0:
+        if number == ROUNDS // 2:
             await _assert_kept(world, told)
         await store.close()
 

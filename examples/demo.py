@@ -70,7 +70,7 @@ class Demo:
                 await self.submit()
                 for _ in range(3):
                     self.workers.start()
-                self.screen.tell("3 worker processes start")
+                self.screen.tell("3 worker processes start (a stand-in for the worker to come)")
                 await self.cancel()
                 await self.kill_one()
                 await self.hang_one()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -17,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ..control.check import Report, check
-from ..errors import InvalidInput, MainstayError, StoreDamaged, StoreError
-from ..stores import Violation, open_store
+from ..errors import MainstayError, StoreError
+from ..stores import Violation
+from .common import FAILED, JsonOption, StoreOption, opened, print_json
 
 VIOLATIONS = 1
-FAILED = 2
 #: rows shown in the table; the rest are counted, and all are in --json
 _SHOWN = 200
 #: from this width on, a job id stays on one line
@@ -43,22 +40,19 @@ Exit codes: 0 clean (or all mended), 1 violations, 2 could not check.
 
 
 def command(
-    store: Annotated[
-        str, typer.Option("--store", "-s", envvar="MAINSTAY_STORE", help="Which store, as a URL.", show_default=False)
-    ] = "",
+    store: StoreOption = "",
     repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     try:
-        with _quiet_log():
-            report = asyncio.run(_checked(store, repair=repair, quiet=as_json))
+        report = asyncio.run(_checked(store, repair=repair, quiet=as_json))
     except MainstayError as error:
         if not as_json:
             raise
-        typer.echo(_json({"store": store, "clean": None, "error": {"code": error.code, "message": str(error)}}))
+        print_json({"store": store, "clean": None, "error": {"code": error.code, "message": str(error)}})
         raise typer.Exit(FAILED) from None
     if as_json:
-        typer.echo(_json({"clean": report.clean, "repair": repair, **msgspec.to_builtins(report)}))
+        print_json({"clean": report.clean, "repair": repair, **msgspec.to_builtins(report)})
     else:
         _show(report, Console(highlight=False), repair=repair)
     if not report.clean:
@@ -69,51 +63,22 @@ def register(app: typer.Typer) -> None:
     app.command(name="check", help=_HELP)(command)
 
 
-@contextlib.contextmanager
-def _quiet_log() -> Iterator[None]:
-    """What the store warns of when it opens is in the report, with more about it."""
-    log = logging.getLogger("mainstay")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
-
-
 async def _checked(url: str, *, repair: bool, quiet: bool) -> Report:
-    if not url:
-        raise InvalidInput("store", "which store? pass --store sqlite:///jobs.db, or set MAINSTAY_STORE")
-    store = await open_store(_existing(url))
     console = Console(stderr=True)
     columns = (TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
     try:
-        with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-            task = bar.add_task("checking", total=None)
-            return await check(
-                store, repair=repair, progress=lambda done, total: bar.update(task, completed=done, total=total)
-            )
+        async with opened(url) as store:
+            with bar:
+                task = bar.add_task("checking", total=None)
+                return await check(
+                    store, repair=repair, progress=lambda done, total: bar.update(task, completed=done, total=total)
+                )
     except MainstayError:
         raise
     except Exception as error:
         # whatever it is, the answer is "could not check", never "clean" and never a bare traceback
         raise StoreError(f"the check could not go on: {type(error).__name__}: {error}") from error
-    finally:
-        await _closed(store)
-
-
-async def _closed(store: Any) -> None:
-    try:
-        await store.close()
-    except StoreDamaged:
-        return  # already told
-
-
-def _existing(url: str) -> str:
-    """To check a database that is not there is a mistake, not a wish for a new one."""
-    if not url.startswith("sqlite:") or "create=" in url:
-        return url
-    return f"{url}{'&' if '?' in url else '?'}create=no"
 
 
 def _show(report: Report, console: Console, *, repair: bool) -> None:
@@ -170,7 +135,3 @@ def _verdict(report: Report, *, repair: bool) -> Text:
 
 def _count(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
-
-
-def _json(data: dict[str, Any]) -> str:
-    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()

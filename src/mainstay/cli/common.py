@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 
 from ..clock import duration_text
-from ..errors import InvalidInput, MainstayError
+from ..errors import InvalidInput, MainstayError, StoreDamaged
 from ..stores import JobStore, open_store
 
 FAILED = 2
@@ -53,12 +53,13 @@ def looking(url: str, look: Callable[[JobStore], Awaitable[Any]], *, as_json: bo
 
 
 async def _looked(url: str, look: Callable[[JobStore], Awaitable[Any]]) -> Any:
-    async with _opened(url) as store:
+    async with opened(url) as store:
         return await look(store)
 
 
 @contextlib.asynccontextmanager
-async def _opened(url: str) -> AsyncIterator[JobStore]:
+async def opened(url: str) -> AsyncIterator[JobStore]:
+    """A store to look into, closed afterwards."""
     if not url:
         raise InvalidInput("store", "which store? pass --store sqlite:///jobs.db, or set MAINSTAY_STORE")
     if url.startswith("sqlite:") and "create=" not in url:
@@ -66,14 +67,15 @@ async def _opened(url: str) -> AsyncIterator[JobStore]:
         url += ("&" if "?" in url else "?") + "create=no"
     log = logging.getLogger("mainstay")
     level = log.level
-    # what the store warns of when it opens is among the findings of `stats`
+    # what the store warns of when it opens is told by the command itself, with more about it
     log.setLevel(logging.ERROR)
     try:
         store = await open_store(url)
         try:
             yield store
         finally:
-            await store.close()
+            with contextlib.suppress(StoreDamaged):  # told already, by whatever met the damage first
+                await store.close()
     finally:
         log.setLevel(level)
 

@@ -26,12 +26,12 @@ def lost(job: Job, *, now_ms: int) -> Moves:
     if not started and table.allows(job.status, "pending"):
         return attempts.release(job, f"{_LOST} before the work began")
     error = ErrorInfo(
-        type="WorkerLost", code="worker_lost", message=f"session {job.session} died while it was {job.status}"
+        type="WorkerLost", code="worker_lost", message=f"session {job.session} was lost while it was {job.status}"
     )
     verdict = after_crash(job)
     if table.allows(job.status, "pending") or (started and isinstance(verdict, Quarantine)):
         return attempts.crash(job, error, verdict, now_ms=now_ms, to="timed_out")
-    reason = f"owner lost: session {job.session} died; another may take over"
+    reason = f"owner lost: session {job.session} is gone; another may take over"
     return attempts.disown(job, reason, crashes=job.crashes + int(started))
 
 

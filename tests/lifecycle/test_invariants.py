@@ -137,7 +137,7 @@ def test_a_trail_numbered_by_its_failures_proves_the_counter() -> None:
 def test_a_status_of_a_newer_version_is_a_notice_only_when_the_trail_agrees() -> None:
     job, events = born()
     body = (job.id, 2, NOW, "pending", "hibernating", "newer", None, 0, "", None)
-    event = Event(*body, CHAIN.digest(job.head, *body))
+    event = Event(*body, CHAIN.digest(job.head, body))
     newer = msgspec.structs.replace(job, status="hibernating", version=2, head=event.digest)
 
     assert codes((newer, [*events, event])) == ["newer_status"]

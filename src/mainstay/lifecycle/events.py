@@ -67,7 +67,7 @@ class Chain:
         """Tells keys apart without giving them away. Stores remember it: nobody shall seal with another by mistake."""
         return "" if self._key is None else hmac.digest(self._key, b"mainstay audit key", "sha256").hex()[:32]
 
-    def digest(self, before: bytes, *body: Any) -> bytes:
+    def digest(self, before: bytes, body: tuple[Any, ...]) -> bytes:
         """The digest of an event, given as its fields in order up to `details`."""
         text = before + _encode(body)
         if self._key is None:
@@ -85,7 +85,7 @@ class Chain:
             if event.seq != seq:
                 return f"event {seq} is missing"
             try:
-                digest = self.digest(before, *msgspec.structs.astuple(event)[:-1])
+                digest = self.digest(before, msgspec.structs.astuple(event)[:-1])
             except (TypeError, ValueError, msgspec.EncodeError):
                 return f"event {seq} cannot be read"
             if digest != event.digest:

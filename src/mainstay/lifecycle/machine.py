@@ -68,7 +68,7 @@ def apply(
         seq += 1
         details = None if move.details is None else details_text(move.details)
         body = (job.id, seq, now_ms, status, to, actor, move.reason, fields.get("token", job.token), flag, details)
-        head = chain.digest(head, *body)
+        head = chain.digest(head, body)
         events.append(Event(*body, head))
         status = to
     if not events:
@@ -86,7 +86,7 @@ def submit(job: Job, *, now_ms: int, actor: str, chain: Chain, details: dict[str
     if job.status not in table.start:
         raise InvalidTransition(job.id, "new", job.status, allowed=table.start)
     body = (job.id, 1, now_ms, None, job.status, actor, job.reason, 0, "", details_text(details))
-    head = chain.digest(job.head, *body)
+    head = chain.digest(job.head, body)
     new = msgspec.structs.replace(
         job,
         version=1,
@@ -108,7 +108,7 @@ def claim(job: Job, *, session: str, now_ms: int, chain: Chain) -> Moved:
     # what `apply` would come to, written out: this is the busiest move of all
     seq = job.version + 1
     body = (job.id, seq, now_ms, job.status, "running", session, None, token, "", None)
-    head = chain.digest(job.head, *body)
+    head = chain.digest(job.head, body)
     claimed = msgspec.structs.replace(
         job,
         status="running",
@@ -150,7 +150,7 @@ def tombstone(job: Job, *, now_ms: int, actor: str, reason: str, chain: Chain) -
     """The event that stays when a job is deleted."""
     left = details_text({"name": job.name, "queue": job.queue, "created_ms": job.created_ms})
     body = (job.id, job.version + 1, now_ms, job.status, job.status, actor, reason, job.token, "tombstone", left)
-    return Event(*body, chain.digest(job.head, *body))
+    return Event(*body, chain.digest(job.head, body))
 
 
 def _admit(table: Table, job: Job, status: str, move: Move, recent: Sequence[Event]) -> None:

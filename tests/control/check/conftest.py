@@ -112,7 +112,7 @@ class Files:
             told = {"at_ms": self.clock.now_ms(), "source": status, "actor": "mallory", "reason": None, "token": token}
             told |= {"flag": "", "details": None} | step
             body = [told[field] for field in Event.__struct_fields__[2:-1]]
-            head = self.chain.digest(head, job_id, seq, *body)
+            head = self.chain.digest(head, (job_id, seq, *body))
             status, token = told["to"], told["token"]
             self.sql(f"INSERT INTO events VALUES ({', '.join('?' * 11)})", job_id, seq, *body, head)
         self.set(name, version=seq, head=head, token=token, **{"status": status, **row})

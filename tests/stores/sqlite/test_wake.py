@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mainstay.stores.sqlite import SqliteStore
+from mainstay.stores.sqlite.wake import WakeBoard
 from tests.conformance.world import World
 from tests.stores.sqlite.conftest import Spawn
 
@@ -147,3 +148,19 @@ def test_a_loop_that_ended_does_not_keep_the_others_from_being_woken(path: Path)
 
 async def _insert(store: SqliteStore, world: World, n: int) -> None:
     await store.insert([world.new() for _ in range(n)])
+
+
+async def test_a_subscriber_that_falls_asleep_while_it_is_being_looked_for_is_woken(tmp_path: Path) -> None:
+    board = WakeBoard(tmp_path)
+    wake = board.subscribe(["queue:mail"])
+    folder = board.folder_of("queue:mail")
+    seen_awake = os.listdir(folder)
+    sleeper = asyncio.create_task(wake.wait(5))
+    await asyncio.sleep(0)
+    assert os.listdir(folder) != seen_awake
+
+    board._take_and_send(folder, seen_awake, 1)
+
+    assert await sleeper is True
+    await wake.close()
+    board.close()

@@ -314,8 +314,9 @@ def _stray_events(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
 
 
 def _stone(last: Event, now_ms: int, chain: Chain) -> Event:
-    body = (last.job_id, last.seq + 1, now_ms, last.to, last.to, "check", "the job's row was gone", last.token)
-    return Event(*body, "tombstone", None, chain.digest(last.digest, *body, "tombstone", None))
+    why = "the job's row was gone"
+    body = (last.job_id, last.seq + 1, now_ms, last.to, last.to, "check", why, last.token, "tombstone", None)
+    return Event(*body, chain.digest(last.digest, body))
 
 
 def _tallies(tx: Tx, *, repair: bool) -> list[Violation]:

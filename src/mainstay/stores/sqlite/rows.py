@@ -71,6 +71,7 @@ CLAIM_JOB = (
     "expires_ms = ?, head = ?, lane = ? WHERE rowid = ?"
 )
 
+_WIDTH = len(JOB_FIELDS)
 _OPTIONS, _ERROR, _PROGRESS = (JOB_FIELDS.index(name) for name in ("options", "error", "progress"))
 _encode_options = msgspec.msgpack.Encoder().encode
 _decode_options = msgspec.msgpack.Decoder(Options).decode
@@ -135,8 +136,8 @@ def change_values(change: Change) -> list[Any]:
 
 
 def job_from(values: Values) -> Job:
-    """A job from the values of its columns. Raises `msgspec.MsgspecError` if one cannot be read."""
-    row = list(values)
+    """A job from the values of its columns (more may follow them). Raises `msgspec.MsgspecError` if one cannot be read."""
+    row = list(values[:_WIDTH])
     row[_OPTIONS] = _codec.decode(row[_OPTIONS])
     if row[_ERROR] is not None:
         row[_ERROR] = _decode_error(row[_ERROR])

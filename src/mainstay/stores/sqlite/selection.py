@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
 import msgspec
 
@@ -19,12 +20,13 @@ from ...errors import InvalidTransition
 from ...lifecycle import Chain, Event, claim, promote
 from ...model import Job, Lane
 from .engine import Tx
-from .rows import CLAIM_JOB, INSERT_EVENT, JOB_COLUMNS, SELECT_JOB, event_values, job_from
+from .rows import CLAIM_JOB, INSERT_EVENT, JOB_COLUMNS, JOB_FIELDS, SELECT_JOB, event_values, job_from
 from .sql import Row, all_rows, first_row, savepoint, value
 
 log = logging.getLogger("mainstay.stores.sqlite")
 
 _DUE_BATCH = 500
+_order = itemgetter(JOB_FIELDS.index("rank"), JOB_FIELDS.index("due_ms"), -1)
 
 
 def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain) -> list[Job]:
@@ -49,9 +51,8 @@ def _claim(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain) ->
     jobs: list[Job] = []
     updates: list[tuple[object, ...]] = []
     written: list[tuple[Job | None, Job, tuple[Event, ...]]] = []
-    for rowid, row in _heads(tx, open_queues, n):
-        if len(jobs) >= n:
-            break
+    for row in _heads(tx, open_queues, n):
+        rowid = row[-1]
         job = _usable(tx, rowid, row)
         if job is None or not limits.take(job, rowid):
             continue
@@ -78,6 +79,8 @@ def _claim(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain) ->
         )
         jobs.append(after)
         written.append((job, after, moved.events))
+        if len(jobs) == n:
+            break  # before the next row is asked for: it would cost a page
     tx.db.executemany(CLAIM_JOB, updates)
     tx.db.executemany(INSERT_EVENT, [event_values(event) for _, _, events in written for event in events])
     tx.wrote(written)
@@ -174,15 +177,12 @@ class Slots:
         return True
 
 
-def _heads(tx: Tx, queues: Sequence[str], n: int) -> Iterator[tuple[int, Row]]:
-    """Ready rows, best rank first over all queues, with their row ids; read in short pages."""
+def _heads(tx: Tx, queues: Sequence[str], n: int) -> Iterator[Row]:
+    """Ready rows, best rank first over all queues, each with its row id at the end; read in short pages."""
     if len(queues) == 1:
-        merged = _head(tx, queues[0], n)
-    else:
-        page = max(10, -(-n // max(1, len(queues))))
-        merged = heapq.merge(*(_head(tx, queue, page) for queue in queues), key=_order)
-    for row in merged:
-        yield row[2], row[3:]
+        return _head(tx, queues[0], n)
+    page = max(10, -(-n // max(1, len(queues))))
+    return heapq.merge(*(_head(tx, queue, page) for queue in queues), key=_order)
 
 
 def _head(tx: Tx, queue: str, n: int) -> Iterator[Row]:
@@ -190,7 +190,7 @@ def _head(tx: Tx, queue: str, n: int) -> Iterator[Row]:
     while True:
         page = all_rows(
             tx.db,
-            f"SELECT rank, due_ms, rowid, {JOB_COLUMNS} FROM jobs "
+            f"SELECT {JOB_COLUMNS}, rowid FROM jobs "
             "WHERE lane = 1 AND queue = ? AND (rank, due_ms, rowid) > (?, ?, ?) "
             "ORDER BY rank, due_ms, rowid LIMIT ?",
             (queue, *after, n),
@@ -198,11 +198,7 @@ def _head(tx: Tx, queue: str, n: int) -> Iterator[Row]:
         yield from page
         if len(page) < n:
             return
-        after = page[-1][:3]
-
-
-def _order(row: Row) -> Row:
-    return row[:3]
+        after = _order(page[-1])
 
 
 def _usable(tx: Tx, rowid: int, row: Row) -> Job | None:

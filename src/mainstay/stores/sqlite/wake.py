@@ -99,7 +99,8 @@ class WakeBoard:
         for name in names:
             if n <= 0:
                 return
-            if _unlink(folder / name) and self._send(name):
+            # one that we saw awake may have fallen asleep since: it looked before our commit and must not be missed
+            if (_unlink(folder / name) or _unlink(folder / (_ASLEEP + name[1:]))) and self._send(name):
                 n -= 1
 
     def _send(self, name: str) -> bool:

@@ -52,7 +52,9 @@ def main() -> int:
 
 
 def _table(rows: list[Row]) -> Table:
-    table = Table(title="SQLite, durable, audit on; baseline: hand-written SQL on the same schema")
+    table = Table(
+        title="SQLite, durable, audit on; baseline: hand-written SQL on the same schema; best of each side's runs"
+    )
     table.add_column("scenario")
     for head in ("baseline", "mainstay", "ratio"):
         table.add_column(head, justify="right")

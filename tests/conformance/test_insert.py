@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mainstay.errors import Conflict, KeyConflict, UniqueClash
+from mainstay.errors import Conflict, InvalidInput, KeyConflict, UniqueClash
 from mainstay.stores import Inserted
 from tests.conformance.world import World
 
@@ -33,7 +33,7 @@ async def test_the_same_key_and_content_gives_the_first_job_back(world: World) -
     first = await world.submit(key="order-7")
     before = await world.dump()
 
-    assert await world.store.insert([world.new(key="order-7")]) == [Inserted(first.id, False)]
+    assert await world.store.insert([world.new(key="order-7")]) == [Inserted(first.id, False, "key")]
 
     assert await world.dump() == before
 
@@ -43,7 +43,11 @@ async def test_a_key_repeated_inside_one_batch_gives_one_job(world: World) -> No
 
     made = await world.store.insert(batch)
 
-    assert made == [Inserted(batch[0].job.id, True), Inserted(batch[1].job.id, True), Inserted(batch[0].job.id, False)]
+    assert made == [
+        Inserted(batch[0].job.id, True),
+        Inserted(batch[1].job.id, True),
+        Inserted(batch[0].job.id, False, "key"),
+    ]
     assert await world.store.get([batch[2].job.id]) == [None]
 
 
@@ -78,14 +82,14 @@ async def test_an_expired_key_can_be_used_again(world: World) -> None:
     second = await world.submit(key="k", content=b"other")
 
     assert second.id != first.id
-    assert await world.store.insert([world.new(key="k", content=b"other")]) == [Inserted(second.id, False)]
+    assert await world.store.insert([world.new(key="k", content=b"other")]) == [Inserted(second.id, False, "key")]
 
 
 async def test_a_key_is_remembered_after_its_job_is_done(world: World) -> None:
     await world.open("s1")
     job = await world.running(key="k")
     await world.move(job, "succeeded", holder="s1")
-    assert await world.store.insert([world.new(key="k")]) == [Inserted(job.id, False)]
+    assert await world.store.insert([world.new(key="k")]) == [Inserted(job.id, False, "key")]
 
 
 async def test_concurrent_submits_of_one_key_give_one_job(world: World) -> None:
@@ -99,10 +103,10 @@ async def test_concurrent_submits_of_one_key_give_one_job(world: World) -> None:
 async def test_a_unique_key_is_held_until_its_job_settles(world: World) -> None:
     await world.open("s1")
     first = await world.running(unique_key="u")
-    assert await world.store.insert([world.new(unique_key="u")]) == [Inserted(first.id, False)]
+    assert await world.store.insert([world.new(unique_key="u")]) == [Inserted(first.id, False, "unique")]
 
     await world.move(first, "cancelling")
-    assert await world.store.insert([world.new(unique_key="u")]) == [Inserted(first.id, False)]
+    assert await world.store.insert([world.new(unique_key="u")]) == [Inserted(first.id, False, "unique")]
 
     await world.move(await world.row(first), "cancelled")
     [made] = await world.store.insert([world.new(unique_key="u")])
@@ -122,14 +126,14 @@ async def test_a_unique_clash_is_refused_when_asked_and_nothing_is_written(world
 async def test_a_unique_key_repeated_inside_one_batch_gives_one_job(world: World) -> None:
     first, second = world.new(unique_key="u"), world.new(unique_key="u")
     made = await world.store.insert([first, second])
-    assert made == [Inserted(first.job.id, True), Inserted(first.job.id, False)]
+    assert made == [Inserted(first.job.id, True), Inserted(first.job.id, False, "unique")]
 
 
 async def test_a_job_that_waits_for_a_retry_still_holds_its_unique_key(world: World) -> None:
     await world.open("s1")
     job = await world.running(unique_key="u")
     await world.move(job, "failed", "scheduled", holder="s1")
-    assert await world.store.insert([world.new(unique_key="u")]) == [Inserted(job.id, False)]
+    assert await world.store.insert([world.new(unique_key="u")]) == [Inserted(job.id, False, "unique")]
 
 
 async def test_a_settled_job_cannot_come_back_while_another_holds_its_unique_key(world: World) -> None:
@@ -154,3 +158,40 @@ async def test_an_id_that_exists_is_refused_by_index_and_nothing_is_written(worl
         await world.store.insert([world.new(), world.new(), world.new(id=job.id)])
 
     assert await world.dump() == before
+
+
+async def test_what_was_not_created_says_whether_its_key_or_its_unique_key_was_taken(world: World) -> None:
+    [first] = await world.store.insert([world.new(name="t", key="k", unique_key="u")])
+    jobs = [world.new(name="t", key="k", unique_key="u"), world.new(name="t", unique_key="u")]
+    twins = [world.new(name="t", key="twin"), world.new(name="t", key="twin")]
+    alike = [world.new(name="t", unique_key="alike"), world.new(name="t", unique_key="alike")]
+
+    answers = await world.store.insert([*jobs, *twins, *alike])
+
+    assert first.by == ""
+    assert [(answer.created, answer.by) for answer in answers] == [
+        (False, "key"),
+        (False, "unique"),
+        (True, ""),
+        (False, "key"),
+        (True, ""),
+        (False, "unique"),
+    ]
+
+
+async def test_a_unit_of_a_job_that_is_not_there_is_refused_by_index_and_nothing_is_written(world: World) -> None:
+    nobody = world.new().job.id
+    parent = world.new()
+    fine = [parent, world.new(parent=parent.job.id, unit="a"), world.new(parent=parent.job.id, unit="b")]
+
+    with pytest.raises(InvalidInput, match=rf"jobs\[3\]\.parent: there is no job {nobody}"):
+        await world.store.insert([*fine, world.new(parent=nobody, unit="c")])
+
+    assert (await world.dump())["rows"] == []
+    assert all(made.created for made in await world.store.insert(fine)), "a parent may come in the same batch"
+
+
+async def test_a_spawned_unit_of_a_job_that_is_not_there_is_a_conflict(world: World) -> None:
+    job = await world.submit()
+    answer = await world.move(job, "cancelled", spawn=(world.new(parent=world.new().job.id, unit="a"),))
+    assert (answer.outcome, answer.job) == ("conflict", job)

@@ -41,7 +41,7 @@ async def test_everything_acknowledged_is_there_again(adapter: Adapter, tmp_path
         assert await again.store.tick("nightly", 5, [again.new()]) is None
         assert (await again.store.lead("main", "s1", 1e6)).epoch == lead.epoch
         again.clock.advance(1)
-        assert await again.store.insert([again.new(key="k1")]) == [Inserted(keyed.id, False)]
+        assert await again.store.insert([again.new(key="k1")]) == [Inserted(keyed.id, False, "key")]
         await again.assert_sound()
     finally:
         await again.store.close()

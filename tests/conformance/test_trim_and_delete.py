@@ -134,7 +134,7 @@ async def test_expired_keys_go_and_others_outlive_their_job(world: World) -> Non
 
     assert (trimmed.jobs, trimmed.keys) == (2, 1)
     assert await left(world, short, long) == [False, False]
-    assert await world.store.insert([world.new(key="long")]) == [Inserted(long.id, False)]
+    assert await world.store.insert([world.new(key="long")]) == [Inserted(long.id, False, "key")]
     [made] = await world.store.insert([world.new(key="short")])
     assert made.created
 

@@ -130,6 +130,35 @@ async def test_replace_leaves_a_running_holder_alone_and_says_so(bench: Bench) -
     assert len(await bench.everything()) == 1
 
 
+async def test_a_resent_replace_gives_its_own_first_job_back_unharmed(bench: Bench) -> None:
+    options = {"key": "order-7", "unique": "order-7", "on_clash": "replace"}
+    first = await bench.control.submit("t", {"x": 1}, **options)
+
+    again = await bench.control.submit("t", {"x": 1}, **options)
+
+    assert (again.id, again.created) == (first.id, False)
+    assert (await bench.control.get(first.id)).status == "pending"
+    assert len(await bench.everything()) == 1
+
+
+async def test_a_resent_replace_whose_job_was_deleted_still_names_it(bench: Bench) -> None:
+    options = {"key": "order-7", "unique": "order-7", "on_clash": "replace"}
+    first = await bench.control.submit("t", {"x": 1}, **options)
+    await bench.control.delete(first.id, actor="ann", reason="enough")
+
+    again = await bench.control.submit("t", {"x": 1}, **options)
+
+    assert (again.id, again.created) == (first.id, False)
+
+
+async def test_replace_with_a_key_of_its_own_takes_the_place_of_the_holder(bench: Bench) -> None:
+    held = await bench.control.submit("t", {"x": 1}, unique="u")
+    taking = await bench.control.submit("t", {"x": 2}, unique="u", on_clash="replace", key="k")
+
+    assert taking.created
+    assert [(await bench.control.get(each.id)).status for each in (held, taking)] == ["cancelled", "pending"]
+
+
 async def test_a_batch_is_all_or_nothing_and_names_the_bad_request(bench: Bench) -> None:
     with pytest.raises(UnknownOption, match=r"requests\[1\]\.retrys.*did you mean 'retries'"):
         await bench.control.submit_many([Request("t", 1), Request("t", 2, {"retrys": 3})])

@@ -124,11 +124,11 @@ class Submitter:
             made = (await self._store.insert([new]))[0]
             if made.created:
                 return Submitted(made.id, True)
+            if made.by == "key":
+                return Submitted(made.id, False)  # sent before; its job stands for it, whatever became of that one
             holder = (await self._store.get([made.id]))[0]
             if holder is None:
                 continue
-            if holder.unique_key != new.job.unique_key:
-                return Submitted(made.id, False)  # not a clash: the idempotency key gave it back
             change = self._replacement(holder, new)
             if change is None:
                 continue

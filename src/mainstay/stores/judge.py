@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..errors import Conflict, InvalidTransition, KeyConflict, UniqueClash
+from ..errors import Conflict, InvalidInput, InvalidTransition, KeyConflict, UniqueClash
 from ..lifecycle import Chain, Event, Moved, apply
 from ..model import Job, Lane, expiry
 from .port import Change, Key, NewJob, Outcome, Refusal, Report
@@ -170,6 +170,12 @@ def unique_clash(index: int, new: NewJob, existing: str) -> UniqueClash:
     return UniqueClash(
         f"jobs[{index}]: job {existing} holds the unique key {new.job.unique_key!r} and is not settled yet; "
         "wait for it, or submit without on_clash='refuse' to get it back"
+    )
+
+
+def no_parent(index: int, parent: str) -> InvalidInput:
+    return InvalidInput(
+        f"jobs[{index}].parent", f"there is no job {parent} for it to be a unit of; it may have been deleted or trimmed"
     )
 
 

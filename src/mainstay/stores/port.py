@@ -49,6 +49,8 @@ class Inserted(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     created: bool
+    by: Literal["", "key", "unique"] = ""
+    """what gave the other job back: the idempotency key (that job may be gone since), or the unique key"""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -260,7 +262,8 @@ class JobStore(Protocol):
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         """Insert all or nothing. A key or unique clash answers with the job that was there, also for
         duplicates inside the batch; the same key with other content raises `KeyConflict`, a refused
-        unique clash `UniqueClash`, an id that exists `Conflict`, each naming the index."""
+        unique clash `UniqueClash`, an id that exists `Conflict`, a unit whose parent is neither stored nor earlier in
+        the batch `InvalidInput`, each naming the index."""
         ...
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]: ...
@@ -271,7 +274,8 @@ class JobStore(Protocol):
         """Take up to n ready rows, lowest rank first over all the queues, for an open session.
 
         Due rows are promoted first (with their event). Paused queues give nothing. A row whose concurrency key
-        is at its limit goes to `Lane.BLOCKED` instead. A session that is not known gets nothing.
+        is at its limit goes to `Lane.BLOCKED` instead. A session that is dead or not known raises `SessionLost`,
+        whether there is anything to claim or not: its worker would idle for ever otherwise.
         """
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...model import Job
-from ..judge import id_conflict, key_conflict, unique_clash
+from ..judge import id_conflict, key_conflict, no_parent, unique_clash
 from ..port import Inserted, Key, NewJob
 from .rows import Rows
 
@@ -41,13 +41,15 @@ class Entry:
             key, existing = found
             if key.content != new.key.content:
                 raise key_conflict(index, new.key, existing)
-            return Inserted(existing, False)
+            return Inserted(existing, False, "key")
         if (holder := self._by_unique(job)) is not None:
             if new.on_clash == "refuse":
                 raise unique_clash(index, new, holder)
-            return Inserted(holder, False)
+            return Inserted(holder, False, "unique")
         if job.id in self._rows.events or job.id in self._new:
             raise id_conflict(index, job.id)
+        if job.parent is not None and job.parent not in self._rows.jobs and job.parent not in self._new:
+            raise no_parent(index, job.parent)
         self._new[job.id] = new
         if new.key is not None:
             self._new_keys[new.key.scope, new.key.name] = (new.key, job.id)

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from ...errors import Conflict
+from ...errors import Conflict, InvalidInput
 from ...lifecycle import Chain
 from ...model import Job
 from .. import judge
@@ -34,16 +34,19 @@ def insert(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
     fresh: list[NewJob] = []
     keys: dict[tuple[str, str], tuple[bytes, str]] = {}
     uniques: dict[str, str] = {}
+    parents: set[str] = set()
     for index, new in enumerate(jobs):
         job = new.job
-        held = None
-        if new.key is not None:
-            held = _held_by_key(tx, index, new, keys)
-        if held is None and job.unique_key is not None:
-            held = _held_by_unique(tx, index, new, uniques)
-        if held is not None:
-            answers.append(Inserted(held, False))
+        if new.key is not None and (held := _held_by_key(tx, index, new, keys)) is not None:
+            answers.append(Inserted(held, False, "key"))
             continue
+        if job.unique_key is not None and (held := _held_by_unique(tx, index, new, uniques)) is not None:
+            answers.append(Inserted(held, False, "unique"))
+            continue
+        if job.parent is not None and job.parent not in parents:
+            if not _is_there(tx, job.parent, fresh):
+                raise judge.no_parent(index, job.parent)
+            parents.add(job.parent)
         if new.key is not None:
             keys[new.key.scope, new.key.name] = (new.key.content, job.id)
         if job.unique_key is not None:
@@ -101,6 +104,12 @@ def _held_by_unique(tx: Tx, index: int, new: NewJob, batch: dict[str, str]) -> s
     if new.on_clash == "refuse":
         raise judge.unique_clash(index, new, holder)
     return holder
+
+
+def _is_there(tx: Tx, parent: str, batch: Sequence[NewJob]) -> bool:
+    if any(new.job.id == parent for new in batch):
+        return True
+    return first_row(tx.db, "SELECT 1 FROM jobs WHERE id = ?", (parent,)) is not None
 
 
 def _insert_rows(tx: Tx, jobs: Sequence[NewJob]) -> None:
@@ -167,7 +176,7 @@ def _apply_alone(tx: Tx, change: Change, chain: Chain) -> Answer:
                 return _refused(tx, row, change)
             tx.db.executemany(INSERT_EVENT, [event_values(event) for event in change.events])
             insert(tx, change.spawn)
-    except (apsw.ConstraintError, Conflict):
+    except (apsw.ConstraintError, Conflict, InvalidInput):
         return Answer("conflict", row)
     last = _follow_up(tx, [change], chain)
     return Answer("applied", change.after, bool(last))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from mainstay.control import Completion, Control, Failure, Quarantine, Request, Stop, Wait, decoded, error_info
-from mainstay.errors import InvalidInput, PayloadTooLarge
-from mainstay.model import ErrorInfo, Settings
+from mainstay.errors import InvalidInput, MainstayError, PayloadTooLarge
+from mainstay.model import ErrorInfo, Job, Settings
 
 from .conftest import Bench
 
@@ -261,3 +263,83 @@ def test_an_exception_may_say_itself_that_a_retry_is_useless() -> None:
     info = error_info(NoSuchUser("42"))
 
     assert (info.retryable, info.code, info.message) == (False, "no_such_user", "42")
+
+
+@pytest.mark.parametrize("wait", [float("nan"), float("inf"), -1.0, 1e30, pytest.param(10**400, id="huge"), "5"])
+async def test_a_wait_that_is_none_quarantines_its_job_and_no_other(bench: Bench, wait: Any) -> None:
+    good, bad = await bench.claimed(jitter=False), await bench.claimed()
+
+    outcomes = await bench.worker.fail([Failure(good, BOOM), Failure(bad, BOOM, after_s=wait)])
+
+    assert [outcome.outcome for outcome in outcomes] == ["applied", "applied"]
+    assert (await bench.control.get(good.id)).status == "scheduled"
+    row = await bench.control.get(bad.id)
+    assert row.status == "quarantined"
+    assert "asked to wait" in str(row.reason)
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (Wait(5, "bad \udcff"), "scheduled"),
+        (Wait(5, 7), "scheduled"),  # type: ignore[arg-type]
+        (Quarantine("bad \udcff" * 1000), "quarantined"),
+        (ValueError("bad \udcff"), "quarantined"),
+        (Unprintable(), "quarantined"),
+        ([Unprintable()], "quarantined"),
+    ],
+)
+async def test_whatever_a_retry_function_says_is_made_fit_to_be_stored(bench: Bench, answer: Any, status: str) -> None:
+    good, bad = await bench.claimed(), await bench.claimed()
+
+    def decide(*_: object) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    outcomes = await bench.worker.fail([Failure(good, BOOM), Failure(bad, BOOM, decide)])
+
+    assert [outcome.outcome for outcome in outcomes] == ["applied", "applied"]
+    row = await bench.control.get(bad.id)
+    assert row.status == status
+    assert len(str(row.reason)) <= 400
+
+
+async def test_a_reason_that_cannot_be_stored_is_refused_by_name(bench: Bench) -> None:
+    job = await bench.claimed()
+    for refused in (
+        bench.worker.confirm_cancelled([job], reason="x\udcff"),
+        bench.worker.snooze(job, "5s", reason="x\udcff"),
+        bench.worker.pause("q", reason="x\udcff"),
+    ):
+        with pytest.raises(InvalidInput, match="^reason: "):
+            await refused
+
+
+async def test_a_decision_that_breaks_is_that_jobs_outcome_and_the_others_are_written(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mainstay.control.rules import attempts
+
+    good, bad = await bench.claimed(), await bench.claimed()
+    rule = attempts.release
+
+    def broken(job: Job, reason: str) -> object:
+        return rule(job, reason) if job.id == good.id else 1 / 0
+
+    monkeypatch.setattr(attempts, "release", broken)
+
+    released, refused = await bench.worker.release([good, bad], reason="drain")
+
+    assert (released.outcome, refused.outcome) == ("applied", "invalid")
+    assert type(refused.error) is MainstayError
+    assert bad.id in str(refused.error)
+    assert "ZeroDivisionError" in str(refused.error)
+    assert (await bench.control.get(bad.id)).status == "running"

@@ -111,6 +111,8 @@ class Attempts:
         """Put a job off, by its own wish: no failure is counted."""
         if not 0 < wait_s < 1e9:
             raise InvalidInput("snooze", f"{wait_s!r} seconds is not a wait")
+        if reason is not None:
+            check_text(reason, field="reason", limit=1000)
 
         def decide(row: Job, now_ms: int) -> Moves:
             return attempts.snooze(row, wait_s, reason, now_ms=now_ms)
@@ -124,6 +126,8 @@ class Attempts:
 
     async def confirm_cancelled(self, jobs: Sequence[Job], *, reason: str | None = None) -> list[Outcome]:
         """The work has stopped, as asked."""
+        if reason is not None:
+            check_text(reason, field="reason", limit=1000)
         return await self._write(jobs, [lambda row, _: cancelling.confirm(row, reason)] * len(jobs))
 
     def _failing(self, item: Failure) -> Decision:

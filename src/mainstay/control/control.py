@@ -15,7 +15,7 @@ from ..stores import JobStore, NewJob, Page, Pulse, Query, Report, Stats, Trimme
 from . import retention
 from .attempts import Attempts, Completion, Failure
 from .duties import Duties, Duty
-from .holding import Extension, Holder, progress_report
+from .holding import Extension, Holder
 from .operate import Operator
 from .options import Plan, check_queue, check_text
 from .reading import Reader
@@ -96,9 +96,11 @@ class Control:
     # hold ---------------------------------------------------------------------------------------------
 
     async def open_session(
-        self, *, worker: str = "", host: str = "", pid: int = 0, lease_s: float | None = None
+        self, *, worker: str = "", host: str | None = None, pid: int = 0, lease_s: float | None = None
     ) -> Session:
-        """Open a session (a worker process) under a fresh id."""
+        """Open a session (a worker process) under a fresh id, which begins with the worker's name (1 to 64 letters,
+        digits, `.`, `_`, `-`). Without a `host` it is this machine's; `pid` set to this process's lets its death be
+        noticed at once."""
         return await self._holder.open_session(worker=worker, host=host, pid=pid, lease_s=lease_s)
 
     async def close_session(self, session: str) -> None:
@@ -106,7 +108,7 @@ class Control:
         await self._holder.close_session(session)
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
-        """Take up to n jobs from these queues for a session."""
+        """Take up to n jobs from these queues for a session; raises `SessionLost` when it was given up meanwhile."""
         return await self._holder.claim(queues, session, n)
 
     async def start(self, jobs: Sequence[Job]) -> list[bool]:
@@ -127,7 +129,7 @@ class Control:
         checkpoint: bytes | None = None,
     ) -> Report:
         """A progress report to send with the next beat. Only progress feeds the stall clock."""
-        return progress_report(job, done, total, message, checkpoint)
+        return self._holder.progress(job, Progress(done=done, total=total, message=message), checkpoint)
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
         """Send reports now; False where the claim was lost."""
@@ -219,6 +221,8 @@ class Control:
 
     async def pause(self, queue: str, *, reason: str | None = None) -> None:
         """Hand out no more jobs of a queue; what runs goes on."""
+        if reason is not None:
+            check_text(reason, field="reason", limit=1000)
         await self.store.set_queue(QueueSettings(name=check_queue(queue), paused=True, reason=reason))
 
     async def resume(self, queue: str) -> None:

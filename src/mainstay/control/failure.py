@@ -50,14 +50,14 @@ def bounded(error: ErrorInfo) -> ErrorInfo:
         and (error.traceback is None or len(error.traceback) <= TRACEBACK_LIMIT)
     )
     text = f"{error.type}{error.code}{error.message}{error.traceback or ''}"
-    if fits and _storable(text):
+    if fits and storable(text):
         return error
     return msgspec.structs.replace(
         error,
-        type=_clean(error.type)[:_NAME_LIMIT],
-        code=_clean(error.code)[:_NAME_LIMIT],
-        message=_trimmed(_clean(error.message), MESSAGE_LIMIT),
-        traceback=None if error.traceback is None else _trimmed(_clean(error.traceback), TRACEBACK_LIMIT),
+        type=clean(error.type)[:_NAME_LIMIT],
+        code=clean(error.code)[:_NAME_LIMIT],
+        message=_trimmed(clean(error.message), MESSAGE_LIMIT),
+        traceback=None if error.traceback is None else _trimmed(clean(error.traceback), TRACEBACK_LIMIT),
     )
 
 
@@ -78,7 +78,8 @@ def _trimmed(text: str, limit: int) -> str:
     return text[:half] + cut + text[-half:]
 
 
-def _storable(text: str) -> bool:
+def storable(text: str) -> bool:
+    """Whether a text can be written down: lone surrogates (of undecodable file names, say) cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -86,6 +87,14 @@ def _storable(text: str) -> bool:
     return True
 
 
-def _clean(text: str) -> str:
-    """Lone surrogates (undecodable file names in messages) cannot be stored."""
+def clean(text: str) -> str:
+    """The same text, fit to be stored."""
     return text.encode(errors="backslashreplace").decode()
+
+
+def shown(value: object, limit: int = 100) -> str:
+    """Any value at all in a message, storable and not endless; showing it may run code of its own, and fail."""
+    try:
+        return clean(repr(value)[:limit])
+    except Exception:  # noqa: BLE001 - a broken __repr__, or a number too long to print
+        return f"(a {type(value).__name__} that cannot be shown)"

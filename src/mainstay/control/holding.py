@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
-from collections.abc import Sequence
+import re
+import socket
+from collections.abc import Collection, Sequence
 
+from ..clock import duration_text
 from ..errors import Conflict, InvalidInput, JobNotFound, StaleClaim
 from ..lifecycle import Move, table_of
 from ..model import Job, Progress, Session, Settings
 from ..stores import JobStore, Pulse, Report
 from .options import check_queue, check_text
+from .progress import checked_checkpoint, checked_progress
 from .rules import extension, overdue
 from .rules.extension import Extension
 from .rules.guard import SweepGuard
@@ -20,6 +25,8 @@ log = logging.getLogger("mainstay.control")
 
 #: far more than the notes of one attempt, so the grants of the current claim are always among them
 _LATEST = 200
+#: a worker's name begins its session ids, and those are names of lock files
+_WORKER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ROUNDS = 5
 
 
@@ -35,34 +42,47 @@ class Holder:
         self._settings = settings
         self._rng = rng
 
-    async def open_session(self, *, worker: str, host: str, pid: int, lease_s: float | None) -> Session:
-        """Open a session under a fresh random id."""
+    async def open_session(self, *, worker: str, host: str | None, pid: int, lease_s: float | None) -> Session:
+        """Open a session under a fresh id: the worker's name, so that traces of it tell whose it was when the session
+        itself is forgotten, and chance."""
+        if worker != "" and not (isinstance(worker, str) and _WORKER.fullmatch(worker)):
+            raise InvalidInput("worker", f"{worker!r} is not 1 to 64 of letters, digits, '.', '_' and '-'")
         session = Session(
-            id=f"{self._rng.getrandbits(128):032x}",
+            id=f"{worker or 'session'}.{self._rng.getrandbits(128):032x}",
             worker=worker,
-            host=host,
+            host=socket.gethostname() if host is None else host,
             pid=pid,
             started_ms=self._store.clock.now_ms(),
             beat_ms=self._store.clock.lease_ms(),
-            lease_s=self._settings.lease_s if lease_s is None else lease_s,
+            lease_s=self._settings.lease_s if lease_s is None else self._checked_lease(lease_s),
         )
         await self._store.open_session(session)
         self._guard.beat(self._store.clock.lease_ms())
         return session
 
+    def _checked_lease(self, lease_s: float) -> float:
+        heartbeat_s = self._settings.heartbeat_s
+        number = isinstance(lease_s, int | float) and not isinstance(lease_s, bool)
+        if not number or not math.isfinite(lease_s) or lease_s <= heartbeat_s:
+            beat = duration_text(heartbeat_s)
+            raise InvalidInput("lease_s", f"{lease_s!r} is not a number of seconds above the heartbeat ({beat})")
+        return lease_s
+
     async def close_session(self, session: str) -> None:
         """End a session in good order; what it still holds is swept."""
+        check_session(session)
         await self._store.close_session(session)
         self._guard.forget()
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         """Take up to n jobs. Those that come too late for their queue deadline are not handed out."""
-        if isinstance(queues, str) or not queues:
+        if isinstance(queues, str | bytes) or not isinstance(queues, Collection) or not queues:
             raise InvalidInput("queues", f"{queues!r} is not a list of queue names")
         for queue in queues:
             check_queue(queue, field="queues")
-        if n < 1:
-            return []
+        check_session(session)
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise InvalidInput("n", f"{n!r} is not a whole number above zero; claim when there is room for a job")
         jobs = await self._store.claim(queues, session, n)
         now_ms = self._store.clock.now_ms()
         late = [job for job in jobs if job.options.start_by_ms is not None and _too_late(job, now_ms)]
@@ -82,8 +102,18 @@ class Holder:
         """A report that the work began, to send with the next beat."""
         return _report(job, started_ms=self._store.clock.now_ms())
 
+    def progress(self, job: Job, progress: Progress, checkpoint: bytes | None = None) -> Report:
+        """A report of progress, to send with the next beat. Only progress feeds the stall clock."""
+        if checkpoint is not None:
+            checked_checkpoint(checkpoint, limit=self._settings.payload_limit)
+        return _report(job, progress=checked_progress(progress), checkpoint=checkpoint)
+
     async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
         """Keep sessions alive, and tell what they have to report."""
+        if isinstance(sessions, str | bytes) or not isinstance(sessions, Collection):
+            raise InvalidInput("sessions", f"{sessions!r} is not a list of session ids; write [session.id]")
+        for index, session in enumerate(sessions):
+            check_session(session, field=f"sessions[{index}]")
         pulses = await self._store.beat(sessions, reports)
         if any(pulse.known for pulse in pulses):
             self._guard.beat(self._store.clock.lease_ms())
@@ -94,7 +124,7 @@ class Holder:
 
     async def extend(self, job: Job, *, progress: Progress | None = None) -> Extension:
         """Ask for more run time. `progress`, if given, is reported first."""
-        if progress is not None and not (await self._store.report([_report(job, progress=progress)]))[0]:
+        if progress is not None and not (await self._store.report([self.progress(job, progress)]))[0]:
             raise StaleClaim(f"job {job.id}: the claim was lost; stop the work")
         for _ in range(_ROUNDS):
             row = (await self._store.get([job.id]))[0]
@@ -132,7 +162,7 @@ class Holder:
 
     async def take_over(self, job: Job, session: str) -> Job:
         """Become the owner of a phase whose owner was lost, in place and under a new token."""
-        check_text(session, field="session")
+        check_session(session)
 
         def decide(row: Job, now_ms: int) -> Moves:
             state = table_of(row.parent).get(row.status)
@@ -144,11 +174,11 @@ class Holder:
         return await self._writer.one(job.id, decide, actor=session)
 
 
-def progress_report(
-    job: Job, done: float, total: float | None = None, message: str | None = None, checkpoint: bytes | None = None
-) -> Report:
-    """A report of progress, to send with the next beat. Only progress feeds the stall clock."""
-    return _report(job, progress=Progress(done=done, total=total, message=message), checkpoint=checkpoint)
+def check_session(session: str, *, field: str = "session") -> str:
+    """Refuse what cannot be a session id; most often it is the session itself."""
+    if not isinstance(session, str):
+        raise InvalidInput(field, f"{session!r} is not a session id; pass its id, like session.id")
+    return check_text(session, field=field)
 
 
 def _report(
@@ -170,4 +200,4 @@ def _too_late(job: Job, now_ms: int) -> bool:
     return overdue.too_late_to_start(job, now_ms=now_ms)
 
 
-__all__ = ["Extension", "Holder", "progress_report"]
+__all__ = ["Extension", "Holder", "check_session"]

@@ -16,6 +16,7 @@ from ..errors import Conflict, InvalidTransition, JobNotFound, MainstayError, St
 from ..lifecycle import Move, apply, story
 from ..model import Job, Leadership
 from ..stores import Answer, Change, JobStore, NewJob
+from .failure import shown
 
 log = logging.getLogger("mainstay.control")
 
@@ -130,6 +131,11 @@ class Writer:
             except MainstayError as error:
                 outcomes[place] = Outcome("invalid", row, error)
                 continue
+            except Exception as error:
+                # one job's trouble, foreseen by nobody, is that job's outcome: the rest of the batch is written
+                log.exception("cannot decide job_id=%s", row.id)
+                outcomes[place] = Outcome("invalid", row, _broken(row, error))
+                continue
             if not moved.events:
                 outcomes[place] = Outcome("already_applied", row)
                 continue
@@ -170,6 +176,14 @@ def refused(outcome: Outcome) -> MainstayError:
     if outcome.outcome == "stale":
         return StaleClaim(f"job {who}: the claim was lost; the write was refused and recorded")
     return Conflict(f"job {who}: others kept moving it; nothing was written, try again")
+
+
+def _broken(row: Job, error: Exception) -> MainstayError:
+    told = MainstayError(
+        f"job {row.id}: what is to become of it could not be decided: {shown(error, 500)}; it is {row.status} as before"
+    )
+    told.__cause__ = error
+    return told
 
 
 def _clash(wish: Wish, row: Job) -> MainstayError:

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable
 
@@ -17,9 +16,11 @@ import msgspec
 
 from ...clock import MAX_MS, duration_text
 from ...model import ErrorInfo, Job, RetryPolicy
+from ..failure import clean, shown
 
 #: beyond this the doubling has long met every cap, and floats would overflow
 _MOST_DOUBLINGS = 1000
+_REASON_LIMIT = 200
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -76,6 +77,8 @@ def after_failure(
     policy = job.options.retry
     if attempt > policy.retries:
         return Quarantine(f"gave up after {attempt} failed {'attempt' if attempt == 1 else 'attempts'}")
+    if after_s is not None and not _is_wait(after_s):
+        return Quarantine(f"it asked to wait {shown(after_s)} seconds before its next attempt")
     wait_s = backoff(policy, attempt, rng) if after_s is None else after_s
     when = f"in {duration_text(round(wait_s, 3))}" if wait_s else "at once"
     return Wait(wait_s, f"retry {attempt} of {policy.retries} {when}")
@@ -94,13 +97,22 @@ def _asked(decide: Callable[[int, Job, ErrorInfo], object], attempt: int, job: J
     try:
         verdict = decide(attempt, job, error)
     except Exception as raised:  # noqa: BLE001 - the function is not ours, it may raise anything
-        return Quarantine(f"its retry function raised {type(raised).__name__}: {str(raised)[:200]}")
-    if isinstance(verdict, Stop | Quarantine):
-        return verdict
+        return Quarantine(f"its retry function raised {shown(raised, _REASON_LIMIT)}")
+    if not isinstance(verdict, Wait | Stop | Quarantine):
+        return Quarantine(f"its retry function answered {shown(verdict)}; expected Wait, Stop or Quarantine")
+    said: object = verdict.reason
+    reason = clean(said if isinstance(said, str) else shown(said))[:_REASON_LIMIT] if said else None
     if not isinstance(verdict, Wait):
-        return Quarantine(f"its retry function answered {repr(verdict)[:100]}; expected Wait, Stop or Quarantine")
-    wait_s: object = verdict.seconds
-    if not isinstance(wait_s, int | float) or not math.isfinite(wait_s) or not 0 <= wait_s * 1000 <= MAX_MS // 4:
-        return Quarantine(f"its retry function asked to wait {wait_s!r} seconds")
+        return msgspec.structs.replace(verdict, reason=reason)
+    wait_s = verdict.seconds
+    if not _is_wait(wait_s):
+        return Quarantine(f"its retry function asked to wait {shown(wait_s)} seconds")
     when = f"in {duration_text(round(wait_s, 3))}" if wait_s else "at once"
-    return verdict if verdict.reason else Wait(wait_s, f"its retry function asked for a retry {when}")
+    return Wait(wait_s, reason or f"its retry function asked for a retry {when}")
+
+
+def _is_wait(wait_s: object) -> bool:
+    """A time that can be waited for: a number, finite, and not centuries."""
+    if not isinstance(wait_s, int | float) or isinstance(wait_s, bool):
+        return False
+    return 0 <= wait_s <= MAX_MS // 4000

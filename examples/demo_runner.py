@@ -14,12 +14,12 @@ import logging
 import os
 import random
 import signal
-import socket
 import sys
 
 from demo_tasks import QUEUES, TASKS
 
 from mainstay.control import Completion, Control, Failure, decoded, error_info
+from mainstay.errors import SessionLost
 from mainstay.model import Job, Settings
 from mainstay.stores import open_store
 
@@ -34,6 +34,7 @@ class Runner:
         self.session = ""
         self.running: dict[str, asyncio.Task[None]] = {}
         self.freed = asyncio.Event()
+        self.opening = asyncio.Lock()
 
     async def run(self) -> None:
         """Work until told to stop; then give back what is not done."""
@@ -50,33 +51,46 @@ class Runner:
         await self.control.close_session(self.session)
 
     async def open(self) -> None:
-        session = await self.control.open_session(worker=self.name, host=socket.gethostname(), pid=os.getpid())
+        session = await self.control.open_session(worker=self.name, pid=os.getpid())
         self.session = session.id
+
+    async def begin_anew(self, lost: str) -> None:
+        """Given up for dead: others have our jobs, so drop them and go on under a new session."""
+        async with self.opening:
+            if self.session != lost:
+                return  # the other loop has noticed, too
+            await self.open()
+            for work in self.running.values():
+                work.cancel()
 
     async def claim_loop(self) -> None:
         async with self.control.store.wake([f"queue:{queue}" for queue in QUEUES]) as wake:
             while True:
-                free = self.settings.concurrency - len(self.running)
-                taken = await self.control.claim(QUEUES, self.session, free)
                 self.freed.clear()
+                free = self.settings.concurrency - len(self.running)
+                if not free:
+                    await self.freed.wait()
+                    continue
+                session = self.session
+                try:
+                    taken = await self.control.claim(QUEUES, session, free)
+                except SessionLost:
+                    await self.begin_anew(session)
+                    continue
                 for job in taken:
                     self.running[job.id] = asyncio.create_task(self.work(job))
                 if len(taken) < free:
                     await wake.wait(self.settings.poll_s)
-                else:
-                    await self.freed.wait()
 
     async def beat_loop(self) -> None:
         while True:
-            (pulse,) = await self.control.beat([self.session])
+            session = self.session
+            (pulse,) = await self.control.beat([session])
             for job_id in pulse.cancelling:
                 if job_id in self.running:
                     self.running[job_id].cancel()
             if not pulse.known:
-                # given up for dead: others have our jobs, so drop them and begin anew
-                await self.open()
-                for work in self.running.values():
-                    work.cancel()
+                await self.begin_anew(session)
             await asyncio.sleep(self.settings.heartbeat_s)
 
     async def sweep_loop(self) -> None:

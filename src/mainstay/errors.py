@@ -12,6 +12,7 @@
     ├── JobNotFound             no such job
     ├── WaitTimeout             it had not settled when the wait was over
     ├── StaleClaim              the claim was lost; the write was refused and recorded
+    ├── SessionLost             the session was given up or never opened: open a new one
     ├── NotLeader               a leader's write after its lease was lost
     └── StoreError              the engine below said no
         ├── StoreLocked         somebody else keeps the database locked
@@ -142,6 +143,16 @@ class StaleClaim(MainstayError):
     """The caller no longer holds the job; its write was refused and recorded."""
 
     code = "stale_claim"
+
+
+class SessionLost(MainstayError):
+    """The session that wants jobs was given up (it was silent for too long, or closed) or never opened."""
+
+    code = "session_lost"
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        super().__init__(f"session {session} was given up or never opened; open a new one and claim again")
 
 
 class NotLeader(MainstayError):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from mainstay.errors import SessionLost
 from mainstay.lifecycle import Move
 from mainstay.model import Lane, QueueSettings
 from tests.conformance.world import World
@@ -69,7 +72,7 @@ async def test_a_queue_named_twice_counts_once(world: World) -> None:
     assert len(await world.claim(n=5, queues=["default", "default"])) == 1
 
 
-async def test_only_an_open_session_gets_anything(world: World) -> None:
+async def test_a_session_that_was_given_up_or_never_opened_is_told_so(world: World) -> None:
     job = await world.submit()
     await world.open("closed", "dead")
     await world.store.close_session("closed")
@@ -77,8 +80,28 @@ async def test_only_an_open_session_gets_anything(world: World) -> None:
     await world.store.overdue()
 
     for session in ("never-opened", "closed", "dead"):
-        assert await world.claim(session) == []
+        with pytest.raises(SessionLost, match=f"^session {session} was given up or never opened; open a new one"):
+            await world.claim(session)
     assert await world.row(job) == job
+
+
+async def test_a_lost_session_is_told_so_also_when_there_is_nothing_to_claim(world: World) -> None:
+    with pytest.raises(SessionLost):
+        await world.claim("nope")
+
+
+async def test_a_lost_session_does_not_take_the_claims_of_others_with_it(world: World) -> None:
+    await world.open("s1")
+    job = await world.submit()
+
+    lost, taken, also_lost = await asyncio.gather(
+        world.claim("nope"), world.claim("s1"), world.claim("nope"), return_exceptions=True
+    )
+
+    assert isinstance(lost, SessionLost)
+    assert isinstance(also_lost, SessionLost)
+    assert isinstance(taken, list)
+    assert [found.id for found in taken] == [job.id]
 
 
 async def test_a_delayed_job_waits_for_its_time_and_is_promoted_with_an_event(world: World) -> None:

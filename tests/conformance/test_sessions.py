@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from mainstay.errors import SessionLost
 from mainstay.model import Options, Session
 from tests.conformance.world import World
 
@@ -42,7 +45,8 @@ async def test_a_dead_session_stays_dead(world: World) -> None:
 
     assert not pulse.known
     await world.submit()
-    assert await world.claim("s1") == []
+    with pytest.raises(SessionLost):
+        await world.claim("s1")
     assert len(await world.store.overdue()) == 1, "a refused beat must not bring the rows back"
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from ...clock import Clock, SystemClock
-from ...errors import Conflict, InvalidInput, InvalidTransition, StoreClosed
+from ...errors import Conflict, InvalidInput, InvalidTransition, SessionLost, StoreClosed
 from ...lifecycle import Chain, Event, claim, promote, tombstone
 from ...model import Job, Lane, Leadership, QueueSettings, Schedule, Session
 from ..judge import is_settled, judge, landed, may_be_last, parent_move, refusal, reported
@@ -123,7 +123,7 @@ class MemoryStore:
         with self._writing() as now_ms:
             holder = self._sessions.get(session)
             if holder is None or holder.dead:
-                return []
+                raise SessionLost(session)
             for queue in queues:
                 self._promote_due(queue, now_ms)
             taken: list[Job] = []

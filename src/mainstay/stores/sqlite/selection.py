@@ -16,7 +16,7 @@ from operator import itemgetter
 
 import msgspec
 
-from ...errors import InvalidTransition
+from ...errors import InvalidTransition, SessionLost
 from ...lifecycle import Chain, Event, claim, promote
 from ...model import Job, Lane
 from .engine import Tx
@@ -42,7 +42,7 @@ def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain
 
 def _claim(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain) -> list[Job]:
     if not first_row(tx.db, "SELECT 1 FROM sessions WHERE id = ? AND dead = 0", (session,)):
-        return []
+        raise SessionLost(session)
     paused = {row[0] for row in all_rows(tx.db, "SELECT name FROM queues WHERE paused")}
     open_queues = [name for name in dict.fromkeys(queues) if name not in paused]
     for name in open_queues:

@@ -197,3 +197,19 @@ async def test_keys_do_not_share_slots(world: World) -> None:
         await world.store.set_limit(key, 1)
     await world.store.insert([world.new(concurrency_key=key) for key in "aabbc"])
     assert sorted(job.concurrency_key or "" for job in await world.claim(n=9)) == ["a", "b", "c"]
+
+
+async def test_deleting_a_job_passes_on_the_turn_of_its_units(world: World) -> None:
+    await world.open("s1")
+    await world.store.set_limit("k", 1)
+    parent = await world.submit(queue="elsewhere")
+    unit = await world.submit(parent=parent.id, unit="u1", concurrency_key="k")
+    other = await world.submit(concurrency_key="k")
+    [held] = await world.claim(n=1)
+    assert held.id == unit.id
+    assert await world.claim(n=5) == []
+    await world.move(held, "pending", holder="s1")
+
+    assert await world.store.delete([parent.id], actor="ann", reason="not needed") == ["deleted"]
+
+    assert [job.id for job in await world.claim(n=5)] == [other.id]

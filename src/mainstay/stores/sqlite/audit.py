@@ -4,111 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import apsw
 import msgspec
 
 from ...errors import StoreDamaged
-from ...lifecycle import JOB, UNIT, Chain, Event, Move, apply, tombstone
+from ...lifecycle import JOB, UNIT, Chain, Event, Move, apply
 from ...model import Job
 from ..port import Audited, Violation
 from .engine import Tx, damage_text
 from .rows import (
-    EVENT_FIELDS,
     INSERT_EVENT,
     JOB_COLUMNS,
     JOB_FIELDS,
     SELECT_EVENT,
     event_values,
-    events_of,
     job_values,
     readable_job,
 )
 from .schema import expected_objects
 from .selection import free_slots
 from .sql import all_rows, first_row, savepoint, value
+from .texts import read_rows
 
 #: at open, files up to this size are read through once
 QUICK_CHECK_BYTES = 16 * 1024 * 1024
 
 _ALL_EVENTS = 1 << 40
 
-#: columns declared as TEXT, which a flipped bit can leave unreadable
-_TEXTS = {
-    "jobs": frozenset(
-        [
-            "id",
-            "kind",
-            "name",
-            "queue",
-            "parent",
-            "unit",
-            "group",
-            "key",
-            "unique_key",
-            "concurrency_key",
-            "status",
-            "reason",
-            "session",
-            "error",
-            "progress",
-        ]
-    ),
-    "events": frozenset(["job_id", "source", "to", "actor", "reason", "flag", "details"]),
-}
 #: what other tables call their rows by
 _NAMES = (("events", "job_id"), ("tallies", "queue"), ("tallies", "status"), ("keys", "scope"), ("keys", "name"))
 
 
 def audit(db: apsw.Connection, after: str, limit: int) -> list[Audited]:
-    sql = f"SELECT rowid, {JOB_COLUMNS} FROM jobs WHERE id > ? ORDER BY id LIMIT ?"
-    try:
-        return [_audited(db, row[0], row[1:]) for row in all_rows(db, sql, (after, limit))]
-    except UnicodeDecodeError:
-        return _audit_broken_text(db, after, limit)
-
-
-def _audited(db: apsw.Connection, rowid: int, values: tuple[object, ...]) -> Audited:
-    job, damaged = readable_job(values)
-    events = events_of(db, job.id, after=job.trimmed_seq, limit=_ALL_EVENTS)
-    return Audited(job=job, events=events, damaged=damaged, key=rowid)
-
-
-def _audit_broken_text(db: apsw.Connection, after: str, limit: int) -> list[Audited]:
-    """The same, where a flipped bit left text that is no text: read as bytes, and named."""
-    sql = f"SELECT rowid, CAST(id AS BLOB), {_as_bytes('jobs', JOB_FIELDS)} FROM jobs WHERE id > ? ORDER BY id LIMIT ?"
+    tail = "FROM jobs WHERE id > ? ORDER BY id LIMIT ?"
+    rows, broken = read_rows(db, "jobs", tail, (after, limit), more=", rowid, CAST(id AS BLOB)")
     found = []
-    for rowid, raw_id, *values in all_rows(db, sql, (after, limit)):
-        texts = dict(zip(JOB_FIELDS, values, strict=True))
-        broken = _mend_texts("jobs", texts)
-        job, damaged = readable_job(tuple(texts.values()))
-        columns = _as_bytes("events", EVENT_FIELDS)
-        sql = f"SELECT {columns} FROM events WHERE job_id = CAST(? AS TEXT) AND seq > ? ORDER BY seq"
-        events = []
-        for row in all_rows(db, sql, (raw_id, job.trimmed_seq)):
-            told = dict(zip(EVENT_FIELDS, row, strict=True))
-            _mend_texts("events", told)
-            events.append(Event(*told.values()))
-        found.append(Audited(job=job, events=events, damaged={**broken, **damaged}, key=rowid))
+    for at, row in enumerate(rows):
+        job, damaged = readable_job(row)
+        # by the id as stored, which may be the text that cannot be read
+        events_tail = "FROM events WHERE job_id = CAST(? AS TEXT) AND seq > ? ORDER BY seq"
+        events, _ = read_rows(db, "events", events_tail, (row[-1], job.trimmed_seq))
+        wrong = {**broken.get(at, {}), **damaged}
+        found.append(Audited(job=job, events=[Event(*event) for event in events], damaged=wrong, key=row[-2]))
     return found
-
-
-def _as_bytes(table: str, fields: Sequence[str]) -> str:
-    return ", ".join(f'CAST("{name}" AS BLOB)' if name in _TEXTS[table] else f'"{name}"' for name in fields)
-
-
-def _mend_texts(table: str, values: dict[str, Any]) -> dict[str, str]:
-    """Turn bytes into text in place; what is not UTF-8 gets replacement characters and is named."""
-    broken = {}
-    for name in _TEXTS[table]:
-        raw = values[name]
-        if not isinstance(raw, bytes):
-            continue
-        values[name] = raw.decode(errors="replace")
-        if values[name].encode() != raw:
-            broken[name] = f"it is not UTF-8 text (stored: {raw[:100].hex()})"
-    return broken
 
 
 def mend(tx: Tx, found: Audited, after: Job, events: Sequence[Event]) -> bool:
@@ -348,12 +287,12 @@ def _stranded_keys(tx: Tx, *, repair: bool) -> list[Violation]:
     """Blocked rows that nothing will bring back: their key has a free slot and nothing ready in their queue."""
     rows = all_rows(
         tx.db,
-        "SELECT b.concurrency_key, b.queue, count(*) FROM jobs AS b LEFT JOIN limits ON limits.key = b.concurrency_key "
-        "WHERE b.lane = 3 AND (limits.most IS NULL OR limits.most > (SELECT count(*) FROM jobs AS h "
-        "WHERE h.concurrency_key = b.concurrency_key AND h.session IS NOT NULL)) "
-        "AND NOT EXISTS (SELECT 1 FROM jobs AS r WHERE r.concurrency_key = b.concurrency_key AND r.queue = b.queue "
-        "AND r.lane = 1) "
-        "GROUP BY b.concurrency_key, b.queue",
+        "WITH blocked AS MATERIALIZED (SELECT concurrency_key AS key, queue, count(*) AS n FROM jobs WHERE lane = 3 "
+        "GROUP BY concurrency_key, queue) "
+        "SELECT key, queue, n FROM blocked LEFT JOIN limits USING (key) "
+        "WHERE (most IS NULL OR most > (SELECT count(*) FROM jobs WHERE concurrency_key = blocked.key "
+        "AND session IS NOT NULL)) AND NOT EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_key_ready "
+        "WHERE lane = 1 AND concurrency_key = blocked.key AND queue = blocked.queue)",
     )
     found = []
     for key, queue, n in rows:
@@ -363,6 +302,3 @@ def _stranded_keys(tx: Tx, *, repair: bool) -> list[Violation]:
         done = "the best of them is ready again" if repair else None
         found.append(Violation(code="key_stranded", message=message, repaired=done))
     return found
-
-
-__all__ = ["audit", "check", "check_file", "fast_findings", "mend", "tombstone"]

@@ -8,7 +8,7 @@ page may come back short, with a cursor to go on from.
 from __future__ import annotations
 
 import heapq
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -16,7 +16,8 @@ from ...clock import Clock
 from ...errors import InvalidInput
 from ...model import Job, check_id, first_id_at
 from ..port import Page, Query, QueueStats, Refusal, Stats
-from .rows import JOB_COLUMNS, readable_job
+from .liveness import boot_id
+from .rows import readable_jobs
 from .sql import all_rows, first_row, value
 
 _WINDOW = 20_000
@@ -28,11 +29,12 @@ def find(db: apsw.Connection, query: Query, cursor: str | None, limit: int) -> P
         raise InvalidInput("limit", "a page has at least one row")
     if cursor is not None:
         check_id(cursor, field="cursor")
-    rest, values = _filters(query)
+    sources, served = _sources(db, query)
+    rest, values = _filters(query, served)
     found: list[Job] = []
     stops: list[str] = []
-    for source, arguments in _sources(db, query):
-        jobs, stop = _window(db, source, arguments, rest, values, query, cursor, limit)
+    for source in sources:
+        jobs, stop = _window(db, source, rest, values, query, cursor, limit)
         found.extend(jobs)
         if stop is not None:
             stops.append(stop)
@@ -65,7 +67,7 @@ def stats(db: apsw.Connection, clock: Clock, findings: tuple[str, ...]) -> Stats
             queue: QueueStats(counts=by_status, oldest_ready_ms=oldest[queue]) for queue, by_status in counts.items()
         },
         rates=rates,
-        sessions=value(db, "SELECT count(*) FROM sessions WHERE dead = 0"),
+        sessions=value(db, "SELECT count(*) FROM sessions WHERE dead = 0 AND boot = ?", (boot_id(),)),
         aside=value(db, "SELECT count(*) FROM jobs WHERE lane = 4"),
         findings=findings,
     )
@@ -86,22 +88,36 @@ def refusals(db: apsw.Connection, job_id: str) -> list[Refusal]:
     return [Refusal(*row) for row in all_rows(db, sql, (job_id,))]
 
 
-def _sources(db: apsw.Connection, query: Query) -> list[tuple[str, tuple[Any, ...]]]:
-    """Conditions that an index serves, each giving its rows in order of id; together they cover the query."""
+class _Source(NamedTuple):
+    """Rows an index gives in order of id."""
+
+    where: str
+    values: tuple[Any, ...]
+    tables: str = "jobs"
+    id: str = "jobs.id"
+
+
+def _sources(db: apsw.Connection, query: Query) -> tuple[list[_Source], frozenset[str]]:
+    """Sources that together cover the query, and the fields of the query they have seen to."""
     if query.parent is not None:
-        return [("parent = ?", (query.parent,))]
+        return [_Source("parent = ?", (query.parent,))], frozenset({"parent"})
     if query.session is not None:
-        return [("session = ? AND parent IS NULL", (query.session,))]
+        return [_Source("session = ? AND parent IS NULL", (query.session,))], frozenset({"session"})
     if query.key is not None:
-        return [("key = ? AND parent IS NULL", (query.key,))]
+        return [_Source("key = ? AND parent IS NULL", (query.key,))], frozenset({"key"})
+    if query.tag is not None:
+        joined = "tags CROSS JOIN jobs ON jobs.id = tags.job_id"
+        return [_Source("tag = ? AND parent IS NULL", (query.tag,), joined, "tags.job_id")], frozenset({"tag"})
     statuses = query.status
     if statuses is None:
         statuses = tuple(row[0] for row in all_rows(db, "SELECT DISTINCT status FROM tallies"))
-    return [("parent IS NULL AND status = ?", (status,)) for status in dict.fromkeys(statuses)]
+    return [_Source("parent IS NULL AND status = ?", (each,)) for each in dict.fromkeys(statuses)], frozenset(
+        {"status"}
+    )
 
 
-def _filters(query: Query) -> tuple[str, list[Any]]:
-    """Conditions left to check row by row; empty when the source says it all."""
+def _filters(query: Query, served: frozenset[str]) -> tuple[str, list[Any]]:
+    """Conditions left to check row by row; empty when the sources say it all."""
     clauses: list[str] = []
     values: list[Any] = []
 
@@ -109,18 +125,12 @@ def _filters(query: Query) -> tuple[str, list[Any]]:
         clauses.append(clause)
         values.extend(given)
 
-    by_status = query.parent is None and query.session is None and query.key is None
-    if query.status is not None and not by_status:
+    if query.status is not None and "status" not in served:
         add(f"status IN ({', '.join('?' * len(query.status))})", *query.status)
-    if query.session is not None:
-        add("session = ?", query.session)
-    if query.key is not None:
-        add("key = ?", query.key)
-    if query.queue is not None:
-        add("queue = ?", query.queue)
-    if query.name is not None:
-        add("name = ?", query.name)
-    if query.tag is not None:
+    for name in ("session", "key", "queue", "name"):
+        if name not in served and (wanted := getattr(query, name)) is not None:
+            add(f"{name} = ?", wanted)
+    if query.tag is not None and "tag" not in served:
         add("id IN (SELECT job_id FROM tags WHERE tag = ?)", query.tag)
     if query.text is not None:
         parts = "id, name, reason, iif(json_valid(error), error ->> '$.message', error)"
@@ -130,8 +140,7 @@ def _filters(query: Query) -> tuple[str, list[Any]]:
 
 def _window(
     db: apsw.Connection,
-    source: str,
-    arguments: tuple[Any, ...],
+    source: _Source,
     rest: str,
     values: list[Any],
     query: Query,
@@ -140,32 +149,31 @@ def _window(
 ) -> tuple[list[Job], str | None]:
     """The first rows of one source that pass the filters (one more than asked for, to know if there are more),
     and where reading stopped if there may be others behind."""
-    bounds, bound_values = _bounds(query, cursor)
+    bounds, bound_values = _bounds(source.id, query, cursor)
     order = "ASC" if query.oldest_first else "DESC"
-    base = f"FROM jobs WHERE {source}{bounds} ORDER BY id {order}"
-    at = (*arguments, *bound_values)
+    base = f"FROM {source.tables} WHERE {source.where}{bounds} ORDER BY {source.id} {order}"
+    at = (*source.values, *bound_values)
     # SQLite runs the inner query as a co-routine: it stops as soon as the outer limit is reached
-    inner = f"(SELECT * {base} LIMIT {_WINDOW})" if rest else f"(SELECT * {base} LIMIT {limit + 1})"
-    rows = all_rows(db, f"SELECT {JOB_COLUMNS} FROM {inner} WHERE {rest or '1'} LIMIT ?", (*at, *values, limit + 1))
-    jobs = [readable_job(row)[0] for row in rows]
+    inner = f"(SELECT jobs.* {base} LIMIT {_WINDOW if rest else limit + 1})"
+    jobs = readable_jobs(db, f"FROM {inner} WHERE {rest or '1'} LIMIT ?", (*at, *values, limit + 1))
     if len(jobs) > limit:
         return jobs, jobs[-1].id
     if not rest:
         return jobs, None
-    end = first_row(db, f"SELECT id {base} LIMIT 1 OFFSET {_WINDOW - 1}", at)
+    end = first_row(db, f"SELECT {source.id} {base} LIMIT 1 OFFSET {_WINDOW - 1}", at)
     return jobs, None if end is None else end[0]
 
 
-def _bounds(query: Query, cursor: str | None) -> tuple[str, list[Any]]:
+def _bounds(column: str, query: Query, cursor: str | None) -> tuple[str, list[Any]]:
     clauses = ""
     values: list[Any] = []
     if cursor is not None:
-        clauses += " AND id > ?" if query.oldest_first else " AND id < ?"
+        clauses += f" AND {column} > ?" if query.oldest_first else f" AND {column} < ?"
         values.append(cursor)
     if query.created_from_ms is not None:
-        clauses += " AND id >= ?"
+        clauses += f" AND {column} >= ?"
         values.append(first_id_at(query.created_from_ms))
     if query.created_before_ms is not None:
-        clauses += " AND id < ?"
+        clauses += f" AND {column} < ?"
         values.append(first_id_at(query.created_before_ms))
     return clauses, values

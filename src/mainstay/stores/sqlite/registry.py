@@ -11,12 +11,17 @@ from ...model import Leadership, QueueSettings, Schedule, Session
 from ..port import Inserted, NewJob, Overdue, Pulse
 from .engine import Tx
 from .liveness import SessionLocks, boot_id
-from .rows import SELECT_JOB, readable_job
+from .rows import readable_jobs
 from .selection import free_slots
 from .sql import all_rows, first_row, value
 from .writing import insert
 
-_SESSION = "SELECT id, worker, host, pid, started_ms, beat_ms, lease_s, dead FROM sessions"
+#: more sleepers than this need not be counted for
+_MOST_WOKEN = 1000
+#: ticks further than this behind the last one are no longer remembered one by one
+TICKS_KEPT_MS = 86_400_000
+#: a beat of another boot says nothing about this one: its sessions are dead, whoever has noticed so far
+_SESSION = "SELECT id, worker, host, pid, started_ms, beat_ms, lease_s, dead OR boot != ? FROM sessions"
 
 
 def open_session(tx: Tx, session: Session) -> None:
@@ -56,7 +61,7 @@ def close_session(tx: Tx, session: str) -> None:
 
 
 def sessions(db: apsw.Connection) -> list[Session]:
-    rows = all_rows(db, f"{_SESSION} ORDER BY started_ms, id")
+    rows = all_rows(db, f"{_SESSION} ORDER BY started_ms, id", (boot_id(),))
     return [
         Session(
             id=row[0],
@@ -83,18 +88,18 @@ def overdue(tx: Tx, locks: SessionLocks, limit: int) -> tuple[list[Overdue], lis
             tx.db.execute("UPDATE sessions SET dead = 1 WHERE id = ?", (session,))
             dead.append(session)
     _bury(tx)
-    held = all_rows(
+    held = readable_jobs(
         tx.db,
-        f"{SELECT_JOB} WHERE session IS NOT NULL AND session NOT IN (SELECT id FROM sessions WHERE dead = 0) LIMIT ?",
+        "FROM jobs WHERE session IS NOT NULL AND session NOT IN (SELECT id FROM sessions WHERE dead = 0) LIMIT ?",
         (limit,),
     )
-    late = all_rows(
+    late = readable_jobs(
         tx.db,
-        f"{SELECT_JOB} WHERE expires_ms <= ? AND settled_ms IS NULL ORDER BY expires_ms LIMIT ?",
+        "FROM jobs WHERE expires_ms <= ? AND settled_ms IS NULL ORDER BY expires_ms LIMIT ?",
         (tx.now_ms, limit),
     )
-    found = {row[0]: Overdue(readable_job(row)[0], "time") for row in late}
-    found.update({row[0]: Overdue(readable_job(row)[0], "session") for row in held})
+    found = {job.id: Overdue(job, "time") for job in late}
+    found.update({job.id: Overdue(job, "session") for job in held})
     return list(found.values())[:limit], dead
 
 
@@ -141,9 +146,9 @@ def set_queue(tx: Tx, settings: QueueSettings) -> None:
     if not settings.paused:
         ready = value(
             tx.db,
-            "SELECT (SELECT count(*) FROM jobs WHERE lane = 1 AND queue = ?1) "
-            "+ (SELECT count(*) FROM jobs WHERE lane = 2 AND queue = ?1 AND due_ms <= ?2)",
-            (settings.name, tx.now_ms),
+            "SELECT (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE lane = 1 AND queue = ?1 LIMIT ?3)) "
+            "+ (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE lane = 2 AND queue = ?1 AND due_ms <= ?2 LIMIT ?3))",
+            (settings.name, tx.now_ms, _MOST_WOKEN),
         )
         tx.wake(f"queue:{settings.name}", ready)
 
@@ -183,6 +188,10 @@ def drop_schedule(tx: Tx, name: str) -> bool:
 
 
 def tick(tx: Tx, name: str, at_ms: int, jobs: Sequence[NewJob]) -> list[Inserted] | None:
+    # older ticks may have been trimmed: then the last one remembered decides
+    known = first_row(tx.db, "SELECT last_tick_ms FROM schedules WHERE name = ?", (name,))
+    if known is not None and known[0] is not None and at_ms < known[0] - TICKS_KEPT_MS:
+        return None
     tx.db.execute("INSERT OR IGNORE INTO ticks VALUES (?, ?)", (name, at_ms))
     if tx.db.changes() == 0:
         return None

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from ...lifecycle import Chain, tombstone
-from ...model import Job, first_id_at
+from ...model import first_id_at
 from .. import judge
 from ..port import Trimmed, TrimPolicy
 from .engine import Tx
+from .registry import TICKS_KEPT_MS
 from .rows import INSERT_EVENT, event_values, job_by_id
 from .selection import free_slots
 from .sql import all_rows, first_row, value
@@ -33,7 +34,8 @@ def trim(tx: Tx, policy: TrimPolicy) -> Trimmed:
     tx.db.execute("DELETE FROM flow WHERE minute < ?", (tx.now_ms // 60_000 - _FLOW_MINUTES,))
     # ticks up to the last one remembered can be judged by it
     tx.db.execute(
-        "DELETE FROM ticks WHERE at_ms < (SELECT last_tick_ms - 86400000 FROM schedules WHERE name = ticks.schedule)"
+        "DELETE FROM ticks WHERE at_ms < (SELECT last_tick_ms - ? FROM schedules WHERE name = ticks.schedule)",
+        (TICKS_KEPT_MS,),
     )
     more = policy.batch in (len(ids), trimmed, keys)
     return Trimmed(len(ids), events, keys, more)
@@ -50,17 +52,22 @@ def delete(
         elif job.session is not None or _unit_held(tx, job_id):
             answers.append("held")
         else:
+            keys = _unit_keys(tx, job_id)
             _remove(tx, [job_id])
             event = tombstone(job, now_ms=tx.now_ms, actor=actor, reason=reason, chain=chain)
             tx.db.execute(INSERT_EVENT, event_values(event))
-            _leave(tx, job)
+            if key := judge.freed(job, None):
+                keys.add(key)
+            for key in keys:
+                free_slots(tx, key)
             answers.append("deleted")
     return answers
 
 
-def _leave(tx: Tx, job: Job) -> None:
-    if key := judge.freed(job, None):
-        free_slots(tx, key)
+def _unit_keys(tx: Tx, job_id: str) -> set[str]:
+    """The concurrency keys whose turn a unit of this job may have."""
+    sql = "SELECT DISTINCT concurrency_key FROM jobs WHERE parent = ? AND concurrency_key IS NOT NULL"
+    return {row[0] for row in all_rows(tx.db, sql, (job_id,))}
 
 
 def _outlived(tx: Tx, policy: TrimPolicy) -> list[str]:
@@ -129,20 +136,16 @@ def _trim_events(tx: Tx, policy: TrimPolicy) -> tuple[int, int]:
     indexed = f"version - trimmed_seq > {_LONG} AND" if keep >= _LONG else ""
     long = all_rows(
         tx.db,
-        f"SELECT rowid, id, version FROM jobs WHERE {indexed} version - trimmed_seq > ? LIMIT ?",
+        # where that event is missing, the history is broken: the check's business, and not in the way of the others
+        f"SELECT jobs.rowid, id, version - ?1, digest FROM jobs JOIN events ON job_id = id AND seq = version - ?1 "
+        f"WHERE {indexed} version - trimmed_seq > ?1 LIMIT ?2",
         (keep, policy.batch),
     )
     removed = 0
-    for rowid, job_id, version in long:
-        through = version - keep
-        digest = first_row(tx.db, "SELECT digest FROM events WHERE job_id = ? AND seq = ?", (job_id, through))
-        if digest is None:
-            continue  # a broken history is the check's business
+    for rowid, job_id, through, digest in long:
         tx.db.execute("DELETE FROM events WHERE job_id = ? AND seq <= ?", (job_id, through))
         removed += tx.db.changes()
-        tx.db.execute(
-            "UPDATE jobs SET trimmed_seq = ?, trimmed_digest = ? WHERE rowid = ?", (through, digest[0], rowid)
-        )
+        tx.db.execute("UPDATE jobs SET trimmed_seq = ?, trimmed_digest = ? WHERE rowid = ?", (through, digest, rowid))
     return removed, len(long)
 
 

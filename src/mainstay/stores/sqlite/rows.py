@@ -14,7 +14,7 @@ from ...model import Job, Options, Progress
 from ...model.job import ErrorInfo
 from ..judge import takes_away
 from ..port import Change
-from .sql import all_rows, first_row
+from .texts import read_rows
 
 JOB_FIELDS = Job.__struct_fields__
 EVENT_FIELDS = Event.__struct_fields__
@@ -136,7 +136,7 @@ def change_values(change: Change) -> list[Any]:
 
 
 def job_from(values: Values) -> Job:
-    """A job from the values of its columns (more may follow them). Raises `msgspec.MsgspecError` if one cannot be read."""
+    """A job from the values of its columns; more may follow them. Raises a `msgspec.MsgspecError` if one is damaged."""
     row = list(values[:_WIDTH])
     row[_OPTIONS] = _codec.decode(row[_OPTIONS])
     if row[_ERROR] is not None:
@@ -148,7 +148,7 @@ def job_from(values: Values) -> Job:
 
 def readable_job(values: Values) -> tuple[Job, Mapping[str, str]]:
     """A job from the values of its columns, with harmless stand-ins for what cannot be read, named."""
-    row = list(values)
+    row = list(values[:_WIDTH])
     damaged: dict[str, str] = {}
     readers = {
         _OPTIONS: (_decode_options, Options()),
@@ -172,13 +172,20 @@ def event_values(event: Event) -> Values:
 
 
 def events_of(db: apsw.Connection, job_id: str, *, after: int, limit: int) -> list[Event]:
-    sql = f"{SELECT_EVENT} WHERE job_id = ? AND seq > ? ORDER BY seq LIMIT ?"
-    return [Event(*row) for row in all_rows(db, sql, (job_id, after, limit))]
+    tail = "FROM events WHERE job_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+    rows, _ = read_rows(db, "events", tail, (job_id, after, limit))
+    return [Event(*row) for row in rows]
 
 
 def job_by_id(db: apsw.Connection, job_id: str) -> Job | None:
-    row = first_row(db, f"{SELECT_JOB} WHERE id = ?", (job_id,))
-    return None if row is None else readable_job(row)[0]
+    found = readable_jobs(db, "FROM jobs WHERE id = ?", (job_id,))
+    return found[0] if found else None
+
+
+def readable_jobs(db: apsw.Connection, tail: str, values: Sequence[Any]) -> list[Job]:
+    """Jobs to look at or to move on, with harmless stand-ins for what cannot be read."""
+    rows, _ = read_rows(db, "jobs", tail, values)
+    return [readable_job(row)[0] for row in rows]
 
 
 def progress_text(job: Job) -> str | None:

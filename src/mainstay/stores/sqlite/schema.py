@@ -61,6 +61,7 @@ CREATE UNIQUE INDEX jobs_id ON jobs (id);
 CREATE INDEX jobs_ready ON jobs (queue, rank, due_ms) WHERE lane = 1;
 CREATE INDEX jobs_due ON jobs (queue, due_ms) WHERE lane = 2;
 CREATE INDEX jobs_blocked ON jobs (concurrency_key, queue, rank) WHERE lane = 3;
+CREATE INDEX jobs_key_ready ON jobs (concurrency_key, queue) WHERE lane = 1 AND concurrency_key IS NOT NULL;
 CREATE INDEX jobs_aside ON jobs (id) WHERE lane = 4;
 CREATE INDEX jobs_held ON jobs (session) WHERE session IS NOT NULL;
 CREATE INDEX jobs_key_held ON jobs (concurrency_key) WHERE concurrency_key IS NOT NULL AND session IS NOT NULL;

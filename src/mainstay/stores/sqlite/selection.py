@@ -17,30 +17,24 @@ from operator import itemgetter
 import msgspec
 
 from ...errors import InvalidTransition, SessionLost
-from ...lifecycle import Chain, Event, claim, promote
+from ...lifecycle import Chain, Event, claim, promote, table_of
 from ...model import Job, Lane
 from .engine import Tx
-from .rows import CLAIM_JOB, INSERT_EVENT, JOB_COLUMNS, JOB_FIELDS, SELECT_JOB, event_values, job_from
-from .sql import Row, all_rows, first_row, savepoint, value
+from .rows import CLAIM_JOB, INSERT_EVENT, JOB_FIELDS, event_values, job_from
+from .sql import Row, all_rows, first_row, value
+from .texts import read_rows
 
 log = logging.getLogger("mainstay.stores.sqlite")
 
 _DUE_BATCH = 500
+#: rows of full keys that one claim moves out of its way, and rows that one write lets through: a write must stay short
+_MOST_BLOCKED = 1000
+_MOST_FREED = 10_000
 _order = itemgetter(JOB_FIELDS.index("rank"), JOB_FIELDS.index("due_ms"), -1)
 
 
 def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain) -> list[Job]:
     """Take up to n rows for a session that is known and alive."""
-    try:
-        with savepoint(tx.db):
-            return _claim(tx, queues, session, n, chain)
-    except UnicodeDecodeError:
-        # text that is not text stops SQLite's wrapper in the middle of a page: look for it row by row, once
-        _set_unreadable_aside(tx, queues)
-        return _claim(tx, queues, session, n, chain)
-
-
-def _claim(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain) -> list[Job]:
     if not first_row(tx.db, "SELECT 1 FROM sessions WHERE id = ? AND dead = 0", (session,)):
         raise SessionLost(session)
     paused = {row[0] for row in all_rows(tx.db, "SELECT name FROM queues WHERE paused")}
@@ -54,12 +48,19 @@ def _claim(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain) ->
     for row in _heads(tx, open_queues, n):
         rowid = row[-1]
         job = _usable(tx, rowid, row)
-        if job is None or not limits.take(job, rowid):
+        if job is None:
+            continue
+        if not limits.take(job, rowid):
+            if limits.blocked == _MOST_BLOCKED:
+                # this write has been long enough; whoever is woken goes on from here
+                for name in open_queues:
+                    tx.wake(f"queue:{name}")
+                break
             continue
         try:
             moved = claim(job, session=session, now_ms=tx.now_ms, chain=chain)
         except InvalidTransition as error:
-            _set_aside(tx, rowid, job.id, error)
+            _set_aside_unless_newer(tx, rowid, job, error)
             continue
         after = moved.job
         updates.append(
@@ -96,8 +97,8 @@ def promote_due(tx: Tx, queue: str, chain: Chain) -> None:
         (queue, tx.now_ms, _DUE_BATCH),
     )
     for (rowid,) in due:
-        (row,) = all_rows(tx.db, f"{SELECT_JOB} WHERE rowid = ?", (rowid,))
-        job = _usable(tx, rowid, row)
+        _, page = _page(tx, "WHERE rowid = ?", (rowid,))
+        job = _usable(tx, rowid, page[0]) if page else None
         if job is None:
             continue
         if job.is_unit:
@@ -107,7 +108,7 @@ def promote_due(tx: Tx, queue: str, chain: Chain) -> None:
         try:
             moved = promote(job, now_ms=tx.now_ms, chain=chain)
         except InvalidTransition as error:
-            _set_aside(tx, rowid, job.id, error)
+            _set_aside_unless_newer(tx, rowid, job, error)
             continue
         after = moved.job
         tx.db.execute(
@@ -131,12 +132,21 @@ def promote_due(tx: Tx, queue: str, chain: Chain) -> None:
 def free_slots(tx: Tx, key: str) -> None:
     """Bring blocked rows of a key back, as many as it has free slots: the best of every queue, so that a paused
     queue cannot keep the slot from the others."""
-    queues = all_rows(tx.db, "SELECT DISTINCT queue FROM jobs WHERE lane = 3 AND concurrency_key = ?", (key,))
-    if not queues:
-        return
     limit = first_row(tx.db, "SELECT most FROM limits WHERE key = ?", (key,))
-    free = -1 if limit is None else max(0, limit[0] - held_count(tx, key))  # a negative LIMIT means all
-    for (queue,) in queues:
+    free: int | None = None
+    queue = ""
+    while True:
+        # from queue to queue by the index, however many rows wait in each
+        row = first_row(
+            tx.db,
+            "SELECT queue FROM jobs WHERE lane = 3 AND concurrency_key = ? AND queue > ? ORDER BY queue LIMIT 1",
+            (key, queue),
+        )
+        if row is None:
+            return
+        queue = row[0]
+        if free is None:
+            free = _MOST_FREED if limit is None else max(0, min(limit[0] - held_count(tx, key), _MOST_FREED))
         back = all_rows(
             tx.db,
             "SELECT rowid FROM jobs WHERE lane = 3 AND concurrency_key = ? AND queue = ? ORDER BY rank LIMIT ?",
@@ -158,6 +168,7 @@ class Slots:
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._free: dict[str, int | None] = {}
+        self.blocked = 0
 
     def take(self, job: Job, rowid: int) -> bool:
         """True if the row may be claimed; otherwise it goes to the blocked lane."""
@@ -171,6 +182,7 @@ class Slots:
         if free is None:
             return True
         if free <= 0:
+            self.blocked += 1
             _set_lane(self._tx, rowid, Lane.BLOCKED)
             return False
         self._free[key] = free - 1
@@ -188,17 +200,26 @@ def _heads(tx: Tx, queues: Sequence[str], n: int) -> Iterator[Row]:
 def _head(tx: Tx, queue: str, n: int) -> Iterator[Row]:
     after: Row = (-(1 << 63), 0, 0)
     while True:
-        page = all_rows(
-            tx.db,
-            f"SELECT {JOB_COLUMNS}, rowid FROM jobs "
-            "WHERE lane = 1 AND queue = ? AND (rank, due_ms, rowid) > (?, ?, ?) "
-            "ORDER BY rank, due_ms, rowid LIMIT ?",
+        found, page = _page(
+            tx,
+            "WHERE lane = 1 AND queue = ? AND (rank, due_ms, rowid) > (?, ?, ?) ORDER BY rank, due_ms, rowid LIMIT ?",
             (queue, *after, n),
         )
         yield from page
-        if len(page) < n:
+        if len(found) < n:
             return
-        after = _order(page[-1])
+        after = _order(found[-1])
+
+
+def _page(tx: Tx, where: str, values: Sequence[object]) -> tuple[list[Row], list[Row]]:
+    """The rows that were found, each with its row id at the end; and those of them whose text is text: the others are
+    set aside."""
+    found, broken = read_rows(tx.db, "jobs", f"FROM jobs {where}", values, more=", rowid")
+    if not broken:
+        return found, found
+    for at, wrong in broken.items():
+        _set_aside(tx, found[at][-1], found[at][0], wrong)
+    return found, [row for at, row in enumerate(found) if at not in broken]
 
 
 def _usable(tx: Tx, rowid: int, row: Row) -> Job | None:
@@ -210,17 +231,14 @@ def _usable(tx: Tx, rowid: int, row: Row) -> Job | None:
         return None
 
 
-def _set_unreadable_aside(tx: Tx, queues: Sequence[str]) -> None:
-    for queue in queues:
-        for (rowid,) in all_rows(tx.db, "SELECT rowid FROM jobs WHERE queue = ? AND lane IN (1, 2)", (queue,)):
-            try:
-                all_rows(tx.db, f"{SELECT_JOB} WHERE rowid = ?", (rowid,))
-            except UnicodeDecodeError as error:
-                _set_aside(tx, rowid, f"(row {rowid})", error)
+def _set_aside_unless_newer(tx: Tx, rowid: int, job: Job, error: InvalidTransition) -> None:
+    """A status of a newer version is left alone: the newer workers beside us know what to do with it."""
+    if table_of(job.parent).get(job.status) is not None:
+        _set_aside(tx, rowid, job.id, error)
 
 
-def _set_aside(tx: Tx, rowid: int, job_id: str, error: Exception) -> None:
-    log.error("a stored job cannot be used and was set aside job_id=%s: %s; run: mainstay check", job_id, error)
+def _set_aside(tx: Tx, rowid: int, job_id: str, why: object) -> None:
+    log.error("a stored job cannot be used and was set aside job_id=%s: %s; run: mainstay check", job_id, why)
     _set_lane(tx, rowid, Lane.ASIDE)
 
 

@@ -1,0 +1,68 @@
+"""Rows whose text may not be text.
+
+A flipped bit can leave a TEXT value that is not UTF-8. The SQLite wrapper then refuses the whole page of rows it stands
+in, good ones included. So such a page is read once more as bytes: the good rows come out as they are, the bad one with
+replacement characters, and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apsw
+
+from ...lifecycle import Event
+from ...model import Job
+from .sql import Row, all_rows
+
+#: row number in the page -> column -> what is wrong with it
+Broken = Mapping[int, Mapping[str, str]]
+
+#: columns declared as TEXT
+TEXTS = {
+    "jobs": frozenset(
+        {
+            *("id", "kind", "name", "queue", "parent", "unit", "group", "key", "unique_key", "concurrency_key"),
+            *("status", "reason", "session", "error", "progress"),
+        }
+    ),
+    "events": frozenset({"job_id", "source", "to", "actor", "reason", "flag", "details"}),
+}
+_FIELDS = {"jobs": Job.__struct_fields__, "events": Event.__struct_fields__}
+_PLAIN = {table: ", ".join(f'"{name}"' for name in fields) for table, fields in _FIELDS.items()}
+_BYTES = {
+    table: ", ".join(f'CAST("{name}" AS BLOB)' if name in TEXTS[table] else f'"{name}"' for name in fields)
+    for table, fields in _FIELDS.items()
+}
+
+
+def read_rows(
+    db: apsw.Connection, table: str, tail: str, values: Sequence[Any] = (), *, more: str = ""
+) -> tuple[list[Row], Broken]:
+    """All columns of a table (and `more`), and what of them could not be read."""
+    try:
+        return all_rows(db, f"SELECT {_PLAIN[table]}{more} {tail}", values), {}
+    except UnicodeDecodeError:
+        return _read_bytes(db, table, tail, values, more)
+
+
+def _read_bytes(
+    db: apsw.Connection, table: str, tail: str, values: Sequence[Any], more: str
+) -> tuple[list[Row], Broken]:
+    rows: list[Row] = []
+    broken: dict[int, Mapping[str, str]] = {}
+    for raw in all_rows(db, f"SELECT {_BYTES[table]}{more} {tail}", values):
+        row = list(raw)
+        wrong = {}
+        for at, name in enumerate(_FIELDS[table]):
+            stored = row[at]
+            if name not in TEXTS[table] or not isinstance(stored, bytes):
+                continue
+            row[at] = stored.decode(errors="replace")
+            if row[at].encode() != stored:
+                wrong[name] = f"it is not UTF-8 text (stored: {stored[:100].hex()})"
+        if wrong:
+            broken[len(rows)] = wrong
+        rows.append(tuple(row))
+    return rows, broken

@@ -169,6 +169,7 @@ async def test_a_wake_that_cannot_be_sent_does_not_undo_or_repeat_the_write(worl
     store = _sqlite(world)
     # where the registrations of this queue would be stands something that is no folder
     store._board.folder_of("queue:default").write_bytes(b"")
+    store.wake(["queue:other"])
     [alone] = await store.insert([world.new()])
     answers = await all_at_once(store, *(store.insert([world.new()]) for _ in range(3)))
     assert [made.created for [made] in answers] == [True] * 3

@@ -1,10 +1,11 @@
 """Waking idle processes: a datagram socket per event loop, and a registration file per topic.
 
-A subscriber puts an empty file named after itself into the folder of each topic. Whoever commits a change looks
-into that folder and sends a byte. For a queue, it takes the registration away first (unlinking a file succeeds
-for exactly one), so that n new jobs wake at most n workers and no worker twice. A worker that was woken and
-goes away without looking passes the wake on. Those who sleep are taken before those who are awake and would
-look only later; the first letter of the file's name tells them apart.
+A subscriber puts an empty file named after itself into the folder of each topic. Whoever commits a change takes
+registrations away (unlinking a file succeeds for exactly one) and rings at the subscribers' sockets. A missing
+registration is the wake itself, and nothing else is; the datagram only says where to look. So a datagram that
+was dropped, came late or came twice loses and invents nothing. For a queue, n new jobs take at most n
+registrations: those who sleep before those who are awake and would look only later; the first letter of the
+file's name tells them apart. One that was taken and goes away without looking passes the wake on.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from ..judge import topics
 from .engine import Tx
 
 _ASLEEP, _AWAKE = "a", "b"
+_OTHER = {_ASLEEP: _AWAKE, _AWAKE: _ASLEEP}
 _MOST_PATH = 100  # a Unix socket's path may have 107 bytes
+_OVERFULL = ".full"  # beside a socket: doorbells were dropped, look at every registration
+_UNBORN = "new-"  # a socket file between being made and being bound
 
 
 class WakeBoard:
@@ -38,13 +42,16 @@ class WakeBoard:
         self._sockets = folder / "sockets"
         self._topics.mkdir(parents=True, exist_ok=True)
         self._sockets.mkdir(exist_ok=True)
-        self._folder_handle = os.open(self._sockets, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._numbers = itertools.count(1)
         self._ears: dict[asyncio.AbstractEventLoop, _Ear] = {}
         self._ears_lock = threading.Lock()
-        self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._sender.setblocking(False)
         self._rng = random.Random(os.urandom(8))
+        with contextlib.ExitStack() as undo:
+            self._folder_handle = os.open(self._sockets, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            undo.callback(os.close, self._folder_handle)
+            self._sender = undo.enter_context(_new_socket())
+            self._sweep()
+            undo.pop_all()
 
     def subscribe(self, topics: Sequence[str]) -> SocketWake:
         ear = self._ear()
@@ -60,6 +67,9 @@ class WakeBoard:
 
     def after_commit(self, effects: Sequence[Tx]) -> None:
         """Wake whoever waits for what was written. Who is woken is worked out only if anybody waits at all."""
+        # most file systems count a folder's folders in its links: two means none, anything else has to be looked at
+        if self._topics.stat().st_nlink == 2:
+            return
         subscribed = set(os.listdir(self._topics))
         if not subscribed:
             return
@@ -76,17 +86,17 @@ class WakeBoard:
             if folder.name not in subscribed:
                 continue
             try:
-                names = os.listdir(folder)
+                names = [name for name in os.listdir(folder) if name[0] in _OTHER]
             except FileNotFoundError:  # the last one to leave took the folder away
                 continue
+            most = len(names)
             if topic.startswith("queue:"):
+                most = n
                 self._rng.shuffle(names)
                 names.sort(key=lambda name: name[0])
-                self._take_and_send(folder, names, n)
-            else:
-                for name in names:
-                    if not self._send(name):
-                        _unlink(folder / name)
+            if not self._take_and_send(folder, names, most):
+                # whoever was told will be back, or takes the folder along; of the dead nobody else will
+                _remove(folder)
 
     def close(self) -> None:
         with self._ears_lock:
@@ -95,30 +105,71 @@ class WakeBoard:
         self._sender.close()
         os.close(self._folder_handle)
 
-    def _take_and_send(self, folder: Path, names: list[str], n: int) -> None:
+    def _take_and_send(self, folder: Path, names: list[str], n: int) -> int:
+        """Wake at most n of those that were seen there; how many were."""
+        told = 0
         for name in names:
-            if n <= 0:
-                return
+            if told == n:
+                break
             # one that we saw awake may have fallen asleep since: it looked before our commit and must not be missed
-            if (_unlink(folder / name) or _unlink(folder / (_ASLEEP + name[1:]))) and self._send(name):
-                n -= 1
+            taken = _unlink(folder / name) or _unlink(folder / (_OTHER[name[0]] + name[1:]))
+            if taken and self._send(name[1:]):
+                told += 1
+        return told
 
     def _send(self, name: str) -> bool:
-        process, _, _ = name[1:].partition(".")
+        """Ring for one subscription; False if there is nobody to hear it."""
+        ear = _ear_of(name)
         try:
-            self._sender.sendto(name[1:].encode(), self._address(process))
-        except (BlockingIOError, OSError) as error:
-            if isinstance(error, BlockingIOError):
-                return True  # its buffer is full of wakes it has not read: it is awake
-            _unlink(self._sockets / process)
+            try:
+                self._sender.sendto(name.encode(), self._address(ear))
+            except BlockingIOError:
+                (self._sockets / (ear + _OVERFULL)).touch()
+                # again, and from a socket without a backlog of its own: either it gets through, or the ear has
+                # doorbells to answer still, and it looks for the file after those
+                with _new_socket() as fresh, contextlib.suppress(BlockingIOError):
+                    fresh.sendto(name.encode(), self._address(ear))
+        except (ConnectionRefusedError, FileNotFoundError):
+            self._bury(ear)
+            return False
+        except OSError:
             return False
         return True
 
-    def _address(self, process: str) -> str:
-        plain = str(self._sockets / process)
+    def _bury(self, ear: str) -> None:
+        _unlink(self._sockets / ear)
+        _unlink(self._sockets / (ear + _OVERFULL))
+
+    def _sweep(self) -> None:
+        """Clear away what processes left that were killed. A registration is younger than its socket, so one whose
+        socket does not answer is nobody's."""
+        registered = {folder: _names(self._topics / folder) for folder in _names(self._topics)}
+        ears = {_ear_of(name[1:]) for names in registered.values() for name in names}
+        ears.update(name.removesuffix(_OVERFULL) for name in _names(self._sockets) if not name.startswith(_UNBORN))
+        dead = {ear for ear in ears if not self._answers(ear)}
+        for name, names in registered.items():
+            folder = self._topics / name
+            for gone in [name for name in names if _ear_of(name[1:]) in dead]:
+                _unlink(folder / gone)
+            _remove(folder)
+        for ear in dead:
+            self._bury(ear)
+
+    def _answers(self, ear: str) -> bool:
+        with _new_socket() as probe:
+            try:
+                probe.connect(self._address(ear))
+            except (ConnectionRefusedError, FileNotFoundError):
+                return False
+            except OSError:
+                return True  # not ours to judge
+        return True
+
+    def _address(self, name: str) -> str:
+        plain = str(self._sockets / name)
         if len(plain.encode()) <= _MOST_PATH:
             return plain
-        return f"/proc/self/fd/{self._folder_handle}/{process}"
+        return f"/proc/self/fd/{self._folder_handle}/{name}"
 
     def _ear(self) -> _Ear:
         """The ear of the running loop; those of loops that have ended are closed by the way."""
@@ -128,7 +179,7 @@ class WakeBoard:
                 self._ears.pop(ended).close()
             if loop not in self._ears:
                 name = os.urandom(6).hex()
-                self._ears[loop] = _Ear(loop, name, self._sockets / name, self._address(name))
+                self._ears[loop] = _Ear(loop, self._sockets / name, self._address(_UNBORN + name))
             return self._ears[loop]
 
 
@@ -136,21 +187,26 @@ class _Ear:
     """The socket of one event loop. A store may be used from several, each in a thread of its own, and none may
     depend on another one's running."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, path: Path, address: str) -> None:
-        self.name = name
+    def __init__(self, loop: asyncio.AbstractEventLoop, path: Path, address: str) -> None:
+        self.name = path.name
         self.waiting: dict[str, SocketWake] = {}
         self._loop = loop
         self._path = path
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.setblocking(False)
-        self._socket.bind(address)
-        loop.add_reader(self._socket, self._receive)
+        self._overfull = path.with_name(path.name + _OVERFULL)
+        with contextlib.ExitStack() as undo:
+            self._socket = undo.enter_context(_new_socket())
+            self._socket.bind(address)
+            # it gets its name when it can be heard: one that cannot is taken for dead
+            path.with_name(_UNBORN + path.name).rename(path)
+            loop.add_reader(self._socket, self._receive)
+            undo.pop_all()
 
     def close(self) -> None:
         for wake in list(self.waiting.values()):
             wake.unregister()
         self.waiting.clear()
         _unlink(self._path)
+        _unlink(self._overfull)
         if self._loop.is_closed() or not self._loop.is_running() or self._loop is asyncio.get_running_loop():
             self._shut()
             return
@@ -168,6 +224,10 @@ class _Ear:
                 name = self._socket.recv(200).decode(errors="replace")
                 if wake := self.waiting.get(name):
                     wake.ring()
+        # the socket is shared by all subscriptions of the loop and holds few doorbells (10 by default)
+        if _unlink(self._overfull):
+            for wake in self.waiting.values():
+                wake.ring()
 
 
 class SocketWake:
@@ -177,46 +237,61 @@ class SocketWake:
         self._board = board
         self._ear = ear
         self._name = name
-        self._topics = tuple(topics)
+        self._topics = tuple(dict.fromkeys(topics))
+        self._files = [
+            (folder / (_AWAKE + name), folder / (_ASLEEP + name)) for folder in map(board.folder_of, self._topics)
+        ]
         self._rung = asyncio.Event()
+        self._closed = False
 
-    def register(self) -> None:
-        for topic in self._topics:
-            _touch(self._board.folder_of(topic) / (_AWAKE + self._name))
-
-    def unregister(self) -> list[str]:
-        """Take all registrations back; the topics where somebody took one first."""
-        taken = []
-        for topic in self._topics:
-            folder = self._board.folder_of(topic)
-            if not (_unlink(folder / (_AWAKE + self._name)) or _unlink(folder / (_ASLEEP + self._name))):
-                taken.append(topic)
-            with contextlib.suppress(OSError):  # others are registered there still
-                folder.rmdir()
+    def register(self) -> bool:
+        """Be registered everywhere, as awake; True if somebody had taken a registration."""
+        if self._closed:
+            return False
+        taken = False
+        for awake, asleep in self._files:
+            if not (_rename(asleep, awake) or awake.exists()):
+                _touch(awake)
+                taken = True
         return taken
 
-    def _fall_asleep(self) -> None:
-        for topic in self._topics:
-            folder = self._board.folder_of(topic)
-            with contextlib.suppress(FileNotFoundError):  # taken already: the wake is on its way
-                (folder / (_AWAKE + self._name)).rename(folder / (_ASLEEP + self._name))
+    def unregister(self) -> list[str]:
+        """Take all registrations back, for good; the topics where somebody took one first."""
+        self._closed = True
+        taken = []
+        for topic, files in zip(self._topics, self._files, strict=True):
+            left = [_unlink(file) for file in files]
+            if not any(left):
+                taken.append(topic)
+            _remove(files[0].parent)
+        return taken
 
     def ring(self) -> None:
-        self._rung.set()
+        """Get up if a registration was taken."""
+        if not (self._closed or all(asleep.exists() or awake.exists() for awake, asleep in self._files)):
+            self._rung.set()
 
     async def wait(self, timeout_s: float) -> bool:
-        self._fall_asleep()
+        for awake, asleep in self._files:
+            _rename(awake, asleep)
+        self.ring()  # its doorbell may have been lost
         try:
             await asyncio.wait_for(self._rung.wait(), timeout_s)
         except TimeoutError:
-            return False
+            pass
+        except asyncio.CancelledError:
+            # awake, but what was taken stays taken: it is told at the next wait, or passed on by `close`
+            for awake, asleep in self._files:
+                _rename(asleep, awake)
+            raise
         self._rung.clear()
         # registered again before the caller reads, so that nothing is missed between its read and its next wait
-        self.register()
-        return True
+        return self.register()
 
     async def close(self) -> None:
         self._ear.waiting.pop(self._name, None)
+        if self._closed:
+            return
         taken = [topic for topic in self.unregister() if topic.startswith("queue:")]
         if taken:
             folders = {self._board.folder_of(topic).name for topic in taken}
@@ -231,6 +306,22 @@ class SocketWake:
         await self.close()
 
 
+def _new_socket() -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    made.setblocking(False)
+    return made
+
+
+def _ear_of(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _names(folder: Path) -> list[str]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return os.listdir(folder)
+    return []
+
+
 def _touch(path: Path) -> None:
     while True:
         try:
@@ -241,9 +332,22 @@ def _touch(path: Path) -> None:
             return
 
 
+def _rename(path: Path, to: Path) -> bool:
+    try:
+        path.rename(to)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def _unlink(path: Path) -> bool:
     try:
         path.unlink()
     except FileNotFoundError:
         return False
     return True
+
+
+def _remove(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # somebody is registered there
+        folder.rmdir()

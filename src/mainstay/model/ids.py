@@ -13,6 +13,8 @@ from ..errors import InvalidInput
 
 _FORM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _LOW_BITS = 74
+_LOW_MASK = (1 << 62) - 1
+_VARIANT = 0b10 << 62
 
 
 class IdSource:
@@ -38,13 +40,14 @@ class IdSource:
             self._ms = now_ms
             # the top bit stays clear, so counting up cannot overflow
             self._low = self._rng.getrandbits(_LOW_BITS - 1)
-        made = []
-        for _ in range(n):
-            self._low += 1
-            value = (self._ms << 80) | 0x7 << 76 | (self._low >> 62) << 64 | 0x2 << 62 | (self._low & ((1 << 62) - 1))
-            text = f"{value:032x}"
-            made.append(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
-        return made
+        first, self._low = self._low + 1, self._low + n
+        return [_id_text(self._ms, low) for low in range(first, self._low + 1)]
+
+
+def _id_text(ms: int, low: int) -> str:
+    high = f"{ms:012x}"
+    tail = f"{_VARIANT | (low & _LOW_MASK):016x}"
+    return f"{high[:8]}-{high[8:]}-7{low >> 62:03x}-{tail[:4]}-{tail[4:]}"
 
 
 def id_time_ms(job_id: str) -> int:

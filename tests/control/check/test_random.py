@@ -47,7 +47,7 @@ class Life:
         elif what == "delay":
             await control.submit("work.do", {"n": n}, delay=f"{n}s")
         elif what == "claim":
-            self.held += await control.claim(["default"], "s1", n)
+            self.held += await control.claim(["default"], "s1", n + 1)
         elif what == "start" and self.held:
             await control.start(self.held[:n])
         elif what == "sweep":

@@ -68,6 +68,29 @@ async def test_a_lost_acknowledgement_is_recognised_after_the_job_was_claimed_ag
     assert await world.dump() == before
 
 
+async def test_a_change_sent_again_and_decided_anew_is_recognised_by_its_first_event(world: World) -> None:
+    await world.open("s1", "s2")
+    job = await world.running()
+    await world.move(job, "failed", "pending", holder="s1")
+    [taken] = await world.claim("s2", queues=["own"])
+    world.clock.advance(1)
+    before = await world.dump()
+
+    again = await world.move(job, "failed", "quarantined", holder="s1")
+
+    assert (again.outcome, again.job) == ("already_applied", taken)
+    assert await world.dump() == before
+
+
+async def test_the_same_outcome_by_somebody_else_is_stale_for_the_holder_and_recorded(world: World) -> None:
+    await world.open("s1")
+    job = await world.running()
+    await world.move(job, Move(to="succeeded", reason="by hand", flag="forced"), actor="ann")
+
+    assert (await world.move(job, "succeeded", holder="s1")).outcome == "stale"
+    assert [line.wanted for line in await world.store.refusals(job.id)] == ["succeeded"]
+
+
 async def test_the_same_outcome_under_the_same_token_is_already_applied(world: World) -> None:
     await world.open("s1")
     job = await world.running()

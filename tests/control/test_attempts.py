@@ -343,3 +343,36 @@ async def test_a_decision_that_breaks_is_that_jobs_outcome_and_the_others_are_wr
     assert bad.id in str(refused.error)
     assert "ZeroDivisionError" in str(refused.error)
     assert (await bench.control.get(bad.id)).status == "running"
+
+
+async def test_a_failure_sent_again_after_the_job_was_claimed_again_is_no_ghost(bench: Bench) -> None:
+    job = await bench.claimed()
+    assert (await bench.worker.fail([Failure(job, BOOM, after_s=1)]))[0].outcome == "applied"
+    bench.clock.advance(2)
+    session = await bench.session()
+    [taken] = await bench.worker.claim(["default"], session.id, 1)
+
+    [again] = await bench.worker.fail([Failure(job, BOOM)])
+
+    assert (again.outcome, again.job) == ("already_applied", taken)
+    assert await bench.store.refusals(job.id) == []
+
+
+async def test_a_completion_sent_again_is_recognised_behind_a_remark(bench: Bench) -> None:
+    job = await bench.claimed()
+    await bench.control.set_priority(job.id, 5, actor="ann")
+    assert (await bench.worker.complete([Completion(job)]))[0].outcome == "applied"
+    bench.clock.advance(1)
+
+    assert (await bench.worker.complete([Completion(job)]))[0].outcome == "already_applied"
+    assert await bench.store.refusals(job.id) == []
+
+
+async def test_a_success_by_force_does_not_swallow_the_workers_own(bench: Bench) -> None:
+    job = await bench.claimed()
+    await bench.control.force(job.id, "succeeded", actor="ann", reason="seen it with my own eyes")
+
+    [late] = await bench.worker.complete([Completion(job, result="R")])
+
+    assert late.outcome == "stale"
+    assert [line.token for line in await bench.store.refusals(job.id)] == [job.token]

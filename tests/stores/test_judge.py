@@ -36,32 +36,69 @@ def row(**fields: object) -> Job:
         (row(session="s2", token=3, version=6), "s1", "stale"),
         (row(session="s1", token=3, version=6), "s1", "stale"),
         (row(session=None, status="pending", version=6), "s1", "stale"),
-        (row(session=None, status="succeeded", version=5), "s1", "already_applied"),
+        (row(session=None, status="succeeded", version=5), "s1", "stale"),
         (row(session=None, status="succeeded", version=5), None, "already_applied"),
         (row(session=None, status="succeeded", token=3, version=7), None, "conflict"),
         (row(session=None, status="succeeded", token=3, version=7), "s1", "stale"),
     ],
 )
 def test_a_completion_is_judged_by_the_stored_row(stored: Job | None, holder: str | None, outcome: str) -> None:
-    assert judge(stored, change(HELD, "succeeded", holder=holder), None) == outcome
+    assert judge(stored, change(HELD, "succeeded", holder=holder), ()) == outcome
 
 
-def test_a_recorded_digest_wins_over_everything() -> None:
+def test_a_recorded_event_wins_over_everything() -> None:
     sent = change(HELD, "failed", "pending", holder="s1")
     claimed_since = row(session="s2", token=3, version=7)
-    assert judge(claimed_since, sent, sent.events[-1].digest) == "already_applied"
-    assert judge(claimed_since, sent, b"another event") == "stale"
+    assert judge(claimed_since, sent, sent.events) == "already_applied"
+    assert judge(claimed_since, sent, change(HELD, "timed_out", "pending").events) == "stale"
+
+
+def test_a_change_decided_anew_is_recognised_by_what_it_did_and_who_did_it() -> None:
+    written = change(HELD, "failed", "pending", holder="s1")
+    later = apply(HELD, Move(to="failed"), Move(to="quarantined"), now_ms=9_000, actor="test", chain=CHAIN)
+    resent = Change(before=HELD, after=later.job, events=later.events, holder="s1")
+    claimed_since = row(session="s2", token=3, version=7)
+
+    assert judge(claimed_since, resent, written.events) == "already_applied"
+    [first, *rest] = written.events
+    for other in ({"actor": "ann"}, {"token": 1}, {"to": "timed_out"}, {"flag": "forced"}):
+        assert judge(claimed_since, resent, [msgspec.structs.replace(first, **other), *rest]) == "stale", other
+
+
+def test_a_completion_is_recognised_although_a_remark_was_written_before_it() -> None:
+    remark = apply(HELD, Move(to="running", flag="note"), now_ms=20, actor="ann", chain=CHAIN)
+    written = change(remark.job, "succeeded", holder="s1")
+    stored = row(session=None, status="succeeded", version=6)
+    since = [*remark.events, *written.events]
+
+    assert judge(stored, change(HELD, "succeeded", holder="s1"), since) == "already_applied"
+
+
+def test_somebody_elses_success_does_not_stand_for_the_holders_own() -> None:
+    forced = apply(HELD, Move(to="succeeded", reason="r", flag="forced"), now_ms=20, actor="ann", chain=CHAIN)
+    assert judge(forced.job, change(HELD, "succeeded", holder="s1"), forced.events) == "stale"
+
+
+def test_a_second_remark_is_not_taken_for_the_first() -> None:
+    def remark(reason: str) -> Change:
+        moved = apply(HELD, Move(to="running", reason=reason, flag="note"), now_ms=20, actor="ann", chain=CHAIN)
+        return Change(before=HELD, after=moved.job, events=moved.events)
+
+    assert judge(remark("one").after, remark("two"), remark("one").events) == "conflict"
+    assert judge(remark("one").after, remark("one"), remark("one").events) == "already_applied"
 
 
 def test_a_trimmed_event_is_still_recognised_by_the_seal_of_what_was_trimmed() -> None:
     sent = change(HELD, "failed", "pending", holder="s1")
     last = sent.events[-1]
     trimmed = row(session="s2", token=3, version=9, trimmed_seq=last.seq, trimmed_digest=last.digest)
-    assert judge(trimmed, sent, None) == "already_applied"
+    assert judge(trimmed, sent, ()) == "already_applied"
+    half = row(session="s2", token=3, version=9, trimmed_seq=last.seq - 1, trimmed_digest=sent.events[0].digest)
+    assert judge(half, sent, sent.events[1:]) == "already_applied"
 
 
 def test_a_change_without_events_is_never_applied() -> None:
-    assert judge(HELD, Change(before=HELD, after=HELD, events=()), None) == "conflict"
+    assert judge(HELD, Change(before=HELD, after=HELD, events=()), ()) == "conflict"
 
 
 def test_what_the_holder_reported_survives_a_change() -> None:

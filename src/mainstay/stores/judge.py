@@ -6,6 +6,8 @@ without an engine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from ..errors import Conflict, InvalidInput, InvalidTransition, KeyConflict, UniqueClash
@@ -13,32 +15,55 @@ from ..lifecycle import Chain, Event, Moved, apply
 from ..model import Job, Lane, expiry
 from .port import Change, Key, NewJob, Outcome, Refusal, Report
 
+#: how many events after `change.before` an adapter hands to `judge`: those of one claim are far fewer
+SINCE = 100
 
-def judge(row: Job | None, change: Change, recorded: bytes | None) -> Outcome:
+
+def judge(row: Job | None, change: Change, since: Sequence[Event]) -> Outcome:
     """What becomes of a change.
 
-    `recorded` is the digest stored for the job's event of the same sequence number as the change's last
-    one, None if there is none. A match means that exactly this change was written before, and wins over
-    everything else: its sender must hear so even if the job was claimed again since.
+    `since` are the job's stored events after `change.before.version`, the first `SINCE` of them. If they show that
+    this change was written before, that wins over everything else: its sender must hear so even if the job was
+    claimed again since.
     """
     if row is None:
         return "missing"
     before, after = change.before, change.after
-    if change.events:
-        last = change.events[-1]
-        if recorded is None and row.trimmed_seq == last.seq:
-            recorded = row.trimmed_digest
-        if recorded == last.digest:
-            return "already_applied"
+    if change.events and _was_written(row, change, since):
+        return "already_applied"
+    if change.holder is not None and (row.session, row.token) != (change.holder, before.token):
+        return "stale"
     # a note leaves the status as it is, so an equal status says nothing about it
     moves = after.status != before.status
     same_outcome = moves and row.token == before.token and row.status == after.status
-    if change.holder is not None and (row.session, row.token) != (change.holder, before.token):
-        return "already_applied" if same_outcome else "stale"
     unseen = takes_away(change) and row.progress_ms != before.progress_ms
     if change.events and row.version == before.version and not unseen and not _shrinks(row, after):
         return "applied"
     return "already_applied" if same_outcome else "conflict"
+
+
+def _was_written(row: Job, change: Change, since: Sequence[Event]) -> bool:
+    """Whether this change, or the same one decided at another time, is among what was written.
+
+    One that is sent again was decided anew, so its time, its reasons and what follows its first event may differ.
+    A holder ends its claim in a given way once, so wherever that stands it is the one; others may wish the same
+    twice, so theirs must stand right where it would be written now.
+    """
+    first, last = change.events[0], change.events[-1]
+    if any(event.seq == row.trimmed_seq and event.digest == row.trimmed_digest for event in change.events):
+        return True
+    for event in since:
+        if event.digest == last.digest:
+            return True
+        if (event.to, event.actor, event.token, event.flag) != (first.to, first.actor, first.token, first.flag):
+            continue
+        in_place = event.seq == first.seq and event.source == first.source
+        if first.flag == "note":
+            if in_place and (event.reason, event.details) == (first.reason, first.details):
+                return True
+        elif in_place or change.holder is not None:
+            return True
+    return False
 
 
 def takes_away(change: Change) -> bool:

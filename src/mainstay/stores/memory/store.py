@@ -18,7 +18,7 @@ from ...clock import Clock, SystemClock
 from ...errors import Conflict, InvalidInput, InvalidTransition, SessionLost, StoreClosed
 from ...lifecycle import Chain, Event, claim, promote, tombstone
 from ...model import Job, Lane, Leadership, QueueSettings, Schedule, Session
-from ..judge import is_settled, judge, landed, may_be_last, parent_move, refusal, reported
+from ..judge import SINCE, is_settled, judge, landed, may_be_last, parent_move, refusal, reported
 from ..port import (
     Answer,
     Audited,
@@ -185,7 +185,7 @@ class MemoryStore:
     def _apply(self, change: Change, now_ms: int) -> Answer:
         rows = self._rows
         row = rows.jobs.get(change.before.id)
-        outcome = judge(row, change, self._recorded(change))
+        outcome = judge(row, change, self._since(change))
         if row is None:
             return Answer(outcome)
         if outcome == "stale":
@@ -199,7 +199,7 @@ class MemoryStore:
         entry = Entry(rows, self._keys, now_ms, settling=after.id if is_settled(after) else None)
         try:
             entry.plan(change.spawn)
-        except Conflict:
+        except (Conflict, InvalidInput):
             return Answer("conflict", row)
         rows.write(after, change.events, now_ms)
         entry.write()
@@ -208,14 +208,13 @@ class MemoryStore:
             rows.write(moved.job, moved.events, now_ms)
         return Answer(outcome, after, last)
 
-    def _recorded(self, change: Change) -> bytes | None:
-        if not change.events:
-            return None
-        seq = change.events[-1].seq
-        for event in reversed(self._rows.events.get(change.before.id, ())):
-            if event.seq <= seq:
-                return event.digest if event.seq == seq else None
-        return None
+    def _since(self, change: Change) -> Sequence[Event]:
+        """The stored events after the row the change was made from; most often there are none."""
+        seen, events = change.before.version, self._rows.events.get(change.before.id, [])
+        if not events or events[-1].seq <= seen:
+            return ()
+        start = bisect_right(events, seen, key=lambda event: event.seq)
+        return events[start : start + SINCE]
 
     def _takes_unique(self, row: Job, after: Job) -> bool:
         """Whether a settled job would come back while another one holds its unique key."""

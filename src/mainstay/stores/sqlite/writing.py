@@ -20,6 +20,7 @@ from .rows import (
     UPDATE_JOB,
     change_values,
     event_values,
+    events_of,
     job_by_id,
     job_values,
     progress_text,
@@ -201,12 +202,8 @@ def _update(tx: Tx, changes: Sequence[Change]) -> bool:
 
 def _refused(tx: Tx, row: Job | None, change: Change) -> Answer:
     """Why a change did not fit."""
-    recorded = None
-    if change.events:
-        recorded = first_row(
-            tx.db, "SELECT digest FROM events WHERE job_id = ? AND seq = ?", (change.after.id, change.events[-1].seq)
-        )
-    outcome = judge.judge(row, change, recorded[0] if recorded else None)
+    since = events_of(tx.db, change.after.id, after=change.before.version, limit=judge.SINCE)
+    outcome = judge.judge(row, change, since)
     if outcome == "stale":
         refusal = judge.refusal(change, tx.now_ms)
         tx.db.execute(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.clock import MAX_MS, SystemClock, duration_text, instant_ms, seconds
+from mainstay.clock import LONGEST_S, MAX_MS, SystemClock, duration_text, instant_ms, seconds
 from mainstay.errors import InvalidInput
 from mainstay.testing import VirtualClock
 
@@ -43,10 +43,14 @@ def test_a_duration_without_a_unit_or_sense_is_refused_with_examples(bad: Any) -
     )
 
 
-@pytest.mark.parametrize("bad", [timedelta(seconds=-1), "99999999999d"])
-def test_a_duration_out_of_range_is_refused(bad: Any) -> None:
-    with pytest.raises(InvalidInput, match="^timeout: .* is out of range"):
+@pytest.mark.parametrize("bad", [timedelta(seconds=-1), "99999999999d", "36500d1ms", "9" * 400 + "d"])
+def test_a_duration_out_of_range_is_refused_with_the_range(bad: Any) -> None:
+    with pytest.raises(InvalidInput, match="^timeout: .* is out of range; a duration is from zero to 36500d$"):
         seconds(bad, field="timeout")
+
+
+def test_the_longest_duration_is_a_hundred_years() -> None:
+    assert seconds("36500d", field="timeout") == LONGEST_S
 
 
 @pytest.mark.parametrize(
@@ -76,7 +80,7 @@ def test_a_naive_datetime_is_refused_with_the_fix() -> None:
 
 @pytest.mark.parametrize("bad", ["2026-03-01", 1_700_000_000_000, None])
 def test_what_is_no_datetime_is_refused(bad: Any) -> None:
-    with pytest.raises(InvalidInput, match="^at: .* is not a datetime"):
+    with pytest.raises(InvalidInput, match="^at: .* is not a datetime; pass an aware one"):
         instant_ms(bad, field="at")
 
 

@@ -23,6 +23,8 @@ _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 #: Times beyond this (the year 3000) are taken for mistakes.
 MAX_MS = 32_503_680_000_000
+#: So are durations beyond this (a hundred years); any time that follows from one by now is then before the year 3000.
+LONGEST_S = 36_500 * 86_400.0
 
 
 class Clock(Protocol):
@@ -66,8 +68,8 @@ def seconds(value: str | timedelta, *, field: str) -> float:
             rule = f"{value!r} is not a duration; write it with a unit, like '30s', '5m' or '1h30m'"
             raise InvalidInput(field, rule)
         total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
-    if not 0 <= total <= MAX_MS / 1000:
-        raise InvalidInput(field, f"{value!r} is out of range; a duration is zero or more")
+    if not 0 <= total <= LONGEST_S:
+        raise InvalidInput(field, f"{value!r} is out of range; a duration is from zero to {duration_text(LONGEST_S)}")
     return total
 
 
@@ -96,7 +98,7 @@ def duration_text(value_s: float) -> str:
 def instant_ms(value: datetime, *, field: str) -> int:
     """Turn an aware datetime into milliseconds; a naive one is refused."""
     if not isinstance(value, datetime):
-        raise InvalidInput(field, f"{value!r} is not a datetime")
+        raise InvalidInput(field, f"{value!r} is not a datetime; pass an aware one, like datetime.now(UTC)")
     if value.tzinfo is None or value.utcoffset() is None:
         raise InvalidInput(field, "the datetime has no time zone; pass an aware one, like datetime.now(UTC)")
     at = round(value.timestamp() * 1000)

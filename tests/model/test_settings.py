@@ -74,6 +74,32 @@ def test_a_misspelt_variable_is_refused_with_the_one_that_was_meant() -> None:
         Settings.from_env({"MAINSTAY_RETRYS": "5"})
 
 
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"MAINSTAY_LEASE": "20"}, "MAINSTAY_LEASE: '20' is not a duration; write it with a unit"),
+        ({"MAINSTAY_LEASE": "1s"}, "MAINSTAY_LEASE: 1s is not longer than the heartbeat (2s)"),
+        ({"MAINSTAY_RETRIES": "many"}, "MAINSTAY_RETRIES: 'many' is not a whole number"),
+        ({"MAINSTAY_CLAIM_BATCH": "0"}, "MAINSTAY_CLAIM_BATCH: must be >= 1"),
+    ],
+)
+def test_a_bad_value_from_the_environment_is_refused_with_its_variable(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Settings.from_env(environ)
+
+    assert str(refused.value).startswith(message)
+
+
+def test_a_bad_argument_is_called_by_its_own_name_beside_an_environment() -> None:
+    with pytest.raises(InvalidInput, match="^retries: must be >= 0"):
+        Settings.from_env({"MAINSTAY_RETRIES": "3", "MAINSTAY_LEASE": "20s"}, retries=-1)
+
+
+def test_a_heartbeat_from_the_environment_that_no_lease_fits_is_named() -> None:
+    with pytest.raises(InvalidInput, match=r"^lease: 8s is not longer .* \(.* is set by MAINSTAY_HEARTBEAT\)"):
+        Settings.from_env({"MAINSTAY_HEARTBEAT": "10s"})
+
+
 def test_a_misspelt_argument_is_refused_with_the_one_that_was_meant() -> None:
     with pytest.raises(UnknownOption, match="heartbeet: unknown option; did you mean 'heartbeat'?"):
         Settings.of(heartbeet="2s")
@@ -88,8 +114,8 @@ def test_the_stored_name_with_its_unit_is_not_an_argument() -> None:
     ("given", "field", "rule"),
     [
         ({"lease": "20"}, "lease", "'20' is not a duration; write it with a unit"),
-        ({"lease": 20}, "lease", "20 has no unit"),
-        ({"lease": 20.5}, "lease", "20.5 has no unit"),
+        ({"lease": 20}, "lease", "20 is not a duration; write it with a unit, like '30s'"),
+        ({"lease": 20.5}, "lease", "20.5 is not a duration; write it with a unit"),
         ({"lease": "0s"}, "lease", "must be > 0 seconds"),
         ({"lease": "off"}, "lease", "cannot be switched off"),
         ({"lease": "2s"}, "lease", "2s is not longer than the heartbeat (2s)"),

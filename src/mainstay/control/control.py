@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -35,6 +36,9 @@ class Control:
     `Outcome`. What people do (`cancel`, `retry`, `force` ...) names who and why, and raises when refused; the
     `..._many` forms answer per job instead.
 
+    Without `settings` they come from the environment (`MAINSTAY_LEASE=20s` ...), and where it is silent from the
+    defaults.
+
     >>> import asyncio
     >>> from mainstay.testing import MemoryStore
     >>> async def story():
@@ -56,8 +60,12 @@ class Control:
         rng: random.Random | None = None,
         actor: str = "client",
     ) -> None:
+        if not hasattr(store, "insert") or not hasattr(store, "clock"):
+            raise InvalidInput(
+                "store", f"{store!r} is not an open store; pass what `await open_store('sqlite:///jobs.db')` returns"
+            )
         self.store = store
-        self.settings = settings = settings or Settings()
+        self.settings = settings = settings or Settings.from_env(os.environ)
         rng = rng or random.Random()
         writer = Writer(store)
         guard = SweepGuard(lease_ms=round(settings.lease_s * 1000), heartbeat_ms=round(settings.heartbeat_s * 1000))

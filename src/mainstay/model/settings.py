@@ -9,7 +9,7 @@ Each is an argument of `App` and an environment variable (`MAINSTAY_` + the name
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
@@ -77,7 +77,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             if variable not in variables:
                 raise UnknownOption(variable, variables)
             found[variables[variable]] = text
-        return cls.of(**{**found, **given})
+        try:
+            return cls.of(**{**found, **given})
+        except InvalidInput as error:
+            raise _as_written(error, found.keys() - given.keys()) from None
 
     @classmethod
     def of(cls, **given: Any) -> Settings:
@@ -150,8 +153,6 @@ def _parse(name: str, field: str, value: Any) -> Any:
     if value is None:
         return None
     if field.endswith("_s"):
-        if not isinstance(value, (str, timedelta)):
-            raise InvalidInput(name, f"{value!r} has no unit; write it like '30s' or pass a timedelta")
         return seconds(value, field=name)
     if field == "jitter":
         return _switch(name, value)
@@ -175,6 +176,15 @@ def _whole(name: str, value: Any) -> int:
         except ValueError:
             pass
     raise InvalidInput(name, f"{value!r} is not a whole number")
+
+
+def _as_written(error: InvalidInput, from_env: AbstractSet[str]) -> InvalidInput:
+    """A refusal that names the variable where the value came from one."""
+    if error.field in from_env:
+        return InvalidInput(variable_of(error.field), error.rule)
+    if error.field == "lease" and "heartbeat" in from_env:
+        return InvalidInput(error.field, f"{error.rule} (the heartbeat is set by {variable_of('heartbeat')})")
+    return error
 
 
 def _refusal(message: str) -> InvalidInput:

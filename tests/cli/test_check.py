@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import random
+import re
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -10,9 +14,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mainstay.cli import app
-from mainstay.control import Control
+from mainstay.control import Control, Request
+from mainstay.control.check import Report
 from mainstay.errors import StoreDamaged
-from mainstay.stores import open_store
+from mainstay.stores import JobStore, open_store
 
 runner = CliRunner()
 
@@ -81,7 +86,85 @@ def test_the_table_fits_the_terminal(path: Path, columns: int) -> None:
 
     shown = run("--store", f"sqlite:///{path}", columns=columns).stdout
 
-    assert max(len(line) for line in shown.splitlines()) <= columns
+    # commands are there to be copied, and never folded
+    assert max(len(line) for line in shown.splitlines() if not line.startswith("  mainstay ")) <= columns
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_a_job_id_stays_on_one_line_and_digests_are_shortened(path: Path, columns: int) -> None:
+    sql(path, "UPDATE jobs SET payload = x'c1' WHERE rowid = 5")
+    url = f"sqlite:///{path}"
+    [job_id] = {found["job_id"] for found in json.loads(run("--store", url, "--json").stdout)["violations"]}
+
+    shown = run("--store", url, columns=columns).stdout
+
+    assert any(job_id in line for line in shown.splitlines() if "mainstay" not in line)
+    assert re.search(r"sha256\s+[0-9a-f]{8}…", shown)
+    assert not re.search(r"[0-9a-f]{32}", shown)
+
+
+def test_in_a_pipe_each_finding_is_one_line_with_its_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sql(path, "UPDATE jobs SET payload = x'c1' WHERE rowid = 5")
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+    done = runner.invoke(app, ["check", "--store", f"sqlite:///{path}"], catch_exceptions=False)
+
+    found = [line for line in done.stdout.splitlines() if re.match(r"[0-9a-f-]{36} ", line)]
+    assert [line.split()[1] for line in found] == ["bad_payload", "payload_changed"]
+    assert [line for line in done.stdout.splitlines() if line != line.rstrip()] == []
+
+
+def test_the_hint_repeats_the_store_that_was_given_and_not_the_one_of_the_environment(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql(path, "UPDATE jobs SET lane = 0 WHERE rowid = 3")
+    url = f"sqlite:///{path}"
+
+    monkeypatch.setenv("MAINSTAY_STORE", "sqlite:///another.db")
+    assert f"  mainstay check --repair --store {url}\n" in run("-s", url).stdout
+
+    monkeypatch.setenv("MAINSTAY_STORE", url)
+    assert "  mainstay check --repair\n" in run().stdout
+
+
+def test_what_looks_like_evidence_is_to_be_kept_and_looked_at_before_it_is_mended(path: Path) -> None:
+    url = f"sqlite:///{path}"
+    sql(path, "UPDATE jobs SET lane = 0 WHERE rowid = 3")
+    assert "copy the file" not in run("--store", url).stdout
+
+    sql(path, "UPDATE events SET reason = 'all fine' WHERE job_id = (SELECT id FROM jobs WHERE rowid = 5)")
+    shown = run("--store", url).stdout
+
+    assert "copy the file" in shown
+    look, mend = re.findall(r"^  mainstay (.+)$", shown, flags=re.MULTILINE)
+    assert mend.startswith("check --repair")
+    assert "all fine" in runner.invoke(app, look.split(), catch_exceptions=False).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [((), "nothing was changed"), (("--repair",), "what was mended stays mended")],
+)
+def test_ctrl_c_says_how_far_it_came_and_what_was_changed(
+    path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+) -> None:
+    asyncio.run(_submit_a_page_more(path))
+    _press_ctrl_c_after_the_first_page(monkeypatch)
+
+    done = run("--store", f"sqlite:///{path}", *words)
+
+    assert (done.exit_code, done.stdout, done.stderr) == (130, "", f"stopped after 200 of 240 rows; {said}\n")
+
+
+def test_ctrl_c_is_json_too_when_asked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(_submit_a_page_more(path))
+    _press_ctrl_c_after_the_first_page(monkeypatch)
+
+    done = run("--store", f"sqlite:///{path}", "--json")
+
+    assert done.exit_code == 130
+    report = json.loads(done.stdout)
+    assert (report["clean"], report["error"]["code"]) == (None, "interrupted")
 
 
 def test_json_is_the_whole_report_for_programs(path: Path) -> None:
@@ -181,6 +264,26 @@ def test_opening_a_truncated_file_raises_store_damaged(path: Path) -> None:
 
     with pytest.raises(StoreDamaged, match="damaged as a file"):
         asyncio.run(open_store(f"sqlite:///{path}"))
+
+
+async def _submit_a_page_more(path: Path) -> None:
+    store = await open_store(f"sqlite:///{path}")
+    await Control(store, rng=random.Random(2)).submit_many([Request("work.do")] * 200)
+    await store.close()
+
+
+def _press_ctrl_c_after_the_first_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("mainstay.cli.check")
+    check = module.check
+
+    async def pressed(store: JobStore, *, repair: bool, progress: Callable[[int, int], None]) -> Report:
+        def told(done: int, total: int) -> None:
+            progress(done, total)
+            signal.raise_signal(signal.SIGINT)
+
+        return await check(store, repair=repair, progress=told)
+
+    monkeypatch.setattr(module, "check", pressed)
 
 
 def _page_of(path: Path, table: str) -> int:

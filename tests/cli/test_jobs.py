@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -91,6 +92,8 @@ def test_list_shows_the_newest_first(made: Made) -> None:
         (("--oldest-first",), ["done", "failed", "haunted", "waiting"]),
         (("--status", "succeeded"), ["haunted", "done"]),
         (("--status", "scheduled", "--status", "quarantined"), ["waiting", "failed"]),
+        (("--status", "scheduled,quarantined"), ["waiting", "failed"]),
+        (("--status", "scheduled, failed", "--status", "quarantined"), ["waiting", "failed"]),
         (("--queue", "mail"), ["waiting", "done"]),
         (("--queue", "mail", "--status", "succeeded"), ["done"]),
         (("--name", "sums.add"), ["failed"]),
@@ -163,15 +166,39 @@ def test_the_tables_fit_the_terminal(made: Made, columns: int) -> None:
         assert max(len(line.rstrip()) for line in shown.splitlines()) <= columns
 
 
-def test_a_wide_terminal_shows_why(made: Made) -> None:
-    assert "gave up after 1 failed attempt" in made.run("list", columns=140).stdout
+@pytest.mark.parametrize(("columns", "shown"), [(80, False), (85, True), (100, True), (140, True)])
+def test_why_is_shown_where_there_is_room_for_it(made: Made, columns: int, shown: bool) -> None:
+    lines = made.run("list", columns=columns).stdout.splitlines()
+
+    assert ("why" in lines[0].split()) is shown
+    assert any("gave up" in line for line in lines) is shown
+
+
+@pytest.mark.parametrize("columns", [56, 60, 80, 85, 100, 140])
+def test_an_id_stays_on_one_line_to_be_copied(made: Made, columns: int) -> None:
+    shown = made.run("list", columns=columns).stdout
+
+    assert re.findall(r"^[0-9a-f-]{36} ", shown, flags=re.MULTILINE) == [f"{i} " for i in reversed(made.ids.values())]
+
+
+def test_in_a_pipe_lines_are_as_long_as_what_is_in_them(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    why = "the very long story of a queue that nobody had looked at for " + "many, " * 40 + "many weeks"
+    made.sql("UPDATE jobs SET reason = ? WHERE id = ?", (why, made.ids["failed"]))
+    environ = {"MAINSTAY_STORE": made.url}
+
+    for words in (["list"], ["show", made.ids["failed"]]):
+        lines = runner.invoke(app, ["jobs", *words], catch_exceptions=False, env=environ).stdout.splitlines()
+        assert any(why in line for line in lines)
+        assert [line for line in lines if line != line.rstrip()] == []
+        assert max(map(len, lines)) < 500
 
 
 def test_show_tells_where_a_job_stands_and_its_whole_story(made: Made) -> None:
     shown = " ".join(made.run("show", made.ids["failed"]).stdout.split())
 
     assert shown.startswith(f"sums.add quarantined id {made.ids['failed']} why gave up after 1 failed attempt")
-    assert "error ValueError: no such column" in shown
+    assert "error ValueError: no such column queue sums" in shown
     assert "claims 1, starts 1, failures 1, crashes 0" in shown
     assert "running → failed worker-1 ValueError: no such column" in shown
     assert "failed → quarantined worker-1 gave up" in shown
@@ -227,6 +254,40 @@ def test_a_beginning_that_several_jobs_share_is_refused_naming_them(made: Made) 
     assert f"several jobs begin with '{made.ids['one'][:30]}'" in done.stderr
     assert made.ids["two"] in done.stderr
     assert made.run("show", made.ids["one"]).exit_code == 0
+
+
+def test_the_end_of_an_id_will_do_if_it_is_the_only_one(made: Made) -> None:
+    asyncio.run(_submit_more(made))
+
+    assert f"id         {made.ids['two']}\n" in made.run("show", made.ids["two"][-12:]).stdout
+    assert made.run("show", made.ids["two"][-7:]).exit_code == 2
+
+
+def test_an_end_that_several_jobs_share_is_refused_naming_them(made: Made) -> None:
+    for name, job_id in (
+        ("done", "018bcfe5-6800-7000-8000-00000000abcd"),
+        ("failed", "018bcfe6-6800-7000-8000-00000000abcd"),
+    ):
+        made.sql("UPDATE jobs SET id = ? WHERE id = ?", (job_id, made.ids[name]))
+
+    done = made.run("show", "00000000abcd")
+
+    assert done.exit_code == 2
+    assert "several jobs end with '00000000abcd'" in done.stderr
+
+
+def test_an_error_with_a_code_of_its_own_shows_it(made: Made) -> None:
+    asyncio.run(_fail_with_a_code(made))
+
+    assert "error      LookupError: no such card (card_unknown)" in made.run("show", made.ids["coded"]).stdout
+
+
+def test_a_session_that_is_forgotten_is_still_shown_by_its_workers_name(made: Made) -> None:
+    made.sql("UPDATE events SET actor = 'w.9.0123456789abcdef0123456789abcdef' WHERE job_id = ?", (made.ids["done"],))
+
+    shown = " ".join(made.run("show", made.ids["done"]).stdout.split())
+
+    assert "pending → running w.9 " in shown
 
 
 @pytest.mark.parametrize(
@@ -285,6 +346,17 @@ async def _submit_units(made: Made) -> None:
     made.ids["whole"] = whole = (await control.submit("batch.run", kind="batch")).id
     for unit in ("left", "right"):
         made.ids[unit] = (await control.submit("batch.part", parent=whole, unit=unit)).id
+    await store.close()
+
+
+async def _fail_with_a_code(made: Made) -> None:
+    store = await open_store(made.url)
+    control = Control(store, rng=random.Random(7))
+    session = await control.open_session(worker="worker-3")
+    made.ids["coded"] = (await control.submit("card.charge", queue="cards", retries=0)).id
+    [job] = await control.claim(["cards"], session.id, 1)
+    error = msgspec.structs.replace(error_info(LookupError("no such card")), code="card_unknown")
+    await control.fail([Failure(job, error)])
     await store.close()
 
 

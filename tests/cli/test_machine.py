@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import mainstay.cli
+import mainstay.cli.root
 from mainstay.cli import app
 from mainstay.errors import InvalidTransition, JobNotFound
 from mainstay.lifecycle import JOB, UNIT
@@ -27,6 +27,14 @@ def test_machine_prints_the_table_of_jobs_with_its_legend() -> None:
     assert all(name in shown for name in JOB.states)
     assert "dispatched" not in shown
     assert "somebody owns it" in shown
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_machine_fits_the_terminal_and_is_ruled_like_the_other_tables(columns: int) -> None:
+    lines = runner.invoke(app, ["machine"], env={"COLUMNS": str(columns)}).stdout.splitlines()
+
+    assert set(lines[1]) == {"─"}
+    assert max(map(len, lines)) <= columns
 
 
 def test_machine_prints_the_table_of_units_when_asked() -> None:
@@ -51,6 +59,16 @@ def test_help_shows_examples() -> None:
     assert "mainstay machine --format mermaid" in run("machine", "--help")
 
 
+@pytest.mark.parametrize("words", [[], ["stats"], ["check"], ["jobs"], ["jobs", "list"], ["jobs", "show"], ["machine"]])
+def test_sentences_of_the_help_end_a_line_only_where_the_line_is_full(words: list[str]) -> None:
+    wide = runner.invoke(app, [*words, "--help"], env={"COLUMNS": "300"}).stdout
+    prose = [line.strip() for line in wide.split("╭")[0].splitlines() if line.startswith(" ") and line[1] != " "]
+
+    assert prose
+    assert all(line.endswith((".", ")", "Examples")) or line.startswith("Usage") for line in prose if line)
+    assert "move them" not in wide
+
+
 def test_an_unknown_table_is_refused_with_the_known_ones() -> None:
     done = runner.invoke(app, ["machine", "--table", "uni"])
 
@@ -70,7 +88,7 @@ def test_an_unknown_table_is_refused_with_the_known_ones() -> None:
     ids=["one line", "with a story"],
 )
 def test_our_errors_are_messages_on_stderr_with_exit_code_2(error: Exception, said: str) -> None:
-    toy = typer.Typer(cls=mainstay.cli._Group)
+    toy = typer.Typer(cls=mainstay.cli.root.Group)
 
     @toy.callback()
     def _root() -> None: ...

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import re
 from pathlib import Path
 
 import apsw
@@ -62,6 +63,51 @@ def test_jobs_are_counted_by_queue_and_state(path: Path) -> None:
     assert f"worker-1  pid {os.getpid()} on here" in done.stdout
 
 
+def test_the_age_of_the_oldest_stands_beside_what_can_be_claimed(path: Path) -> None:
+    asyncio.run(_submit_later_and_now(path))
+
+    lines = words_of(run("--store", f"sqlite:///{path}").stdout)
+
+    assert ["mail", "scheduled", "1"] in lines
+    assert any(line[:2] == ["pending", "1"] and len(line) == 3 for line in lines)
+
+
+def test_a_session_that_fell_silent_is_not_at_work(path: Path) -> None:
+    db = apsw.Connection(str(path))
+    db.execute("UPDATE sessions SET beat_ms = beat_ms - 106000")
+    db.close()
+
+    shown = run("--store", f"sqlite:///{path}").stdout
+    assert "nobody is at work" in shown
+    assert re.search(r"worker-1 .*  silent for 1m4\ds, nobody has swept it yet", shown)
+
+    data = json.loads(run("--store", f"sqlite:///{path}", "--json").stdout)
+    assert (data["live_sessions"], data["sessions"][0]["at_work"]) == (0, False)
+
+
+def test_a_session_found_dead_is_not_at_work(path: Path) -> None:
+    db = apsw.Connection(str(path))
+    db.execute("UPDATE sessions SET dead = 1")
+    db.close()
+
+    shown = run("--store", f"sqlite:///{path}").stdout
+
+    assert "nobody is at work" in shown
+    assert "found dead" in shown
+
+
+def test_a_session_without_a_host_is_on_no_host(path: Path) -> None:
+    db = apsw.Connection(str(path))
+    db.execute("UPDATE sessions SET host = ''")
+    db.close()
+
+    assert f"worker-1  pid {os.getpid()}  heard of" in run("--store", f"sqlite:///{path}").stdout
+
+
+def test_rates_say_over_which_time(path: Path) -> None:
+    assert "moves into it per minute (last 5 min)" in run("--store", f"sqlite:///{path}").stdout
+
+
 def test_json_holds_counts_ages_rates_sessions_and_limits(path: Path) -> None:
     data = json.loads(run("--store", f"sqlite:///{path}", "--json").stdout)
 
@@ -92,7 +138,7 @@ def test_what_the_store_found_when_it_opened_is_shown_and_not_logged(path: Path)
     done = run("--store", f"sqlite:///{path}")
 
     assert "finding: 1 jobs are held by sessions nobody knows" in done.stdout
-    assert "mainstay check" in done.stdout
+    assert f"look closer with: mainstay check --store sqlite:///{path}\n" in done.stdout
     assert done.stderr == ""
 
 
@@ -126,6 +172,14 @@ def test_an_error_is_json_too_when_asked() -> None:
     error = json.loads(done.stdout)["error"]
     assert error["code"] == "invalid_input"
     assert "MAINSTAY_STORE" in error["message"]
+
+
+async def _submit_later_and_now(path: Path) -> None:
+    store = await open_store(f"sqlite:///{path}")
+    control = Control(store, rng=random.Random(2))
+    await control.submit("mail.send", queue="mail", delay="1h")
+    await control.submit("mail.send", queue="mail")
+    await store.close()
 
 
 async def _touch(path: Path) -> None:

@@ -1,77 +1,44 @@
 """The `mainstay` command. Thin: every command is a few lines over control, check or lifecycle.
 
-Layer: the top. A command lives in its own module, which has a function `register(app)`; add the module to
-the tuple `COMMANDS` below and it is there. Commands raise `MainstayError`s as they come: the group shows them as one
-red line on stderr and exits with 2.
+Layer: the top. The commands are in `root`, which is imported only when it is needed: so Ctrl-C is answered quietly
+from the first moment on, also while everything else is still being imported.
 """
 
 from __future__ import annotations
 
-from importlib.metadata import version
-from typing import Annotated, Any
+import sys
+from typing import TYPE_CHECKING, Any
 
-import typer
-from rich.console import Console
-from typer.core import TyperGroup
+if TYPE_CHECKING:
+    from .root import app
 
-from ..errors import MainstayError
-from . import check, jobs, machine, stats
-
-COMMANDS = (stats, jobs, check, machine)
-
-#: exit code of anything that could not be done
-FAILED = 2
-
-
-class _Group(TyperGroup):
-    """Shows our own errors as messages. Anything else is a bug and keeps its traceback."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except MainstayError as error:
-            first, *story = str(error).splitlines() or [error.code]
-            console = Console(stderr=True, highlight=False, soft_wrap=True)
-            console.print(f"error: {first}", style="bold red", markup=False)
-            for line in story:
-                console.print(line, style="dim", markup=False)
-            raise typer.Exit(FAILED) from None
-
-
-app = typer.Typer(
-    name="mainstay",
-    cls=_Group,
-    help="Jobs whose fate you can prove: look at them, move them, check them.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"mainstay {version('mainstay')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    _version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
-    ] = False,
-) -> None:
-    """Options that stand before a command."""
-
-
-for _module in COMMANDS:
-    _module.register(app)
+#: what a shell says of a program that was stopped by Ctrl-C
+INTERRUPTED = 130
+#: what a shell says of a program whose reader went away, as `head` does; 1 would mean that `check` found something
+READER_GONE = 141
 
 
 def main() -> None:
-    """What the `mainstay` script runs."""
-    app()
+    """What the `mainstay` script and `python -m mainstay` run."""
+    try:
+        from .root import app  # noqa: PLC0415 - see above
+
+        app(prog_name="mainstay")
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except SystemExit as end:
+        # typer and rich meet a closed pipe on their own, and both leave with 1
+        if isinstance(end.__context__, BrokenPipeError):
+            sys.exit(READER_GONE)
+        raise
 
 
-__all__ = ["COMMANDS", "app", "main"]
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        from .root import app  # noqa: PLC0415 - see above
+
+        return app
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = ["INTERRUPTED", "READER_GONE", "app", "main"]

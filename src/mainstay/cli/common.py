@@ -5,23 +5,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import re
+import shlex
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Annotated, Any
+from typing import IO, Annotated, Any, cast
 
 import msgspec
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from ..clock import duration_text
 from ..errors import InvalidInput, MainstayError, StoreDamaged
 from ..stores import JobStore, open_store
 
+#: exit code of anything that could not be done
 FAILED = 2
 
 StoreOption = Annotated[
     str, typer.Option("--store", "-s", envvar="MAINSTAY_STORE", help="Which store, as a URL.", show_default=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+#: where nobody looks, lines are as long as what is in them
+_UNLIMITED = 100_000
+_BLANKS = re.compile(r"[ \t]+$", re.MULTILINE)
+#: digests and the random part of session ids; job ids have dashes and are left whole
+_HASH = re.compile(r"(?<![0-9A-Za-z-])([0-9a-f]{8})[0-9a-f]{8,}(?![0-9A-Za-z-])")
 
 #: colours by what a state means to a person; a state that is not here is shown all the same
 _COLOURS = {
@@ -80,6 +92,48 @@ async def opened(url: str) -> AsyncIterator[JobStore]:
         log.setLevel(level)
 
 
+def repeated(command: str, ctx: typer.Context) -> str:
+    """A command to try next, on the same store: `--store` is said again where it was given.
+
+    What comes from MAINSTAY_STORE is still there for the next command; what was typed is not.
+    """
+    source = ctx.get_parameter_source("store")
+    given = source is not None and source.name == "COMMANDLINE"
+    return f"{command} --store {shlex.quote(ctx.params['store'])}" if given else command
+
+
+def reflowed(text: str) -> str:
+    """Help whose paragraphs are one line each, for the terminal to fold; what is indented stays as it is.
+
+    >>> reflowed("One sentence\\ngoes on.\\n\\n  an example\\n  another")
+    'One sentence goes on.\\n\\n  an example\\n  another'
+    """
+    paragraphs = text.strip().split("\n\n")
+    return "\n\n".join(part if part.startswith(" ") else " ".join(part.split("\n")) for part in paragraphs)
+
+
+class _NoBlanks:
+    """Where tables go when they are piped or kept: the padding that fills a screen is left out."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, text: str) -> int:
+        return self._file.write(_BLANKS.sub("", text))
+
+
+def screen() -> Console:
+    """Where a command prints. In a pipe or a file lines are as long as they need to be, unless COLUMNS is set."""
+    console = Console(highlight=False)
+    if console.is_terminal:
+        return console
+    width = None if os.environ.get("COLUMNS", "").isdigit() else _UNLIMITED
+    return Console(highlight=False, width=width, file=cast("IO[str]", _NoBlanks(sys.stdout)))
+
+
 def print_json(data: Any) -> None:
     """For programs: one JSON value, whatever was stored in it."""
     typer.echo(msgspec.json.format(msgspec.json.encode(data, enc_hook=str), indent=2).decode())
@@ -97,6 +151,15 @@ def printable(text: str) -> str:
     'all fine\\\\x1b[2J'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+
+
+def shortened(text: str) -> str:
+    """Digests and session ids by their beginning: enough to tell them apart. Job ids stay whole, to be copied.
+
+    >>> shortened("job 01a1e20f-5355-7137-b2a7-4de452e6b59d, session w-1.5f3c2b1a9d8e7f60")
+    'job 01a1e20f-5355-7137-b2a7-4de452e6b59d, session w-1.5f3c2b1a…'
+    """
+    return _HASH.sub(r"\1…", text)
 
 
 def age(ms: int) -> str:

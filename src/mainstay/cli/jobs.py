@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 
 from ..control import Control
 from ..errors import InvalidInput, JobNotFound
@@ -16,39 +16,44 @@ from ..lifecycle import JOB, UNIT, Event
 from ..model import Job, Session, check_id
 from ..stores import JobStore, Query, Refusal
 from . import jobs_view
-from .common import JsonOption, StoreOption, looking, print_json
+from .common import JsonOption, StoreOption, looking, print_json, reflowed, screen
 
-_PREFIX = re.compile(r"[0-9a-f][0-9a-f-]*")
+_PART = re.compile(r"[0-9a-f][0-9a-f-]*")
 _SHORTEST = 8
 _ID = 36
 _MOST = 1000
 _PAGE = 1000
 
-_LIST = """List jobs, newest first, a page at a time.
+_LIST = reflowed("""
+List jobs, newest first, a page at a time.
 
-Filters narrow together; --status may be given several times. Below a full page stands the cursor of the next.
+Filters narrow together; --status takes several, with commas or given again. Below a full page stands the
+cursor of the next.
 
 Exit codes: 0 fine (also when nothing matches), 2 error.
 
 [bold]Examples[/bold]
 
-  mainstay jobs list --status failed --status quarantined
-  mainstay jobs list --queue mail --text "connection reset" --limit 20
-  mainstay jobs list --json --limit 1000 | jq -r .jobs[].id
-"""
+  mainstay jobs list --status failed,quarantined
+  mainstay jobs list --queue mail --text "hung up"
+  mainstay jobs list --json | jq -r .jobs[].id
+""")
 
-_SHOW = """Show everything about one job: where it stands, why, and its whole story.
+_SHOW = reflowed("""
+Show everything about one job: where it stands, why, and its whole story.
 
-The id may be shortened to its beginning (8 characters or more) if only one job begins so. Payload and result are shown
-only with --payload: they may hold what should not be on a screen.
+The id may be shortened to its beginning or its end (8 characters or more) if only one job has it. Ids of jobs
+submitted together begin alike; their ends differ.
+
+Payload and result are shown only with --payload: they may hold what should not be on a screen.
 
 Exit codes: 0 fine, 2 error (no such job, or several).
 
 [bold]Examples[/bold]
 
   mainstay jobs show 01a1e20f-5355-7137-b2a7-4de452e6b59d
-  mainstay jobs show 01a1e20f-5355 --payload
-"""
+  mainstay jobs show 4de452e6b59d --payload
+""")
 
 group = typer.Typer(help="Find jobs, and read what happened to them.", no_args_is_help=True, rich_markup_mode="rich")
 
@@ -64,13 +69,17 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands."""
     app.add_typer(group, name="jobs")
 
 
 @group.command(name="list", help=_LIST)
 def list_jobs(
     store: StoreOption = "",
-    status: Annotated[list[str] | None, typer.Option("--status", help="In this state.", show_default=False)] = None,
+    status: Annotated[
+        list[str] | None,
+        typer.Option("--status", help="In this state, or in one of several (a,b).", show_default=False),
+    ] = None,
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="In this queue.", show_default=False)] = None,
     name: Annotated[str | None, typer.Option("--name", "-n", help="Of this name.", show_default=False)] = None,
     tag: Annotated[str | None, typer.Option("--tag", "-t", help="With this tag.", show_default=False)] = None,
@@ -86,8 +95,9 @@ def list_jobs(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
+    """List the jobs that match."""
     query = Query(
-        status=tuple(status) if status else None,
+        status=tuple(word.strip() for words in status for word in words.split(",")) if status else None,
         queue=queue,
         name=name,
         tag=tag,
@@ -107,16 +117,18 @@ def list_jobs(
     if as_json:
         print_json({"jobs": [jobs_view.job_data(job) for job in found], "cursor": more})
     else:
-        jobs_view.show_list(found, more, now_ms, Console(highlight=False))
+        jobs_view.show_list(found, more, now_ms, screen())
 
 
 @group.command(name="show", help=_SHOW)
 def show_job(
-    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id, or its beginning.")],
+    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id, or its beginning or end.")],
     store: StoreOption = "",
     payload: Annotated[bool, typer.Option("--payload", help="Show payload, result and checkpoint, too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
+    """Show one job."""
+
     async def look(store: JobStore) -> tuple[Seen, int]:
         return await _seen(store, await full_id(store, job_id)), store.clock.now_ms()
 
@@ -124,25 +136,24 @@ def show_job(
     if as_json:
         print_json(_seen_data(seen, payload=payload))
     else:
-        jobs_view.show_job(
-            seen.job, seen.events, seen.refusals, seen.sessions, now_ms, Console(highlight=False), payload=payload
-        )
+        jobs_view.show_job(seen.job, seen.events, seen.refusals, seen.sessions, now_ms, screen(), payload=payload)
 
 
 async def full_id(store: JobStore, given: str) -> str:
-    """The id that is meant. A beginning will do if it is the beginning of one job only."""
+    """The id that is meant. A beginning will do, or else an end, if only one job has it."""
     given = given.strip().lower()
-    if len(given) >= _ID or not _PREFIX.fullmatch(given):
+    if len(given) >= _ID or not _PART.fullmatch(given):
         return given
     if len(given) < _SHORTEST:
         raise InvalidInput("job", f"{given!r} is too short; give at least {_SHORTEST} characters of the id")
-    matching = await _beginning_with(store, given)
-    if not matching:
-        raise JobNotFound(f"{given}...")
-    if len(matching) > 1:
-        shown = ", ".join(matching)
-        raise InvalidInput("job", f"several jobs begin with {given!r} ({shown} ...); give more of the id")
-    return matching[0]
+    for how, matching in (("begin", _beginning_with), ("end", _ending_with)):
+        found = await matching(store, given)
+        if len(found) > 1:
+            shown = ", ".join(found)
+            raise InvalidInput("job", f"several jobs {how} with {given!r} ({shown} ...); give the whole id")
+        if found:
+            return found[0]
+    raise JobNotFound(f"{given}...")
 
 
 async def _beginning_with(store: JobStore, prefix: str) -> list[str]:
@@ -153,11 +164,20 @@ async def _beginning_with(store: JobStore, prefix: str) -> list[str]:
         created_from_ms=int(when.ljust(12, "0"), 16),
         created_before_ms=int(when.ljust(12, "f"), 16) + 1,
     )
+    return await _two(store, query, lambda job_id: job_id.startswith(prefix))
+
+
+async def _ending_with(store: JobStore, suffix: str) -> list[str]:
+    """Up to two ids. Ends are random, so this looks at every job."""
+    return await _two(store, Query(text=suffix), lambda job_id: job_id.endswith(suffix))
+
+
+async def _two(store: JobStore, query: Query, fits: Callable[[str], bool]) -> list[str]:
     found: list[str] = []
     cursor = None
     while True:
         page = await store.find(query, cursor=cursor, limit=2)
-        found += [job.id for job in page.jobs if job.id.startswith(prefix)]
+        found += [job.id for job in page.jobs if fits(job.id)]
         cursor = page.cursor
         if cursor is None or len(found) > 1:
             return found[:2]

@@ -16,15 +16,21 @@ from rich.text import Text
 from ..clock import duration_text
 from ..control import decoded
 from ..lifecycle import Event, table_of, time_text
-from ..model import Job, Options, Session
+from ..model import ErrorInfo, Job, Options, Session
 from ..stores import Refusal
-from .common import age, coloured, printable
+from .common import age, coloured, printable, shortened
 
 #: what belongs to the user and may be secret; shown only when asked for
 _PRIVATE = ("payload", "result", "checkpoint")
 #: events shown on a screen; all are in --json
 _SHOWN = 200
-_SESSION = re.compile(r"\b[0-9a-f]{32}\b")
+#: where lines have no limit, a rule still needs one
+_RULE = 120
+#: widths of a terminal from which on a list has more to show
+_WHOLE_ID, _ONE_LINE, _WITH_WHY, _WITH_QUEUE = 56, 70, 85, 120
+#: a session's id: digits, after the name of its worker where that is known
+_SESSION = re.compile(r"(?:(?P<worker>[A-Za-z0-9._-]+)\.)?(?<![0-9A-Za-z-])[0-9a-f]{32}(?![0-9A-Za-z-])")
+_UNNAMED = "session"
 
 
 def job_data(job: Job, *, payload: bool = False) -> dict[str, Any]:
@@ -61,21 +67,25 @@ def show_list(jobs: Sequence[Job], cursor: str | None, now_ms: int, console: Con
 
 def _list(jobs: Sequence[Job], now_ms: int, width: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    # an id on one line can be copied; where there is no room for that, everything folds
-    narrow = width < 70
-    table.add_column("id", overflow="fold", no_wrap=not narrow, style="dim")
+    # an id on one line can be copied; where there is no room even for that, everything folds
+    narrow = width < _ONE_LINE
+    table.add_column("id", overflow="fold", no_wrap=width >= _WHOLE_ID, style="dim")
     table.add_column("status", overflow="fold", no_wrap=not narrow)
-    table.add_column("name", overflow="fold" if narrow else "ellipsis", no_wrap=not narrow)
+    table.add_column(
+        "name", overflow="fold" if narrow else "ellipsis", no_wrap=not narrow, max_width=max(16, width // 8)
+    )
     table.add_column("age", no_wrap=True, justify="right")
-    wide = width >= 110
-    if wide:
-        table.add_column("queue", overflow="ellipsis", no_wrap=True, max_width=16)
+    if width >= _WITH_QUEUE:
+        table.add_column("queue", overflow="ellipsis", no_wrap=True, max_width=max(12, width // 12))
         table.add_column("runs", no_wrap=True, justify="right")
-        table.add_column("why", overflow="ellipsis", no_wrap=True, ratio=1, style="dim")
+    if width >= _WITH_WHY:
+        table.add_column("why", overflow="fold", min_width=10, style="dim")
     for job in jobs:
         cells = [Text(job.id), coloured(job.status), Text(printable(job.name)), Text(age(now_ms - job.created_ms))]
-        if wide:
-            cells += [Text(printable(job.queue)), Text(str(job.starts)), Text(printable(job.reason or ""))]
+        if width >= _WITH_QUEUE:
+            cells += [Text(printable(job.queue)), Text(str(job.starts))]
+        if width >= _WITH_WHY:
+            cells.append(Text(_named(job.reason or "", {})))
         table.add_row(*cells)
     return table
 
@@ -98,7 +108,7 @@ def show_job(
         if payload:
             _show_private(job, console)
     console.print()
-    console.print(Rule(Text("story", style="bold"), align="left", style="dim"))
+    console.print(Rule(Text("story", style="bold"), align="left", style="dim"), width=min(console.width, _RULE))
     if job is not None and job.trimmed_seq:
         console.print(Text(f"events 1 to {job.trimmed_seq} were trimmed", style="dim"))
     if len(events) > _SHOWN:
@@ -127,7 +137,7 @@ def _facts(job: Job, sessions: Mapping[str, Session], now_ms: int) -> list[tuple
     facts: list[tuple[str, str | Text | None]] = [
         ("id", job.id),
         ("why", job.reason),
-        ("error", f"{job.error.type}: {job.error.message} ({job.error.code})" if job.error else None),
+        ("error", _error(job.error)),
         ("queue", f"{job.queue}, priority {job.priority}"),
         ("kind", job.kind if job.kind != "task" else None),
         ("unit", f"{job.unit} of {job.parent}" if job.parent else None),
@@ -147,6 +157,14 @@ def _facts(job: Job, sessions: Mapping[str, Session], now_ms: int) -> list[tuple
         ("policy", _policy(job.options)),
     ]
     return facts
+
+
+def _error(error: ErrorInfo | None) -> str | None:
+    if error is None:
+        return None
+    # "error" is what an exception without a code of its own has
+    code = f" ({error.code})" if error.code != "error" else ""
+    return f"{error.type}: {error.message}{code}"
 
 
 def _counters(job: Job) -> str:
@@ -208,7 +226,7 @@ def _story(events: Sequence[Event], refusals: Sequence[Refusal], sessions: Mappi
     table.add_column(style="dim", justify="right", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_column(style="cyan", overflow="fold")
-    table.add_column(style="dim", overflow="fold", ratio=1)
+    table.add_column(style="dim", overflow="fold")
     lines: list[tuple[int, int, str, Text, str, str]] = []
     for place, event in enumerate(events):
         lines.append((event.at_ms, place, str(event.seq), _move(event), event.actor, event.reason or ""))
@@ -229,13 +247,14 @@ def _move(event: Event) -> Text:
 
 
 def _named(text: str, sessions: Mapping[str, Session]) -> str:
-    """A session's id is 32 digits; its worker's name says more, and its beginning is enough to tell it apart."""
+    """Sessions by the name of their worker: it says more than the random digits of their ids."""
 
     def short(found: re.Match[str]) -> str:
         session = sessions.get(found[0])
-        return session.worker if session is not None and session.worker else found[0][:8]
+        worker = session.worker if session is not None else found["worker"]
+        return worker if worker and worker != _UNNAMED else found[0]
 
-    return printable(_SESSION.sub(short, text))
+    return shortened(printable(_SESSION.sub(short, text)))
 
 
 def _since(ms: int) -> str:

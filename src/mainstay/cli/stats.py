@@ -16,22 +16,35 @@ from rich.text import Text
 from ..lifecycle import JOB
 from ..model import QueueSettings, Session
 from ..stores import JobStore, Stats
-from .common import JsonOption, StoreOption, age, coloured, looking, print_json, printable
+from .common import (
+    JsonOption,
+    StoreOption,
+    age,
+    coloured,
+    looking,
+    print_json,
+    printable,
+    reflowed,
+    repeated,
+    screen,
+    shortened,
+)
 
 #: sessions shown; the rest are counted, and all are in --json
 _SHOWN = 20
 
-_HELP = """Show how many jobs are in which state, how long the oldest waits, how fast it goes, and who works.
+_HELP = reflowed("""
+Show how many jobs are in which state, how long the oldest waits, how fast it goes, and who works.
 
 Nothing is changed. Counts are kept as jobs move, so this costs the same with a thousand and with a million jobs.
 
 Exit codes: 0 fine, 2 error.
 
-[bold]Examples[/bold]
+[bold]Examples[/bold] (without --store: that of MAINSTAY_STORE)
 
   mainstay stats --store sqlite:///jobs.db
-  mainstay stats --json | jq .queues         the store of MAINSTAY_STORE, for programs
-"""
+  mainstay stats --json | jq .queues
+""")
 
 
 class _Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,16 +54,24 @@ class _Seen(msgspec.Struct, frozen=True, kw_only=True):
     limits: dict[str, int]
     lease_ms: int
 
+    def silent_ms(self, session: Session) -> int:
+        return max(0, self.lease_ms - session.beat_ms)
 
-def command(store: StoreOption = "", as_json: JsonOption = False) -> None:
+    def at_work(self, session: Session) -> bool:
+        return not session.dead and self.silent_ms(session) <= session.lease_s * 1000
+
+
+def command(ctx: typer.Context, store: StoreOption = "", as_json: JsonOption = False) -> None:
+    """Look at a store once, and show it."""
     seen: _Seen = looking(store, _look, as_json=as_json)
     if as_json:
         print_json(_data(seen))
     else:
-        _show(seen, Console(highlight=False))
+        _show(seen, screen(), check_with=repeated("mainstay check", ctx))
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command."""
     app.command(name="stats", help=_HELP)(command)
 
 
@@ -70,15 +91,16 @@ def _data(seen: _Seen) -> dict[str, Any]:
     for name in sorted(stats["queues"].keys() | settings.keys()):
         queue = stats["queues"].setdefault(name, {"counts": {}, "oldest_ready_ms": None})
         queue["paused"] = name in settings and settings[name].paused
-    # the count is that of the living; the list says who they are, and who was found dead
-    stats["live_sessions"] = stats.pop("sessions")
+    # the count is that of the living; the list says who they are, and who is silent or was found dead
+    stats["live_sessions"] = sum(map(seen.at_work, seen.sessions))
     stats["sessions"] = [
-        {**msgspec.to_builtins(session), "silent_ms": seen.lease_ms - session.beat_ms} for session in seen.sessions
+        {**msgspec.to_builtins(session), "silent_ms": seen.silent_ms(session), "at_work": seen.at_work(session)}
+        for session in seen.sessions
     ]
     return {**stats, "limits": seen.limits}
 
 
-def _show(seen: _Seen, console: Console) -> None:
+def _show(seen: _Seen, console: Console, *, check_with: str) -> None:
     stats = seen.stats
     paused = {queue.name: queue.reason for queue in seen.queues if queue.paused}
     if stats.queues:
@@ -99,7 +121,7 @@ def _show(seen: _Seen, console: Console) -> None:
     for finding in stats.findings:
         console.print(Text(f"finding: {printable(finding)}", style="bold red"))
     if stats.aside or stats.findings:
-        console.print(Text("look closer with: mainstay check", style="dim"))
+        console.print(Text(f"look closer with: {check_with}", style="dim"), soft_wrap=True)
 
 
 def _by_queue(stats: Stats, paused: Collection[str]) -> Table:
@@ -110,11 +132,13 @@ def _by_queue(stats: Stats, paused: Collection[str]) -> Table:
     table.add_column("oldest ready", justify="right", no_wrap=True)
     for name in sorted(stats.queues):
         found = stats.queues[name]
-        waits = "" if found.oldest_ready_ms is None else age(stats.at_ms - found.oldest_ready_ms)
         title = printable(name) + (" (paused)" if name in paused else "")
         for status in _ordered(found.counts):
+            state = JOB.get(status)
+            ready = found.oldest_ready_ms if state is not None and state.claimable else None
+            waits = "" if ready is None else age(stats.at_ms - ready)
             table.add_row(title, coloured(status), f"{found.counts[status]:,}", waits)
-            title = waits = ""
+            title = ""
     return table
 
 
@@ -125,7 +149,7 @@ def _by_state(stats: Stats) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("state", overflow="fold")
     table.add_column("jobs", justify="right", no_wrap=True)
-    table.add_column("moves into it per minute", justify="right")
+    table.add_column("moves into it per minute (last 5 min)", justify="right")
     for status in _ordered(total.keys() | stats.rates.keys()):
         rate = stats.rates.get(status, 0.0)
         table.add_row(coloured(status), f"{total[status]:,}", f"{rate:,.1f}" if rate else "-")
@@ -139,13 +163,25 @@ def _ordered(statuses: Iterable[str]) -> list[str]:
 
 
 def _sessions(seen: _Seen) -> Text:
-    n = seen.stats.sessions
+    n = sum(map(seen.at_work, seen.sessions))
     text = Text(f"{n} {'session' if n == 1 else 'sessions'} at work" if n else "nobody is at work", style="dim")
-    for session in seen.sessions[:_SHOWN]:
-        who = printable(session.worker or session.id[:8])
-        where = f"pid {session.pid} on {printable(session.host)}" if session.pid else printable(session.host)
-        heard = "found dead" if session.dead else f"heard of {age(seen.lease_ms - session.beat_ms)} ago"
-        text.append(f"\n  {who}  {where}  ", style="not dim").append(heard, style="red" if session.dead else "")
+    # the living first: however many dead there are, they must not push them off the screen
+    for session in sorted(seen.sessions, key=seen.at_work, reverse=True)[:_SHOWN]:
+        silent = age(seen.silent_ms(session))
+        if session.dead:
+            heard = Text(f"found dead, silent for {silent}", style="red")
+        elif not seen.at_work(session):
+            heard = Text(f"silent for {silent}, nobody has swept it yet", style="red")
+        else:
+            heard = Text(f"heard of {silent} ago", style="dim")
+        text.append(f"\n  {_who(session)}  ", style="not dim").append_text(heard)
     if len(seen.sessions) > _SHOWN:
         text.append(f"\n  ... and {len(seen.sessions) - _SHOWN} more; --json shows all")
     return text
+
+
+def _who(session: Session) -> str:
+    pid = f"pid {session.pid}" if session.pid else ""
+    where = f"{'on ' if pid else ''}{printable(session.host)}" if session.host else ""
+    place = " ".join(filter(None, (pid, where)))
+    return "  ".join(filter(None, (printable(session.worker) or shortened(session.id), place)))

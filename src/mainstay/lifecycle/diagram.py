@@ -41,11 +41,13 @@ def text(table: Table, *, width: int = 100) -> str:
     names = max(len("state"), *(len(state.name) for state in states))
     flags = max(len("flags"), *(len(", ".join(state.flags)) for state in states))
     room = max(20, width - names - flags - 4)
-    lines = [f"{'state':<{names}}  {'flags':<{flags}}  may become", f"{'-' * names}  {'-' * flags}  {'-' * 10}"]
+    lines: list[str] = []
     for state in states:
         first, *rest = _wrapped(state.next, room) or ["-"]
         lines.append(f"{state.name:<{names}}  {', '.join(state.flags):<{flags}}  {first}".rstrip())
         lines += [" " * (names + flags + 4) + line for line in rest]
+    heading = f"{'state':<{names}}  {'flags':<{flags}}  may become"
+    lines = [heading, "─" * max(map(len, [heading, *lines])), *lines]
     lines += ["", f"A new {table.name} starts as {' or '.join(table.start)}."]
     return "\n".join(lines)
 
@@ -73,7 +75,8 @@ def data(table: Table) -> dict[str, Any]:
 def _wrapped(names: tuple[str, ...], width: int) -> list[str]:
     lines: list[str] = []
     for name in names:
-        if lines and len(lines[-1]) + len(name) + 2 <= width:
+        # one more for the comma that follows when the line is full
+        if lines and len(lines[-1]) + len(name) + 3 <= width:
             lines[-1] += f", {name}"
         else:
             if lines:

@@ -2,7 +2,8 @@
 
 - `python` blocks of a page share one namespace and one event loop; top-level await is allowed.
 - a `text` block after a `python` block is what that block printed.
-- `console` and `bash` blocks hold commands after `$ `; lines below a `mainstay` command are what it printed.
+- `console` and `bash` blocks hold commands after `$ `; lines below a `mainstay` command are what it prints at 80
+  columns.
 - `mermaid` blocks are drawings of our own tables.
 
 Expected output may use `...` for what changes from run to run.
@@ -14,6 +15,7 @@ import ast
 import asyncio
 import contextlib
 import doctest
+import importlib.util
 import inspect
 import io
 import re
@@ -117,7 +119,7 @@ class Page:
                 raise BadBlock(f"line {block.line}: nobody knows how to check `{command}`")
 
     def _run_mainstay(self, block: Block, words: list[str], expected: str) -> None:
-        done = self._cli.invoke(app, words, catch_exceptions=False)
+        done = self._cli.invoke(app, words, catch_exceptions=False, env={"COLUMNS": "80"})
         if done.exit_code:
             raise BadBlock(f"line {block.line}: `mainstay {shlex.join(words)}` failed:\n{done.output}")
         if expected.strip():
@@ -139,6 +141,10 @@ def _is_plausible(words: list[str]) -> bool:
             return True
         case ["cd", "mainstay"]:
             return True
+        case [".", activate]:
+            return activate == f"{venv()}/bin/activate"
+        case ["python", "-m", module]:
+            return importlib.util.find_spec(module) is not None
         case ["pip", "install", package]:
             found = re.fullmatch(r"mainstay(?:\[([a-z,]+)\])?", package)
             return found is not None and set(filter(None, (found[1] or "").split(","))) <= extras()
@@ -148,6 +154,12 @@ def _is_plausible(words: list[str]) -> bool:
 def make_targets() -> set[str]:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     return set(re.findall(r"^([a-z]+):(?!=)", text, flags=re.MULTILINE))
+
+
+def venv() -> str:
+    """The folder of the environment that `make` builds."""
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    return re.findall(r"^VENV := (\S+)$", text, flags=re.MULTILINE)[0]
 
 
 def extras() -> set[str]:

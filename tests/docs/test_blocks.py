@@ -52,6 +52,8 @@ def test_blocks_share_names_and_may_await() -> None:
         ("```console\n$ make\n```", "nobody knows how to check `make`"),
         ("```console\n$ rm -rf /\n```", "nobody knows how to check"),
         ("```bash\n$ pip install 'mainstay[teapot]'\n```", "nobody knows how to check"),
+        ("```console\n$ . venv/bin/activate\n```", "nobody knows how to check"),
+        ("```console\n$ python -m asynchio\n```", "nobody knows how to check"),
         ("```mermaid\nstateDiagram-v2\n    a --> b\n```", "not one our tables draw"),
     ],
 )
@@ -69,7 +71,15 @@ def test_an_error_in_a_python_block_fails_the_page() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["make demo", "make test", "git clone URL", "pip install mainstay", "pip install 'mainstay[postgres,redis]'"],
+    [
+        "make demo",
+        "make test",
+        ". .venv/bin/activate",
+        "python -m asyncio",
+        "git clone URL",
+        "pip install mainstay",
+        "pip install 'mainstay[postgres,redis]'",
+    ],
 )
 def test_commands_that_are_not_run_are_checked_for_what_they_name(command: str) -> None:
     assert page(f"```console\n$ {command}\n```").run() == 1

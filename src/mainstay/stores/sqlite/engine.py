@@ -141,9 +141,13 @@ class Engine:
         return await future
 
     async def read(self, run: Read[T]) -> T:
-        """Run a function on a read connection. Keep it short: a long read holds the log open."""
-        self.check_open()
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._run_read, run)
+        """Run a function on a read connection; all its statements see the same moment. Keep it short: a long read
+        holds the log open."""
+        return await self._read(self._run_snapshot, run)
+
+    async def read_loosely(self, run: Read[T]) -> T:
+        """Run a function that takes long on a read connection; every statement sees a moment of its own."""
+        return await self._read(self._run_read, run)
 
     async def close(self) -> None:
         """Finish what was accepted, then let go. Safe to call twice."""
@@ -155,6 +159,10 @@ class Engine:
         await asyncio.to_thread(self._shut)
 
     # -- internals ----------------------------------------------------------------------------
+
+    async def _read(self, how: Callable[[Read[T]], T], run: Read[T]) -> T:
+        self.check_open()
+        return await asyncio.get_running_loop().run_in_executor(self._readers, how, run)
 
     def _shut(self) -> None:
         self._writer.join()
@@ -171,6 +179,17 @@ class Engine:
                 db = self._local.db = self._connect()
                 self._reader_connections.append(db)
             return run(db)
+
+    def _run_snapshot(self, run: Read[T]) -> T:
+        def at_one_moment(db: apsw.Connection) -> T:
+            db.execute("BEGIN")
+            try:
+                return run(db)
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+
+        return self._run_read(at_one_moment)
 
     def _write_loop(self) -> None:
         stopping = False

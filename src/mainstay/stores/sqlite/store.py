@@ -228,7 +228,9 @@ class SqliteStore:
     async def check(self, *, repair: bool = False) -> list[Violation]:
         if repair:
             return await self._engine.write(lambda tx: audit.check(tx, self.path, self.chain, repair=True))
-        return await self._engine.read(lambda db: audit.check(Tx(db, self.clock), self.path, self.chain, repair=False))
+        return await self._engine.read_loosely(
+            lambda db: audit.check(Tx(db, self.clock), self.path, self.chain, repair=False)
+        )
 
     async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
         return await self._engine.write(lambda tx: audit.mend(tx, found, after, events))

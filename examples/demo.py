@@ -57,13 +57,16 @@ class Demo:
 
     @property
     def counts(self) -> Mapping[str, int]:
+        """How many jobs are in which state."""
         return self._counts
 
     @property
     def moods(self) -> dict[str, str]:
+        """How each worker is doing."""
         return self.workers.moods
 
     async def play(self) -> None:
+        """The acts, one after the other, until every job is settled."""
         watching = asyncio.create_task(self.watch())
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -90,6 +93,7 @@ class Demo:
             await asyncio.sleep(0.1)
 
     async def look(self) -> None:
+        """Count the jobs once."""
         stats = await self.control.stats()
         counts: Counter[str] = Counter()
         for queue in stats.queues.values():
@@ -98,19 +102,23 @@ class Demo:
         self.names |= {session.id: session.worker for session in await self.store.sessions()}
 
     async def until(self, true: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until something is true of the store."""
         while not await true():  # noqa: ASYNC110 - the truth is in a database, where other processes write it
             await asyncio.sleep(0.05)
 
     async def all_settled(self) -> bool:
+        """Whether nothing is left to happen."""
         await self.look()
         return all(not n or JOB.states[name].settled for name, n in self.counts.items())
 
     async def jobs(self, tag: str) -> list[Job]:
+        """The jobs of one fate, as they are now."""
         return [await self.control.get(job_id) for job_id in self.ids[tag]]
 
     # the acts -----------------------------------------------------------------------------------------
 
     async def submit(self) -> None:
+        """Submit everybody but the haunted one, duplicates included."""
         await self.control.pause("night", reason="nobody works at night")
         early = [fate for fate in self.cast if fate.tag != "haunted"]
         requests = [request for fate in early for request in fate.requests]
@@ -124,6 +132,7 @@ class Demo:
         self.screen.tell(f"{len(requests) - made} more were duplicates by key, answered with the first job")
 
     async def cancel(self) -> None:
+        """Cancel what waits, and what runs."""
         waiting = await self.control.cancel_many(self.ids["waiting"], actor="you", reason="changed my mind")
         self.screen.tell(f"{sum(answer.ok for answer in waiting)} waiting jobs cancelled at once")
 
@@ -135,6 +144,8 @@ class Demo:
         self.screen.tell(f"{len(self.ids['endless'])} running jobs asked to stop: cancelling, then cancelled")
 
     async def kill_one(self) -> None:
+        """Kill a worker in the middle of a job, and see the job taken back."""
+
         async def in_the_thick() -> bool:
             (victim,) = await self.jobs("victim")
             return victim.started_ms is not None and self.counts["succeeded"] >= 60
@@ -164,6 +175,7 @@ class Demo:
         await self.control.wait(victim.id)
 
     async def hang_one(self) -> None:
+        """Let a worker hang past its lease, and come back as a ghost."""
         (fate,) = (fate for fate in self.cast if fate.tag == "haunted")
         made = await self.control.submit_many(fate.requests)
         self.ids["haunted"] = [answer.id for answer in made]
@@ -189,12 +201,14 @@ class Demo:
         self.screen.tell(f"{name} is back with its own result: refused, its token is old", "green")
 
     async def worker_of(self, job: Job) -> str:
+        """The name of the worker that holds a job."""
         await self.look()
         return self.names[job.session or ""]
 
     # the proof ----------------------------------------------------------------------------------------
 
     async def tell_fates(self) -> None:
+        """Judge every fate: the states, and the proof of each job."""
         self.screen.title("what became of them")
         rows = []
         for fate in self.cast:
@@ -211,6 +225,7 @@ class Demo:
         self.screen.console.print(summary(rows))
 
     async def tell_story(self) -> None:
+        """The audit trails of the two jobs that lived through most."""
         (victim,) = await self.jobs("victim")
         self.screen.title(f"the story of {victim.name}, as its audit trail tells it")
         await self.tell_trail(victim)
@@ -221,6 +236,7 @@ class Demo:
             self.wrong.append("the ghost was not refused")
 
     async def tell_trail(self, job: Job) -> None:
+        """One audit trail, with what was refused."""
         rows = []
         for event in await self.control.events(job.id):
             move = f"{event.source or 'new'} → {event.to}"
@@ -240,6 +256,7 @@ class Demo:
         return text
 
     async def prove(self) -> None:
+        """Check the store, then check a copy in which somebody rewrote an event."""
         self.screen.title("can you prove it?")
         report = await check(self.store)
         say = self.screen.console.print
@@ -261,6 +278,7 @@ class Demo:
             self.wrong.append("the check did not find exactly the forged event")
 
     def tell_next(self) -> None:
+        """What to type next."""
         self.screen.title("try next")
         command = "mainstay" if shutil.which("mainstay") else str(Path(sys.executable).with_name("mainstay"))
         command = min(command, os.path.relpath(command), key=len) if "/" in command else command
@@ -289,6 +307,7 @@ def forge(source: Path, copy: Path, job_id: str, seq: int) -> None:
 
 
 async def main(folder: Path) -> int:
+    """Play the demo in a folder; the exit code."""
     logging.getLogger("mainstay").setLevel(logging.ERROR)
     store = await open_store(f"sqlite:///{folder / 'jobs.db'}")
     demo = Demo(folder, store)
@@ -321,4 +340,5 @@ if __name__ == "__main__":
     try:
         sys.exit(asyncio.run(main(chosen.absolute())))
     except KeyboardInterrupt:
+        print(f"\nstopped; what there is so far is in {chosen}\nremove it with: rm -r {chosen}")
         sys.exit(130)

@@ -33,9 +33,14 @@ class Seen(Protocol):
     """What is on show."""
 
     @property
-    def counts(self) -> Mapping[str, int]: ...
+    def counts(self) -> Mapping[str, int]:
+        """How many jobs are in which state."""
+        ...
+
     @property
-    def moods(self) -> Mapping[str, str]: ...
+    def moods(self) -> Mapping[str, str]:
+        """How each worker is doing."""
+        ...
 
 
 class Screen:
@@ -72,6 +77,7 @@ class Screen:
         self.tell(", ".join(f"{name} {n}" for name, n in self.seen.counts.items() if n))
 
     def title(self, text: str) -> None:
+        """The heading of a part."""
         self.console.print()
         self.console.print(Rule(Text(text, style="bold"), align="left", style="dim"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,29 @@ def test_the_demo_tells_its_story_and_every_fate_is_as_expected(tmp_path: Path) 
     assert "check: clean, 340 jobs" in told
     assert "check: broken_chain: event 3 was changed after it was written" in told
     _what_it_says_to_try_next_works(told)
+
+
+@pytest.mark.slow
+def test_ctrl_c_names_the_folder_that_is_left_and_leaves_nobody_running(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    words = [sys.executable, DEMO, "--folder", folder]
+    # a session of its own: Ctrl-C reaches everybody in front of the terminal, the workers too
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", start_new_session=True
+    ) as demo:
+        assert demo.stdout is not None
+        told = ""
+        for line in demo.stdout:
+            told += line
+            if "worker processes start" in line:
+                os.killpg(demo.pid, signal.SIGINT)
+        assert demo.stderr is not None
+        noise = demo.stderr.read()
+
+    assert (demo.returncode, noise) == (130, "")
+    assert told.endswith(f"stopped; what there is so far is in {folder}\nremove it with: rm -r {folder}\n")
+    with pytest.raises(ProcessLookupError):
+        os.killpg(demo.pid, 0)
 
 
 def _what_it_says_to_try_next_works(told: str) -> None:

@@ -12,13 +12,16 @@ from typing import Any
 import apsw
 import pytest
 
-from mainstay.errors import Conflict, StoreFull
+from mainstay.errors import Conflict, StoreError, StoreFull
 from mainstay.model import QueueSettings
 from mainstay.stores.sqlite import SqliteStore
 from mainstay.stores.sqlite.engine import Tx
 from tests.conformance.world import World
 
 Write = Callable[[Tx], Any]
+
+#: never waited for: a test that has to is failing
+LONG_S = 60.0
 
 
 def _sqlite(world: World) -> SqliteStore:
@@ -162,7 +165,84 @@ async def test_a_caller_who_gave_up_waiting_stops_nobody(world: World) -> None:
     assert (await stays)[0].created
     with pytest.raises(asyncio.CancelledError):
         await gone
-    assert await store.get([new.job.id]) != [None], "it was accepted; only nobody waits for the answer"
+    assert await store.get([new.job.id]) == [None], "nobody waited for it when its turn came"
+
+
+@asynccontextmanager
+async def committing(store: SqliteStore) -> AsyncIterator[None]:
+    """Hold the next commit back until the block is left: what it writes is decided, and nobody has an answer."""
+    inside, leave = threading.Event(), threading.Event()
+    db = store._engine._db
+
+    def hold() -> bool:
+        db.set_commit_hook(None)
+        inside.set()
+        leave.wait()
+        return False
+
+    db.set_commit_hook(hold)
+    await asyncio.to_thread(inside.wait)
+    try:
+        yield
+    finally:
+        leave.set()
+
+
+@pytest.mark.parametrize("unit", [False, True])
+async def test_what_was_claimed_for_a_caller_that_was_cancelled_meanwhile_is_given_back(
+    world: World, unit: bool
+) -> None:
+    store = _sqlite(world)
+    await world.open("s1")
+    parent = await world.submit(queue="parents")
+    job = await world.submit(**({"parent": parent.id, "unit": "u"} if unit else {}))
+    async with store.wake(["queue:default"]) as wake:
+        claim = asyncio.create_task(world.claim())
+        async with committing(store):
+            claim.cancel()
+            await asyncio.gather(claim, return_exceptions=True)
+        assert claim.cancelled()
+        assert await wake.wait(LONG_S)
+    row = await world.row(job)
+    assert (row.status, row.session, row.releases, row.reason) == ("pending", None, 1, "its claimer was cancelled")
+    assert await world.story(job) == ["pending", "running", "pending"]
+    assert [again.id for again in await world.claim()] == [job.id]
+
+
+async def test_what_was_claimed_for_a_caller_cancelled_before_it_heard_the_answer_is_given_back(world: World) -> None:
+    store = _sqlite(world)
+    await world.open("s1")
+    job = await world.submit()
+    delivered = threading.Event()
+    async with store.wake(["queue:default"]) as wake:
+        claim = asyncio.create_task(world.claim())
+        async with committing(store):
+            later = asyncio.create_task(store._engine.write(lambda tx: delivered.set()))
+            await asyncio.sleep(0)
+        # the loop stands still until the answer of the claim lies before it; the cancel comes right behind that
+        delivered.wait()
+        asyncio.get_running_loop().call_soon(claim.cancel)
+        await asyncio.gather(claim, later, return_exceptions=True)
+        assert claim.cancelled()
+        assert await wake.wait(LONG_S)
+    assert (await world.row(job)).releases == 1
+
+
+async def test_an_error_reads_the_same_alone_and_in_a_group(world: World) -> None:
+    store = _sqlite(world)
+
+    def stumble(tx: Tx) -> None:
+        tx.db.execute("SELECT CAST(x'ff' AS TEXT)").fetchall()
+
+    def clash(tx: Tx) -> None:
+        tx.db.execute("INSERT INTO limits VALUES ('k', 1), ('k', 1)")
+
+    for run in (stumble, clash):
+        alone = await asyncio.gather(store._engine.write(run), return_exceptions=True)
+        group = await all_at_once(store, store._engine.write(run), store._engine.write(run))
+        assert [type(error) for error in group] == [type(alone[0])] * 2
+        assert isinstance(alone[0], StoreError)
+        assert [str(error) for error in group] == [str(alone[0])] * 2
 
 
 async def test_a_wake_that_cannot_be_sent_does_not_undo_or_repeat_the_write(world: World) -> None:

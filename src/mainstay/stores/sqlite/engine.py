@@ -85,17 +85,18 @@ class Tx:
 
 Write = Callable[[Tx], T]
 Read = Callable[[apsw.Connection], T]
+Undo = Callable[[T], Write[None]]
 
 
 class _Waiting(Generic[T]):
-    """A write that waits for its commit."""
+    """A write that waits for its commit, and the caller that waits for its answer, if one does."""
 
-    __slots__ = ("error", "future", "loop", "run", "value")
+    __slots__ = ("error", "future", "run", "undo", "value")
 
-    def __init__(self, run: Write[T], loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]) -> None:
+    def __init__(self, run: Write[T], future: asyncio.Future[T] | None = None, undo: Undo[T] | None = None) -> None:
         self.run = run
-        self.loop = loop
         self.future = future
+        self.undo = undo
         self.value: Any = None
         self.error: BaseException | None = None
 
@@ -131,14 +132,23 @@ class Engine:
         if self._closed:
             raise StoreClosed(f"the store on {self._path} was closed; open it again")
 
-    async def write(self, run: Write[T]) -> T:
-        """Run a function in a write transaction; returns after the commit."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+    async def write(self, run: Write[T], undo: Undo[T] | None = None) -> T:
+        """Run a function in a write transaction; returns after the commit.
+
+        It is not run for a caller that was cancelled before its turn came. If the caller is cancelled later, what was
+        written stays, unless `undo` makes another write of the answer that nobody heard.
+        """
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        job = _Waiting(run, future, undo)
         with self._door:  # nothing may come in behind the last one, where nobody would answer it
             self.check_open()
-            self._jobs.put(_Waiting(run, loop, future))
-        return await future
+            self._jobs.put(job)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not future.cancelled():  # answered, and cancelled before it could hear it
+                self._unheard(job)
+            raise
 
     async def read(self, run: Read[T]) -> T:
         """Run a function on a read connection; all its statements see the same moment. Keep it short: a long read
@@ -207,9 +217,10 @@ class Engine:
                     job = self._jobs.get_nowait()
                 except queue.Empty:
                     break
+            batch = [job for job in batch if job.future is None or not job.future.cancelled()]
             if batch:
                 self._commit(batch)
-                _deliver(batch)
+                self._deliver(batch)
 
     def _commit(self, batch: list[_Waiting[Any]]) -> None:
         try:
@@ -273,10 +284,42 @@ class Engine:
             db.execute("RELEASE one")
             if isinstance(error, apsw.Error) and not isinstance(error, apsw.ConstraintError):
                 raise
-            job.error = error
+            job.error = _translated(self._path, error)
             return False
         db.execute("RELEASE one")
         return True
+
+    def _deliver(self, batch: list[_Waiting[Any]]) -> None:
+        """Give each caller its answer, with one hop per event loop."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Waiting[Any]]] = {}
+        for job in batch:
+            if job.future is not None:
+                by_loop.setdefault(job.future.get_loop(), []).append(job)
+            elif job.error is not None:
+                log.warning("what a cancelled call had written on %s was not undone: %s", self._path, job.error)
+        for loop, jobs in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(self._resolve, jobs)
+            except RuntimeError:  # the loop was closed meanwhile, and its callers are gone
+                for job in jobs:
+                    self._unheard(job)
+
+    def _resolve(self, jobs: list[_Waiting[Any]]) -> None:
+        for job in jobs:
+            if job.future is None or job.future.done():
+                self._unheard(job)
+            elif job.error is not None:
+                job.future.set_exception(job.error)
+            else:
+                job.future.set_result(job.value)
+
+    def _unheard(self, job: _Waiting[Any]) -> None:
+        if job.undo is None or job.error is not None:
+            return
+        with self._door:
+            # a store that is closed frees its sessions, and what they hold is found by whoever sweeps
+            if not self._closed:
+                self._jobs.put(_Waiting(job.undo(job.value)))
 
 
 def _flush_counts(db: apsw.Connection, effects: list[Tx]) -> None:
@@ -295,27 +338,6 @@ def _flush_counts(db: apsw.Connection, effects: list[Tx]) -> None:
         "INSERT INTO flow VALUES (?, ?, ?) ON CONFLICT (minute, status) DO UPDATE SET n = n + excluded.n",
         [(*key, n) for key, n in flow.items()],
     )
-
-
-def _deliver(batch: list[_Waiting[Any]]) -> None:
-    """Give each caller its answer, with one hop per event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Waiting[Any]]] = {}
-    for job in batch:
-        by_loop.setdefault(job.loop, []).append(job)
-    for loop, jobs in by_loop.items():
-        # a loop that was closed meanwhile has nobody left to answer; what was committed stays committed
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_resolve, jobs)
-
-
-def _resolve(jobs: list[_Waiting[Any]]) -> None:
-    for job in jobs:
-        if job.future.done():
-            continue
-        if job.error is not None:
-            job.future.set_exception(job.error)
-        else:
-            job.future.set_result(job.value)
 
 
 @contextlib.contextmanager
@@ -348,8 +370,18 @@ def in_our_words(path: Path) -> Iterator[None]:
         raise StoreError(
             f"the disk failed under {path} ({error}); nothing of this call was written. Check the disk and its space"
         ) from error
+    except apsw.Error as error:
+        raise StoreError(f"{path}: the engine refused ({error}); nothing of this call was written") from error
     except OSError as error:
         raise _refused_by_system(path, error) from error
+
+
+def _translated(path: Path, error: BaseException) -> BaseException:
+    try:
+        with in_our_words(path):
+            raise error
+    except BaseException as ours:  # noqa: BLE001 - it goes to the caller who caused it
+        return ours
 
 
 def _refused_by_system(path: Path, error: OSError) -> StoreError:

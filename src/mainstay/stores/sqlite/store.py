@@ -15,7 +15,7 @@ import apsw
 
 from ...clock import Clock, SystemClock
 from ...errors import StoreDamaged, StoreError, StoreLocked, StoreReadOnly, UnsafeEngine
-from ...lifecycle import Chain, Event
+from ...lifecycle import Chain, Event, Move, apply
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ..port import (
     Answer,
@@ -111,7 +111,10 @@ class SqliteStore:
         return await self._engine.read(lambda db: reading.find(db, query, cursor, limit))
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
-        return await self._engine.write(lambda tx: selection.claim_jobs(tx, queues, session, n, self.chain))
+        return await self._engine.write(
+            lambda tx: selection.claim_jobs(tx, queues, session, n, self.chain),
+            undo=lambda claimed: lambda tx: _give_back(tx, claimed, self.chain),
+        )
 
     async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
         def run(tx: Tx) -> list[Answer]:
@@ -285,6 +288,16 @@ class SqliteStore:
                 time.sleep(0.005)
             else:
                 return
+
+
+def _give_back(tx: Tx, claimed: Sequence[Job], chain: Chain) -> None:
+    """Release what nobody heard of: its session lives on and beats, so no sweep would ever find it."""
+    changes = []
+    for job in claimed:
+        move = Move(to="pending", reason="its claimer was cancelled", fields={"releases": job.releases + 1})
+        moved = apply(job, move, now_ms=tx.now_ms, actor="store", chain=chain)
+        changes.append(Change(before=job, after=moved.job, events=moved.events))
+    writing.apply_changes(tx, changes, chain)
 
 
 def _side_folder(path: Path) -> Path:

@@ -169,9 +169,9 @@ def _sessions(seen: _Seen) -> Text:
     for session in sorted(seen.sessions, key=seen.at_work, reverse=True)[:_SHOWN]:
         silent = age(seen.silent_ms(session))
         if session.dead:
-            heard = Text(f"found dead, silent for {silent}", style="red")
+            heard = Text(f"found dead, silent for {silent}", style="not dim red")
         elif not seen.at_work(session):
-            heard = Text(f"silent for {silent}, nobody has swept it yet", style="red")
+            heard = Text(f"silent for {silent}, nobody has swept it yet", style="not dim red")
         else:
             heard = Text(f"heard of {silent} ago", style="dim")
         text.append(f"\n  {_who(session)}  ", style="not dim").append_text(heard)

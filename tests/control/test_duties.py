@@ -172,3 +172,35 @@ async def test_control_brings_retention_and_the_given_check(bench: Bench) -> Non
         await checked.runs(1)
     finally:
         await duties.stop()
+
+
+class Slow:
+    """A store whose answer about leadership is still on its way when everything is stopped."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.asked = asyncio.Event()
+        self.answer = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def lead(self, *args: Any) -> Leadership:
+        found: Leadership = await self._store.lead(*args)
+        self.asked.set()
+        await self.answer.wait()
+        return found
+
+
+async def test_a_lease_won_while_stopping_is_given_up_too(bench: Bench) -> None:
+    slow = Slow(bench.store)
+    duties = _duties(bench, "s1", Seen(), slow)
+    duties.start()
+    await slow.asked.wait()
+    stopping = asyncio.create_task(duties.stop())
+    await asyncio.sleep(0)
+    slow.answer.set()
+    await stopping
+
+    assert not duties.leading
+    assert (await bench.store.lead("leader", "s2", 8.0)).holder == "s2"

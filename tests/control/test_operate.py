@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -232,3 +233,22 @@ async def test_waiting_for_a_settled_job_ends_at_once_and_for_too_long_says_so(b
     await bench.worker.complete([Completion(job)])
 
     assert (await bench.control.wait(job.id, "1ms")).status == "succeeded"
+
+
+async def test_a_very_long_story_ends_with_what_happened_last(bench: Bench) -> None:
+    job = await bench.control.submit("t")
+    for turn in range(1005):
+        await bench.control.set_priority(job.id, turn % 2 + 1, actor="ann")
+
+    lines = await bench.control.story(job.id)
+
+    assert lines[0] == "... 6 earlier events"
+    assert lines[-1].startswith("1006. ")
+    assert len(lines) == 1001
+
+
+@pytest.mark.parametrize("most", [2**70, 1.5, "3", True, 0])
+async def test_a_limit_that_is_no_number_of_jobs_is_refused(bench: Bench, most: Any) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        await bench.control.set_limit("k", most)
+    assert refused.value.field == "limit"

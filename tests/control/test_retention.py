@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mainstay.control import Completion, Control, Failure, Request
@@ -79,7 +81,7 @@ async def test_old_events_are_trimmed_and_the_chain_still_verifies(bench: Bench)
 
 @pytest.mark.parametrize("counts", [{"running": 5}, {"succeeded": -1}, {"nonsense": 1}])
 async def test_a_senseless_count_is_refused(bench: Bench, counts: dict[str, int]) -> None:
-    with pytest.raises(InvalidInput, match="^keep_count: "):
+    with pytest.raises(InvalidInput, match="^keep_count"):
         await bench.control.retain(keep_count=counts)
 
 
@@ -94,3 +96,17 @@ async def test_statistics_tell_counts_per_queue_and_state(bench: Bench) -> None:
         "scheduled": 1,
     }
     assert stats.queues["mail"].oldest_ready_ms == bench.clock.now_ms()
+
+
+@pytest.mark.parametrize("batch", [0, -1, 1.5, "9", True, 2**70])
+async def test_a_batch_that_is_no_number_of_jobs_is_refused(bench: Bench, batch: Any) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        await bench.control.retain(batch=batch)
+    assert refused.value.field == "batch"
+
+
+@pytest.mark.parametrize("count", ["5", -1, 1.5, None, 2**70])
+async def test_a_count_to_keep_that_is_none_is_refused(bench: Bench, count: Any) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        await bench.control.retain(keep_count={"failed": count})
+    assert refused.value.field == "keep_count.failed"

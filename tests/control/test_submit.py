@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mainstay.control import Control, Request, decoded
+from mainstay.control import Completion, Control, Request, decoded
 from mainstay.errors import InvalidInput, KeyConflict, PayloadTooLarge, UniqueClash, UnknownOption
 from mainstay.model import Settings
 
@@ -255,3 +255,32 @@ async def test_an_oversize_payload_is_refused_with_the_limit(bench: Bench) -> No
     with pytest.raises(PayloadTooLarge, match="limit of 100"):
         await small.submit("t", "x" * 100)
     assert await bench.everything() == []
+
+
+async def test_replace_is_refused_where_it_could_not_be_carried_out(bench: Bench) -> None:
+    replacing = Request("t", 1, {"unique": "u", "on_clash": "replace"})
+
+    with pytest.raises(InvalidInput) as refused:
+        bench.control.new_jobs([Request("t"), replacing])
+    assert refused.value.field == "requests[1].on_clash"
+    [outcome] = await bench.worker.complete([Completion(await bench.claimed(), spawn=(replacing,))])
+    assert outcome.outcome == "invalid"
+    assert "on_clash" in str(outcome.error)
+
+
+async def test_a_unit_of_a_job_that_is_not_there_is_refused_by_name(bench: Bench) -> None:
+    gone = await bench.control.submit("t")
+    await bench.control.delete(gone.id, actor="ann", reason="a mistake")
+
+    with pytest.raises(InvalidInput) as refused:
+        await bench.control.submit("t", parent=gone.id, unit="a")
+    assert refused.value.field == "parent"
+    with pytest.raises(InvalidInput) as refused:
+        await bench.control.submit_many([Request("t"), Request("t", None, {"parent": gone.id, "unit": "a"})])
+    assert refused.value.field == "requests[1].parent"
+    assert await bench.everything() == []
+
+
+async def test_a_kind_that_does_not_exist_is_refused(bench: Bench) -> None:
+    with pytest.raises(InvalidInput, match="kind: 'banana' is not one of task, batch, load, node"):
+        await bench.control.submit("t", kind="banana")

@@ -284,3 +284,57 @@ async def test_one_bad_row_does_not_stop_the_sweep(bench: Bench, monkeypatch: py
 
     assert swept.moved == {"pending": 130}
     assert set(swept.failed) == bad
+
+
+async def test_a_sweep_that_ends_the_last_unit_names_its_parent(bench: Bench) -> None:
+    parents = [await bench.running(queue="parents") for _ in range(2)]
+    doomed = await bench.session()
+    for parent, units in zip(parents, ("a", "bc"), strict=True):
+        for unit in units:
+            await bench.control.submit("unit", parent=parent.id, unit=unit, queue="units", crash_budget=1)
+    await bench.worker.start(await bench.worker.claim(["units"], doomed.id, 2))
+    bench.clock.advance(5)
+    await bench.worker.beat([str(parent.session) for parent in parents])
+    bench.clock.advance(5)
+    await bench.worker.beat([str(parent.session) for parent in parents])
+
+    swept = await bench.control.sweep()
+
+    assert swept.moved == {"timed_out": 2}
+    assert swept.closed == (parents[0].id,), "the other one still has a unit to do"
+    assert [await bench.control.has_open_units(parent.id) for parent in parents] == [False, True]
+    assert (await bench.control.get(parents[0].id)).status == "running", "its holder decides what follows"
+
+
+async def test_cancelling_the_last_unit_is_said_in_its_outcome(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="mainstay.control")
+    parent = await bench.running(queue="parents")
+    units = [(await bench.control.submit("unit", parent=parent.id, unit=name)).id for name in "abc"]
+
+    outcomes = await bench.control.cancel_many(units[:2], actor="ann")
+    assert [outcome.last for outcome in outcomes] == [False, False]
+    await bench.control.cancel(units[2], actor="ann")
+
+    assert f"last unit settled job_id={units[2]} parent={parent.id}" in caplog.text
+    assert not await bench.control.has_open_units(parent.id)
+
+
+async def test_a_deleted_unit_is_not_waited_for(bench: Bench) -> None:
+    parent = await bench.running(queue="parents")
+    unit = await bench.control.submit("unit", parent=parent.id, unit="a")
+    assert await bench.control.has_open_units(parent.id)
+    await bench.control.delete(unit.id, actor="ann", reason="a mistake")
+    assert not await bench.control.has_open_units(parent.id)
+
+
+async def test_a_session_closed_beside_others_leaves_the_sweeper_as_careful_as_before(bench: Bench) -> None:
+    job = await bench.running()
+    own, other = await bench.control.open_session(), await bench.control.open_session()
+    await bench.control.close_session(other.id)
+
+    bench.clock.advance(60)
+    assert (await bench.control.sweep()).waiting, "it slept, so it must not judge others yet"
+
+    await bench.control.close_session(own.id)
+    assert not (await bench.control.sweep()).waiting
+    assert (await bench.control.get(job.id)).status == "pending"

@@ -18,7 +18,7 @@ from .attempts import Attempts, Completion, Failure
 from .duties import Duties, Duty
 from .holding import Extension, Holder
 from .operate import Operator
-from .options import Plan, check_queue, check_text
+from .options import MOST, Plan, check_queue, check_text
 from .reading import Reader
 from .rules.guard import SweepGuard
 from .submit import Request, Submitted, Submitter
@@ -240,8 +240,8 @@ class Control:
     async def set_limit(self, concurrency_key: str, most: int | None) -> None:
         """At most so many jobs of a concurrency key at a time; None lifts the limit."""
         check_text(concurrency_key, field="concurrency_key")
-        if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
-            raise InvalidInput("limit", f"{most!r} is not a whole number above zero; pause the queue to stop it")
+        if most is not None and (not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= MOST):
+            raise InvalidInput("limit", f"{most!r} is not a whole number from 1 to {MOST}; pause the queue to stop it")
         await self.store.set_limit(concurrency_key, most)
 
     # look ---------------------------------------------------------------------------------------------
@@ -265,6 +265,11 @@ class Control:
     async def wait(self, job_id: str, timeout: str | timedelta | None = None) -> Job:  # noqa: ASYNC109 - how users say it
         """The job once it is settled; raises `WaitTimeout`."""
         return await self._reader.wait(job_id, None if timeout is None else seconds(timeout, field="timeout"))
+
+    async def has_open_units(self, job_id: str) -> bool:
+        """Whether a job still has units that are not settled. Whoever holds a parent asks this on its own timer: a
+        unit may be the last one by a sweep, by an operator, or by being deleted, and nobody is left to say so."""
+        return await self._reader.has_open_units(job_id)
 
     async def stats(self) -> Stats:
         """Counts, rates and ages at a glance."""

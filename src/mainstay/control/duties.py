@@ -60,6 +60,8 @@ class Duties:
         self._keeper: asyncio.Task[None] | None = None
         self._worker: asyncio.Task[None] | None = None
         self._lead: Leadership | None = None
+        self._asking: asyncio.Future[Leadership] | None = None
+        """the latest question for the lease; the store may grant it although nobody waits for the answer any more"""
 
     @property
     def leading(self) -> bool:
@@ -74,12 +76,24 @@ class Duties:
     async def stop(self) -> None:
         """Stop what runs and give the lease up, so that the next leader need not wait for its end."""
         keeper, self._keeper = self._keeper, None
-        lead = self._lead
         await _ended(keeper)
+        # not before: the keeper may have won it, or have had it on its way, just as it was stopped
+        lead = await self._answered() or self._lead
         await self._step_down()
         if lead is not None:
             with contextlib.suppress(Exception):
                 await self._store.resign(lead)
+
+    async def _answered(self) -> Leadership | None:
+        """The lease that a question cut short by `stop` has won after all."""
+        asking, self._asking = self._asking, None
+        if asking is None:
+            return None
+        await asyncio.wait([asking], timeout=self._lease_s)
+        if not asking.done() or asking.cancelled() or asking.exception() is not None:
+            return None
+        lead = asking.result()
+        return lead if lead.holder == self._session else None
 
     async def _keep(self) -> None:
         """Take and renew the lease, for ever."""
@@ -97,7 +111,8 @@ class Duties:
             await asyncio.sleep(wait_s)
 
     async def _renew(self) -> None:
-        lead = await self._store.lead(self._name, self._session, self._lease_s)
+        self._asking = asyncio.ensure_future(self._store.lead(self._name, self._session, self._lease_s))
+        lead = await asyncio.shield(self._asking)
         if lead.holder != self._session:
             if self._lead is not None:
                 log.warning("leadership lost session=%s to=%s epoch=%d", self._session, lead.holder, lead.epoch)

@@ -41,6 +41,8 @@ class Holder:
         self._guard = guard
         self._settings = settings
         self._rng = rng
+        self._mine: set[str] = set()
+        """sessions kept alive from here: while there is one, there are beats to miss"""
 
     async def open_session(self, *, worker: str, host: str | None, pid: int, lease_s: float | None) -> Session:
         """Open a session under a fresh id: the worker's name, so that traces of it tell whose it was when the session
@@ -57,6 +59,7 @@ class Holder:
             lease_s=self._settings.lease_s if lease_s is None else self._checked_lease(lease_s),
         )
         await self._store.open_session(session)
+        self._mine.add(session.id)
         self._guard.beat(self._store.clock.lease_ms())
         return session
 
@@ -72,7 +75,9 @@ class Holder:
         """End a session in good order; what it still holds is swept."""
         check_session(session)
         await self._store.close_session(session)
-        self._guard.forget()
+        self._mine.discard(session)
+        if not self._mine:
+            self._guard.forget()
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         """Take up to n jobs. Those that come too late for their queue deadline are not handed out."""
@@ -118,7 +123,10 @@ class Holder:
         if any(pulse.known for pulse in pulses):
             self._guard.beat(self._store.clock.lease_ms())
         for pulse in pulses:
-            if not pulse.known:
+            if pulse.known:
+                self._mine.add(pulse.session)
+            else:
+                self._mine.discard(pulse.session)
                 log.warning("session declared dead session=%s", pulse.session)
         return pulses
 

@@ -28,6 +28,9 @@ _KEY_LIMIT = 255
 _MANY = 50
 _CACHED = 1024
 
+#: more of anything than one store can hold, and well within the integers of every engine
+MOST = 1_000_000_000
+
 OnClash = Literal["return", "refuse", "replace"]
 
 
@@ -179,6 +182,11 @@ def check_priority(value: Any, *, field: str = "priority") -> int:
     return _whole(field, value, -100, 100)
 
 
+def check_count(value: Any, *, field: str, least: int = 0, most: int = MOST) -> int:
+    """A number of things."""
+    return _whole(field, value, least, most)
+
+
 def _whole(name: str, value: Any, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidInput(name, f"{value!r} is not a whole number")
@@ -265,10 +273,6 @@ def _queue(name: str, value: Any) -> str:
     return check_queue(value, field=name)
 
 
-def _word(name: str, value: Any) -> str:
-    return check_name(value, field=name)
-
-
 def _id(name: str, value: Any) -> str:
     return check_id(value, field=name)
 
@@ -328,7 +332,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "tags": _tags,
     "metadata": _metadata,
     "keep": _positive,
-    "kind": _word,
+    "kind": _one_of("task", "batch", "load", "node"),
     "parent": _id,
     "unit": _text,
     "group": _text,

@@ -6,9 +6,13 @@ import asyncio
 from collections.abc import Sequence
 
 from ..errors import JobNotFound, WaitTimeout
-from ..lifecycle import Event, story, table_of, time_text
+from ..lifecycle import UNIT, Event, story, table_of, time_text
 from ..model import Job, check_id
-from ..stores import JobStore
+from ..stores import JobStore, Query
+
+#: a story tells this many of the newest events; older ones are read with `events`
+_TOLD = 1000
+_OPEN = tuple(name for name, state in UNIT.states.items() if not state.settled)
 
 
 class Reader:
@@ -40,13 +44,21 @@ class Reader:
 
     async def story(self, job_id: str) -> list[str]:
         """The audit trail in words, with refused ghosts at the end."""
-        lines = story(await self.events(job_id))
+        job = (await self._store.get([check_id(job_id)]))[0]
+        unseen = 0 if job is None else max(0, job.version - _TOLD)
+        lines = story(await self.events(job_id, after=unseen, limit=_TOLD + 1))
+        if unseen:
+            lines.insert(0, f"... {unseen} earlier events")
         for refusal in await self._store.refusals(job_id):
             lines.append(
                 f"-  {time_text(refusal.at_ms)} refused {refusal.wanted} from {refusal.session}: "
                 f"its claim (token {refusal.token}) had been lost"
             )
         return lines
+
+    async def has_open_units(self, job_id: str) -> bool:
+        """Whether a unit of this job is still to be done."""
+        return bool((await self._store.find(Query(parent=check_id(job_id), status=_OPEN), limit=1)).jobs)
 
     async def wait(self, job_id: str, timeout_s: float | None) -> Job:
         """The job once it is settled: subscribe, then read, then wait, so that no end is missed."""

@@ -8,6 +8,7 @@ from ..errors import InvalidInput
 from ..lifecycle import JOB
 from ..model import Leadership, Settings
 from ..stores import JobStore, Trimmed, TrimPolicy
+from .options import check_count
 
 _MOST_BATCHES = 1000
 
@@ -20,8 +21,8 @@ def trim_policy(
     for status, count in (keep_count or {}).items():
         if status not in settled:
             raise InvalidInput("keep_count", f"{status!r} is not a settled state; those are {', '.join(settled)}")
-        if count < 0:
-            raise InvalidInput("keep_count", f"{status}: {count} is less than zero")
+        check_count(count, field=f"keep_count.{status}")
+    check_count(batch, field="batch", least=1)
     before = {}
     for status in settled:
         keep_s = settings.keep_succeeded_s if status == "succeeded" else settings.keep_other_s

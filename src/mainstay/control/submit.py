@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import random
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 from ..errors import Conflict, InvalidInput, UniqueClash
 from ..lifecycle import Move, apply, submit, table_of, time_text
 from ..model import NO_DIGEST, IdSource, Job, Lane, Settings, rank_of
-from ..stores import Change, JobStore, Key, NewJob
+from ..stores import Change, Inserted, JobStore, Key, NewJob
 from .options import OptionReader, Plan, check_name
 from .payload import content_of, encoded
 
@@ -21,6 +22,7 @@ log = logging.getLogger("mainstay.control")
 
 _KNOWN_NAMES = 4096
 _REPLACE_ROUNDS = 8
+_PLACE = re.compile(r"jobs\[(\d+)\]\.(\w+)")
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -63,7 +65,7 @@ class Submitter:
         new, plan = self._prepare([request])[0]
         if plan.on_clash == "replace" and new.job.unique_key is not None:
             return await self._replace(new)
-        made = (await self._store.insert([new]))[0]
+        made = (await self._insert([new]))[0]
         return Submitted(made.id, made.created)
 
     async def submit_many(self, requests: Iterable[Request]) -> list[Submitted]:
@@ -74,11 +76,26 @@ class Submitter:
                 raise InvalidInput(f"requests[{index}].on_clash", "'replace' works for one job at a time; use submit")
         if not prepared:
             return []
-        return [Submitted(made.id, made.created) for made in await self._store.insert([new for new, _ in prepared])]
+        return [Submitted(made.id, made.created) for made in await self._insert([new for new, _ in prepared])]
 
     def new_jobs(self, requests: Iterable[Request], *, actor: str | None = None) -> tuple[NewJob, ...]:
         """Jobs to be inserted by somebody else's write: a completion, a schedule's tick."""
-        return tuple(new for new, _ in self._prepare(requests, actor))
+        prepared = self._prepare(requests, actor)
+        for index, (new, plan) in enumerate(prepared):
+            if plan.on_clash == "replace" and new.job.unique_key is not None:
+                rule = "'replace' works for one job on its own; use submit"
+                raise _placed(InvalidInput("on_clash", rule), index, len(prepared))
+        return tuple(new for new, _ in prepared)
+
+    async def _insert(self, jobs: list[NewJob]) -> list[Inserted]:
+        try:
+            return await self._store.insert(jobs)
+        except InvalidInput as error:
+            # the store names the job by its place; here they are requests
+            found = _PLACE.match(error.field)
+            if found is None:
+                raise
+            raise _placed(InvalidInput(found[2], error.rule), int(found[1]), len(jobs)) from None
 
     def _prepare(self, requests: Iterable[Request], actor: str | None = None) -> list[tuple[NewJob, Plan]]:
         requests = list(requests)
@@ -121,7 +138,7 @@ class Submitter:
     async def _replace(self, new: NewJob) -> Submitted:
         """Insert, or cancel the waiting holder of the unique key and insert in the same transaction."""
         for _ in range(_REPLACE_ROUNDS):
-            made = (await self._store.insert([new]))[0]
+            made = (await self._insert([new]))[0]
             if made.created:
                 return Submitted(made.id, True)
             if made.by == "key":

@@ -35,6 +35,8 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     """rows per status they ended in"""
     failed: tuple[str, ...] = ()
     """ids of rows that could not be dealt with; the log says why"""
+    closed: tuple[str, ...] = ()
+    """ids of jobs whose last unsettled unit was ended by this sweep: what follows is up to whoever holds them"""
     waiting: bool = False
     """nothing was done: this sweeper missed its own beat and gives the others a lease to be heard"""
 
@@ -58,6 +60,7 @@ class Sweeper:
             return Swept(waiting=True)
         moved: Counter[str] = Counter()
         failed: list[str] = []
+        closed: list[str] = []
         seen: set[str] = set()
         limit = _BATCH
         while True:
@@ -68,11 +71,13 @@ class Sweeper:
                     failed.append(item.job.id)
                 elif outcome.outcome == "applied" and outcome.job is not None:
                     moved[outcome.job.status] += 1
+                    if outcome.last and outcome.job.parent is not None:
+                        closed.append(outcome.job.parent)
                     log.info("swept job_id=%s cause=%s to=%s", item.job.id, item.cause, outcome.job.status)
                 # whatever became of it (somebody else was faster, say), it had its turn in this sweep
                 seen.add(item.job.id)
             if len(found) < limit or limit >= _MOST:
-                return Swept(moved=dict(moved), failed=tuple(failed))
+                return Swept(moved=dict(moved), failed=tuple(failed), closed=tuple(closed))
             if len(fresh) < limit // 2:
                 limit *= 2
 

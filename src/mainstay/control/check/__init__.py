@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from ...errors import RowDamaged, StoreError
-from ...lifecycle import Chain, table_of
+from ...lifecycle import UNIT, Chain, table_of
 from ...lifecycle.invariants import Finding, inspect
 from ...model import Job, Session
 from ...stores import Audited, JobStore, Query, Violation
@@ -222,8 +222,7 @@ class _Run:
         state = table_of(job.parent).get(job.status)
         if state is None or not state.holds or job.session in live:
             return False
-        table = table_of(job.id)
-        unsettled = tuple(name for name, state in table.states.items() if not state.settled)
+        unsettled = tuple(name for name, state in UNIT.states.items() if not state.settled)
         try:
             return bool((await self._store.find(Query(parent=job.id, status=unsettled), limit=1)).jobs)
         except _UNREADABLE:

@@ -44,6 +44,16 @@ async def test_a_jobs_own_retention_wins(bench: Bench) -> None:
     assert {job.id for job in await bench.everything()} == {long.id}
 
 
+async def test_a_job_that_is_kept_for_ever_stays(bench: Bench) -> None:
+    kept, plain = await bench.claimed(keep="off"), await bench.claimed()
+    await bench.worker.complete([Completion(kept), Completion(plain)])
+    bench.clock.advance(50 * 365 * 86_400)
+
+    await bench.control.retain()
+
+    assert {job.id for job in await bench.everything()} == {kept.id}
+
+
 async def test_batches_follow_each_other_until_all_is_gone(bench: Bench) -> None:
     await bench.control.submit_many(Request("t", n) for n in range(25))
     session = await bench.session()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -181,6 +182,8 @@ async def test_equal_policies_share_one_options_object() -> None:
     assert control.plan(retries=5, key="a").options is control.plan(retries=5, key="b").options
 
 
+NOBODY = "018bcfe5-6800-7000-8000-000000000001"
+
 BAD = [
     ({"retrys": 3}, "retrys", "did you mean 'retries'"),
     ({"priority": 101}, "priority", "from -100 to 100"),
@@ -188,9 +191,10 @@ BAD = [
     ({"delay": "5"}, "delay", "unit"),
     ({"delay": 5}, "delay", "duration"),
     ({"delay": "-5s"}, "delay", "duration"),
+    ({"delay": "99999999d"}, "delay", "from zero to 36500d"),
     ({"delay": timedelta(seconds=-1)}, "delay", "out of range"),
     ({"run_at": datetime(2030, 1, 1)}, "run_at", "time zone"),  # noqa: DTZ001 - naive on purpose
-    ({"run_at": "tomorrow"}, "run_at", "not a datetime"),
+    ({"run_at": "2030-01-01"}, "run_at", "not a datetime; pass an aware datetime, or use delay"),
     ({"delay": "5m", "run_at": datetime(2030, 1, 1, tzinfo=UTC)}, "delay", "not both"),
     ({"retries": -1}, "retries", "out of range"),
     ({"retries": 1.5}, "retries", "whole number"),
@@ -216,6 +220,10 @@ BAD = [
     ({"tags": ["ok", ""]}, "tags[1]", "characters"),
     ({"metadata": {"a": 1}}, "metadata.a", "text"),
     ({"keep": "0s"}, "keep", "longer than zero"),
+    ({"on_clash": "refuse"}, "on_clash", "`unique`, which is not given"),
+    ({"key_ttl": "1h"}, "key_ttl", "no key is given"),
+    ({"on_stall": "hold"}, "on_stall", "`stall_timeout`, which is not given or off"),
+    ({"on_stall": "hold", "stall_timeout": "off"}, "on_stall", "`stall_timeout`, which is not given or off"),
     ({"parent": "nobody", "unit": "u"}, "parent", "not a job id"),
     ({"unit": "u"}, "unit", "parent"),
 ]
@@ -247,6 +255,85 @@ async def test_a_payload_that_cannot_be_stored_or_read_back_is_refused(bench: Be
     with pytest.raises(InvalidInput, match="^payload: "):
         await bench.control.submit("t", payload)
     assert await bench.everything() == []
+
+
+class Letter(msgspec.Struct):
+    to: object
+
+
+@dataclasses.dataclass
+class Parcel:
+    size: object
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        ({"a": [0, 1, 2, {"b": object()}]}, "$.a[3].b cannot be stored as data: Encoding objects of type object"),
+        ({"two words": object()}, "$['two words'] cannot be stored as data: "),
+        ([Letter(to=object())], "$[0].to cannot be stored as data: "),
+        ((1, Parcel(size=2**70)), "$[1].size cannot be stored as data: "),
+        ({1: "one"}, "cannot be stored as data: keys must be text, and 1 is int"),
+        ({"a": [{None: 1}]}, "$.a[0] cannot be stored as data: keys must be text, and None is NoneType"),
+    ],
+)
+async def test_a_payload_that_cannot_be_stored_is_refused_with_the_place(bench: Bench, payload: Any, why: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        await bench.control.submit("t", payload)
+
+    assert str(refusal.value).startswith(f"payload: {why}")
+
+
+async def test_a_payload_within_itself_is_refused(bench: Bench) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+
+    with pytest.raises(InvalidInput, match="^payload: cannot be stored as data: nested too deeply, or within itself"):
+        await bench.control.submit("t", endless)
+
+
+@pytest.mark.parametrize("request_", [("t", {}), "t", None, {"name": "t"}])
+async def test_what_is_not_a_request_is_refused_with_what_is_wanted(bench: Bench, request_: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^requests\[1\]: .* is not a request; write Request\(name, payload"):
+        await bench.control.submit_many([Request("t"), request_])
+    assert await bench.everything() == []
+
+
+@pytest.mark.parametrize("requests", [None, 5, Request("t")])
+async def test_what_is_not_a_list_of_requests_is_refused(bench: Bench, requests: Any) -> None:
+    with pytest.raises(InvalidInput, match="^requests: .* is not a list of requests"):
+        await bench.control.submit_many(requests)
+
+
+async def test_a_conflict_of_one_job_has_no_index(bench: Bench) -> None:
+    held = await bench.control.submit("t", 1, key="k", unique="u")
+
+    with pytest.raises(KeyConflict, match="^idempotency key 'k' of t was used before"):
+        await bench.control.submit("t", 2, key="k")
+    with pytest.raises(UniqueClash, match=f"^job {held.id} holds the unique key"):
+        await bench.control.submit("t", 2, unique="u", on_clash="refuse")
+    with pytest.raises(InvalidInput, match="^parent: there is no job"):
+        await bench.control.submit("t", parent=NOBODY, unit="a")
+
+
+async def test_a_conflict_of_a_batch_names_the_request(bench: Bench) -> None:
+    await bench.control.submit("t", 1, key="k", unique="u")
+    fine = Request("t", 0)
+
+    with pytest.raises(KeyConflict, match=r"^requests\[1\]: idempotency key 'k'"):
+        await bench.control.submit_many([fine, Request("t", 2, {"key": "k"})])
+    with pytest.raises(UniqueClash, match=r"^requests\[2\]: job .* holds the unique key"):
+        await bench.control.submit_many([fine, fine, Request("t", 2, {"unique": "u", "on_clash": "refuse"})])
+    with pytest.raises(InvalidInput, match=r"^requests\[1\]\.parent: there is no job") as refusal:
+        await bench.control.submit_many([fine, Request("t", 2, {"parent": NOBODY, "unit": "a"})])
+    assert refusal.value.field == "requests[1].parent"
+    assert len(await bench.everything()) == 1
+
+
+async def test_a_stall_may_be_held_when_the_settings_bring_the_stall_timeout(bench: Bench) -> None:
+    control = Control(bench.store, settings=Settings.of(stall_timeout="5m"))
+
+    assert control.plan(on_stall="hold").options.on_stall == "hold"
 
 
 async def test_an_oversize_payload_is_refused_with_the_limit(bench: Bench) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..clock import instant_ms, seconds
+from ..clock import LONGEST_S, instant_ms, seconds
 from ..errors import InvalidInput, UnknownOption
 from ..model import Options, RetryPolicy, Settings, check_id
 
@@ -86,7 +86,7 @@ class OptionReader:
         if not given:
             return self.plain
         policy: dict[str, Any] = {}
-        rest: dict[str, Any] = {"key_ttl_ms": self._key_ttl_ms}
+        rest: dict[str, Any] = {}
         for name, value in given.items():
             reader = _READERS.get(name)
             if reader is None:
@@ -102,8 +102,15 @@ class OptionReader:
                 rest[_FIELDS.get(name, name)] = read
         if "delay_ms" in rest and "run_at_ms" in rest:
             raise InvalidInput("delay", "give either delay or run_at, not both")
+        if "on_clash" in rest and "unique" not in rest:
+            raise InvalidInput("on_clash", "says what to do about a clash of `unique`, which is not given")
+        if "key_ttl_ms" in rest and "key" not in rest:
+            raise InvalidInput("key_ttl", "says how long `key` is remembered, and no key is given")
+        if "on_stall" in policy and policy.get("stall_timeout", self._defaults["stall_timeout"]) is None:
+            raise InvalidInput("on_stall", "says what to do at `stall_timeout`, which is not given or off")
         if (rest.get("parent") is None) != (rest.get("unit") is None):
             raise InvalidInput("unit", "a unit has both a parent and a name (unit)")
+        rest.setdefault("key_ttl_ms", self._key_ttl_ms)
         return Plan(options=self._options(policy), **rest)
 
     def _options(self, policy: dict[str, Any]) -> Options:
@@ -239,7 +246,16 @@ def _ttl(name: str, value: Any) -> int:
     return round(_positive(name, value) * 1000)
 
 
+def _keep(name: str, value: Any) -> float:
+    """A duration above zero, or "off" for ever: nobody waits for the end of the longest duration there is."""
+    if isinstance(value, str) and value.strip().lower() == "off":
+        return LONGEST_S
+    return _positive(name, value)
+
+
 def _instant(name: str, value: Any) -> int:
+    if not isinstance(value, datetime):
+        raise InvalidInput(name, f"{value!r} is not a datetime; pass an aware datetime, or use delay")
     return instant_ms(value, field=name)
 
 
@@ -331,7 +347,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "concurrency_key": _text,
     "tags": _tags,
     "metadata": _metadata,
-    "keep": _positive,
+    "keep": _keep,
     "kind": _one_of("task", "batch", "load", "node"),
     "parent": _id,
     "unit": _text,

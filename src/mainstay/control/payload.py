@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from ..errors import InvalidInput, PayloadTooLarge
+from .failure import shown
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder().decode
+_REFUSED = (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError)
+#: how far down to look for what cannot be stored; what is nested deeper is most often a cycle
+_DEEP = 50
 
 
 def encoded(value: Any, *, field: str, limit: int) -> bytes:
@@ -21,8 +27,8 @@ def encoded(value: Any, *, field: str, limit: int) -> bytes:
     """
     try:
         data = _encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError) as error:
-        raise InvalidInput(field, f"cannot be stored as data: {str(error) or type(error).__name__}") from None
+    except _REFUSED as error:
+        raise InvalidInput(field, _why(value, error)) from None
     if len(data) > limit:
         raise PayloadTooLarge(
             field,
@@ -39,6 +45,49 @@ def encoded(value: Any, *, field: str, limit: int) -> bytes:
 def decoded(data: bytes) -> Any:
     """A stored payload or result as data."""
     return _decode(data)
+
+
+def _why(value: Any, error: Exception) -> str:
+    """What exactly cannot be stored, and where; looked for only once it is known that something cannot."""
+    path = ""
+    for _ in range(_DEEP):
+        for step, part in _parts(value):
+            if (refused := _refusal(part)) is not None:
+                path, value, error = path + step, part, refused
+                break
+        else:
+            break
+    else:
+        return "cannot be stored as data: nested too deeply, or within itself"
+    where = f"${path} " if path else ""
+    if isinstance(value, dict) and (strange := [key for key in value if not isinstance(key, str)]):
+        kind = type(strange[0]).__name__
+        return f"{where}cannot be stored as data: keys must be text, and {shown(strange[0])} is {kind}"
+    return f"{where}cannot be stored as data: {str(error) or type(error).__name__}"
+
+
+def _refusal(value: Any) -> Exception | None:
+    try:
+        _encode(value)
+    except _REFUSED as error:
+        return error
+    return None
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What a value consists of, each with the step that leads to it."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield (f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{shown(key)}]"), part
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            yield f"[{index}]", part
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield f".{name}", getattr(value, name)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield f".{field.name}", getattr(value, field.name, None)
 
 
 def content_of(name: str, payload: bytes) -> bytes:

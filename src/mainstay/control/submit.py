@@ -6,7 +6,7 @@ import hashlib
 import logging
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,14 +15,15 @@ from ..errors import Conflict, InvalidInput, UniqueClash
 from ..lifecycle import Move, apply, submit, table_of, time_text
 from ..model import NO_DIGEST, IdSource, Job, Lane, Settings, rank_of
 from ..stores import Change, Inserted, JobStore, Key, NewJob
+from .failure import shown
 from .options import OptionReader, Plan, check_name
 from .payload import content_of, encoded
 
 log = logging.getLogger("mainstay.control")
 
 _KNOWN_NAMES = 4096
+_INDEXED = re.compile(r"jobs\[(\d+)\](: |\.)")
 _REPLACE_ROUNDS = 8
-_PLACE = re.compile(r"jobs\[(\d+)\]\.(\w+)")
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -87,18 +88,18 @@ class Submitter:
                 raise _placed(InvalidInput("on_clash", rule), index, len(prepared))
         return tuple(new for new, _ in prepared)
 
-    async def _insert(self, jobs: list[NewJob]) -> list[Inserted]:
+    async def _insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         try:
             return await self._store.insert(jobs)
-        except InvalidInput as error:
-            # the store names the job by its place; here they are requests
-            found = _PLACE.match(error.field)
-            if found is None:
-                raise
-            raise _placed(InvalidInput(found[2], error.rule), int(found[1]), len(jobs)) from None
+        except (Conflict, InvalidInput) as error:
+            raise _in_requests(error, len(jobs)) from error.__cause__
 
     def _prepare(self, requests: Iterable[Request], actor: str | None = None) -> list[tuple[NewJob, Plan]]:
-        requests = list(requests)
+        try:
+            requests = list(requests)
+        except TypeError:
+            _check_list(requests)
+            raise
         now_ms = self._store.clock.now_ms()
         chain, limit, actor = self._store.chain, self._limit, actor or self._actor
         sha256, known = hashlib.sha256, self._names
@@ -122,6 +123,9 @@ class Submitter:
                 moved = submit(job, now_ms=now_ms, actor=actor, chain=chain, details=details)
             except InvalidInput as error:
                 raise _placed(error, index, len(requests)) from None
+            except AttributeError:
+                _check_request(request, index)
+                raise
             prepared.append((maker.wrap(moved.job, moved.events), maker.plan))
         return prepared
 
@@ -250,6 +254,34 @@ class _Maker:
 
 def _bare(job: Job, events: Any) -> NewJob:
     return NewJob(job=job, events=events)
+
+
+# asked only once something has failed, so that the many good ones pay nothing
+
+
+def _check_list(given: object) -> None:
+    if not isinstance(given, Iterable):
+        raise InvalidInput("requests", f"{shown(given)} is not a list of requests") from None
+
+
+def _check_request(given: object, index: int) -> None:
+    if not isinstance(given, Request):
+        rule = f"{shown(given)} is not a request; write Request(name, payload, options)"
+        raise InvalidInput(f"requests[{index}]", rule) from None
+
+
+def _in_requests(error: Conflict | InvalidInput, many: int) -> Conflict | InvalidInput:
+    """A store's refusal, which calls its jobs by their index, in the words of whoever submitted them."""
+    first = error.field if isinstance(error, InvalidInput) else str(error)
+    found = _INDEXED.match(first)
+    if found is None:
+        return error
+    rest = first[found.end() :]
+    said = rest if many == 1 else f"requests[{found[1]}]{found[2]}{rest}"
+    if isinstance(error, InvalidInput):
+        error.field, said = said, f"{said}: {error.rule}"
+    error.args = (said,)
+    return error
 
 
 def _placed(error: InvalidInput, index: int, many: int) -> InvalidInput:

@@ -10,6 +10,7 @@ import apsw
 import pytest
 
 from mainstay.clock import SystemClock
+from mainstay.errors import Conflict, InvalidInput
 from mainstay.model import Session
 from mainstay.stores.sqlite import SqliteStore, liveness
 from tests.conformance.world import World
@@ -183,3 +184,45 @@ async def test_a_sweep_that_is_undone_leaves_the_dead_to_the_next_one(shared: Wo
         await store.overdue()
     db.set_commit_hook(None)
     assert [late.job.id for late in await store.overdue()] == [job.id]
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", ".hidden", "../jobs.db", "a/b", "/nowhere/x", "a\0b", "a b", "é", "x" * 129]
+)
+async def test_an_id_that_is_no_name_for_a_file_of_its_own_is_refused(shared: World, path: Path, name: str) -> None:
+    with pytest.raises(InvalidInput, match="session: .* is no session id"):
+        await shared.store.open_session(Session(id=name, pid=os.getpid()))
+    with pytest.raises(InvalidInput):
+        await shared.store.open_session(Session(id=name, pid=1))
+    assert await shared.store.sessions() == []
+    assert os.listdir(path.with_name("jobs.db-mainstay") / "sessions") == []
+
+
+@pytest.mark.parametrize("name", ["s", "host-1.2_3", "x" * 128])
+async def test_an_id_that_is_a_name_is_taken(shared: World, name: str) -> None:
+    await shared.store.open_session(Session(id=name, pid=os.getpid()))
+    assert [session.id for session in await shared.store.sessions()] == [name]
+
+
+async def test_a_stored_id_that_is_no_name_leads_to_no_file(shared: World, clock: ShiftedClock, path: Path) -> None:
+    victim = path.with_name("jobs.db-mainstay") / "victim"
+    victim.touch()
+    await shared.store.open_session(Session(id="s1", pid=os.getpid(), lease_s=LONG_S))
+    db = apsw.Connection(str(path))
+    db.execute("UPDATE sessions SET id = '../victim'")
+    db.close()
+    await shared.store.overdue()
+    assert [session.dead for session in await shared.store.sessions()] == [False], "a free lock is not its lock"
+    clock.lease_shift_ms = round(LONG_S * 2000)
+    await shared.store.overdue()
+    assert victim.exists()
+
+
+async def test_a_session_that_is_open_elsewhere_is_not_opened_again(shared: World, path: Path) -> None:
+    other = SqliteStore(path)
+    await other.open_session(Session(id="s1", pid=os.getpid()))
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(Conflict, match="session s1 is open elsewhere, and alive; open one with a fresh id"):
+        await shared.store.open_session(Session(id="s1", pid=os.getpid()))
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    await other.close()

@@ -9,11 +9,12 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
-from mainstay.errors import StoreClosed
+from mainstay.errors import InvalidInput, StoreClosed, StoreError
 from mainstay.model import Leadership, QueueSettings, Schedule, Session
-from mainstay.stores import Query, TrimPolicy
+from mainstay.stores import Query, TrimPolicy, open_store
 from mainstay.stores.sqlite import SqliteStore
 from tests.conformance.world import World
 from tests.stores.sqlite.conftest import Spawn
@@ -75,6 +76,105 @@ async def test_closing_twice_is_fine(path: Path) -> None:
     store = SqliteStore(path)
     await store.close()
     await store.close()
+
+
+async def test_closing_twice_at_once_is_fine_and_both_wait_for_the_end(path: Path) -> None:
+    store = SqliteStore(path)
+    world = _world(store)
+    accepted = asyncio.ensure_future(store.insert([world.new()]))
+    await asyncio.sleep(0)
+
+    async def close() -> list[str]:
+        await store.close()
+        return os.listdir("/proc/self/fd")
+
+    first, second = await asyncio.gather(close(), close())
+    assert first == second
+    assert (await accepted)[0].created
+
+
+def test_closing_from_two_loops_at_once_is_fine(path: Path) -> None:
+    store = SqliteStore(path)
+    ready = threading.Barrier(2)
+    errors: list[BaseException] = []
+
+    def close() -> None:
+        ready.wait()
+        try:
+            asyncio.run(store.close())
+        except BaseException as error:  # noqa: BLE001 - it is looked at below
+            errors.append(error)
+
+    threads = [threading.Thread(target=close) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+async def test_a_close_whose_caller_is_cancelled_is_finished_all_the_same(path: Path) -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    store = SqliteStore(path)
+    for caller in [asyncio.create_task(store.close()) for _ in range(2)]:
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+    await store.close()
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("in_the_way", ["turn", "sessions", "topics", "sockets"])
+def test_a_store_that_cannot_be_opened_leaves_nothing_open(path: Path, in_the_way: str) -> None:
+    side = path.with_name("jobs.db-mainstay")
+    side.mkdir()
+    if in_the_way == "turn":
+        (side / in_the_way).mkdir()
+    else:
+        (side / in_the_way).touch()
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(2):
+        with pytest.raises(StoreError, match=in_the_way):
+            SqliteStore(path)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("fails", [0, 1])
+def test_a_store_whose_database_cannot_be_opened_leaves_nothing_open(
+    path: Path, fails: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = SqliteStore._connect
+    made: list[None] = []
+
+    def unsteady(store: SqliteStore) -> apsw.Connection:
+        made.append(None)
+        if len(made) > fails:
+            raise apsw.CantOpenError("no more files")
+        return connect(store)
+
+    monkeypatch.setattr(SqliteStore, "_connect", unsteady)
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(StoreError, match="cannot be opened"):
+        SqliteStore(path)
+    assert len(made) == fails + 1
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+async def test_a_file_with_a_hash_in_its_name_is_not_taken_for_another(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="write %23"):
+        await open_store(f"sqlite:///{tmp_path}/a#b.db")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["a#b.db", "a?b.db", "a%23b.db", "a b.db"])
+async def test_a_store_tells_the_url_that_opens_it(tmp_path: Path, name: str) -> None:
+    store = SqliteStore(tmp_path / name)
+    job = await _world(store).submit()
+    await store.close()
+    again = await open_store(store.url)
+    assert await again.get([job.id]) == [job]
+    await again.close()
 
 
 async def test_closing_finishes_what_was_accepted(path: Path) -> None:

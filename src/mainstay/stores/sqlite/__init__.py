@@ -30,6 +30,8 @@ async def open_sqlite(url: str, *, clock: Clock, chain: Chain, options: dict[str
     for name in options:
         if name not in _OPTIONS:
             raise UnknownOption(name, _OPTIONS)
+    if "#" in url:
+        raise InvalidInput("store", f"{url!r}: a # ends the path of a URL; write %23 if the file's name has one")
     parts = urlsplit(url)
     path = Path(unquote(parts.path.removeprefix("/")))
     if parts.netloc or not path.name:

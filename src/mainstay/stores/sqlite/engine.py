@@ -126,7 +126,11 @@ class Engine:
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="mainstay-reader")
         self._db = connect()
         self._writer = threading.Thread(target=self._write_loop, name="mainstay-writer", daemon=True)
-        self._writer.start()
+        try:
+            self._writer.start()
+        except BaseException:
+            self._db.close()
+            raise
 
     def check_open(self) -> None:
         if self._closed:

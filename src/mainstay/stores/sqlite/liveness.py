@@ -6,11 +6,16 @@ ends. A free lock means dead now. A lease covers what a lock cannot show: a proc
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
+import re
 from functools import cache
 from pathlib import Path
+
+from ...errors import Conflict
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+NAME_RULE = "it has 1 to 128 of the characters A-Z a-z 0-9 . _ - and starts with no dot"
 
 
 @cache
@@ -20,6 +25,11 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return "unknown"
+
+
+def is_name(session: str) -> bool:
+    """Whether a session's id can be the name of a file, and of none but its own."""
+    return _NAME.fullmatch(session) is not None
 
 
 class SessionLocks:
@@ -34,7 +44,14 @@ class SessionLocks:
         if session in self._held:
             return
         handle = os.open(self._folder / session, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise Conflict(f"session {session} is open elsewhere, and alive; open one with a fresh id") from None
+        except BaseException:
+            os.close(handle)
+            raise
         self._held[session] = handle
 
     def release(self, session: str) -> None:
@@ -46,7 +63,7 @@ class SessionLocks:
     def is_free(self, session: str) -> bool:
         """True if the session had a lock and nobody holds it any more. One opened on behalf of another process never
         had one; its lease alone decides."""
-        if session in self._held:
+        if session in self._held or not is_name(session):
             return False
         try:
             handle = os.open(self._folder / session, os.O_RDWR | os.O_CLOEXEC)
@@ -61,8 +78,8 @@ class SessionLocks:
         return True
 
     def forget(self, session: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            (self._folder / session).unlink()
+        if is_name(session):
+            (self._folder / session).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let go as a dying process would: the files stay, the locks are free."""

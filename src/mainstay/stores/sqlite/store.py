@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import logging
 import os
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Literal
 
 import apsw
 
 from ...clock import Clock, SystemClock
-from ...errors import StoreDamaged, StoreError, StoreLocked, StoreReadOnly, UnsafeEngine
+from ...errors import InvalidInput, StoreDamaged, StoreError, StoreLocked, StoreReadOnly, UnsafeEngine
 from ...lifecycle import Chain, Event, Move, apply
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ..port import (
@@ -37,7 +40,7 @@ from ..port import (
 )
 from . import audit, reading, registry, retention, selection, writing
 from .engine import Engine, Tx, damage_text, in_our_words
-from .liveness import SessionLocks
+from .liveness import NAME_RULE, SessionLocks, is_name
 from .rows import events_of, job_by_id
 from .schema import admit, admit_key, migrate
 from .turnstile import Turnstile
@@ -47,6 +50,9 @@ log = logging.getLogger("mainstay.stores.sqlite")
 
 #: SQLite versions whose WAL can lose a commit when several processes use it (fixed in 3.51.3)
 _WAL_RESET_BUG = ((3, 7, 0), (3, 51, 2))
+
+#: what would end the path of a URL
+_IN_URL = str.maketrans({"%": "%25", "#": "%23", "?": "%3F"})
 
 
 class SqliteStore:
@@ -65,7 +71,7 @@ class SqliteStore:
         durable: bool = True,
     ) -> None:
         self.path = path
-        self.url = f"sqlite:///{path}"
+        self.url = f"sqlite:///{str(path).translate(_IN_URL)}"
         self.clock = clock or SystemClock()
         self.chain = chain or Chain()
         self.durability = (
@@ -75,14 +81,18 @@ class SqliteStore:
         )
         self._busy_timeout_s = busy_timeout_s
         self._durable = durable
+        self._door = threading.Lock()
+        self._closing: Future[None] | None = None
         with contextlib.ExitStack() as undo, in_our_words(path):
             self._folder = _side_folder(path)
             self._users = _join(self._folder, path)
             undo.callback(os.close, self._users)
             self.findings = self._prepare()
             turnstile = Turnstile(self._folder, timeout_s=busy_timeout_s)
+            undo.callback(turnstile.close)
             self._locks = SessionLocks(self._folder / "sessions")
             self._board = WakeBoard(self._folder)
+            undo.callback(self._board.close)
             self._engine = Engine(
                 path, clock=self.clock, turnstile=turnstile, connect=self._connect, notify=self._board.after_commit
             )
@@ -91,13 +101,25 @@ class SqliteStore:
             log.warning("%s: %s; run: mainstay check --store %s", path, finding, self.url)
 
     async def close(self) -> None:
-        if self._users < 0:
-            return
-        await self._engine.close()
-        self._board.close()
-        self._locks.close()
-        os.close(self._users)
-        self._users = -1
+        """Finish what was accepted and let go of everything. Whoever calls it again waits for the same end."""
+        with self._door:
+            first = self._closing is None
+            closing = self._closing = self._closing or Future()
+        if first:
+            closing.set_running_or_notify_cancel()  # one who waits for it and is cancelled cannot cancel it
+            # a caller that is cancelled must not leave it half closed
+            await asyncio.shield(self._let_go(closing))
+        else:
+            await asyncio.wrap_future(closing)
+
+    async def _let_go(self, closing: Future[None]) -> None:
+        try:
+            await self._engine.close()
+            self._board.close()
+            self._locks.close()
+            os.close(self._users)
+        finally:
+            closing.set_result(None)
 
     # -- jobs ---------------------------------------------------------------------------------
 
@@ -162,6 +184,8 @@ class SqliteStore:
 
     async def open_session(self, session: Session) -> None:
         self._engine.check_open()
+        if not is_name(session.id):
+            raise InvalidInput("session", f"{session.id!r} is no session id; {NAME_RULE}")
         # the lock comes first: a session that is stored without one would look dead
         if session.pid == os.getpid():
             self._locks.hold(session.id)

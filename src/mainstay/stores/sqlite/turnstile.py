@@ -25,7 +25,11 @@ class Turnstile:
 
     def __init__(self, folder: Path, *, timeout_s: float) -> None:
         self._gate = os.open(folder / "gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        self._turn = os.open(folder / "turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            self._turn = os.open(folder / "turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except BaseException:
+            os.close(self._gate)
+            raise
         self._timeout_s = timeout_s
         self._folder = folder
         self._asks: queue.SimpleQueue[_Ask | None] = queue.SimpleQueue()

@@ -87,6 +87,19 @@ async def test_cancelling_a_finished_job_is_refused_with_its_story(bench: Bench)
     assert any("running -> succeeded" in line for line in refusal.value.story)
 
 
+async def test_a_refusal_tells_the_last_five_lines_of_the_story(bench: Bench) -> None:
+    job = await bench.control.submit("t")
+    for priority in range(1, 8):
+        await bench.control.set_priority(job.id, priority, actor="ann")
+    await bench.control.cancel(job.id, actor="bob", reason="enough")
+
+    with pytest.raises(InvalidTransition) as refusal:
+        await bench.control.retry(job.id, actor="ann")
+
+    assert [line.split(".")[0] for line in refusal.value.story] == ["5", "6", "7", "8", "9"]
+    assert "9. 2023-11-14 22:13:20.000Z pending -> cancelled by bob: enough" in str(refusal.value)
+
+
 async def test_a_bulk_cancel_answers_for_each(bench: Bench) -> None:
     done, open_ = await bench.claimed(), await bench.control.submit("t")
     await bench.worker.complete([Completion(done)])

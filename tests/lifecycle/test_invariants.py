@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mainstay.lifecycle import JOB, UNIT, Chain, Event, Move, apply, claim, note, submit
+from mainstay.lifecycle import JOB, UNIT, Chain, Event, Move, apply, claim, submit
 from mainstay.lifecycle.invariants import INVARIANTS, Flaw, Invariant, Mend, View, fingerprint, inspect
 from mainstay.model import ErrorInfo, Job, Lane, Options
 from mainstay.testing import a_job
@@ -86,12 +86,10 @@ def test_an_invariant_that_stumbles_is_a_finding_and_the_others_go_on() -> None:
 
 def test_a_job_without_owner_between_phases_is_only_a_notice() -> None:
     history = moved(claimed(born()), Move(to="finalizing", fields={"session": "s1"}))
-    job, events = history
-    waiting = note(
-        job, "owner lost", now_ms=NOW, actor="sweeper", chain=CHAIN, fields={"session": None, "claimed_ms": None}
-    )
+    nobody = {"session": None, "claimed_ms": None}
+    job, events = moved(history, Move(to="finalizing", reason="owner lost", fields=nobody, flag="note"))
 
-    found = inspect(waiting.job, [*events, *waiting.events], chain=CHAIN, now_ms=NOW)
+    found = inspect(job, events, chain=CHAIN, now_ms=NOW + 10)
 
     assert [(each.code, each.notice) for each in found] == [("ownerless", True)]
 

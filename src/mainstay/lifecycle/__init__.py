@@ -4,7 +4,7 @@ Layer: above model, below stores. Pure: no clock, no I/O. Start from `JOB`, `UNI
 """
 
 from .events import Chain, Event, details_text, story, time_text
-from .machine import Move, Moved, apply, claim, note, promote, submit, tombstone
+from .machine import Move, Moved, apply, claim, promote, submit, tombstone
 from .states import JOB, UNIT, State, Table, table_of
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "apply",
     "claim",
     "details_text",
-    "note",
     "promote",
     "story",
     "submit",

@@ -12,14 +12,14 @@ with one compare-and-swap on the version, so of several racing moves of one job 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from ..errors import InvalidInput, InvalidTransition
 from ..model import Job, Lane, expiry
-from .events import Chain, Event, details_text, story
+from .events import Chain, Event, details_text
 from .states import JOB, UNIT, State, Table, table_of
 
 _NOTHING: Mapping[str, Any] = {}
@@ -42,16 +42,9 @@ class Moved(msgspec.Struct, frozen=True, gc=False):
     events: tuple[Event, ...]
 
 
-def apply(
-    job: Job,
-    *moves: Move,
-    now_ms: int,
-    actor: str,
-    chain: Chain,
-    recent: Sequence[Event] = (),
-) -> Moved:
-    """Apply moves in order, all or none. Raises `InvalidTransition` naming the job, both states, what
-    is allowed, and the job's recent story."""
+def apply(job: Job, *moves: Move, now_ms: int, actor: str, chain: Chain) -> Moved:
+    """Apply moves in order, all or none. Raises `InvalidTransition` naming the job, both states and what
+    is allowed."""
     table = JOB if job.parent is None else UNIT
     status, seq, head = job.status, job.version, job.head
     fields: dict[str, Any] = {}
@@ -61,7 +54,7 @@ def apply(
         if to == status and flag in ("", "forced"):
             continue
         if flag or not table.allows(status, to):
-            _admit(table, job, status, move, recent)
+            _admit(table, job, status, move)
         fields.update(move.fields)
         if flag != "note":
             fields["reason"] = move.reason
@@ -131,21 +124,6 @@ def promote(job: Job, *, now_ms: int, chain: Chain) -> Moved:
     return apply(job, Move(to="pending", reason="its time has come"), now_ms=now_ms, actor="store", chain=chain)
 
 
-def note(
-    job: Job,
-    reason: str,
-    *,
-    now_ms: int,
-    actor: str,
-    chain: Chain,
-    details: dict[str, Any] | None = None,
-    fields: Mapping[str, Any] = _NOTHING,
-) -> Moved:
-    """Write a remark about a job that stays where it is (extension granted, priority changed ...)."""
-    remark = Move(to=job.status, reason=reason, details=details, fields=fields, flag="note")
-    return apply(job, remark, now_ms=now_ms, actor=actor, chain=chain)
-
-
 def tombstone(job: Job, *, now_ms: int, actor: str, reason: str, chain: Chain) -> Event:
     """The event that stays when a job is deleted."""
     left = details_text({"name": job.name, "queue": job.queue, "created_ms": job.created_ms})
@@ -153,7 +131,7 @@ def tombstone(job: Job, *, now_ms: int, actor: str, reason: str, chain: Chain) -
     return Event(*body, chain.digest(job.head, body))
 
 
-def _admit(table: Table, job: Job, status: str, move: Move, recent: Sequence[Event]) -> None:
+def _admit(table: Table, job: Job, status: str, move: Move) -> None:
     """Refuse a move that is not simply one the table allows, unless it is a note, forced or a repair within bounds."""
     state = table.get(status)
     why = None
@@ -176,9 +154,7 @@ def _admit(table: Table, job: Job, status: str, move: Move, recent: Sequence[Eve
         if move.flag == "repair" or not table.states[move.to].holds:
             return
         why = "force cannot invent an owner; move it to pending and let a worker claim it"
-    raise InvalidTransition(
-        job.id, status, move.to, allowed=state.next if state else (), why=why, story=story(recent[-5:])
-    )
+    raise InvalidTransition(job.id, status, move.to, allowed=state.next if state else (), why=why)
 
 
 def _arranged(state: State | None, job: Job, fields: dict[str, Any], now_ms: int) -> Job:
@@ -223,4 +199,4 @@ def _trim_at(job: Job, settled_ms: int | None) -> int | None:
     return settled_ms + int(job.options.keep_s * 1000)
 
 
-__all__ = ["Move", "Moved", "apply", "claim", "note", "promote", "submit", "tombstone"]
+__all__ = ["Move", "Moved", "apply", "claim", "promote", "submit", "tombstone"]

@@ -137,6 +137,72 @@ async def test_retries_double_their_wait_and_end_in_quarantine(bench: Bench) -> 
     assert row.reason == "gave up after 4 failed attempts"
 
 
+async def test_an_exception_will_do_for_the_error_of_a_failure(bench: Bench) -> None:
+    job = await bench.claimed()
+
+    [outcome] = await bench.worker.fail([Failure(job, RuntimeError("boom"))])
+
+    assert outcome.outcome == "applied"
+    error = (await bench.control.get(job.id)).error
+    assert error is not None
+    assert (error.type, error.message) == ("RuntimeError", "boom")
+
+
+async def test_a_failure_without_an_error_is_refused_and_the_others_are_written(bench: Bench) -> None:
+    good, bad = await bench.claimed(), await bench.claimed()
+    wrong: Any = "boom"
+
+    outcomes = await bench.worker.fail([Failure(bad, wrong), Failure(good, BOOM)])
+
+    assert [outcome.outcome for outcome in outcomes] == ["invalid", "applied"]
+    assert str(outcomes[0].error) == "error: 'boom' is no error; wrap an exception with error_info()"
+    assert (await bench.control.get(bad.id)).status == "running"
+
+
+async def test_an_unknown_cause_of_a_time_out_is_refused(bench: Bench) -> None:
+    job = await bench.running()
+    cause: Any = "xx"
+
+    with pytest.raises(InvalidInput, match="^cause: 'xx' is not one of run, stall"):
+        await bench.worker.time_out([job], cause=cause)
+    assert (await bench.control.get(job.id)).status == "running"
+
+
+@pytest.mark.parametrize(
+    ("cause", "options", "message"),
+    [
+        ("run", {"timeout": "1m"}, "still running after 1m5s (run timeout 1m)"),
+        ("run", {"timeout": "off"}, "still running after 1m5s (run timeout)"),
+        ("stall", {"stall_timeout": "20s"}, "no progress for 1m5s (stall timeout 20s)"),
+    ],
+)
+@pytest.mark.parametrize("started", [True, False])
+async def test_a_time_out_tells_how_long_it_really_took(
+    bench: Bench, cause: Any, options: dict[str, str], message: str, started: bool
+) -> None:
+    job = await (bench.running(**options) if started else bench.claimed(**options))
+    bench.clock.advance(65)
+
+    await bench.worker.time_out([job], cause=cause)
+
+    error = (await bench.control.get(job.id)).error
+    assert error is not None
+    assert error.message == message
+
+
+async def test_a_stall_is_counted_from_the_last_progress(bench: Bench) -> None:
+    job = await bench.running(stall_timeout="20s")
+    bench.clock.advance(40)
+    await bench.worker.report([bench.worker.progress(job, 1)])
+    bench.clock.advance(25)
+
+    await bench.worker.time_out([await bench.control.get(job.id)], cause="stall")
+
+    error = (await bench.control.get(job.id)).error
+    assert error is not None
+    assert error.message == "no progress for 25s (stall timeout 20s)"
+
+
 async def test_a_permanent_error_stays_failed(bench: Bench) -> None:
     job = await bench.claimed()
 

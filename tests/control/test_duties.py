@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainstay.control import Duties, Duty
-from mainstay.errors import NotLeader, StoreLocked
+from mainstay.errors import InvalidInput, NotLeader, StoreLocked
 from mainstay.model import Leadership
 
 from .conftest import Bench
@@ -161,6 +161,40 @@ async def test_a_store_that_was_away_is_led_once_it_is_back(bench: Bench, caplog
     finally:
         await duties.stop()
     assert sum("cannot reach the store" in record.message for record in caplog.records) == 2
+
+
+class Broken(Away):
+    """A store with a mistake in it: it is there, but the call fails."""
+
+    async def lead(self, *args: Any) -> Leadership:
+        if self._left:
+            self._left -= 1
+            raise KeyError("no such column")
+        found: Leadership = await self._store.lead(*args)
+        return found
+
+
+async def test_an_error_that_is_not_the_stores_is_named_and_tried_again(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = Seen(RuntimeError("odd"))
+    duties = _duties(bench, "s1", seen, Broken(bench.store, 1))
+    duties.start()
+    try:
+        await seen.runs(2)
+    finally:
+        await duties.stop()
+
+    assert not any("cannot reach the store" in record.message for record in caplog.records)
+    told = [record for record in caplog.records if record.exc_info]
+    assert ["KeyError('no such column')" in told[0].message, "RuntimeError('odd')" in told[1].message] == [True, True]
+
+
+async def test_a_session_in_the_place_of_its_id_is_refused(bench: Bench) -> None:
+    session: Any = await bench.session()
+
+    with pytest.raises(InvalidInput, match="^session: .* is not a session id; pass its id"):
+        bench.control.duties(session)
 
 
 async def test_control_brings_retention_and_the_given_check(bench: Bench) -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mainstay.model import Options, RetryPolicy, expiry, rank_of
+from mainstay.control import Outcome
+from mainstay.model import ErrorInfo, Options, Progress, RetryPolicy, expiry, rank_of
 from mainstay.testing import a_job
 
 NOW = 1_700_000_000_000
@@ -54,3 +55,26 @@ def test_options_written_by_an_older_version_get_todays_defaults() -> None:
 def test_a_row_with_a_parent_is_a_unit() -> None:
     assert a_job(parent=a_job().id).is_unit
     assert not a_job().is_unit
+
+
+def test_a_job_in_a_log_tells_which_one_it_is_and_nothing_of_what_it_holds() -> None:
+    secret = "hunter2"
+    job = a_job(
+        "running",
+        name="mail.send",
+        token=3,
+        session="w1.ab",
+        payload=secret.encode(),
+        result=secret.encode(),
+        error=ErrorInfo(type="E", message=secret, traceback=secret),
+        reason=secret,
+        key=secret,
+        options=Options(tags=(secret,), metadata={"password": secret}),
+        progress=Progress(done=1, message=secret),
+        checkpoint=secret.encode(),
+    )
+
+    shown = f"Job(id={job.id!r}, name='mail.send', status='running', version={job.version}, token=3, session='w1.ab')"
+    assert repr(job) == str(job) == shown
+    assert shown in repr(Outcome("applied", job))
+    assert secret not in "".join(str(part) for part in job.__rich_repr__())

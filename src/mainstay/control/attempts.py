@@ -16,7 +16,7 @@ import msgspec
 from ..errors import InvalidInput, MainstayError
 from ..lifecycle import Move
 from ..model import ErrorInfo, Job, Settings
-from .failure import bounded
+from .failure import bounded, error_info, shown
 from .options import check_text
 from .payload import encoded
 from .rules import attempts, cancelling, overdue
@@ -44,7 +44,8 @@ class Failure(msgspec.Struct, frozen=True):
 
     job: Job
     """the row as claimed"""
-    error: ErrorInfo
+    error: ErrorInfo | BaseException
+    """what `error_info` made of the exception, or the exception itself"""
     decide: Decide | None = None
     """a retry policy of its own, instead of the job's"""
     after_s: float | None = None
@@ -92,6 +93,8 @@ class Attempts:
 
     async def time_out(self, jobs: Sequence[Job], *, cause: Literal["run", "stall"]) -> list[Outcome]:
         """The worker stopped a run at its run timeout, or because it stalled."""
+        if cause not in ("run", "stall"):
+            raise InvalidInput("cause", f"{cause!r} is not one of run, stall")
 
         def decide(job: Job, now_ms: int) -> Moves:
             return overdue.time_out(job, stalled=cause == "stall", now_ms=now_ms, rng=self._rng)
@@ -131,7 +134,12 @@ class Attempts:
         return await self._write(jobs, [lambda row, _: cancelling.confirm(row, reason)] * len(jobs))
 
     def _failing(self, item: Failure) -> Decision:
-        error = bounded(item.error)
+        given: object = item.error
+        if isinstance(given, BaseException):
+            given = error_info(given)
+        if not isinstance(given, ErrorInfo):
+            return _refusing(InvalidInput("error", f"{shown(given)} is no error; wrap an exception with error_info()"))
+        error = bounded(given)
 
         def decide(job: Job, now_ms: int) -> Moves:
             if item.crashed:
@@ -154,6 +162,15 @@ class Attempts:
                 continue
             wishes.append(Wish(job, decide, holder, holder, (), on_last[index] if on_last else None))
         return _merged(await self._writer.write(wishes), refused)
+
+
+def _refusing(error: MainstayError) -> Decision:
+    """What cannot be meant is that job's outcome, and spoils no batch."""
+
+    def decide(*_: object) -> Moves:
+        raise error
+
+    return decide
 
 
 def _succeeding(result: bytes | None, started_ms: int | None) -> Decision:

@@ -16,7 +16,7 @@ from ..stores import JobStore, NewJob, Page, Pulse, Query, Report, Stats, Trimme
 from . import retention
 from .attempts import Attempts, Completion, Failure
 from .duties import Duties, Duty
-from .holding import Extension, Holder
+from .holding import Extension, Holder, check_session
 from .operate import Operator
 from .options import MOST, Plan, check_queue, check_text
 from .reading import Reader
@@ -295,7 +295,8 @@ class Control:
         extra: Sequence[Duty] = (),
         retention_every_s: float = RETENTION_EVERY_S,
     ) -> Duties:
-        """The leader's service for a session: retention and the invariant check on their timers."""
+        """The leader's service for a session (its id): retention and the invariant check on their timers."""
+        check_session(session)
 
         async def trim(lead: Leadership) -> object:
             return await self.retain(lead=lead)

@@ -16,9 +16,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from ..errors import NotLeader
+from ..errors import NotLeader, StoreError
 from ..model import Leadership
 from ..stores import JobStore
+from .failure import shown
 
 log = logging.getLogger("mainstay.control")
 
@@ -103,10 +104,13 @@ class Duties:
                 await self._renew()
                 failures = 0
                 wait_s = self._lease_s / 3
-            except Exception:
+            except Exception as error:
                 failures += 1
                 wait_s = self._away(failures)
-                log.exception("cannot reach the store for leadership; session=%s trying again", self._session)
+                if isinstance(error, StoreError):
+                    log.warning("cannot reach the store for leadership session=%s: %s; again", self._session, error)
+                else:
+                    log.exception("leadership failed session=%s with %s; trying again", self._session, _named(error))
                 await self._step_down_if_over()
             await asyncio.sleep(wait_s)
 
@@ -150,9 +154,12 @@ class Duties:
                 log.warning("duty refused: not leading any more duty=%s epoch=%d", duty.name, lead.epoch)
                 self._lead = None
                 return
-            except Exception:
+            except Exception as error:
                 failures[duty.name] += 1
-                log.exception("duty failed duty=%s; trying again", duty.name)
+                if isinstance(error, StoreError):
+                    log.warning("duty could not use the store duty=%s: %s; trying again", duty.name, error)
+                else:
+                    log.exception("duty failed duty=%s with %s; trying again", duty.name, _named(error))
                 due[duty.name] = loop.time() + min(duty.every_s, self._away(failures[duty.name]))
             else:
                 failures[duty.name] = 0
@@ -162,6 +169,12 @@ class Duties:
         """The wait after so many failures in a row; jittered, so that a fleet does not come back as one."""
         full = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(failures, 20))
         return full * self._rng.uniform(0.5, 1.0)
+
+
+def _named(error: Exception) -> str:
+    """An error that is not the store's, by its name: most often a mistake in a program, and nobody reads tracebacks
+    first."""
+    return shown(error, 200)
 
 
 async def _ended(task: asyncio.Task[None] | None) -> None:

@@ -8,11 +8,12 @@ thousand and cannot form cycles, so the collector is told to leave them alone (`
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 NO_DIGEST = b"\0" * 32
+_SHOWN = ("id", "name", "status", "version", "token", "session")
 
 
 class Lane(IntEnum):
@@ -155,6 +156,13 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_unit(self) -> bool:
         return self.parent is not None
+
+    def __repr__(self) -> str:
+        """Short, because rows end up in logs: never what people put into a job or what came out of it."""
+        return f"Job({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name)) for name in _SHOWN]
 
 
 def rank_of(due_ms: int, priority: int, boost_ms: int) -> int:

@@ -70,15 +70,28 @@ def has_stalled(job: Job) -> bool:
 
 def time_out(job: Job, *, stalled: bool, now_ms: int, rng: random.Random) -> Moves:
     """A run that overran: counted as a failure, then by policy; a stall may be held for a person."""
+    began_ms = job.started_ms or job.claimed_ms or job.changed_ms
     if stalled:
-        limit = duration_text(job.options.stall_timeout_s or 0)
-        error = ErrorInfo(type="Stalled", code="stalled", message=f"no progress for {limit} (stall timeout)")
+        for_s = _elapsed(max(began_ms, job.progress_ms or 0), now_ms)
+        limit = _limit("stall timeout", job.options.stall_timeout_s)
+        error = ErrorInfo(type="Stalled", code="stalled", message=f"no progress for {for_s} ({limit})")
         if job.options.on_stall == "hold":
             return attempts.fail(job, error, Quarantine("stalled; held for a person"), now_ms=now_ms, to="timed_out")
     else:
-        limit = duration_text((job.options.run_timeout_s or 0) + job.extra_ms / 1000)
-        error = ErrorInfo(type="RunTimeout", code="run_timeout", message=f"still running after {limit} (run timeout)")
+        run_s = job.options.run_timeout_s
+        limit = _limit("run timeout", None if run_s is None else run_s + job.extra_ms / 1000)
+        message = f"still running after {_elapsed(began_ms, now_ms)} ({limit})"
+        error = ErrorInfo(type="RunTimeout", code="run_timeout", message=message)
     return attempts.fail(job, error, after_failure(job, error, rng=rng), now_ms=now_ms, to="timed_out")
+
+
+def _elapsed(since_ms: int, now_ms: int) -> str:
+    return duration_text(max(0, now_ms - since_ms) / 1000)
+
+
+def _limit(what: str, limit_s: float | None) -> str:
+    """The limit as it was set; a worker may stop a run at one of its own."""
+    return what if limit_s is None else f"{what} {duration_text(limit_s)}"
 
 
 def too_late_to_start(job: Job, *, now_ms: int) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from mainstay.control import Completion, Control, Failure, Quarantine, Request, Stop, Wait, decoded, error_info
 from mainstay.errors import InvalidInput, MainstayError, PayloadTooLarge
+from mainstay.lifecycle import Move
 from mainstay.model import ErrorInfo, Job, Settings
 
 from .conftest import Bench
@@ -442,3 +443,35 @@ async def test_a_success_by_force_does_not_swallow_the_workers_own(bench: Bench)
 
     assert late.outcome == "stale"
     assert [line.token for line in await bench.store.refusals(job.id)] == [job.token]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        ErrorInfo(type=5, message="m"),  # type: ignore[arg-type]
+        ErrorInfo(type="E", message=["m"]),  # type: ignore[arg-type]
+        ErrorInfo(type="E", message="m", code=None, traceback=7),  # type: ignore[arg-type]
+        ErrorInfo(type="E", message="m", retryable=1),  # type: ignore[arg-type]
+    ],
+)
+async def test_an_error_of_odd_parts_is_stored_as_text_and_can_be_read_back(bench: Bench, odd: ErrorInfo) -> None:
+    good, bad = await bench.claimed(), await bench.claimed()
+
+    outcomes = await bench.worker.fail([Failure(good, BOOM), Failure(bad, odd, after_s=0)])
+
+    assert [outcome.outcome for outcome in outcomes] == ["applied", "applied"]
+    error = (await bench.control.get(bad.id)).error
+    assert error is not None
+    assert msgspec.convert(msgspec.to_builtins(error), ErrorInfo) == error
+    assert bad.id in {job.id for job in await bench.worker.claim(["default"], str(bad.session), 5)}
+
+
+async def test_a_move_of_the_parent_that_cannot_be_stored_refuses_its_unit_and_no_other(bench: Bench) -> None:
+    parent = await bench.running(queue="parents")
+    good, bad = [await bench.claimed(parent=parent.id, unit=name) for name in "ab"]
+
+    done = [Completion(good), Completion(bad, on_last=Move(to="finalizing", reason="bad \udcff"))]
+    outcomes = await bench.worker.complete(done)
+
+    assert [outcome.outcome for outcome in outcomes] == ["applied", "invalid"]
+    assert bad.id in str(outcomes[1].error)

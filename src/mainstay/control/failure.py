@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from typing import Any
 
 import msgspec
 
@@ -43,6 +44,7 @@ def error_info(error: BaseException, *, retryable: bool | None = None) -> ErrorI
 
 def bounded(error: ErrorInfo) -> ErrorInfo:
     """The same error within the limits: a long traceback loses its middle, where the loops are."""
+    error = _as_declared(error)
     fits = (
         len(error.type) <= _NAME_LIMIT
         and len(error.code) <= _NAME_LIMIT
@@ -59,6 +61,18 @@ def bounded(error: ErrorInfo) -> ErrorInfo:
         message=_trimmed(clean(error.message), MESSAGE_LIMIT),
         traceback=None if error.traceback is None else _trimmed(clean(error.traceback), TRACEBACK_LIMIT),
     )
+
+
+def _as_declared(error: ErrorInfo) -> ErrorInfo:
+    """The same error with its parts of the declared types: structs do not check, but a stored row must be readable."""
+    odd: dict[str, Any] = {
+        name: shown(value, MESSAGE_LIMIT)
+        for name in ("type", "message", "code", "traceback")
+        if not isinstance(value := getattr(error, name), str) and not (name == "traceback" and value is None)
+    }
+    if error.retryable is not None and not isinstance(error.retryable, bool):
+        odd["retryable"] = None
+    return msgspec.structs.replace(error, **odd) if odd else error
 
 
 def _trace(error: BaseException) -> str | None:

@@ -128,6 +128,9 @@ class Writer:
             try:
                 moves = wish.decide(row, now_ms)
                 moved = apply(row, *moves, now_ms=now_ms, actor=wish.actor, chain=chain)
+                if wish.on_last is not None:
+                    # made by the store, where what cannot be stored would spoil the whole batch
+                    msgspec.json.encode((wish.on_last.reason, wish.on_last.details))
             except MainstayError as error:
                 outcomes[place] = Outcome("invalid", row, error)
                 continue

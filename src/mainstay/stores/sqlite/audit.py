@@ -12,7 +12,7 @@ from ...errors import StoreDamaged
 from ...lifecycle import JOB, UNIT, Chain, Event, Move, apply
 from ...model import Job
 from ..port import Audited, Violation
-from .engine import Tx, damage_text
+from .engine import Tx
 from .rows import (
     INSERT_EVENT,
     JOB_COLUMNS,
@@ -26,6 +26,7 @@ from .schema import expected_objects
 from .selection import free_slots
 from .sql import all_rows, first_row, savepoint, value
 from .texts import read_rows
+from .trouble import damage_text
 
 #: at open, files up to this size are read through once
 QUICK_CHECK_BYTES = 16 * 1024 * 1024

@@ -39,10 +39,11 @@ from ..port import (
     Wake,
 )
 from . import audit, reading, registry, retention, selection, writing
-from .engine import Engine, Tx, damage_text, in_our_words
+from .engine import Engine, Tx
 from .liveness import NAME_RULE, SessionLocks, is_name
 from .rows import events_of, job_by_id
 from .schema import admit, admit_key, migrate
+from .trouble import damage_text, in_our_words
 from .turnstile import Turnstile
 from .wake import WakeBoard
 

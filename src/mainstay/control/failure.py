@@ -70,7 +70,8 @@ def _as_declared(error: ErrorInfo) -> ErrorInfo:
         for name in ("type", "message", "code", "traceback")
         if not isinstance(value := getattr(error, name), str) and not (name == "traceback" and value is None)
     }
-    if error.retryable is not None and not isinstance(error.retryable, bool):
+    said: object = error.retryable
+    if said is not None and not isinstance(said, bool):
         odd["retryable"] = None
     return msgspec.structs.replace(error, **odd) if odd else error
 

@@ -75,9 +75,9 @@ def test_pages_of_zeros_are_found(made: Path) -> None:
     refused(made)
 
 
-def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
-    path.write_text("the jobs are in the other file\n" * 100)
-    refused(path)
+def test_a_file_of_ours_that_was_overwritten_is_damaged(made: Path) -> None:
+    made.write_text("the jobs are in the other file\n" * 100)
+    refused(made)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -169,12 +169,6 @@ async def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_folder_in_the_place_of_the_file_is_refused(path: Path) -> None:
-    path.mkdir()
-    with pytest.raises(StoreError, match="cannot be opened"):
-        await open_store(f"sqlite:///{path}")
-
-
 async def test_a_file_that_is_not_there_is_not_made_when_told_so(path: Path) -> None:
     with pytest.raises(StoreError, match="there is no database"):
         await open_store(f"sqlite:///{path}?create=no")

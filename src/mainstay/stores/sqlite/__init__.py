@@ -1,6 +1,7 @@
 """SQLite: the default store. One machine, many processes, every answer durable.
 
-- `store.py` the port; `engine.py` connections and group commit; `trouble.py` errors; `turnstile.py` the queue of writers
+- `store.py` the port; `door.py` what is refused; `engine.py` connections and group commit; `trouble.py` errors;
+  `turnstile.py` the queue of writers
 - `schema.py` tables and migrations; `rows.py` values; `writing.py`, `selection.py`, `registry.py`,
   `retention.py`, `reading.py`, `audit.py` the statements by purpose; `texts.py` text that is no text
 - `liveness.py` session locks; `wake.py` wake sockets
@@ -34,6 +35,8 @@ async def open_sqlite(url: str, *, clock: Clock, chain: Chain, options: dict[str
         raise InvalidInput("store", f"{url!r}: a # ends the path of a URL; write %23 if the file's name has one")
     parts = urlsplit(url)
     path = Path(unquote(parts.path.removeprefix("/")))
+    if path.name == ":memory:":
+        raise InvalidInput("store", f"{url!r} would be a file of that name; for jobs in memory use memory:")
     if parts.netloc or not path.name:
         raise InvalidInput("store", f"{url!r} names no file; write sqlite:///jobs.db, or sqlite:////srv/jobs.db")
     return await asyncio.to_thread(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import apsw
 
-from ...errors import SchemaTooNew, StoreDamaged, WrongAuditKey
+from ...errors import SchemaTooNew, StoreError, WrongAuditKey
 from .sql import all_rows, first_row
 
 APPLICATION_ID = 0x4D41494E  # "MAIN"
@@ -180,7 +180,7 @@ def admit(db: apsw.Connection, path: str) -> None:
     version, mark = version_of(db), db.pragma("application_id")
     fresh = version == 0 and mark == 0 and first_row(db, "SELECT count(*) FROM sqlite_schema") == (0,)
     if not fresh and mark != APPLICATION_ID:
-        raise StoreDamaged(f"{path} is an SQLite database, but not one of Mainstay's; choose another file")
+        raise StoreError(f"{path} is an SQLite database, but not one of Mainstay's; choose another file")
     if version > VERSION:
         raise SchemaTooNew(
             f"{path} has schema version {version}, this Mainstay knows up to {VERSION}: "

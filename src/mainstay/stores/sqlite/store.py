@@ -39,6 +39,7 @@ from ..port import (
     Wake,
 )
 from . import audit, reading, registry, retention, selection, writing
+from .door import admit_path, side_folder
 from .engine import Engine, Tx
 from .liveness import NAME_RULE, SessionLocks, is_name
 from .rows import events_of, job_by_id
@@ -85,7 +86,8 @@ class SqliteStore:
         self._door = threading.Lock()
         self._closing: Future[None] | None = None
         with contextlib.ExitStack() as undo, in_our_words(path):
-            self._folder = _side_folder(path)
+            admit_path(path, busy_timeout_s=busy_timeout_s)
+            self._folder = _made_side_folder(path)
             self._users = _join(self._folder, path)
             undo.callback(os.close, self._users)
             self.findings = self._prepare()
@@ -325,8 +327,8 @@ def _give_back(tx: Tx, claimed: Sequence[Job], chain: Chain) -> None:
     writing.apply_changes(tx, changes, chain)
 
 
-def _side_folder(path: Path) -> Path:
-    folder = path.with_name(path.name + "-mainstay")
+def _made_side_folder(path: Path) -> Path:
+    folder = side_folder(path)
     try:
         folder.mkdir(exist_ok=True)
     except FileNotFoundError:

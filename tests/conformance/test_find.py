@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from mainstay.errors import InvalidInput
 from mainstay.lifecycle import Move
 from mainstay.model import ErrorInfo, Options
 from mainstay.stores import Query
@@ -43,6 +48,18 @@ async def test_each_filter_finds_what_it_names(world: World) -> None:
     assert await found(world, text=held.id[20:]) == [held.id]
     assert await found(world, text="100%_no") == []
     assert await found(world, queue="mail", name="demo.task") == [keyed.id]
+
+
+@pytest.mark.parametrize("cursor", ["", "nonsense", "018bcfe5", 5])
+async def test_a_cursor_that_is_none_is_refused(world: World, cursor: Any) -> None:
+    with pytest.raises(InvalidInput, match="^cursor: .* is not a job id"):
+        await world.store.find(Query(), cursor=cursor)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+async def test_a_page_without_rows_is_refused(world: World, limit: int) -> None:
+    with pytest.raises(InvalidInput, match="^limit: a page has at least one row"):
+        await world.store.find(Query(), limit=limit)
 
 
 async def test_a_search_text_is_taken_literally(world: World) -> None:

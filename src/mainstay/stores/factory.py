@@ -24,7 +24,7 @@ _OURS = {
     "memory": "mainstay.stores.memory:open_memory",
     "sqlite": "mainstay.stores.sqlite:open_sqlite",
 }
-#: schemes we know of, and the extra that brings each
+#: schemes we know of, and the extra that will bring each
 _EXTRAS = {"postgresql": "postgres", "postgres": "postgres", "redis": "redis", "rediss": "redis", "nats": "nats"}
 
 
@@ -58,6 +58,10 @@ def _adapter(scheme: str, url: str) -> OpenStore:
         found = entries[0].load()
         return found
     if extra := _EXTRAS.get(scheme):
-        raise NoAdapter("store", f"{scheme}: stores need an extra; install it with: pip install 'mainstay[{extra}]'")
+        raise NoAdapter(
+            "store",
+            f"{scheme}: stores are not in this version yet; use sqlite:///jobs.db or memory: "
+            f"(they will come with the extra {extra!r})",
+        )
     known = ", ".join(sorted({*_OURS, *(entry.name for entry in entry_points(group=GROUP))}))
     raise NoAdapter("store", f"no adapter for {scheme!r} (in {url!r}); known schemes: {known}")

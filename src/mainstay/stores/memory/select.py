@@ -5,17 +5,22 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
-from ...model import Job
+from ...errors import InvalidInput
+from ...model import Job, check_id
 from ..port import Page, Query
 
 
 def page(jobs: Mapping[str, Job], ids: Sequence[str], query: Query, cursor: str | None, limit: int) -> Page:
     """One page of what matches; `ids` is sorted. The cursor is the last id of the page before."""
+    if limit < 1:
+        raise InvalidInput("limit", "a page has at least one row")
+    if cursor is not None:
+        check_id(cursor, field="cursor")
     found: list[Job] = []
     for job_id in _walk(ids, query.oldest_first, cursor):
         if matches(jobs[job_id], query):
             if len(found) >= limit:
-                return Page(found, found[-1].id if found else cursor)
+                return Page(found, found[-1].id)
             found.append(jobs[job_id])
     return Page(found, None)
 

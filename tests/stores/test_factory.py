@@ -1,0 +1,40 @@
+"""From a URL to a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mainstay.errors import InvalidInput, NoAdapter
+from mainstay.stores import open_store
+
+
+@pytest.mark.parametrize(
+    ("url", "extra"),
+    [
+        ("postgresql://db/jobs", "postgres"),
+        ("postgres://db/jobs", "postgres"),
+        ("redis://db", "redis"),
+        ("rediss://db", "redis"),
+        ("nats://db", "nats"),
+    ],
+)
+async def test_a_store_that_is_still_to_come_is_refused_with_what_to_use_instead(url: str, extra: str) -> None:
+    with pytest.raises(NoAdapter) as refused:
+        await open_store(url)
+
+    assert "not in this version yet; use sqlite:///jobs.db or memory:" in str(refused.value)
+    assert f"will come with the extra {extra!r}" in str(refused.value)
+    assert "pip install" not in str(refused.value)
+
+
+async def test_a_scheme_nobody_knows_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(NoAdapter, match=r"^store: no adapter for 'carrier' .* known schemes: .*memory, .*sqlite"):
+        await open_store("carrier://pigeon")
+
+
+@pytest.mark.parametrize("url", ["jobs.db", "", None, 5])
+async def test_what_is_no_url_is_refused_with_an_example(url: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^store: .* is not a store URL; write one like 'sqlite:///jobs.db'"):
+        await open_store(url)

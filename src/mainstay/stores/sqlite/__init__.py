@@ -1,7 +1,6 @@
 """SQLite: the default store. One machine, many processes, every answer durable.
 
 - `store.py` the port; `engine.py` connections and group commit; `trouble.py` errors; `turnstile.py` the writers' queue
-  `turnstile.py` the queue of writers
 - `schema.py` tables and migrations; `rows.py` values; `writing.py`, `selection.py`, `registry.py`,
   `retention.py`, `reading.py`, `audit.py` the statements by purpose; `texts.py` text that is no text
 - `liveness.py` session locks; `wake.py` wake sockets

@@ -330,6 +330,7 @@ class StoreBesideModel(RuleBasedStateMachine):
     def pause(self, queue: str, paused: bool) -> None:
         self.run(self.world.store.set_queue(QueueSettings(name=queue, paused=paused)))
         (self.paused.add if paused else self.paused.discard)(queue)
+        self.follow_promotions()
 
     @precondition(lambda self: self.adapter.persistent)
     @rule()

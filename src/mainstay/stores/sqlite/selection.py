@@ -50,7 +50,7 @@ def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain
         job = _usable(tx, rowid, row)
         if job is None:
             continue
-        if not limits.take(job, rowid):
+        if job.concurrency_key is not None and not limits.take(job.concurrency_key, rowid):
             if limits.blocked == _MOST_BLOCKED:
                 # this write has been long enough; whoever is woken goes on from here
                 for name in open_queues:
@@ -170,11 +170,8 @@ class Slots:
         self._free: dict[str, int | None] = {}
         self.blocked = 0
 
-    def take(self, job: Job, rowid: int) -> bool:
+    def take(self, key: str, rowid: int) -> bool:
         """True if the row may be claimed; otherwise it goes to the blocked lane."""
-        key = job.concurrency_key
-        if key is None:
-            return True
         if key not in self._free:
             limit = first_row(self._tx.db, "SELECT most FROM limits WHERE key = ?", (key,))
             self._free[key] = None if limit is None else limit[0] - held_count(self._tx, key)

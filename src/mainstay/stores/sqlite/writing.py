@@ -60,7 +60,7 @@ def insert(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
 
 def apply_changes(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
     """Write each change on its own merits. Plain moves of different rows, the common case, go together."""
-    if len({change.after.id for change in changes}) == len(changes) and all(map(_is_plain, changes)):
+    if _go_together(changes):
         answers = _apply_together(tx, changes, chain)
         if answers is not None:
             return answers
@@ -145,15 +145,18 @@ def _clashing(jobs: Sequence[NewJob], written: int) -> int:
 # -- changing ---------------------------------------------------------------------------------
 
 
-def _is_plain(change: Change) -> bool:
-    """A move to another state that brings no new jobs along."""
-    return not change.spawn and change.after.status != change.before.status
+def _go_together(changes: Sequence[Change]) -> bool:
+    """Whether these are moves of different rows to other states that bring no new jobs along and claim to fit."""
+    ids = set()
+    for change in changes:
+        if change.spawn or change.after.status == change.before.status or not _claims_to_fit(change):
+            return False
+        ids.add(change.after.id)
+    return len(ids) == len(changes)
 
 
 def _apply_together(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer] | None:
     """All in one go; None, with nothing written, if one of them does not fit."""
-    if not all(_claims_to_fit(change) for change in changes):
-        return None
     try:
         with savepoint(tx.db):
             if not _update(tx, changes):

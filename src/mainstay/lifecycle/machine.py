@@ -23,6 +23,8 @@ from .events import Chain, Event, details_text
 from .states import JOB, UNIT, State, Table, table_of
 
 _NOTHING: Mapping[str, Any] = {}
+#: what a row is without an owner
+_UNHELD: Mapping[str, Any] = {"session": None, "claimed_ms": None, "started_ms": None, "lane": Lane.NONE}
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,21 +163,22 @@ def _arranged(state: State | None, job: Job, fields: dict[str, Any], now_ms: int
     """The new row, with everything that follows from the flags of the state it is in now."""
     if state is None:
         return msgspec.structs.replace(job, **fields)
+    if "due_ms" in fields and "rank" not in fields:
+        fields["rank"] = job.rank + fields["due_ms"] - job.due_ms
     stays = state.name == job.status
-    if not state.holds:
-        fields["session"] = fields["claimed_ms"] = fields["started_ms"] = None
     if state.settled:
-        if job.settled_ms is None or not stays:
+        fields.update(_UNHELD)
+        if not stays or job.settled_ms is None:
             fields["settled_ms"] = now_ms
-    elif job.settled_ms is not None:
-        fields["settled_ms"] = None
-    due_ms = fields.get("due_ms", job.due_ms)
-    if due_ms != job.due_ms and "rank" not in fields:
-        fields["rank"] = job.rank + due_ms - job.due_ms
-    fields["lane"] = _lane(state, due_ms, now_ms)
-    if not (state.waiting or state.claimable or state.holds):
         fields["expires_ms"] = _trim_at(job, fields.get("settled_ms", job.settled_ms))
         return msgspec.structs.replace(job, **fields)
+    if job.settled_ms is not None:
+        fields["settled_ms"] = None
+    if state.holds:
+        fields["lane"] = Lane.NONE
+    else:
+        fields.update(_UNHELD)
+        fields["lane"] = _lane(state, fields.get("due_ms", job.due_ms), now_ms)
     if "expires_ms" in fields or (stays and "extra_ms" not in fields):
         return msgspec.structs.replace(job, **fields)
     if not state.holds:

@@ -17,7 +17,7 @@ JOB_CONTRACT = {
     ),
     "finalizing": ("holds", "validating succeeded failed cancelling timed_out skipped"),
     "validating": ("holds", "succeeded partial failed cancelling timed_out"),
-    "cancelling": ("holds", "cancelled succeeded"),
+    "cancelling": ("holds stopping", "cancelled succeeded"),
     "failed": ("settled", "scheduled pending quarantined cancelled"),
     "partial": ("settled", "pending validating succeeded cancelled"),
     "timed_out": ("settled", "scheduled pending quarantined cancelled"),

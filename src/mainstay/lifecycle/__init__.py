@@ -5,7 +5,7 @@ Layer: above model, below stores. Pure: no clock, no I/O. Start from `JOB`, `UNI
 
 from .events import Chain, Event, details_text, story, time_text
 from .machine import Move, Moved, apply, claim, promote, submit, tombstone
-from .states import JOB, UNIT, State, Table, table_of
+from .states import JOB, UNIT, State, Table, is_stopping, table_of
 
 __all__ = [
     "JOB",
@@ -19,6 +19,7 @@ __all__ = [
     "apply",
     "claim",
     "details_text",
+    "is_stopping",
     "promote",
     "story",
     "submit",

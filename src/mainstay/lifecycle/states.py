@@ -5,6 +5,7 @@ This is the only place that says which state follows which. Everything else asks
 - *waiting*: becomes claimable by itself when its time comes
 - *claimable*: a worker may take it
 - *holds*: somebody owns it, with a lease and a token
+- *stopping*: its owner is asked to stop
 - *settled*: nothing happens until a person or a policy moves it
 - *final*: never changes again
 """
@@ -26,12 +27,13 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     waiting: bool = False
     claimable: bool = False
     holds: bool = False
+    stopping: bool = False
     settled: bool = False
     final: bool = False
 
     @property
     def flags(self) -> tuple[str, ...]:
-        names = ("waiting", "claimable", "holds", "settled", "final")
+        names = ("waiting", "claimable", "holds", "stopping", "settled", "final")
         return tuple(name for name in names if getattr(self, name))
 
 
@@ -113,6 +115,7 @@ JOB = Table(
             meaning="asked to stop; workers are confirming",
             next=("cancelled", "succeeded"),
             holds=True,
+            stopping=True,
         ),
         State(
             name="failed",
@@ -178,6 +181,12 @@ UNIT = Table(
         State(name="skipped", meaning="its output was there already, or it is not needed", settled=True, final=True),
     ),
 )
+
+
+def is_stopping(parent: str | None, status: str) -> bool:
+    """Whether the owner of a row in this status is asked to stop."""
+    state = table_of(parent).get(status)
+    return state is not None and state.stopping
 
 
 def table_of(parent: str | None) -> Table:

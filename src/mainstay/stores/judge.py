@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ..errors import Conflict, InvalidInput, InvalidTransition, KeyConflict, UniqueClash
-from ..lifecycle import Chain, Event, Moved, apply
+from ..lifecycle import Chain, Event, Moved, apply, is_stopping
 from ..model import Job, Lane, expiry
 from .port import Change, Key, NewJob, Outcome, Refusal, Report
 
@@ -106,7 +106,7 @@ def reported(row: Job | None, report: Report, now_ms: int) -> Job | None:
     if report.checkpoint is not None:
         fields.update(checkpoint=report.checkpoint)
     after = msgspec.structs.replace(row, **fields)
-    if row.status == "cancelling" or not ({"started_ms", "progress"} & fields.keys()):
+    if is_stopping(row.parent, row.status) or not ({"started_ms", "progress"} & fields.keys()):
         # while cancelling, the time is the end of the grace, and no progress buys more of it
         return after
     return msgspec.structs.replace(after, expires_ms=expiry(after))
@@ -151,7 +151,8 @@ def topics(before: Job | None, after: Job) -> list[str]:
         woken.append(f"queue:{after.queue}")
     if is_settled(after) and (before is None or not is_settled(before)):
         woken.append(f"job:{after.id}")
-    if after.status == "cancelling" and after.session and (before is None or before.status != "cancelling"):
+    moved = before is None or before.status != after.status
+    if moved and after.session and is_stopping(after.parent, after.status):
         woken.append(f"session:{after.session}")
     return woken
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ...clock import duration_text
-from ...lifecycle import Move, Table, table_of, time_text
+from ...lifecycle import Move, Table, is_stopping, table_of, time_text
 from ...model import ErrorInfo, Job
 from .retry import Quarantine, Stop, Verdict, Wait
 
@@ -88,7 +88,7 @@ def disown(job: Job, reason: str, **counted: int) -> Moves:
 
 def stopping(job: Job) -> bool:
     """Whether it has been asked to stop: then every end but success is the end of the cancel."""
-    return job.status == "cancelling"
+    return is_stopping(job.parent, job.status)
 
 
 def in_short(error: ErrorInfo) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from ...clock import Clock, SystemClock
 from ...errors import Conflict, InvalidInput, InvalidTransition, SessionLost, StoreClosed
-from ...lifecycle import Chain, Event, claim, promote, tombstone
+from ...lifecycle import Chain, Event, claim, is_stopping, promote, tombstone
 from ...model import Job, Lane, Leadership, QueueSettings, Schedule, Session
 from ..judge import SINCE, is_settled, judge, landed, may_be_last, parent_move, refusal, reported
 from ..port import (
@@ -336,7 +336,7 @@ class MemoryStore:
             return Pulse(session=name, known=False)
         self._sessions[name] = msgspec.structs.replace(session, beat_ms=self.clock.lease_ms())
         held = (self._rows.jobs[job_id] for job_id in sorted(self._rows.held.get(name, ())))
-        asked = tuple(job.id for job in held if job.status == "cancelling")
+        asked = tuple(job.id for job in held if is_stopping(job.parent, job.status))
         return Pulse(session=name, known=True, cancelling=asked)
 
     async def close_session(self, session: str) -> None:

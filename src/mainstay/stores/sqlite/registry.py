@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import apsw
 
 from ...errors import NotLeader
+from ...lifecycle import JOB, UNIT
 from ...model import Leadership, QueueSettings, Schedule, Session
 from ..port import Inserted, NewJob, Overdue, Pulse
 from .engine import Tx
@@ -16,6 +17,8 @@ from .selection import free_slots
 from .sql import all_rows, first_row, value
 from .writing import insert
 
+_STOPPING = tuple(sorted({*JOB.named("stopping"), *UNIT.named("stopping")}))
+_ASKED_TO_STOP = f"SELECT id FROM jobs WHERE session = ? AND status IN ({', '.join('?' * len(_STOPPING))})"
 #: more sleepers than this need not be counted for
 _MOST_WOKEN = 1000
 #: ticks further than this behind the last one are no longer remembered one by one
@@ -48,7 +51,7 @@ def beat(tx: Tx, sessions: Sequence[str]) -> list[Pulse]:
         known = tx.db.changes() == 1
         stopping: tuple[str, ...] = ()
         if known:
-            rows = all_rows(tx.db, "SELECT id FROM jobs WHERE session = ? AND status = 'cancelling'", (session,))
+            rows = all_rows(tx.db, _ASKED_TO_STOP, (session, *_STOPPING))
             stopping = tuple(row[0] for row in rows)
         pulses.append(Pulse(session=session, known=known, cancelling=stopping))
     return pulses

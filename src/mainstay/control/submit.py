@@ -13,7 +13,7 @@ import msgspec
 
 from ..errors import Conflict, InvalidInput, UniqueClash
 from ..lifecycle import Move, apply, submit, table_of, time_text
-from ..model import NO_DIGEST, IdSource, Job, Lane, Settings, rank_of
+from ..model import BLANK, IdSource, Job, Settings, rank_of
 from ..stores import Change, Inserted, JobStore, Key, NewJob
 from .failure import shown
 from .options import OptionReader, Plan, check_name
@@ -191,47 +191,21 @@ class _Maker:
         elif options.start_by_ms is not None and options.start_by_ms <= due_ms:
             raise InvalidInput("queue_deadline", f"{time_text(options.start_by_ms)} is before the job is even due")
         scheduled = waits and "scheduled" in table_of(plan.parent).start
-        self._template = Job(
-            id="",
+        self._template = msgspec.structs.replace(
+            BLANK,
             kind=plan.kind,
-            name="",
             queue=plan.queue,
             parent=plan.parent,
             unit=plan.unit,
             group=plan.group,
             options=options,
             key=plan.key,
-            unique_key=None,
             concurrency_key=plan.concurrency_key,
             priority=plan.priority,
             status="scheduled" if scheduled else "pending",
             reason=f"waits until {time_text(due_ms)}" if waits else None,
-            version=0,
-            token=0,
-            session=None,
-            starts=0,
-            failures=0,
-            crashes=0,
-            releases=0,
-            created_ms=now_ms,
-            changed_ms=now_ms,
             due_ms=due_ms,
-            claimed_ms=None,
-            started_ms=None,
-            settled_ms=None,
-            expires_ms=None,
-            extra_ms=0,
-            error=None,
-            result=None,
-            head=NO_DIGEST,
-            trimmed_seq=0,
-            trimmed_digest=NO_DIGEST,
-            lane=Lane.NONE,
             rank=rank_of(due_ms, plan.priority, boost_ms),
-            progress=None,
-            progress_ms=None,
-            checkpoint=None,
-            payload=b"",
         )
         self.wrap: Callable[..., NewJob] = self._wrap if plan.key or plan.on_clash != "return" else _bare
 

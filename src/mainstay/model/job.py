@@ -165,6 +165,51 @@ class Job(msgspec.Struct, frozen=True, gc=False):
         return [(name, getattr(self, name)) for name in _SHOWN]
 
 
+#: A row to start from: not submitted yet, and harmless everywhere. The one place that lists every column's first value.
+BLANK = Job(
+    id="",
+    kind="task",
+    name="",
+    queue="default",
+    parent=None,
+    unit=None,
+    group=None,
+    options=Options(),
+    key=None,
+    unique_key=None,
+    concurrency_key=None,
+    priority=0,
+    status="pending",
+    reason=None,
+    version=0,
+    token=0,
+    session=None,
+    starts=0,
+    failures=0,
+    crashes=0,
+    releases=0,
+    created_ms=0,
+    changed_ms=0,
+    due_ms=0,
+    claimed_ms=None,
+    started_ms=None,
+    settled_ms=None,
+    expires_ms=None,
+    extra_ms=0,
+    error=None,
+    result=None,
+    head=NO_DIGEST,
+    trimmed_seq=0,
+    trimmed_digest=NO_DIGEST,
+    lane=Lane.NONE,
+    rank=0,
+    progress=None,
+    progress_ms=None,
+    checkpoint=None,
+    payload=b"",
+)
+
+
 def rank_of(due_ms: int, priority: int, boost_ms: int) -> int:
     """Order within a queue: lower goes first. Linear, so ageing needs no rewriting:
     one point of priority is worth `boost_ms` of waiting."""

@@ -8,51 +8,12 @@ import msgspec
 
 from ..clock import Clock
 from ..lifecycle import Chain, submit
-from ..model import NO_DIGEST, IdSource, Job, Lane, Options, rank_of
+from ..model import BLANK, IdSource, Job, rank_of
 from ..stores import Key, NewJob
 
-_DEFAULTS: dict[str, Any] = {
-    "id": "018bcfe5-6800-7000-8000-000000000001",
-    "kind": "task",
-    "name": "demo.task",
-    "queue": "default",
-    "parent": None,
-    "unit": None,
-    "group": None,
-    "options": Options(),
-    "key": None,
-    "unique_key": None,
-    "concurrency_key": None,
-    "priority": 0,
-    "status": "pending",
-    "reason": None,
-    "version": 0,
-    "token": 0,
-    "session": None,
-    "starts": 0,
-    "failures": 0,
-    "crashes": 0,
-    "releases": 0,
-    "created_ms": 0,
-    "changed_ms": 0,
-    "due_ms": 0,
-    "claimed_ms": None,
-    "started_ms": None,
-    "settled_ms": None,
-    "expires_ms": None,
-    "extra_ms": 0,
-    "error": None,
-    "result": None,
-    "head": NO_DIGEST,
-    "trimmed_seq": 0,
-    "trimmed_digest": NO_DIGEST,
-    "lane": Lane.NONE,
-    "rank": 0,
-    "progress": None,
-    "progress_ms": None,
-    "checkpoint": None,
-    "payload": msgspec.msgpack.encode({}),
-}
+_SAMPLE = msgspec.structs.replace(
+    BLANK, id="018bcfe5-6800-7000-8000-000000000001", name="demo.task", payload=msgspec.msgpack.encode({})
+)
 
 
 def a_job(status: str = "pending", **fields: Any) -> Job:
@@ -61,7 +22,7 @@ def a_job(status: str = "pending", **fields: Any) -> Job:
     >>> a_job("running", session="s1").session
     's1'
     """
-    return Job(**{**_DEFAULTS, "status": status, **fields})
+    return msgspec.structs.replace(_SAMPLE, status=status, **fields)
 
 
 def new_job(

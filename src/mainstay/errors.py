@@ -4,12 +4,16 @@
     ├── InvalidInput            refused at the door; names the field and the rule
     │   ├── UnknownOption       no such option (with "did you mean")
     │   ├── PayloadTooLarge     bigger than the payload limit
-    │   └── NoAdapter           no store adapter for this URL; names what to install
+    │   ├── NoAdapter           no store adapter for this URL; names what to install
+    │   ├── MissingExtra        an optional part is not installed; names the extra
+    │   └── BadArguments        stored arguments no longer fit the task; names the field
     ├── InvalidTransition       the lifecycle table forbids the move
     ├── Conflict                someone else moved it first: read again
     │   ├── KeyConflict         idempotency key used before with other content
     │   └── UniqueClash         an unsettled job already holds this unique key
     ├── JobNotFound             no such job
+    ├── JobFailed               asked for its result, and it settled otherwise
+    ├── UnknownTask             no task of this name in this program
     ├── WaitTimeout             it had not settled when the wait was over
     ├── StaleClaim              the claim was lost; the write was refused and recorded
     ├── SessionLost             the session was given up or never opened: open a new one
@@ -76,6 +80,18 @@ class NoAdapter(InvalidInput):
     code = "no_adapter"
 
 
+class MissingExtra(InvalidInput):
+    """An optional part was asked for and is not installed."""
+
+    code = "missing_extra"
+
+
+class BadArguments(InvalidInput):
+    """The arguments stored with a job do not fit the signature of its task."""
+
+    code = "bad_arguments"
+
+
 class InvalidTransition(MainstayError):
     """The lifecycle table forbids this move. Nothing was written."""
 
@@ -131,6 +147,37 @@ class JobNotFound(MainstayError, LookupError):
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         super().__init__(f"there is no job {job_id}; it may have been deleted or trimmed")
+
+
+class JobFailed(MainstayError):
+    """A result was asked for, and the job has settled without one; `status` and `reason` say how."""
+
+    code = "job_failed"
+
+    def __init__(
+        self, job_id: str, name: str, status: str, reason: str | None, *, error_code: str | None = None
+    ) -> None:
+        self.job_id = job_id
+        self.name = name
+        self.status = status
+        self.reason = reason
+        self.error_code = error_code
+        """the stable code of the error that ended it"""
+        why = f": {reason}" if reason else ""
+        super().__init__(f"job {job_id} ({name}) is {status}{why}; for its story: mainstay jobs explain {job_id}")
+
+
+class UnknownTask(MainstayError, LookupError):
+    """This program has no task of that name."""
+
+    code = "unknown_task"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        names = sorted(known)
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names) or 'none'}"
+        super().__init__(f"there is no task {name!r} in this program; {hint}")
 
 
 class WaitTimeout(MainstayError, TimeoutError):

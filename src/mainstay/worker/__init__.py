@@ -1,0 +1,10 @@
+"""Workers: a supervisor that runs no user code, engines that do, and the children of engines.
+
+Layer: above control, below the kinds of job. Start from `Program` (what a worker is pointed at), `Engine` (one
+process's loop: claim, run, acknowledge) and `Supervisor` (spawns engines, beats for them, buries them).
+"""
+
+from .context import Context, Input, context
+from .program import Mode, Program, Work, load
+
+__all__ = ["Context", "Input", "Mode", "Program", "Work", "context", "load"]

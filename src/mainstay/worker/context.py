@@ -1,0 +1,239 @@
+"""What a running job can see and say: `context()`.
+
+The context is the same object on the loop, in a thread and in a child process; what differs is the `Link` behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Coroutine, MutableMapping
+from datetime import timedelta
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import msgspec
+
+from ..clock import seconds
+from ..control import Extension, Request
+from ..errors import InvalidInput, MainstayError
+from ..model import ErrorInfo, Job, Progress
+
+T = TypeVar("T")
+
+log = logging.getLogger("mainstay.job")
+
+_current: contextvars.ContextVar[Context] = contextvars.ContextVar("mainstay.context")
+
+
+class Directive(BaseException):
+    """How a job ends itself other than by returning. Not an `Exception`, so that no `except Exception` in between
+    takes it for an error."""
+
+
+class Retry(Directive):
+    """Count a failure and try again; `after_s` replaces the backoff."""
+
+    def __init__(self, after_s: float | None, reason: str) -> None:
+        self.after_s = after_s
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Snooze(Directive):
+    """Put it off; no failure is counted."""
+
+    def __init__(self, wait_s: float, reason: str | None) -> None:
+        self.wait_s = wait_s
+        self.reason = reason
+        super().__init__(reason or "put itself off")
+
+
+class Skip(Directive):
+    """End it as not needed."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Stopped(Directive):
+    """Raised by `Context.check` in a job that was asked to stop."""
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    """How one of the jobs this one waited for ended."""
+
+    id: str
+    name: str
+    status: str
+    result: Any = None
+    error: ErrorInfo | None = None
+
+
+class Link(Protocol):
+    """Where a context's words go."""
+
+    loop: asyncio.AbstractEventLoop
+    """the loop that the coroutines below run on"""
+
+    def progress(self, progress: Progress) -> None:
+        """Take note; sent with the next beat. Callable from any thread, never waits."""
+        ...
+
+    async def save(self, checkpoint: bytes) -> None:
+        """Durable when it returns; raises `StaleClaim`."""
+        ...
+
+    async def extend(self) -> Extension: ...
+
+    async def inputs(self) -> list[Input]: ...
+
+
+class Context:
+    """One attempt of one job, seen from inside. Get it with `mainstay.context()`.
+
+    `progress` and `submit` never wait. What has to reach the store has two forms: `await save(...)` in an `async
+    def`, `save_sync(...)` in a plain function.
+    """
+
+    def __init__(self, job: Job, link: Link, *, pack: Callable[[Any], bytes], unpack: Callable[[bytes], Any]) -> None:
+        self.job = job
+        """the row as it was claimed"""
+        self.followups: list[Request] = []
+        """what was given to `submit`"""
+        self._link = link
+        self._pack = pack
+        self._unpack = unpack
+        self._stopping: str | None = None
+        self._log: logging.LoggerAdapter[logging.Logger] | None = None
+
+    # what it is ---------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        return self.job.id
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first; attempts that failed or crashed count, snoozes and releases do not."""
+        return self.job.failures + self.job.crashes + 1
+
+    @property
+    def checkpoint(self) -> Any:
+        """What an earlier attempt saved last; None if none did."""
+        return None if self.job.checkpoint is None else self._unpack(self.job.checkpoint)
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger that says which job it is: `job_id`, `job_name` and `attempt` are on every record."""
+        if self._log is None:
+            self._log = _JobLog(log, {"job_id": self.id, "job_name": self.job.name, "attempt": self.attempt})
+        return self._log
+
+    # how it goes --------------------------------------------------------------------------------
+
+    def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """Say how far it has come. Only this feeds the stall timeout and earns more time."""
+        self._link.progress(Progress(done=done, total=total, message=message))
+
+    async def save(self, checkpoint: Any) -> None:
+        """Keep data that the next attempt finds in `checkpoint`, should this one not come to its end."""
+        await self._link.save(self._pack(checkpoint))
+
+    def save_sync(self, checkpoint: Any) -> None:
+        """`save`, for a plain function."""
+        self._run(self._link.save(self._pack(checkpoint)))
+
+    async def extend(self) -> Extension:
+        """Ask for more run time. It is earned by progress: granted if progress rose since the last grant, five times
+        at most, each half the one before."""
+        return await self._link.extend()
+
+    def extend_sync(self) -> Extension:
+        """`extend`, for a plain function."""
+        return self._run(self._link.extend())
+
+    async def inputs(self) -> list[Input]:
+        """How the jobs it waited for (`after`, a group) ended, in the order given."""
+        return await self._link.inputs()
+
+    def inputs_sync(self) -> list[Input]:
+        """`inputs`, for a plain function."""
+        return self._run(self._link.inputs())
+
+    # whether to go on ---------------------------------------------------------------------------
+
+    @property
+    def stopping(self) -> str | None:
+        """Why it is asked to stop (cancelled, timed out, worker stops); None: go on. An `async def` is cancelled
+        besides; a plain function has to look."""
+        return self._stopping
+
+    def check(self) -> None:
+        """Leave here if it is asked to stop: for loops in plain functions."""
+        if self._stopping is not None:
+            raise Stopped(self._stopping)
+
+    def stop(self, why: str) -> None:
+        """Ask it to stop; called by its worker."""
+        self._stopping = self._stopping or why
+
+    # what follows -------------------------------------------------------------------------------
+
+    def submit(self, *jobs: Any) -> None:
+        """Submit jobs (`task.job(...)`) in the same transaction as this one's success, or not at all."""
+        for job in jobs:
+            request = getattr(job, "request", job)
+            if not isinstance(request, Request):
+                raise InvalidInput("submit", f"{job!r} is not a job to submit; write task.job(...)")
+            self.followups.append(request)
+
+    def retry(self, after: str | timedelta | None = None, reason: str = "asked to be tried again") -> NoReturn:
+        """Leave here; count a failure and try again, after `after` if given, else after the usual backoff."""
+        raise Retry(None if after is None else seconds(after, field="after"), reason)
+
+    def snooze(self, wait: str | timedelta, reason: str | None = None) -> NoReturn:
+        """Leave here and come back after a wait; no failure is counted."""
+        raise Snooze(seconds(wait, field="wait"), reason)
+
+    def skip(self, reason: str) -> NoReturn:
+        """Leave here for good: there is nothing to do."""
+        raise Skip(reason)
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run on the worker's loop, from a thread of its own."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._link.loop).result()
+        coroutine.close()
+        raise MainstayError(
+            f"job {self.id}: a _sync call inside {running!r} would wait for itself; use `await` in an async def"
+        )
+
+
+def context() -> Context:
+    """The context of the job that is running here; raises outside of one.
+
+    >>> context()
+    Traceback (most recent call last):
+    mainstay.errors.MainstayError: no job is running here; context() works inside a task only
+    """
+    found = _current.get(None)
+    if found is None:
+        raise MainstayError("no job is running here; context() works inside a task only")
+    return found
+
+
+def enter(context: Context) -> contextvars.Token[Context]:
+    """Make it the current one, in this task or thread."""
+    return _current.set(context)
+
+
+class _JobLog(logging.LoggerAdapter[logging.Logger]):
+    """Adds the job's fields to what the caller gives."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        kwargs["extra"] = {**(self.extra or {}), **kwargs.get("extra", {})}
+        return msg, kwargs

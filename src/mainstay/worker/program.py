@@ -1,0 +1,123 @@
+"""What a worker runs: the seam between the machinery here and the kinds of job above it.
+
+A *program* is what `module:app` names. It finds the *work* for a job by kind and name; a work turns stored bytes into
+arguments, arguments into a call, and what comes back into stored bytes. Nothing here knows what a task is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import msgspec
+
+from ..control import Control, Duty
+from ..errors import InvalidInput
+from ..model import Settings
+from .context import Context
+
+#: where the call is made: on the engine's loop, in one of its threads, or in a child process of its own
+Mode = Literal["loop", "thread", "process"]
+
+
+class Work(Protocol):
+    """How jobs of one name are run. One object per name, used for all its jobs."""
+
+    @property
+    def mode(self) -> Mode: ...
+
+    @property
+    def is_async(self) -> bool:
+        """Whether `call` answers with a coroutine. In a child process, both kinds of function run."""
+        ...
+
+    def unpack(self, payload: bytes) -> Any:
+        """The arguments of a job; raises `BadArguments` naming the field when they no longer fit."""
+        ...
+
+    def call(self, arguments: Any) -> Any:
+        """Make the call. A coroutine function's coroutine, or what a plain function returned."""
+        ...
+
+    def pack(self, result: Any) -> msgspec.Raw | None:
+        """What came back, as it is stored; raises `InvalidInput` when it is not what was declared."""
+        ...
+
+
+@runtime_checkable
+class Program(Protocol):
+    """What a worker is pointed at. `App` is one."""
+
+    @property
+    def store_url(self) -> str: ...
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def queues(self) -> Sequence[str]:
+        """The queues its tasks go to: what a worker listens on unless it is told otherwise."""
+        ...
+
+    async def open(self) -> Control:
+        """Open the store for this process; the same control each time."""
+        ...
+
+    async def close(self) -> None: ...
+
+    def work(self, kind: str, name: str) -> Work:
+        """Raises `UnknownTask`."""
+        ...
+
+    def pack(self, value: Any) -> bytes:
+        """Any data as it is stored (a checkpoint)."""
+        ...
+
+    def unpack(self, data: bytes) -> Any:
+        """The reverse, without a declared type."""
+        ...
+
+    def lifespan(self) -> AbstractAsyncContextManager[object]:
+        """Entered once per process before its first job, left after its last."""
+        ...
+
+    def around(self, context: Context) -> AbstractAsyncContextManager[object] | None:
+        """Entered around each run; None when there is nothing to enter."""
+        ...
+
+    def duties(self, control: Control) -> Sequence[Duty]:
+        """What the leader does for this program, beside what it does for every store."""
+        ...
+
+
+def load(target: str) -> Program:
+    """The program that `module:attribute` names. Modules are found as `python -m` finds them: here first.
+
+    >>> load("mainstay")
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: app: 'mainstay' is not of the form module:attribute, like shop.jobs:app
+    """
+    module_name, _, attribute = target.partition(":")
+    if not module_name or not attribute:
+        raise InvalidInput("app", f"{target!r} is not of the form module:attribute, like shop.jobs:app")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and something it imports is not
+        raise InvalidInput("app", f"there is no module {error.name!r} here; run from the folder it is in") from None
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            apps = [name for name, value in vars(found).items() if isinstance(value, Program)]
+            hint = f"; did you mean {module_name}:{apps[0]}?" if apps else ""
+            raise InvalidInput("app", f"{module_name} has no attribute {part!r}{hint}")
+        found = getattr(found, part)
+    if not isinstance(found, Program):
+        raise InvalidInput("app", f"{target} is a {type(found).__name__}, not an App")
+    return found

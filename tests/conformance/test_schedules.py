@@ -22,6 +22,23 @@ async def test_a_schedule_is_stored_replaced_and_dropped(world: World) -> None:
     assert [schedule.name for schedule in await world.store.schedules()] == ["nightly"]
 
 
+async def test_a_paused_schedule_stays_paused_when_it_is_stored_again(world: World) -> None:
+    await world.store.put_schedule(Schedule(name="nightly", spec=b"1"))
+    assert await world.store.pause_schedule("nightly", paused=True) is True
+    await world.store.put_schedule(Schedule(name="nightly", spec=b"2"))
+    assert await world.store.schedules() == [Schedule(name="nightly", spec=b"2", paused=True)]
+    assert await world.store.pause_schedule("nightly", paused=False) is True
+    assert await world.store.schedules() == [Schedule(name="nightly", spec=b"2")]
+    assert await world.store.pause_schedule("hourly", paused=True) is False
+
+
+async def test_a_dropped_schedule_forgets_its_ticks(world: World) -> None:
+    for _ in range(2):
+        await world.store.put_schedule(Schedule(name="nightly", spec=b""))
+        assert await world.store.tick("nightly", 1_000, []) == []
+        await world.store.drop_schedule("nightly")
+
+
 async def test_a_tick_inserts_its_jobs_and_is_remembered(world: World) -> None:
     await world.store.put_schedule(Schedule(name="nightly", spec=b""))
     job = world.new()

@@ -350,7 +350,12 @@ class JobStore(Protocol):
     async def limits(self) -> dict[str, int]: ...
 
     async def put_schedule(self, schedule: Schedule) -> None:
-        """Store or replace; an existing `last_tick_ms` is kept unless the new one is later."""
+        """Store or replace. Of an existing one `paused` is kept (an operator set it), and `last_tick_ms` unless the
+        new one is later."""
+        ...
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> bool:
+        """Pause or resume; False if there is no such schedule."""
         ...
 
     async def schedules(self) -> list[Schedule]: ...

@@ -45,6 +45,7 @@ CALLS: dict[str, Callable[[SqliteStore, World], Coroutine[Any, Any, Any]]] = {
     "set_limit": lambda store, _: store.set_limit("k", 1),
     "limits": lambda store, _: store.limits(),
     "put_schedule": lambda store, _: store.put_schedule(Schedule(name="s", spec=b"")),
+    "pause_schedule": lambda store, _: store.pause_schedule("s", paused=True),
     "schedules": lambda store, _: store.schedules(),
     "drop_schedule": lambda store, _: store.drop_schedule("s"),
     "tick": lambda store, _: store.tick("s", 0, []),

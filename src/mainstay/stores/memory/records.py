@@ -51,12 +51,22 @@ class Schedules:
     def put(self, schedule: Schedule) -> None:
         old = self._all.get(schedule.name)
         ticks = [s.last_tick_ms for s in (old, schedule) if s is not None and s.last_tick_ms is not None]
-        self._all[schedule.name] = msgspec.structs.replace(schedule, last_tick_ms=max(ticks, default=None))
+        paused = schedule.paused if old is None else old.paused
+        self._all[schedule.name] = msgspec.structs.replace(
+            schedule, paused=paused, last_tick_ms=max(ticks, default=None)
+        )
+
+    def pause(self, name: str, *, paused: bool) -> bool:
+        if (schedule := self._all.get(name)) is None:
+            return False
+        self._all[name] = msgspec.structs.replace(schedule, paused=paused)
+        return True
 
     def all(self) -> list[Schedule]:
         return [self._all[name] for name in sorted(self._all)]
 
     def drop(self, name: str) -> bool:
+        self._ticks = {tick for tick in self._ticks if tick[0] != name}
         return self._all.pop(name, None) is not None
 
     def ticked(self, name: str, at_ms: int) -> bool:

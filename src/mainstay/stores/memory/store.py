@@ -387,6 +387,10 @@ class MemoryStore:
         with self._writing():
             self._schedules.put(schedule)
 
+    async def pause_schedule(self, name: str, *, paused: bool) -> bool:
+        with self._writing():
+            return self._schedules.pause(name, paused=paused)
+
     async def schedules(self) -> list[Schedule]:
         with self._reading():
             return self._schedules.all()

@@ -172,10 +172,15 @@ def set_limit(tx: Tx, key: str, most: int | None) -> None:
 def put_schedule(tx: Tx, schedule: Schedule) -> None:
     tx.db.execute(
         "INSERT INTO schedules VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, "
-        "paused = excluded.paused, last_tick_ms = CASE WHEN last_tick_ms IS NULL "
+        "last_tick_ms = CASE WHEN last_tick_ms IS NULL "
         "OR excluded.last_tick_ms > last_tick_ms THEN excluded.last_tick_ms ELSE last_tick_ms END",
         (schedule.name, schedule.spec, schedule.paused, schedule.last_tick_ms),
     )
+
+
+def pause_schedule(tx: Tx, name: str, *, paused: bool) -> bool:
+    tx.db.execute("UPDATE schedules SET paused = ? WHERE name = ?", (paused, name))
+    return tx.db.changes() == 1
 
 
 def schedules(db: apsw.Connection) -> list[Schedule]:

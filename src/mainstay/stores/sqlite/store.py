@@ -231,6 +231,9 @@ class SqliteStore:
     async def put_schedule(self, schedule: Schedule) -> None:
         await self._engine.write(lambda tx: registry.put_schedule(tx, schedule))
 
+    async def pause_schedule(self, name: str, *, paused: bool) -> bool:
+        return await self._engine.write(lambda tx: registry.pause_schedule(tx, name, paused=paused))
+
     async def schedules(self) -> list[Schedule]:
         return await self._engine.read(registry.schedules)
 

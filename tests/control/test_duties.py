@@ -87,6 +87,21 @@ async def test_starting_and_stopping_twice_is_safe_in_any_order(bench: Bench) ->
     await duties.stop()
 
 
+async def test_a_duty_may_ask_to_be_run_sooner_than_its_interval(bench: Bench) -> None:
+    seen = Seen()
+
+    async def eager(lead: Leadership) -> float:
+        await seen(lead)
+        return 0.001
+
+    duties = Duties(bench.store, "s1", [Duty("eager", 3600, eager)], lease_s=LEASE_S)
+    duties.start()
+    try:
+        await seen.runs(3)
+    finally:
+        await duties.stop()
+
+
 async def test_a_duty_that_fails_is_tried_again(bench: Bench) -> None:
     seen = Seen(RuntimeError("odd"), StoreLocked("busy"))
     duties = _duties(bench, "s1", seen)

@@ -28,7 +28,8 @@ _LONGEST_WAIT_S = 10.0
 
 
 class Duty(msgspec.Struct, frozen=True):
-    """Something the leader does every so often. `run` gets the leadership its writes must carry."""
+    """Something the leader does every so often. `run` gets the leadership its writes must carry; when it answers with
+    a float, it is run again after so many seconds, if that is sooner than `every_s`."""
 
     name: str
     every_s: float
@@ -149,7 +150,7 @@ class Duties:
             duty = min(self._duties, key=lambda duty: due[duty.name])
             await asyncio.sleep(max(0.0, due[duty.name] - loop.time()))
             try:
-                await duty.run(lead)
+                answer = await duty.run(lead)
             except NotLeader:
                 log.warning("duty refused: not leading any more duty=%s epoch=%d", duty.name, lead.epoch)
                 self._lead = None
@@ -163,7 +164,8 @@ class Duties:
                 due[duty.name] = loop.time() + min(duty.every_s, self._away(failures[duty.name]))
             else:
                 failures[duty.name] = 0
-                due[duty.name] = loop.time() + duty.every_s
+                wait_s = min(duty.every_s, answer) if isinstance(answer, float) else duty.every_s
+                due[duty.name] = loop.time() + wait_s
 
     def _away(self, failures: int) -> float:
         """The wait after so many failures in a row; jittered, so that a fleet does not come back as one."""

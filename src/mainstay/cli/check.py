@@ -12,10 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..control.check import Report, check
 from ..errors import MainstayError, StoreError
-from . import INTERRUPTED, check_view
-from .common import FAILED, JsonOption, StoreOption, opened, print_json, reflowed, repeated, screen
-
-VIOLATIONS = 1
+from . import check_view
+from .bundles import bundled
+from .common import JsonOption, opened, print_json, reflowed, screen
+from .exits import FAILED, INTERRUPTED, NO
+from .target import Where
 
 _HELP = reflowed("""
 Check every job: its state, its claim, its numbers, its payload, and the proof of its history.
@@ -46,36 +47,36 @@ class _Progress:
         self.bar.update(self._task, completed=done, total=total)
 
 
+@bundled
 def command(
-    ctx: typer.Context,
-    store: StoreOption = "",
+    where: Where,
     repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check a store, tell what was found, and leave with the exit code that says it."""
     seen = _Progress(_bar(quiet=as_json))
     try:
-        report = asyncio.run(_checked(store, seen, repair=repair))
+        report = asyncio.run(_checked(where, seen, repair=repair))
     except MainstayError as error:
         if not as_json:
             raise
-        _print_failure(store, error.code, str(error))
+        _print_failure(where, error.code, str(error))
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:
         told = check_view.stopped(seen.done, seen.total, repair=repair)
         if as_json:
-            _print_failure(store, "interrupted", told)
+            _print_failure(where, "interrupted", told)
         else:
             Console(stderr=True, highlight=False).print(told)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print_json({"clean": report.clean, "repair": repair, **msgspec.to_builtins(report)})
     else:
-        show = repeated("mainstay jobs show {}", ctx)
-        mend = repeated("mainstay check --repair", ctx)
+        show = where.again("mainstay jobs show {}")
+        mend = where.again("mainstay check --repair")
         check_view.show(report, screen(), repair=repair, look_with=show, mend_with=mend)
     if not report.clean:
-        raise typer.Exit(VIOLATIONS)
+        raise typer.Exit(NO)
 
 
 def register(app: typer.Typer) -> None:
@@ -89,9 +90,9 @@ def _bar(*, quiet: bool) -> Progress:
     return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
 
 
-async def _checked(url: str, seen: _Progress, *, repair: bool) -> Report:
+async def _checked(where: Where, seen: _Progress, *, repair: bool) -> Report:
     try:
-        async with opened(url) as store:
+        async with opened(where.target().url) as store:
             with seen.bar:
                 return await check(store, repair=repair, progress=seen)
     except MainstayError:
@@ -101,5 +102,5 @@ async def _checked(url: str, seen: _Progress, *, repair: bool) -> Report:
         raise StoreError(f"the check could not go on: {type(error).__name__}: {error}") from error
 
 
-def _print_failure(store: str, code: str, message: str) -> None:
-    print_json({"store": store, "clean": None, "error": {"code": code, "message": message}})
+def _print_failure(where: Where, code: str, message: str) -> None:
+    print_json({"store": where.store or where.app, "clean": None, "error": {"code": code, "message": message}})

@@ -1,4 +1,4 @@
-"""What the commands that look into a store share: which store, how to open it, how to print what is stored."""
+"""What the commands that work on a store share: how to open it, how to print what is stored."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import contextlib
 import logging
 import os
 import re
-import shlex
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import IO, Annotated, Any, cast
+from typing import IO, Annotated, Any, TypeVar, cast
 
 import msgspec
 import typer
@@ -18,15 +17,13 @@ from rich.console import Console
 from rich.text import Text
 
 from ..clock import duration_text
-from ..errors import InvalidInput, MainstayError, StoreDamaged
+from ..errors import MainstayError, StoreDamaged
 from ..stores import JobStore, open_store
+from .exits import FAILED
+from .target import Target, Where
 
-#: exit code of anything that could not be done
-FAILED = 2
+T = TypeVar("T")
 
-StoreOption = Annotated[
-    str, typer.Option("--store", "-s", envvar="MAINSTAY_STORE", help="Which store, as a URL.", show_default=False)
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 #: where nobody looks, lines are as long as what is in them
@@ -53,10 +50,10 @@ _COLOURS = {
 }
 
 
-def looking(url: str, look: Callable[[JobStore], Awaitable[Any]], *, as_json: bool) -> Any:
+def looking(where: Where, look: Callable[[JobStore], Awaitable[T]], *, as_json: bool) -> T:
     """Open the store, look, close it. With --json, an error is JSON too."""
     try:
-        return asyncio.run(_looked(url, look))
+        return asyncio.run(_looked(where.target(), look))
     except MainstayError as error:
         if not as_json:
             raise
@@ -64,16 +61,14 @@ def looking(url: str, look: Callable[[JobStore], Awaitable[Any]], *, as_json: bo
         raise typer.Exit(FAILED) from None
 
 
-async def _looked(url: str, look: Callable[[JobStore], Awaitable[Any]]) -> Any:
-    async with opened(url) as store:
+async def _looked(target: Target, look: Callable[[JobStore], Awaitable[T]]) -> T:
+    async with opened(target.url) as store:
         return await look(store)
 
 
 @contextlib.asynccontextmanager
 async def opened(url: str) -> AsyncIterator[JobStore]:
     """A store to look into, closed afterwards."""
-    if not url:
-        raise InvalidInput("store", "which store? pass --store sqlite:///jobs.db, or set MAINSTAY_STORE")
     if url.startswith("sqlite:") and "create=" not in url:
         # to look at a database that is not there is a mistake, not a wish for a new one
         url += ("&" if "?" in url else "?") + "create=no"
@@ -90,16 +85,6 @@ async def opened(url: str) -> AsyncIterator[JobStore]:
                 await store.close()
     finally:
         log.setLevel(level)
-
-
-def repeated(command: str, ctx: typer.Context) -> str:
-    """A command to try next, on the same store: `--store` is said again where it was given.
-
-    What comes from MAINSTAY_STORE is still there for the next command; what was typed is not.
-    """
-    source = ctx.get_parameter_source("store")
-    given = source is not None and source.name == "COMMANDLINE"
-    return f"{command} --store {shlex.quote(ctx.params['store'])}" if given else command
 
 
 def reflowed(text: str) -> str:

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from ..errors import MainstayError
 from . import check, jobs, machine, stats
-from .common import FAILED
+from .exits import FAILED
 
 COMMANDS = (stats, jobs, check, machine)
 

@@ -16,19 +16,19 @@ from rich.text import Text
 from ..lifecycle import JOB
 from ..model import QueueSettings, Session
 from ..stores import JobStore, Stats
+from .bundles import bundled
 from .common import (
     JsonOption,
-    StoreOption,
     age,
     coloured,
     looking,
     print_json,
     printable,
     reflowed,
-    repeated,
     screen,
     shortened,
 )
+from .target import Where
 
 #: sessions shown; the rest are counted, and all are in --json
 _SHOWN = 20
@@ -61,13 +61,14 @@ class _Seen(msgspec.Struct, frozen=True, kw_only=True):
         return not session.dead and self.silent_ms(session) <= session.lease_s * 1000
 
 
-def command(ctx: typer.Context, store: StoreOption = "", as_json: JsonOption = False) -> None:
+@bundled
+def command(where: Where, as_json: JsonOption = False) -> None:
     """Look at a store once, and show it."""
-    seen: _Seen = looking(store, _look, as_json=as_json)
+    seen: _Seen = looking(where, _look, as_json=as_json)
     if as_json:
         print_json(_data(seen))
     else:
-        _show(seen, screen(), check_with=repeated("mainstay check", ctx))
+        _show(seen, screen(), check_with=where.again("mainstay check"))
 
 
 def register(app: typer.Typer) -> None:

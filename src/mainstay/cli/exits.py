@@ -1,0 +1,25 @@
+"""How a command ends, as a number for scripts. The one place that says so."""
+
+from __future__ import annotations
+
+from . import INTERRUPTED, READER_GONE
+
+DONE = 0
+#: the answer is no: it was done as asked, and what came out is not what one hopes for
+NO = 1
+#: it could not be done
+FAILED = 2
+
+#: code -> meaning, for the help and the page
+EXIT_CODES = {
+    DONE: "done as asked (also when nothing matched)",
+    NO: (
+        "the answer is no: `check` found violations, the watched job did not succeed, some of the jobs were left as "
+        "they were"
+    ),
+    FAILED: "could not be done: wrong usage, no such job or store, not confirmed, or no time left",
+    INTERRUPTED: "stopped by Ctrl-C",
+    READER_GONE: "its reader went away, as `head` does",
+}
+
+__all__ = ["DONE", "EXIT_CODES", "FAILED", "INTERRUPTED", "NO", "READER_GONE"]

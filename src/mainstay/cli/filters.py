@@ -1,0 +1,147 @@
+"""Which jobs are meant: the filters that `list`, `watch` and the bulk commands share."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+import typer
+
+from ..clock import seconds
+from ..errors import InvalidInput
+from ..lifecycle import JOB, UNIT
+from ..stores import JobStore, Query
+from . import completion
+
+_PANEL = "Which jobs"
+
+_OPTIONS: dict[str, Any] = {
+    "status": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--status",
+            help="In this state, or in one of several (a,b).",
+            show_default=False,
+            autocompletion=completion.states,
+            rich_help_panel=_PANEL,
+        ),
+    ],
+    "queue": Annotated[
+        str | None,
+        typer.Option(
+            "--queue",
+            "-q",
+            help="In this queue.",
+            show_default=False,
+            autocompletion=completion.queues,
+            rich_help_panel=_PANEL,
+        ),
+    ],
+    "name": Annotated[
+        str | None,
+        typer.Option("--name", "--task", "-n", help="Of this name.", show_default=False, rich_help_panel=_PANEL),
+    ],
+    "tag": Annotated[
+        str | None, typer.Option("--tag", "-t", help="With this tag.", show_default=False, rich_help_panel=_PANEL)
+    ],
+    "text": Annotated[
+        str | None,
+        typer.Option(
+            "--text",
+            help="With this in its id, name, reason or last error.",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ],
+    "older_than": Annotated[
+        str | None,
+        typer.Option(
+            "--older-than",
+            metavar="AGE",
+            help="Submitted longer ago than this (2h).",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ],
+    "newer_than": Annotated[
+        str | None,
+        typer.Option(
+            "--newer-than",
+            metavar="AGE",
+            help="Submitted within this time (15m).",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ],
+}
+
+
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
+    """As given on the command line; they narrow together."""
+
+    status: list[str] | None = None
+    queue: str | None = None
+    name: str | None = None
+    tag: str | None = None
+    text: str | None = None
+    older_than: str | None = None
+    newer_than: str | None = None
+
+    OPTIONS: ClassVar[Mapping[str, Any]] = _OPTIONS
+
+    @classmethod
+    def given(cls, _: typer.Context, values: Mapping[str, Any]) -> Filters:
+        """From what was given on the command line."""
+        return cls(**values)
+
+    @property
+    def any(self) -> bool:
+        """Whether there is one."""
+        return any(getattr(self, field) for field in self.__struct_fields__)
+
+    @property
+    def statuses(self) -> tuple[str, ...] | None:
+        if not self.status:
+            return None
+        return tuple(word.strip() for words in self.status for word in words.split(","))
+
+    def query(self, now_ms: int) -> Query:
+        """The same for a store. Ages count from now."""
+        before = None if self.older_than is None else now_ms - _ms(self.older_than, "older-than")
+        after = None if self.newer_than is None else now_ms - _ms(self.newer_than, "newer-than")
+        if before is not None and after is not None and before <= after:
+            raise InvalidInput(
+                "older-than", f"nothing is older than {self.older_than} and newer than {self.newer_than}"
+            )
+        return Query(
+            status=self.statuses,
+            queue=self.queue,
+            name=self.name,
+            tag=self.tag,
+            text=self.text,
+            created_before_ms=before,
+            created_from_ms=after,
+        )
+
+
+async def check_states(store: JobStore, statuses: tuple[str, ...] | None) -> None:
+    """Refuse a misspelt status: an empty list would pass for good news."""
+    known = JOB.states.keys() | UNIT.states.keys()
+    asked = set(statuses or ()) - known
+    if not asked:
+        return
+    there = {status for queue in (await store.stats()).queues.values() for status in queue.counts}
+    for status in sorted(asked - there):
+        raise InvalidInput("status", f"{status!r} is no state that is known here; {state_meant(status)}")
+
+
+def state_meant(status: str) -> str:
+    """A hint for a misspelt state."""
+    close = difflib.get_close_matches(status, JOB.states.keys() | UNIT.states.keys(), n=1)
+    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(JOB.states)}"
+
+
+def _ms(age: str, option: str) -> int:
+    return round(seconds(age, field=option) * 1000)

@@ -1,0 +1,72 @@
+"""From what people type to a job's id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from ..errors import InvalidInput, JobNotFound
+from ..stores import JobStore, Query
+from . import completion
+
+_PART = re.compile(r"[0-9a-f][0-9a-f-]*")
+_SHORTEST = 8
+_ID = 36
+
+IdArgument = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="The job's id, or its beginning or end.", autocompletion=completion.jobs),
+]
+IdsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[ID]...", help="The jobs' ids, or their beginnings or ends.", autocompletion=completion.jobs
+    ),
+]
+
+
+async def full_id(store: JobStore, given: str) -> str:
+    """The id that is meant. A beginning will do, or else an end, if only one job has it."""
+    given = given.strip().lower()
+    if len(given) >= _ID or not _PART.fullmatch(given):
+        return given
+    if len(given) < _SHORTEST:
+        raise InvalidInput("job", f"{given!r} is too short; give at least {_SHORTEST} characters of the id")
+    for how, matching in (("begin", _beginning_with), ("end", _ending_with)):
+        found = await matching(store, given)
+        if len(found) > 1:
+            shown = ", ".join(found)
+            raise InvalidInput("job", f"several jobs {how} with {given!r} ({shown} ...); give the whole id")
+        if found:
+            return found[0]
+    raise JobNotFound(f"{given}...")
+
+
+async def _beginning_with(store: JobStore, prefix: str) -> list[str]:
+    """Up to two ids. They begin with their time, so a beginning is a stretch of time."""
+    when = prefix.replace("-", "")[:12]
+    query = Query(
+        text=prefix,
+        created_from_ms=int(when.ljust(12, "0"), 16),
+        created_before_ms=int(when.ljust(12, "f"), 16) + 1,
+    )
+    return await _two(store, query, lambda job_id: job_id.startswith(prefix))
+
+
+async def _ending_with(store: JobStore, suffix: str) -> list[str]:
+    """Up to two ids. Ends are random, so this looks at every job."""
+    return await _two(store, Query(text=suffix), lambda job_id: job_id.endswith(suffix))
+
+
+async def _two(store: JobStore, query: Query, fits: Callable[[str], bool]) -> list[str]:
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = await store.find(query, cursor=cursor, limit=2)
+        found += [job.id for job in page.jobs if fits(job.id)]
+        cursor = page.cursor
+        if cursor is None or len(found) > 1:
+            return found[:2]

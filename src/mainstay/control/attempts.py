@@ -1,4 +1,5 @@
-"""How workers hand back what they claimed: complete, fail, time out, release, snooze, skip, confirm a cancel.
+"""How workers hand back what they claimed: complete, fail, time out, release, snooze, park, skip, confirm
+a cancel.
 
 Every write carries the claim: the session and token of the row as it was claimed. The first try is made from that
 row, without reading; only what somebody moved meanwhile (a cancel, a note) is looked at again.
@@ -18,7 +19,7 @@ from ..lifecycle import Move
 from ..model import ErrorInfo, Job, Settings
 from .failure import bounded, error_info, shown
 from .options import check_text
-from .payload import encoded
+from .payload import as_given, encoded
 from .rules import attempts, cancelling, overdue
 from .rules.retry import Decide, after_crash, after_failure
 from .submit import Request, Submitter
@@ -31,6 +32,7 @@ class Completion(msgspec.Struct, frozen=True):
     job: Job
     """the row as claimed"""
     result: Any = None
+    """any data; `msgspec.Raw` is msgpack already, and is stored as it is"""
     spawn: tuple[Request, ...] = ()
     """jobs submitted in the same transaction, if and only if the completion is accepted"""
     on_last: Move | None = None
@@ -73,7 +75,12 @@ class Attempts:
             job = item.job
             try:
                 result = item.result
-                data = None if result is None else encoded(result, field="result", limit=self._limit)
+                if result is None:
+                    data = None
+                elif type(result) is msgspec.Raw:
+                    data = as_given(result, field="result", limit=self._limit)
+                else:
+                    data = encoded(result, field="result", limit=self._limit)
                 spawn = self._submitter.new_jobs(item.spawn, actor=job.session) if item.spawn else ()
                 holder = _holder(job)
             except MainstayError as error:
@@ -121,6 +128,17 @@ class Attempts:
             return attempts.snooze(row, wait_s, reason, now_ms=now_ms)
 
         return (await self._write([job], [decide]))[0]
+
+    async def park(self, jobs: Sequence[Job], wait_s: float, *, reason: str) -> list[Outcome]:
+        """Put jobs off that this worker cannot run: neither a failure nor a start is counted."""
+        if not 0 < wait_s < 1e9:
+            raise InvalidInput("wait", f"{wait_s!r} seconds is not a wait")
+        check_text(reason, field="reason", limit=1000)
+
+        def decide(row: Job, now_ms: int) -> Moves:
+            return attempts.park(row, wait_s, reason, now_ms=now_ms)
+
+        return await self._write(jobs, [decide] * len(jobs))
 
     async def skip(self, job: Job, *, reason: str) -> Outcome:
         """End a job that found itself not needed."""

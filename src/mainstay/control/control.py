@@ -12,7 +12,7 @@ from ..clock import seconds
 from ..errors import InvalidInput
 from ..lifecycle import Event
 from ..model import Job, Leadership, Progress, QueueSettings, Session, Settings
-from ..stores import JobStore, NewJob, Page, Pulse, Query, Report, Stats, Trimmed
+from ..stores import JobStore, NewJob, Page, Pulse, Query, Refusal, Report, Stats, Trimmed
 from . import retention
 from .attempts import Attempts, Completion, Failure
 from .duties import Duties, Duty
@@ -177,6 +177,10 @@ class Control:
         """Put a job off by its own wish; no failure is counted."""
         return await self._attempts.snooze(job, seconds(wait, field="snooze"), reason=reason)
 
+    async def park(self, jobs: Sequence[Job], *, wait: str | timedelta, reason: str) -> list[Outcome]:
+        """Put jobs off that this worker cannot run (an unknown task); neither a failure nor a start is counted."""
+        return await self._attempts.park(jobs, seconds(wait, field="wait"), reason=reason)
+
     async def skip(self, job: Job, *, reason: str) -> Outcome:
         """End a job that is not needed, by its own word."""
         return await self._attempts.skip(job, reason=reason)
@@ -249,6 +253,18 @@ class Control:
     async def get(self, job_id: str) -> Job:
         """One job; raises `JobNotFound`."""
         return await self._reader.get(job_id)
+
+    async def get_many(self, ids: Sequence[str]) -> list[Job]:
+        """Several jobs, in this order; raises `JobNotFound` for the first that is not there."""
+        return await self._reader.get_many(ids)
+
+    async def awaited(self, job_id: str) -> list[str]:
+        """The ids of the jobs that a job waits for, or waited for, in the order they were given."""
+        return await self._reader.awaited(job_id)
+
+    async def refusals(self, job_id: str) -> list[Refusal]:
+        """The writes of lost claims that were refused, one per claim."""
+        return await self._reader.refusals(job_id)
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
         """Jobs by filter, a page at a time."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ..errors import Conflict, InvalidInput, InvalidTransition, JobNotFound
 from ..lifecycle import Move, table_of
-from ..model import Job, Settings, check_id, rank_of
+from ..model import AWAITS_MS, Job, Settings, check_id, rank_of
 from ..stores import JobStore
 from .options import check_priority, check_text
 from .rules import cancelling
@@ -49,8 +49,9 @@ class Operator:
         """Move a job against the table. Audited as forced; nothing leaves a final state."""
         _who_and_why(actor, reason)
 
-        def decide(_: Job, now_ms: int) -> Moves:
-            fields = {"due_ms": now_ms, "extra_ms": 0} if to == "pending" else {}
+        def decide(job: Job, now_ms: int) -> Moves:
+            # by force it waits for nobody any more
+            fields = {"due_ms": now_ms, "extra_ms": 0} if to == "pending" or job.due_ms == AWAITS_MS else {}
             return (Move(to=to, reason=reason, fields=fields, flag="forced"),)
 
         job = await self._writer.one(check_id(job_id), decide, actor=actor)
@@ -107,6 +108,9 @@ def _retry(reason: str) -> Decision:
         state = table_of(job.parent).get(job.status)
         if state is not None and state.holds:
             why = "somebody works on it; wait for it, or cancel it"
+            raise InvalidTransition(job.id, job.status, "pending", allowed=state.next, why=why)
+        if state is not None and state.waiting and job.awaits:
+            why = "it waits for other jobs; wait for them, or force it to run before them"
             raise InvalidTransition(job.id, job.status, "pending", allowed=state.next, why=why)
         return (Move(to="pending", reason=reason, fields={"due_ms": now_ms, "extra_ms": 0}),)
 

@@ -31,6 +31,9 @@ _CACHED = 1024
 #: more of anything than one store can hold, and well within the integers of every engine
 MOST = 1_000_000_000
 
+#: most jobs that one job waits for
+MOST_AWAITED = 10_000
+
 OnClash = Literal["return", "refuse", "replace"]
 
 
@@ -54,6 +57,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     unit: str | None = None
     group: str | None = None
+    after: tuple[str, ...] = ()
+    """ids of the jobs it waits for"""
 
 
 class OptionReader:
@@ -76,6 +81,8 @@ class OptionReader:
             "keep": None,
             "tags": (),
             "metadata": (),
+            "after_when": None,
+            "after_failed": None,
         }
         self._cache: dict[tuple[Any, ...], Options] = {}
         self.plain = Plan(options=self._options({}), key_ttl_ms=self._key_ttl_ms)
@@ -110,6 +117,7 @@ class OptionReader:
             raise InvalidInput("on_stall", "says what to do at `stall_timeout`, which is not given or off")
         if (rest.get("parent") is None) != (rest.get("unit") is None):
             raise InvalidInput("unit", "a unit has both a parent and a name (unit)")
+        _check_after(given, policy, rest)
         rest.setdefault("key_ttl_ms", self._key_ttl_ms)
         return Plan(options=self._options(policy), **rest)
 
@@ -136,11 +144,34 @@ class OptionReader:
             keep_s=values["keep"],
             tags=values["tags"],
             metadata=dict(values["metadata"]),
+            after_when=values["after_when"],
+            after_failed=values["after_failed"],
         )
         if len(self._cache) >= _CACHED:
             self._cache.clear()
         self._cache[cached] = made
         return made
+
+
+def _check_after(given: Mapping[str, Any], policy: dict[str, Any], rest: dict[str, Any]) -> None:
+    """Options about waiting for other jobs make sense together, or not at all."""
+    if given.get("after") is None:
+        for name in ("after_when", "after_failed"):
+            if name in policy:
+                raise InvalidInput(name, "says how to wait for the jobs of `after`, which is not given")
+        return
+    if rest.get("parent") is not None:
+        raise InvalidInput("after", "a unit cannot wait for other jobs; submit it when they are done")
+    if policy.get("after_when") == "settled" and "after_failed" in policy:
+        raise InvalidInput("after_failed", "means nothing with after_when='settled': any end of the others will do")
+    if not rest["after"]:
+        # nothing to wait for: it is ready at once, like any other
+        policy.pop("after_when", None)
+        policy.pop("after_failed", None)
+        return
+    policy.setdefault("after_when", "succeeded")
+    if policy["after_when"] == "succeeded":
+        policy.setdefault("after_failed", "skip")
 
 
 class _At(msgspec.Struct, frozen=True):
@@ -293,6 +324,15 @@ def _id(name: str, value: Any) -> str:
     return check_id(value, field=name)
 
 
+def _after(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, list | tuple):
+        raise InvalidInput(name, f"{value!r} is not a list of job ids")
+    read = tuple(dict.fromkeys(check_id(each, field=f"{name}[{index}]") for index, each in enumerate(value)))
+    if len(read) > MOST_AWAITED:
+        raise InvalidInput(name, f"{len(read)} jobs are more than the limit of {MOST_AWAITED}")
+    return read
+
+
 def _tags(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, list | tuple | set | frozenset):
         raise InvalidInput(name, f"{value!r} is not a list of texts")
@@ -352,6 +392,9 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "parent": _id,
     "unit": _text,
     "group": _text,
+    "after": _after,
+    "after_when": _one_of("succeeded", "settled"),
+    "after_failed": _one_of("skip", "fail"),
 }
 _FIELDS = {"delay": "delay_ms", "run_at": "run_at_ms", "key_ttl": "key_ttl_ms"}
 _NO_NONE = frozenset({"timeout", "stall_timeout"})

@@ -29,11 +29,7 @@ def encoded(value: Any, *, field: str, limit: int) -> bytes:
         data = _encode(value)
     except _REFUSED as error:
         raise InvalidInput(field, _why(value, error)) from None
-    if len(data) > limit:
-        raise PayloadTooLarge(
-            field,
-            f"{len(data)} bytes are more than the limit of {limit}; store the data elsewhere and pass a reference",
-        )
+    _check_size(data, field, limit)
     try:
         # raw bytes and extension types are passed through by the encoder unread
         _decode(data)
@@ -42,9 +38,24 @@ def encoded(value: Any, *, field: str, limit: int) -> bytes:
     return data
 
 
+def as_given(value: msgspec.Raw, *, field: str, limit: int) -> bytes:
+    """What its maker has encoded already. It is trusted to be msgpack: only its size is looked at."""
+    data = bytes(value)
+    _check_size(data, field, limit)
+    return data
+
+
 def decoded(data: bytes) -> Any:
     """A stored payload or result as data."""
     return _decode(data)
+
+
+def _check_size(data: bytes, field: str, limit: int) -> None:
+    if len(data) > limit:
+        raise PayloadTooLarge(
+            field,
+            f"{len(data)} bytes are more than the limit of {limit}; store the data elsewhere and pass a reference",
+        )
 
 
 def _why(value: Any, error: Exception) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..errors import JobNotFound, WaitTimeout
 from ..lifecycle import UNIT, Event, story, table_of, time_text
 from ..model import Job, check_id
-from ..stores import JobStore, Query
+from ..stores import JobStore, Query, Refusal
 
 #: a story tells this many of the newest events; older ones are read with `events`
 _TOLD = 1000
@@ -55,6 +55,17 @@ class Reader:
                 f"its claim (token {refusal.token}) had been lost"
             )
         return lines
+
+    async def awaited(self, job_id: str) -> list[str]:
+        """What a job waits or waited for; raises `JobNotFound`."""
+        found = await self._store.awaited(check_id(job_id))
+        if not found:
+            await self.get(job_id)
+        return found
+
+    async def refusals(self, job_id: str) -> list[Refusal]:
+        """Refused writes of lost claims; a job without any may be gone."""
+        return await self._store.refusals(check_id(job_id))
 
     async def has_open_units(self, job_id: str) -> bool:
         """Whether a unit of this job is still to be done."""

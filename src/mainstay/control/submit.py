@@ -7,13 +7,13 @@ import logging
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from ..errors import Conflict, InvalidInput, UniqueClash
 from ..lifecycle import Move, apply, submit, table_of, time_text
-from ..model import BLANK, IdSource, Job, Settings, rank_of
+from ..model import AWAITS_MS, BLANK, IdSource, Job, Settings, rank_of
 from ..stores import Change, Inserted, JobStore, Key, NewJob
 from .failure import shown
 from .options import OptionReader, Plan, check_name
@@ -36,6 +36,9 @@ class Request(msgspec.Struct, frozen=True):
     name: str
     payload: Any = None
     options: Mapping[str, Any] | Plan = {}
+    content: bytes | None = None
+    """what its idempotency key stands for, when the payload itself differs each time (it is sealed by a codec); None:
+    the payload"""
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -118,7 +121,8 @@ class Submitter:
                 if name not in known:
                     self._learn(name)
                 payload = encoded(request.payload, field="payload", limit=limit)
-                job = maker.make(job_id, name, payload)
+                content = request.content
+                job = maker.make(job_id, name, payload, content)
                 details = {"payload_sha256": sha256(payload).hexdigest()[:32]}
                 moved = submit(job, now_ms=now_ms, actor=actor, chain=chain, details=details)
             except InvalidInput as error:
@@ -126,7 +130,7 @@ class Submitter:
             except AttributeError:
                 _check_request(request, index)
                 raise
-            prepared.append((maker.wrap(moved.job, moved.events), maker.plan))
+            prepared.append((maker.wrap(moved.job, moved.events, content), maker.plan))
         return prepared
 
     def _maker(self, options: Mapping[str, Any] | Plan, now_ms: int) -> _Maker:
@@ -185,11 +189,17 @@ class _Maker:
         self._now_ms = now_ms
         due_ms = now_ms + plan.delay_ms if plan.run_at_ms is None else max(plan.run_at_ms, now_ms)
         waits = due_ms > now_ms
+        due_ms = min(due_ms, AWAITS_MS - 1)
         options = plan.options
         if plan.start_within_ms is not None:
             options = msgspec.structs.replace(options, start_by_ms=due_ms + plan.start_within_ms)
         elif options.start_by_ms is not None and options.start_by_ms <= due_ms:
             raise InvalidInput("queue_deadline", f"{time_text(options.start_by_ms)} is before the job is even due")
+        reason = f"waits until {time_text(due_ms)}" if waits else None
+        if plan.after:
+            options = msgspec.structs.replace(options, not_before_ms=due_ms if waits else None)
+            reason = f"waits for {len(plan.after)} {'job' if len(plan.after) == 1 else 'jobs'}"
+            due_ms, waits = AWAITS_MS, True
         scheduled = waits and "scheduled" in table_of(plan.parent).start
         self._template = msgspec.structs.replace(
             BLANK,
@@ -203,30 +213,34 @@ class _Maker:
             concurrency_key=plan.concurrency_key,
             priority=plan.priority,
             status="scheduled" if scheduled else "pending",
-            reason=f"waits until {time_text(due_ms)}" if waits else None,
+            reason=reason,
             due_ms=due_ms,
             rank=rank_of(due_ms, plan.priority, boost_ms),
         )
-        self.wrap: Callable[..., NewJob] = self._wrap if plan.key or plan.on_clash != "return" else _bare
+        plain = not plan.key and plan.on_clash == "return" and not plan.after
+        self.wrap: Callable[..., NewJob] = _bare if plain else self._wrap
 
-    def make(self, job_id: str, name: str, payload: bytes) -> Job:
+    def make(self, job_id: str, name: str, payload: bytes, content: bytes | None) -> Job:
         unique = self.plan.unique
         if unique is None:
             return msgspec.structs.replace(self._template, id=job_id, name=name, payload=payload)
         # scoped by the task, so that two tasks with the same word for a key do not meet
-        unique = f"{name}/{content_of(name, payload).hex()[:32] if unique is True else unique}"
+        if unique is True:
+            unique = content_of(name, payload if content is None else content).hex()[:32]
+        unique = f"{name}/{unique}"
         return msgspec.structs.replace(self._template, id=job_id, name=name, payload=payload, unique_key=unique)
 
-    def _wrap(self, job: Job, events: Any) -> NewJob:
+    def _wrap(self, job: Job, events: Any, content: bytes | None) -> NewJob:
         plan = self.plan
         key = None
         if plan.key is not None:
-            content = content_of(job.name, job.payload)
-            key = Key(scope=job.name, name=plan.key, content=content, until_ms=self._now_ms + plan.key_ttl_ms)
-        return NewJob(job=job, events=events, key=key, on_clash="refuse" if plan.on_clash == "refuse" else "return")
+            digest = content_of(job.name, job.payload if content is None else content)
+            key = Key(scope=job.name, name=plan.key, content=digest, until_ms=self._now_ms + plan.key_ttl_ms)
+        on_clash: Literal["return", "refuse"] = "refuse" if plan.on_clash == "refuse" else "return"
+        return NewJob(job=job, events=events, key=key, on_clash=on_clash, after=plan.after)
 
 
-def _bare(job: Job, events: Any) -> NewJob:
+def _bare(job: Job, events: Any, _: object) -> NewJob:
     return NewJob(job=job, events=events)
 
 

@@ -4,11 +4,12 @@ Layer: above errors and clock, below lifecycle. Start from `Job`, `Options` and 
 """
 
 from .ids import IdSource, check_id, first_id_at, id_time_ms
-from .job import BLANK, NO_DIGEST, ErrorInfo, Job, Lane, Options, Progress, RetryPolicy, expiry, rank_of
+from .job import AWAITS_MS, BLANK, NO_DIGEST, ErrorInfo, Job, Lane, Options, Progress, RetryPolicy, expiry, rank_of
 from .records import Leadership, QueueSettings, Schedule, Session
 from .settings import Settings
 
 __all__ = [
+    "AWAITS_MS",
     "BLANK",
     "NO_DIGEST",
     "ErrorInfo",

@@ -12,7 +12,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..clock import MAX_MS
+
 NO_DIGEST = b"\0" * 32
+#: The due time of a row that waits for other jobs: later than any time that can be asked for, so that no clock makes
+#: it ready. Whatever ends the wait gives it a due time of its own.
+AWAITS_MS = MAX_MS
 _SHOWN = ("id", "name", "status", "version", "token", "session")
 
 
@@ -65,6 +70,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """how long to keep it once settled; None: the store's retention decides"""
     tags: tuple[str, ...] = ()
     metadata: dict[str, str] = {}
+    after_when: Literal["succeeded", "settled"] | None = None
+    """what the jobs it waits for must have come to; None: it waits for none"""
+    after_failed: Literal["skip", "fail"] | None = None
+    """what becomes of it when one of them cannot come to that any more"""
+    not_before_ms: int | None = None
+    """the time that was asked for beside them; None: at once when they are done"""
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -156,6 +167,11 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_unit(self) -> bool:
         return self.parent is not None
+
+    @property
+    def awaits(self) -> bool:
+        """Whether it waits for other jobs; its due time means nothing then."""
+        return self.due_ms == AWAITS_MS and self.settled_ms is None
 
     def __repr__(self) -> str:
         """Short, because rows end up in logs: never what people put into a job or what came out of it."""

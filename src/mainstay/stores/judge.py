@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import msgspec
 
 from ..errors import Conflict, InvalidInput, InvalidTransition, KeyConflict, UniqueClash
-from ..lifecycle import Chain, Event, Moved, apply, is_stopping
-from ..model import Job, Lane, expiry
+from ..lifecycle import Chain, Event, Move, Moved, apply, is_stopping, table_of, time_text
+from ..model import ErrorInfo, Job, Lane, expiry
 from .port import Change, Key, NewJob, Outcome, Refusal, Report
 
 #: how many events after `change.before` an adapter hands to `judge`: those of one claim are far fewer
@@ -182,6 +182,74 @@ def parent_move(parent: Job | None, change: Change, now_ms: int, chain: Chain) -
     return moved if moved.events else None
 
 
+# waiting for other jobs -----------------------------------------------------------------------------
+
+#: stands for the status of a job that is not there any more
+GONE = "deleted"
+
+
+def keeps_waiting(status: str, *, more: bool) -> bool:
+    """Whether the end of one job changes nothing for whoever waits for others besides, whatever it asked for; so that
+    its row need not be read."""
+    return more and status == "succeeded"
+
+
+def dependant_move(
+    row: Job | None, on: str, status: str, *, more: bool, now_ms: int, chain: Chain, actor: str = "store"
+) -> Moved | None:
+    """What becomes of a row that waits for the job `on`, which has settled in `status` or is `GONE`; None: nothing yet.
+
+    `more` says that it waits for others besides. A row that does not wait any more (it was cancelled, or sent on its
+    way by force) is left where it is.
+    """
+    if row is None or not is_waiting(row):
+        return None
+    if row.options.after_when != "settled" and status != "succeeded":
+        move = _broken(row, on, status, now_ms)
+    elif more:
+        return None
+    else:
+        move = _released(row, now_ms)
+    return apply(row, move, now_ms=now_ms, actor=actor, chain=chain)
+
+
+def stranded_move(row: Job, awaited: Sequence[tuple[str, str]], *, now_ms: int, chain: Chain) -> Moved | None:
+    """What becomes of a row that waits though nothing is left to wait for; `awaited` are those of its jobs that are
+    still there and settled. One that is gone was trimmed: that it ended badly would have been told when it did."""
+    for on, status in awaited:
+        if row.options.after_when != "settled" and status != "succeeded":
+            return dependant_move(row, on, status, more=False, now_ms=now_ms, chain=chain, actor="check")
+    return dependant_move(row, row.id, "succeeded", more=False, now_ms=now_ms, chain=chain, actor="check")
+
+
+def is_waiting(row: Job) -> bool:
+    """Whether a row waits for other jobs."""
+    state = table_of(row.parent).get(row.status)
+    return row.awaits and state is not None and state.waiting
+
+
+def _released(row: Job, now_ms: int) -> Move:
+    """All it waited for is done: it is ready, or waits for the time it was put off to."""
+    done = "succeeded" if row.options.after_when != "settled" else "are settled"
+    why = f"the jobs it waited for {done}"
+    at_ms = row.options.not_before_ms
+    if at_ms is None or at_ms <= now_ms:
+        return Move(to="pending", reason=why, fields={"due_ms": now_ms})
+    later = f"waits until {time_text(at_ms)}"
+    return Move(to=row.status, reason=f"{why}; {later}", fields={"due_ms": at_ms, "reason": later}, flag="note")
+
+
+def _broken(row: Job, on: str, status: str, now_ms: int) -> Move:
+    why = f"waited for job {on} to succeed, and it {'was' if status == GONE else 'is'} {status}"
+    details: dict[str, object] = {"dependency": on, "dependency_status": status}
+    # its due time must not say any longer that it waits: somebody may send it back to the queue
+    if row.options.after_failed != "fail":
+        return Move(to="skipped", reason=why, details=details, fields={"due_ms": now_ms})
+    error = ErrorInfo(type="DependencyFailed", code="dependency_failed", message=why, retryable=False)
+    details["error"] = msgspec.to_builtins(error)
+    return Move(to="failed", reason=why, details=details, fields={"due_ms": now_ms, "error": error})
+
+
 # refusals of insert --------------------------------------------------------------------------------
 
 
@@ -202,6 +270,12 @@ def unique_clash(index: int, new: NewJob, existing: str) -> UniqueClash:
 def no_parent(index: int, parent: str) -> InvalidInput:
     return InvalidInput(
         f"jobs[{index}].parent", f"there is no job {parent} for it to be a unit of; it may have been deleted or trimmed"
+    )
+
+
+def no_dependency(index: int, place: int, awaited: str) -> InvalidInput:
+    return InvalidInput(
+        f"jobs[{index}].after[{place}]", f"there is no job {awaited} to wait for; it may have been deleted or trimmed"
     )
 
 

@@ -42,6 +42,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     key: Key | None = None
     on_clash: Literal["return", "refuse"] = "return"
     """when an unsettled job holds the same `unique_key`"""
+    after: tuple[str, ...] = ()
+    """ids of the jobs it waits for, stored or earlier in the same batch. One that met a job which was there before
+    stands for that job"""
 
 
 class Inserted(msgspec.Struct, frozen=True, gc=False):
@@ -131,6 +134,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     parent: str | None = None
     """units of this job; without it, units are left out"""
+    group: str | None = None
+    """members of the group whose callback has this id"""
     session: str | None = None
     tag: str | None = None
     key: str | None = None
@@ -263,7 +268,9 @@ class JobStore(Protocol):
         """Insert all or nothing. A key or unique clash answers with the job that was there, also for
         duplicates inside the batch; the same key with other content raises `KeyConflict`, a refused
         unique clash `UniqueClash`, an id that exists `Conflict`, a unit whose parent is neither stored nor earlier in
-        the batch `InvalidInput`, each naming the index."""
+        the batch `InvalidInput`, and so a job that waits for one that is neither; each naming the index.
+
+        What a job waits for may have settled already: that is judged at once, in the same transaction."""
         ...
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]: ...
@@ -281,7 +288,10 @@ class JobStore(Protocol):
 
     async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
         """Write each change on its own merits, all in one commit. With `lead`, raises `NotLeader` and
-        writes nothing if that epoch is over. Frees concurrency slots: the best blocked row per queue gets ready."""
+        writes nothing if that epoch is over. Frees concurrency slots: the best blocked row per queue gets ready.
+
+        In the same commit, whoever waited for a row that settled here (or anywhere else: a sweep, a repair, a
+        deletion) moves on as `judge.dependant_move` says; and so whoever waited for those."""
         ...
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
@@ -303,6 +313,10 @@ class JobStore(Protocol):
         ...
 
     async def refusals(self, job_id: str) -> list[Refusal]: ...
+
+    async def awaited(self, job_id: str) -> list[str]:
+        """The ids of the jobs it waits for, or waited for, in the order they were given."""
+        ...
 
     async def stats(self) -> Stats: ...
 
@@ -331,7 +345,8 @@ class JobStore(Protocol):
     async def sessions(self) -> list[Session]: ...
 
     async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
-        """Take, keep or read the leadership: whoever holds it now is in the answer."""
+        """Take, keep or read the leadership: whoever holds it now is in the answer. It passes on, under a new epoch,
+        when its time is over, and at once when the session that holds it is known to be dead."""
         ...
 
     async def resign(self, lead: Leadership) -> None:
@@ -382,7 +397,8 @@ class JobStore(Protocol):
 
     async def check(self, *, repair: bool = False) -> list[Violation]:
         """What only the engine can see: file damage, lost uniqueness, stray events and keys, counters that
-        disagree with the rows, a stranded concurrency key. Repairs what has one safe answer."""
+        disagree with the rows, a stranded concurrency key, a job that waits for nothing any more. Repairs what has
+        one safe answer."""
         ...
 
     async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:

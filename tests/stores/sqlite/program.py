@@ -112,7 +112,7 @@ async def write_and_hang(path: Path) -> None:
     clock, ids = SystemClock(), IdSource(random.Random(os.getpid()))
 
     def run(tx: Tx) -> None:
-        writing.insert(tx, [new_job(clock, ids) for _ in range(10)])
+        writing.insert(tx, [new_job(clock, ids) for _ in range(10)], opened.chain)
         say("inside")
         listen()
 

@@ -1,4 +1,4 @@
-"""How an attempt ends: success, failure, crash, time-out, release, snooze, skip."""
+"""How an attempt ends: success, failure, crash, time-out, release, snooze, park, skip."""
 
 from __future__ import annotations
 
@@ -66,11 +66,14 @@ def snooze(job: Job, wait_s: float, reason: str | None, *, now_ms: int) -> Moves
         return _stopped(job, "stopped by putting itself off")
     due_ms = now_ms + round(wait_s * 1000)
     why = reason or f"put itself off until {time_text(due_ms)}"
-    given_back = {"releases": job.releases + 1, "starts": begun(job), "extra_ms": 0}
-    if not _table(job).allows("pending", "scheduled"):
-        return (Move(to="pending", reason=why, fields={**given_back, "due_ms": due_ms}),)
-    back = Move(to="pending", reason="given back by itself", fields=given_back)
-    return (back, Move(to="scheduled", reason=why, fields={"due_ms": due_ms}))
+    return _put_off(job, due_ms, "given back by itself", why, {"starts": begun(job)})
+
+
+def park(job: Job, wait_s: float, reason: str, *, now_ms: int) -> Moves:
+    """Put it off because its worker cannot run it: neither a failure nor a start is counted."""
+    if stopping(job):
+        return _stopped(job, reason)
+    return _put_off(job, now_ms + round(wait_s * 1000), "given back by its worker", reason, {})
 
 
 def skip(job: Job, reason: str) -> Moves:
@@ -101,6 +104,16 @@ def _stopped(job: Job, how: str, error: ErrorInfo | None = None) -> Moves:
     why = f"{job.reason} ({how})" if job.reason else how
     details = None if error is None else {"error": msgspec.to_builtins(error)}
     return (Move(to="cancelled", reason=why[:_REASON_LIMIT], details=details),)
+
+
+def _put_off(job: Job, due_ms: int, back: str, why: str, counted: dict[str, int]) -> Moves:
+    fields = {"releases": job.releases + 1, "extra_ms": 0, **counted}
+    if not _table(job).allows("pending", "scheduled"):
+        return (Move(to="pending", reason=why, fields={**fields, "due_ms": due_ms}),)
+    return (
+        Move(to="pending", reason=back, fields=fields),
+        Move(to="scheduled", reason=why, fields={"due_ms": due_ms}),
+    )
 
 
 def _then(job: Job, ended: str, verdict: Verdict, now_ms: int) -> Moves:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..judge import is_settled
+from ...lifecycle import Chain
+from ..judge import GONE, is_settled, is_waiting, stranded_move
 from ..port import Violation
 from .rows import Rows
 
 
-def check(rows: Rows, limits: dict[str, int], *, repair: bool) -> list[Violation]:
-    return [*_stray_events(rows, repair), *_uniqueness(rows), *_counts(rows, repair), *_stranded(rows, limits, repair)]
+def check(rows: Rows, limits: dict[str, int], chain: Chain, now_ms: int, *, repair: bool) -> list[Violation]:
+    return [
+        *_stray_events(rows, repair),
+        *_uniqueness(rows),
+        *_counts(rows, repair),
+        *_stranded(rows, limits, repair),
+        *_missed_ends(rows, repair),
+        *_stranded_waits(rows, chain, now_ms, repair),
+    ]
 
 
 def _stray_events(rows: Rows, repair: bool) -> list[Violation]:
@@ -71,4 +79,38 @@ def _stranded(rows: Rows, limits: dict[str, int], repair: bool) -> list[Violatio
         if repair:
             free = rows.free_slots(key, limits)
             rows.freed[key] = len(rows.jobs) if free is None else free
+    return found
+
+
+def _missed_ends(rows: Rows, repair: bool) -> list[Violation]:
+    """Somebody waits for a job that has settled or is gone. Who waited moves on when this operation ends."""
+    found = []
+    for on, waiters in list(rows.waits.open.items()):
+        row = rows.jobs.get(on)
+        if row is not None and not is_settled(row):
+            continue
+        status = GONE if row is None else row.status
+        done = "they moved on" if repair else None
+        message = f"{len(waiters)} jobs wait for it, and it {'was' if row is None else 'is'} {status}"
+        found.append(Violation(code="wait_missed", message=message, job_id=on, repaired=done))
+        if repair:
+            rows.waits.settled(on, status)
+    return found
+
+
+def _stranded_waits(rows: Rows, chain: Chain, now_ms: int, repair: bool) -> list[Violation]:
+    found = []
+    for job in list(rows.jobs.values()):
+        if not is_waiting(job) or rows.waits.left.get(job.id):
+            continue
+        done = None
+        if repair:
+            there = (rows.jobs.get(on) for on in rows.waits.on.get(job.id, ()))
+            awaited = [(each.id, each.status) for each in there if each is not None and is_settled(each)]
+            moved = stranded_move(job, awaited, now_ms=now_ms, chain=chain)
+            if moved is not None:
+                rows.write(moved.job, moved.events, now_ms)
+                done = f"it is {moved.job.status} now"
+        message = "it waits for other jobs, and there is none left to wait for"
+        found.append(Violation(code="wait_stranded", message=message, job_id=job.id, repaired=done))
     return found

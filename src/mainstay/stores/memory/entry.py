@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...model import Job
-from ..judge import id_conflict, key_conflict, no_parent, unique_clash
+from ..judge import GONE, id_conflict, is_settled, key_conflict, no_dependency, no_parent, unique_clash
 from ..port import Inserted, Key, NewJob
 from .rows import Rows
 
@@ -25,15 +25,31 @@ class Entry:
         self._new: dict[str, NewJob] = {}
         self._new_keys: Keys = {}
         self._new_unique: dict[str, str] = {}
+        self._stands: dict[str, str] = {}
+        """new job -> the one that was there before and stands for it"""
+        self._after: dict[str, list[str]] = {}
 
     def plan(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         """Decide on each; raises for the first that cannot be."""
-        return [self._decide(index, new) for index, new in enumerate(jobs)]
+        made = []
+        for index, new in enumerate(jobs):
+            found = self._decide(index, new)
+            if not found.created:
+                self._stands[new.job.id] = found.id
+            made.append(found)
+        return made
 
     def write(self) -> None:
+        rows = self._rows
         for new in self._new.values():
-            self._rows.write(new.job, new.events, self._now_ms)
+            rows.write(new.job, new.events, self._now_ms)
         self._keys.update(self._new_keys)
+        for job_id, awaited in self._after.items():
+            rows.waits.add(job_id, awaited)
+        for on in {on: None for awaited in self._after.values() for on in awaited}:
+            row = rows.jobs.get(on)
+            if row is None or is_settled(row):
+                rows.waits.settled(on, GONE if row is None else row.status)
 
     def _decide(self, index: int, new: NewJob) -> Inserted:
         job = new.job
@@ -50,12 +66,21 @@ class Entry:
             raise id_conflict(index, job.id)
         if job.parent is not None and job.parent not in self._rows.jobs and job.parent not in self._new:
             raise no_parent(index, job.parent)
+        if new.after:
+            self._after[job.id] = [self._awaited(index, place, on) for place, on in enumerate(new.after)]
         self._new[job.id] = new
         if new.key is not None:
             self._new_keys[new.key.scope, new.key.name] = (new.key, job.id)
         if job.unique_key is not None:
             self._new_unique[job.unique_key] = job.id
         return Inserted(job.id, True)
+
+    def _awaited(self, index: int, place: int, on: str) -> str:
+        if on in self._stands:
+            return self._stands[on]
+        if on not in self._rows.jobs and on not in self._new:
+            raise no_dependency(index, place, on)
+        return on
 
     def _by_key(self, key: Key) -> tuple[Key, str] | None:
         name = (key.scope, key.name)

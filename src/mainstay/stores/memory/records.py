@@ -29,6 +29,16 @@ class Leaders:
             # the epoch stays on record: the next leader's must be higher
             self._current[lead.name] = msgspec.structs.replace(current, holder="", until_ms=0)
 
+    def holder(self, name: str) -> str:
+        current = self._current.get(name)
+        return "" if current is None else current.holder
+
+    def depose(self, session: str) -> None:
+        """A session is dead: whatever it leads is free."""
+        for lead in list(self._current.values()):
+            if lead.holder == session:
+                self.resign(lead)
+
     def fence(self, lead: Leadership | None) -> None:
         """Refuse a leader whose epoch is over."""
         if lead is None:

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ...lifecycle import Event
+from ...lifecycle import Chain, Event
 from ...model import Job, Lane
-from ..judge import freed, is_settled, moves, slot, topics
+from ..judge import GONE, dependant_move, freed, is_settled, keeps_waiting, moves, slot, topics
 from .ranked import Ranked
+from .waits import Waits
 
 _RATE_MINUTES = 5
 
@@ -19,7 +20,7 @@ _RATE_MINUTES = 5
 class Rows:
     """Jobs and events, with every index the port's questions need.
 
-    What a write leads to gathers in `woken` and `freed` until the operation ends.
+    What a write leads to gathers in `woken`, `freed` and `waits.over` until the operation ends.
     """
 
     def __init__(self) -> None:
@@ -39,6 +40,7 @@ class Rows:
         self.moves: dict[int, Counter[str]] = {}
         self.woken: Counter[str] = Counter()
         self.freed: Counter[str] = Counter()
+        self.waits = Waits()
 
     def write(self, after: Job, events: Sequence[Event], now_ms: int) -> None:
         """Insert or replace one row, and append its events."""
@@ -59,6 +61,8 @@ class Rows:
         if events:
             self.events[after.id].extend(events)
             self._rate([event.to for event in events if moves(event)], now_ms)
+        if self.waits.open and is_settled(after):
+            self.waits.settled(after.id, after.status)
 
     def remove(self, job: Job, left: Sequence[Event] = ()) -> None:
         """Forget a row and its events; `left` stays."""
@@ -71,6 +75,8 @@ class Rows:
             self.events[job.id] = list(left)
         else:
             del self.events[job.id]
+        self.waits.forget(job.id)
+        self.waits.settled(job.id, GONE)
 
     def family(self, job: Job) -> list[Job]:
         """A job and its units."""
@@ -97,6 +103,18 @@ class Rows:
                         break
                     row = self.jobs[best[1]]
                     self.write(msgspec.structs.replace(row, lane=Lane.READY), (), now_ms)
+
+    def follow_waits(self, chain: Chain, now_ms: int) -> None:
+        """Move on whoever waited for what settled, and whoever waited for those."""
+        over = self.waits.over
+        while over:
+            on, status = over.popleft()
+            for job_id, more in self.waits.close(on):
+                if keeps_waiting(status, more=more):
+                    continue
+                moved = dependant_move(self.jobs.get(job_id), on, status, more=more, now_ms=now_ms, chain=chain)
+                if moved is not None:
+                    self.write(moved.job, moved.events, now_ms)
 
     def stranded(self, limits: dict[str, int]) -> Iterator[tuple[str, str]]:
         """(key, queue) where blocked rows wait though a slot is free and nobody is ready to take it."""

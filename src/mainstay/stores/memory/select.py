@@ -32,6 +32,7 @@ def matches(job: Job, query: Query) -> bool:
         (query.status is None or job.status in query.status)
         and (query.queue is None or job.queue == query.queue)
         and (query.name is None or job.name == query.name)
+        and (query.group is None or job.group == query.group)
         and (query.session is None or job.session == query.session)
         and (query.tag is None or query.tag in job.options.tags)
         and (query.key is None or job.key == query.key)

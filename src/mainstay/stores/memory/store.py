@@ -17,7 +17,7 @@ import msgspec
 from ...clock import Clock, SystemClock
 from ...errors import Conflict, InvalidInput, InvalidTransition, SessionLost, StoreClosed
 from ...lifecycle import Chain, Event, claim, is_stopping, promote, tombstone
-from ...model import Job, Lane, Leadership, QueueSettings, Schedule, Session
+from ...model import AWAITS_MS, Job, Lane, Leadership, QueueSettings, Schedule, Session
 from ..judge import SINCE, is_settled, judge, landed, may_be_last, parent_move, refusal, reported
 from ..port import (
     Answer,
@@ -90,10 +90,12 @@ class MemoryStore:
 
     @contextmanager
     def _writing(self) -> Iterator[int]:
-        """An atomic step that, when done, passes on free slots and wakes whom it concerns."""
+        """An atomic step that, when done, moves on who waited, passes on free slots and wakes whom it concerns."""
         with self._reading() as now_ms:
             yield now_ms
             rows = self._rows
+            if rows.waits.over:
+                rows.follow_waits(self.chain, now_ms)
             rows.promote_blocked(self._limits, now_ms)
             if rows.woken:
                 woken, rows.woken = rows.woken, type(rows.woken)()
@@ -237,7 +239,8 @@ class MemoryStore:
             # a paused queue gives nothing when the time comes; whoever resumes it wakes its workers
             open_queues = [queue for queue in queues if not self._is_paused(queue)]
             times = [first[0] for queue in open_queues if (first := self._rows.due[queue].first()) is not None]
-            return min(times, default=None)
+            # who waits for other jobs waits for no time
+            return min((at for at in times if at != AWAITS_MS), default=None)
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
         with self._writing() as now_ms:
@@ -261,6 +264,7 @@ class MemoryStore:
                 del self._sessions[session.id]
             elif not session.dead and now - session.beat_ms > session.lease_s * 1000:
                 self._sessions[session.id] = msgspec.structs.replace(session, dead=True)
+                self._leaders.depose(session.id)
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         with self._reading():
@@ -269,6 +273,10 @@ class MemoryStore:
     async def refusals(self, job_id: str) -> list[Refusal]:
         with self._reading():
             return list(self._refusals.get(job_id, {}).values())
+
+    async def awaited(self, job_id: str) -> list[str]:
+        with self._reading():
+            return list(self._rows.waits.on.get(job_id, ()))
 
     async def stats(self) -> Stats:
         with self._reading() as now_ms:
@@ -342,6 +350,7 @@ class MemoryStore:
     async def close_session(self, session: str) -> None:
         with self._writing():
             self._sessions.pop(session, None)
+            self._leaders.depose(session)
 
     async def sessions(self) -> list[Session]:
         with self._reading():
@@ -349,6 +358,9 @@ class MemoryStore:
 
     async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
         with self._writing():
+            holder = self._sessions.get(self._leaders.holder(name))
+            if holder is not None and holder.dead:
+                self._leaders.depose(holder.id)
             return self._leaders.lead(name, session, ttl_s, self.clock.lease_ms())
 
     async def resign(self, lead: Leadership) -> None:
@@ -425,8 +437,8 @@ class MemoryStore:
             ]
 
     async def check(self, *, repair: bool = False) -> list[Violation]:
-        with self._writing():
-            return check(self._rows, self._limits, repair=repair)
+        with self._writing() as now_ms:
+            return check(self._rows, self._limits, self.chain, now_ms, repair=repair)
 
     async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
         with self._writing() as now_ms:

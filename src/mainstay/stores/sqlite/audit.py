@@ -12,6 +12,7 @@ from ...errors import StoreDamaged
 from ...lifecycle import JOB, UNIT, Chain, Event, Move, apply
 from ...model import Job
 from ..port import Audited, Violation
+from . import waits
 from .engine import Tx
 from .rows import (
     INSERT_EVENT,
@@ -34,7 +35,15 @@ QUICK_CHECK_BYTES = 16 * 1024 * 1024
 _ALL_EVENTS = 1 << 40
 
 #: what other tables call their rows by
-_NAMES = (("events", "job_id"), ("tallies", "queue"), ("tallies", "status"), ("keys", "scope"), ("keys", "name"))
+_NAMES = (
+    ("events", "job_id"),
+    ("tallies", "queue"),
+    ("tallies", "status"),
+    ("keys", "scope"),
+    ("keys", "name"),
+    ("waits", "job_id"),
+    ("waits", "on_id"),
+)
 
 
 def audit(db: apsw.Connection, after: str, limit: int) -> list[Audited]:
@@ -51,7 +60,7 @@ def audit(db: apsw.Connection, after: str, limit: int) -> list[Audited]:
     return found
 
 
-def mend(tx: Tx, found: Audited, after: Job, events: Sequence[Event]) -> bool:
+def mend(tx: Tx, found: Audited, after: Job, events: Sequence[Event], chain: Chain) -> bool:
     # as bytes, because either may be the text that cannot be read
     sql = "SELECT version, CAST(status AS BLOB), CAST(queue AS BLOB) FROM jobs WHERE rowid = ?"
     row = first_row(tx.db, sql, (found.key,))
@@ -69,6 +78,7 @@ def mend(tx: Tx, found: Audited, after: Job, events: Sequence[Event]) -> bool:
         tx.count(after.queue, None, after.status)
     if after.concurrency_key is not None:
         free_slots(tx, after.concurrency_key)
+    waits.settle(tx, [after], chain)
     return True
 
 
@@ -135,6 +145,7 @@ def check(tx: Tx, path: Path, chain: Chain, *, repair: bool) -> list[Violation]:
         lambda: _stray_events(tx, chain, repair=repair),
         lambda: _tallies(tx, repair=repair),
         lambda: _stranded_keys(tx, repair=repair),
+        lambda: waits.check(tx, chain, repair=repair),
     )
     broken_text = None
     for look in looks:

@@ -50,6 +50,8 @@ class Tx:
         self.entered: Counter[str] = Counter()
         self.touched: list[tuple[Job | None, Job]] = []
         self.woken: Counter[str] = Counter()
+        self.has_waits: bool | None = None
+        """whether any job waits for another; None: not looked yet"""
 
     def wrote(self, written: Sequence[tuple[Job | None, Job, Sequence[Event]]]) -> None:
         """Tell what was inserted (`None` before) or changed, with its events: for the counts and the wakes."""

@@ -14,7 +14,7 @@ import apsw
 
 from ...clock import Clock
 from ...errors import InvalidInput
-from ...model import Job, check_id, first_id_at
+from ...model import AWAITS_MS, Job, check_id, first_id_at
 from ..port import Page, Query, QueueStats, Refusal, Stats
 from .liveness import boot_id
 from .rows import readable_jobs
@@ -76,7 +76,8 @@ def stats(db: apsw.Connection, clock: Clock, findings: tuple[str, ...]) -> Stats
 def due(db: apsw.Connection, queues: list[str]) -> int | None:
     paused = {row[0] for row in all_rows(db, "SELECT name FROM queues WHERE paused")}
     times = [
-        value(db, "SELECT min(due_ms) FROM jobs WHERE lane = 2 AND queue = ?", (queue,))
+        # who waits for other jobs waits for no time
+        value(db, "SELECT min(due_ms) FROM jobs WHERE lane = 2 AND queue = ? AND due_ms < ?", (queue, AWAITS_MS))
         for queue in queues
         if queue not in paused
     ]
@@ -101,6 +102,8 @@ def _sources(db: apsw.Connection, query: Query) -> tuple[list[_Source], frozense
     """Sources that together cover the query, and the fields of the query they have seen to."""
     if query.parent is not None:
         return [_Source("parent = ?", (query.parent,))], frozenset({"parent"})
+    if query.group is not None:
+        return [_Source('"group" = ? AND parent IS NULL', (query.group,))], frozenset({"group"})
     if query.session is not None:
         return [_Source("session = ? AND parent IS NULL", (query.session,))], frozenset({"session"})
     if query.key is not None:
@@ -127,9 +130,9 @@ def _filters(query: Query, served: frozenset[str]) -> tuple[str, list[Any]]:
 
     if query.status is not None and "status" not in served:
         add(f"status IN ({', '.join('?' * len(query.status))})", *query.status)
-    for name in ("session", "key", "queue", "name"):
+    for name in ("group", "session", "key", "queue", "name"):
         if name not in served and (wanted := getattr(query, name)) is not None:
-            add(f"{name} = ?", wanted)
+            add(f'"{name}" = ?', wanted)
     if query.tag is not None and "tag" not in served:
         add("id IN (SELECT job_id FROM tags WHERE tag = ?)", query.tag)
     if query.text is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import apsw
 
 from ...errors import NotLeader
-from ...lifecycle import JOB, UNIT
+from ...lifecycle import JOB, UNIT, Chain
 from ...model import Leadership, QueueSettings, Schedule, Session
 from ..port import Inserted, NewJob, Overdue, Pulse
 from .engine import Tx
@@ -60,6 +60,7 @@ def beat(tx: Tx, sessions: Sequence[str]) -> list[Pulse]:
 def close_session(tx: Tx, session: str) -> None:
     """Forgotten at once, unless rows still name it: then it stays, dead, until they are reaped."""
     tx.db.execute("UPDATE sessions SET dead = 1 WHERE id = ?", (session,))
+    _depose(tx, session)
     _bury(tx)
 
 
@@ -89,6 +90,7 @@ def overdue(tx: Tx, locks: SessionLocks, limit: int) -> tuple[list[Overdue], lis
         silent = boot != boot_id() or tx.lease_ms - beat_ms > lease_s * 1000
         if silent or (pid and locks.is_free(session)):
             tx.db.execute("UPDATE sessions SET dead = 1 WHERE id = ?", (session,))
+            _depose(tx, session)
             dead.append(session)
     _bury(tx)
     held = readable_jobs(
@@ -106,7 +108,7 @@ def overdue(tx: Tx, locks: SessionLocks, limit: int) -> tuple[list[Overdue], lis
     return list(found.values())[:limit], dead
 
 
-def lead(tx: Tx, name: str, session: str, ttl_s: float) -> Leadership:
+def lead(tx: Tx, locks: SessionLocks, name: str, session: str, ttl_s: float) -> Leadership:
     row = first_row(tx.db, "SELECT holder, epoch, until_ms, boot FROM leaders WHERE name = ?", (name,))
     until_ms = tx.lease_ms + int(ttl_s * 1000)
     if row is None:
@@ -114,12 +116,23 @@ def lead(tx: Tx, name: str, session: str, ttl_s: float) -> Leadership:
     else:
         holder, epoch, held_until_ms, boot = row
         current = boot == boot_id() and held_until_ms > tx.lease_ms
-        if current and holder != session:
+        if current and holder != session and not _is_dead(tx, locks, holder):
             return Leadership(name=name, holder=holder, epoch=epoch, until_ms=held_until_ms)
         if holder != session or boot != boot_id():
             epoch += 1
     tx.db.execute("INSERT OR REPLACE INTO leaders VALUES (?, ?, ?, ?, ?)", (name, session, epoch, until_ms, boot_id()))
     return Leadership(name=name, holder=session, epoch=epoch, until_ms=until_ms)
+
+
+def _is_dead(tx: Tx, locks: SessionLocks, session: str) -> bool:
+    """Whether a session is known to be dead, by decree or by its free lock. One nobody knows is judged by time."""
+    row = first_row(tx.db, "SELECT pid, dead, boot FROM sessions WHERE id = ?", (session,))
+    return row is not None and (bool(row[1]) or row[2] != boot_id() or (bool(row[0]) and locks.is_free(session)))
+
+
+def _depose(tx: Tx, session: str) -> None:
+    """A session is dead: whatever it leads is free. Its row and its lock may be gone by the time somebody asks."""
+    tx.db.execute("UPDATE leaders SET until_ms = 0 WHERE holder = ?", (session,))
 
 
 def resign(tx: Tx, held: Leadership) -> None:
@@ -195,7 +208,7 @@ def drop_schedule(tx: Tx, name: str) -> bool:
     return dropped
 
 
-def tick(tx: Tx, name: str, at_ms: int, jobs: Sequence[NewJob]) -> list[Inserted] | None:
+def tick(tx: Tx, name: str, at_ms: int, jobs: Sequence[NewJob], chain: Chain) -> list[Inserted] | None:
     # older ticks may have been trimmed: then the last one remembered decides
     known = first_row(tx.db, "SELECT last_tick_ms FROM schedules WHERE name = ?", (name,))
     if known is not None and known[0] is not None and at_ms < known[0] - TICKS_KEPT_MS:
@@ -204,7 +217,7 @@ def tick(tx: Tx, name: str, at_ms: int, jobs: Sequence[NewJob]) -> list[Inserted
     if tx.db.changes() == 0:
         return None
     tx.db.execute("UPDATE schedules SET last_tick_ms = max(coalesce(last_tick_ms, 0), ?) WHERE name = ?", (at_ms, name))
-    return insert(tx, jobs)
+    return insert(tx, jobs, chain)
 
 
 def _bury(tx: Tx) -> None:

@@ -9,6 +9,7 @@ from ...lifecycle import Chain, tombstone
 from ...model import first_id_at
 from .. import judge
 from ..port import Trimmed, TrimPolicy
+from . import waits
 from .engine import Tx
 from .registry import TICKS_KEPT_MS
 from .rows import INSERT_EVENT, event_values, job_by_id
@@ -53,13 +54,15 @@ def delete(
             answers.append("held")
         else:
             keys = _unit_keys(tx, job_id)
-            _remove(tx, [job_id])
+            gone = _remove(tx, [job_id])
             event = tombstone(job, now_ms=tx.now_ms, actor=actor, reason=reason, chain=chain)
             tx.db.execute(INSERT_EVENT, event_values(event))
             if key := judge.freed(job, None):
                 keys.add(key)
             for key in keys:
                 free_slots(tx, key)
+            if waits.any_open(tx):
+                waits.follow(tx, [(each, judge.GONE) for each in gone], chain)
             answers.append("deleted")
     return answers
 
@@ -114,8 +117,10 @@ def _has_status(tx: Tx, job_id: str, status: str) -> bool:
     return first_row(tx.db, "SELECT 1 FROM jobs WHERE id = ? AND status = ?", (job_id, status)) is not None
 
 
-def _remove(tx: Tx, ids: Iterable[str]) -> None:
-    """Take jobs out with all that hangs on them: units, events, tags, refusals. Keys outlive them."""
+def _remove(tx: Tx, ids: Iterable[str]) -> list[str]:
+    """Take jobs out with all that hangs on them: units, events, tags, refusals, waits. Keys outlive them. Answers with
+    the ids of all rows that went."""
+    gone: list[str] = []
     for job_id in ids:
         row = first_row(tx.db, "SELECT queue, status FROM jobs WHERE id = ? AND parent IS NULL", (job_id,))
         if row is not None:
@@ -126,6 +131,9 @@ def _remove(tx: Tx, ids: Iterable[str]) -> None:
             tx.db.execute("DELETE FROM events WHERE job_id = ?", (one,))
             tx.db.execute("DELETE FROM refusals WHERE job_id = ?", (one,))
             tx.db.execute("DELETE FROM tags WHERE job_id = ?", (one,))
+            waits.forget(tx, one)
+            gone.append(one)
+    return gone
 
 
 def _trim_events(tx: Tx, policy: TrimPolicy) -> tuple[int, int]:

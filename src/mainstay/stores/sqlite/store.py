@@ -38,7 +38,7 @@ from ..port import (
     Violation,
     Wake,
 )
-from . import audit, reading, registry, retention, selection, writing
+from . import audit, reading, registry, retention, selection, waits, writing
 from .door import admit_path, side_folder
 from .engine import Engine, Tx
 from .liveness import NAME_RULE, SessionLocks, is_name
@@ -127,7 +127,7 @@ class SqliteStore:
     # -- jobs ---------------------------------------------------------------------------------
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
-        return await self._engine.write(lambda tx: writing.insert(tx, jobs)) if jobs else []
+        return await self._engine.write(lambda tx: writing.insert(tx, jobs, self.chain)) if jobs else []
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         return await self._engine.read(lambda db: [job_by_id(db, job_id) for job_id in ids])
@@ -165,6 +165,9 @@ class SqliteStore:
 
     async def refusals(self, job_id: str) -> list[Refusal]:
         return await self._engine.read(lambda db: reading.refusals(db, job_id))
+
+    async def awaited(self, job_id: str) -> list[str]:
+        return await self._engine.read(lambda db: waits.awaited(db, job_id))
 
     async def stats(self) -> Stats:
         return await self._engine.read(lambda db: reading.stats(db, self.clock, self.findings))
@@ -209,7 +212,7 @@ class SqliteStore:
         return await self._engine.read(registry.sessions)
 
     async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
-        return await self._engine.write(lambda tx: registry.lead(tx, name, session, ttl_s))
+        return await self._engine.write(lambda tx: registry.lead(tx, self._locks, name, session, ttl_s))
 
     async def resign(self, lead: Leadership) -> None:
         await self._engine.write(lambda tx: registry.resign(tx, lead))
@@ -245,7 +248,7 @@ class SqliteStore:
     ) -> list[Inserted] | None:
         def run(tx: Tx) -> list[Inserted] | None:
             registry.fence(tx, lead)
-            return registry.tick(tx, name, at_ms, jobs)
+            return registry.tick(tx, name, at_ms, jobs, self.chain)
 
         return await self._engine.write(run)
 
@@ -266,7 +269,7 @@ class SqliteStore:
         )
 
     async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
-        return await self._engine.write(lambda tx: audit.mend(tx, found, after, events))
+        return await self._engine.write(lambda tx: audit.mend(tx, found, after, events, self.chain))
 
     # -- opening --------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from ...lifecycle import Chain
 from ...model import Job
 from .. import judge
 from ..port import Answer, Change, Inserted, NewJob, Report
+from . import waits
 from .engine import Tx
 from .rows import (
     INSERT_EVENT,
@@ -29,25 +30,31 @@ from .selection import free_slots
 from .sql import first_row, savepoint
 
 
-def insert(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
+def insert(tx: Tx, jobs: Sequence[NewJob], chain: Chain) -> list[Inserted]:
     """Insert all or nothing; the engine undoes it all if this raises."""
     answers: list[Inserted] = []
     fresh: list[NewJob] = []
     keys: dict[tuple[str, str], tuple[bytes, str]] = {}
     uniques: dict[str, str] = {}
     parents: set[str] = set()
+    entering = waits.Entering(jobs)
     for index, new in enumerate(jobs):
         job = new.job
         if new.key is not None and (held := _held_by_key(tx, index, new, keys)) is not None:
             answers.append(Inserted(held, False, "key"))
+            entering.passed(job.id, held)
             continue
         if job.unique_key is not None and (held := _held_by_unique(tx, index, new, uniques)) is not None:
             answers.append(Inserted(held, False, "unique"))
+            entering.passed(job.id, held)
             continue
         if job.parent is not None and job.parent not in parents:
             if not _is_there(tx, job.parent, fresh):
                 raise judge.no_parent(index, job.parent)
             parents.add(job.parent)
+        if entering:
+            entering.admit(tx, index, new)
+            entering.passed(job.id, job.id)
         if new.key is not None:
             keys[new.key.scope, new.key.name] = (new.key.content, job.id)
         if job.unique_key is not None:
@@ -55,6 +62,7 @@ def insert(tx: Tx, jobs: Sequence[NewJob]) -> list[Inserted]:
         fresh.append(new)
         answers.append(Inserted(job.id, True))
     _insert_rows(tx, fresh)
+    entering.write(tx, chain)
     return answers
 
 
@@ -179,7 +187,7 @@ def _apply_alone(tx: Tx, change: Change, chain: Chain) -> Answer:
             if not (_claims_to_fit(change) and _update(tx, [change])):
                 return _refused(tx, row, change)
             tx.db.executemany(INSERT_EVENT, [event_values(event) for event in change.events])
-            insert(tx, change.spawn)
+            insert(tx, change.spawn, chain)
     except (apsw.ConstraintError, Conflict, InvalidInput):
         return Answer("conflict", row)
     last = _follow_up(tx, [change], chain)
@@ -217,7 +225,7 @@ def _refused(tx: Tx, row: Job | None, change: Change) -> Answer:
 
 
 def _follow_up(tx: Tx, written: Sequence[Change], chain: Chain) -> set[str]:
-    """Everything that hangs on applied changes: counts, wakes, freed slots, parents.
+    """Everything that hangs on applied changes: counts, wakes, freed slots, who waited, parents.
 
     Answers with the ids of the changes that were the last of their parents."""
     freed: set[str] = set()
@@ -232,6 +240,7 @@ def _follow_up(tx: Tx, written: Sequence[Change], chain: Chain) -> set[str]:
             freed.add(after.concurrency_key)
     for key in freed:
         free_slots(tx, key)
+    waits.settle(tx, [change.after for change in written], chain)
     return {change.after.id for parent, change in maybe_last.items() if _closes(tx, parent, change, chain)}
 
 

@@ -1,0 +1,212 @@
+"""Who waits for whom, inside a transaction.
+
+An edge is open until the job it points to settles or goes. Whoever writes a row that is settled calls `follow` in the
+same transaction, so the last of several jobs is never missed and never counted twice: SQLite has one writer at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import apsw
+
+from ...lifecycle import Chain, Moved
+from ...model import AWAITS_MS, Job
+from .. import judge
+from ..port import Change, NewJob, Violation
+from .engine import Tx
+from .rows import INSERT_EVENT, UPDATE_JOB, change_values, event_values, readable_job
+from .sql import all_rows, first_row, value
+from .texts import read_rows
+
+#: (job, status it settled in)
+Over = tuple[str, str]
+
+
+class Entering:
+    """What the new jobs of one insert wait for: looked up while they are judged, written once they are stored."""
+
+    def __init__(self, jobs: Sequence[NewJob]) -> None:
+        self._any = any(new.after for new in jobs)
+        self._stands: dict[str, str] = {}
+        """earlier job of the batch -> the one that stands for it: itself, or one that was there before"""
+        self._after: dict[str, tuple[str, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return self._any
+
+    def admit(self, tx: Tx, index: int, new: NewJob) -> None:
+        """Refuse a job that waits for one that is not there."""
+        if new.after:
+            found = [self._awaited(tx, index, place, on) for place, on in enumerate(new.after)]
+            self._after[new.job.id] = tuple(dict.fromkeys(found))
+
+    def passed(self, job_id: str, stands: str) -> None:
+        """A job of the batch was judged; `stands` is the job that will be there."""
+        self._stands[job_id] = stands
+
+    def write(self, tx: Tx, chain: Chain) -> None:
+        if not self._after:
+            return
+        edges = [(job_id, place, on) for job_id, after in self._after.items() for place, on in enumerate(after)]
+        tx.db.executemany("INSERT INTO waits VALUES (?, ?, ?, 0)", edges)
+        tx.has_waits = True
+        # rows of this very batch are unsettled, unless what they wait for settles them: `follow` sees to that
+        fresh = {job_id for job_id, stands in self._stands.items() if job_id == stands}
+        over = []
+        for on in dict.fromkeys(on for _, _, on in edges if on not in fresh):
+            row = first_row(tx.db, "SELECT status, settled_ms FROM jobs WHERE id = ?", (on,))
+            if row is None or row[1] is not None:
+                over.append((on, judge.GONE if row is None else row[0]))
+        follow(tx, over, chain)
+
+    def _awaited(self, tx: Tx, index: int, place: int, on: str) -> str:
+        stands = self._stands.get(on)
+        if stands is not None:
+            return stands
+        if first_row(tx.db, "SELECT 1 FROM jobs WHERE id = ?", (on,)) is None:
+            raise judge.no_dependency(index, place, on)
+        return on
+
+
+def any_open(tx: Tx) -> bool:
+    """Whether anybody waits for anything: asked once per transaction, so that those without pay one look."""
+    if tx.has_waits is None:
+        tx.has_waits = first_row(tx.db, "SELECT 1 FROM waits WHERE done = 0 LIMIT 1") is not None
+    return tx.has_waits
+
+
+def settle(tx: Tx, rows: Iterable[Job], chain: Chain) -> None:
+    """Move on whoever waited for these rows, as far as they are settled."""
+    if any_open(tx):
+        follow(tx, [(row.id, row.status) for row in rows if judge.is_settled(row)], chain)
+
+
+def follow(tx: Tx, over: Iterable[Over], chain: Chain) -> None:
+    """Move on whoever waited for what settled or went, and whoever waited for those."""
+    queue = deque(over)
+    while queue:
+        on, status = queue.popleft()
+        waiters = all_rows(tx.db, "SELECT job_id FROM waits WHERE on_id = ? AND done = 0 ORDER BY job_id", (on,))
+        if not waiters:
+            continue
+        tx.db.execute("UPDATE waits SET done = 1 WHERE on_id = ? AND done = 0", (on,))
+        for (job_id,) in waiters:
+            more = _waits_for_more(tx, job_id)
+            if judge.keeps_waiting(status, more=more):
+                continue
+            row = _whole(tx, job_id)
+            moved = judge.dependant_move(row, on, status, more=more, now_ms=tx.now_ms, chain=chain)
+            if row is not None and moved is not None:
+                _write(tx, row, moved)
+                if judge.is_settled(moved.job):
+                    queue.append((moved.job.id, moved.job.status))
+
+
+def forget(tx: Tx, job_id: str) -> None:
+    """A job goes: it waits for nothing any more. What waits for it is `follow`'s business."""
+    tx.db.execute("DELETE FROM waits WHERE job_id = ?", (job_id,))
+
+
+def awaited(db: apsw.Connection, job_id: str) -> list[str]:
+    return [row[0] for row in all_rows(db, "SELECT on_id FROM waits WHERE job_id = ? ORDER BY place", (job_id,))]
+
+
+# -- the check ----------------------------------------------------------------------------------
+
+
+def check(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+    return [
+        *_stray(tx, repair=repair),
+        *_missed_ends(tx, chain, repair=repair),
+        *_stranded(tx, chain, repair=repair),
+    ]
+
+
+def _stray(tx: Tx, *, repair: bool) -> list[Violation]:
+    found = []
+    sql = "SELECT job_id, count(*) FROM waits WHERE job_id NOT IN (SELECT id FROM jobs) GROUP BY job_id"
+    for job_id, n in all_rows(tx.db, sql):
+        if repair:
+            forget(tx, job_id)
+        message = f"it waits for {n} jobs, and there is no such job"
+        done = "its waits were removed" if repair else None
+        found.append(Violation(code="stray_wait", job_id=job_id, message=message, repaired=done))
+    return found
+
+
+def _missed_ends(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+    """Somebody waits for a job that has settled or is gone."""
+    rows = all_rows(
+        tx.db,
+        "SELECT on_id, count(*), status FROM waits LEFT JOIN jobs ON jobs.id = on_id "
+        "WHERE done = 0 AND (jobs.id IS NULL OR settled_ms IS NOT NULL) GROUP BY on_id",
+    )
+    found = []
+    for on, n, status in rows:
+        if repair:
+            follow(tx, [(on, judge.GONE if status is None else status)], chain)
+        said = "was deleted" if status is None else f"is {status}"
+        done = "they moved on" if repair else None
+        found.append(
+            Violation(code="wait_missed", job_id=on, message=f"{n} jobs wait for it, and it {said}", repaired=done)
+        )
+    return found
+
+
+def _stranded(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+    """A row that waits for other jobs though none is left to wait for."""
+    ids = all_rows(
+        tx.db,
+        "SELECT id FROM jobs WHERE lane = 2 AND due_ms = ? AND settled_ms IS NULL "
+        "AND NOT EXISTS (SELECT 1 FROM waits WHERE job_id = jobs.id AND done = 0)",
+        (AWAITS_MS,),
+    )
+    found = []
+    for (job_id,) in ids:
+        row = _whole(tx, job_id)
+        if row is None or not judge.is_waiting(row):
+            continue  # what is wrong with the row itself is found and mended elsewhere
+        done = _unstrand(tx, row, chain) if repair else None
+        message = "it waits for other jobs, and there is none left to wait for"
+        found.append(Violation(code="wait_stranded", job_id=job_id, message=message, repaired=done))
+    return found
+
+
+def _unstrand(tx: Tx, row: Job, chain: Chain) -> str | None:
+    there = all_rows(
+        tx.db,
+        "SELECT on_id, status FROM waits JOIN jobs ON jobs.id = on_id "
+        "WHERE job_id = ? AND settled_ms IS NOT NULL ORDER BY place",
+        (row.id,),
+    )
+    moved = judge.stranded_move(row, [(on, status) for on, status in there], now_ms=tx.now_ms, chain=chain)
+    if moved is None:
+        return None
+    _write(tx, row, moved)
+    settle(tx, [moved.job], chain)
+    return f"it is {moved.job.status} now"
+
+
+# -- rows ---------------------------------------------------------------------------------------
+
+
+def _waits_for_more(tx: Tx, job_id: str) -> bool:
+    return bool(value(tx.db, "SELECT EXISTS (SELECT 1 FROM waits WHERE job_id = ? AND done = 0)", (job_id,)))
+
+
+def _whole(tx: Tx, job_id: str) -> Job | None:
+    """A row that can be read in full: of a damaged one nobody knows what it was told to do."""
+    rows, broken = read_rows(tx.db, "jobs", "FROM jobs WHERE id = ?", (job_id,))
+    if not rows or broken:
+        return None
+    job, damaged = readable_job(rows[0])
+    return None if damaged else job
+
+
+def _write(tx: Tx, row: Job, moved: Moved) -> None:
+    change = Change(before=row, after=moved.job, events=moved.events)
+    tx.db.execute(UPDATE_JOB, change_values(change))
+    tx.db.executemany(INSERT_EVENT, [event_values(event) for event in moved.events])
+    tx.wrote([(row, moved.job, moved.events)])

@@ -6,7 +6,8 @@
     │   ├── PayloadTooLarge     bigger than the payload limit
     │   ├── NoAdapter           no store adapter for this URL; names what to install
     │   ├── MissingExtra        an optional part is not installed; names the extra
-    │   └── BadArguments        stored arguments no longer fit the task; names the field
+    │   ├── BadArguments        stored arguments no longer fit the task; names the field
+    │   └── BadResult           a task returned something else than it declares
     ├── InvalidTransition       the lifecycle table forbids the move
     ├── Conflict                someone else moved it first: read again
     │   ├── KeyConflict         idempotency key used before with other content
@@ -90,6 +91,13 @@ class BadArguments(InvalidInput):
     """The arguments stored with a job do not fit the signature of its task."""
 
     code = "bad_arguments"
+
+
+class BadResult(InvalidInput):
+    """A task returned something else than it declares. It has run; running it again would not help."""
+
+    code = "bad_result"
+    retryable = False
 
 
 class InvalidTransition(MainstayError):

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from ..control import Control, Duty
+from ..control import Control, Decide, Duty
 from ..errors import InvalidInput
 from ..model import Settings
 from .context import Context
@@ -33,6 +33,11 @@ class Work(Protocol):
     @property
     def is_async(self) -> bool:
         """Whether `call` answers with a coroutine. In a child process, both kinds of function run."""
+        ...
+
+    @property
+    def decide(self) -> Decide | None:
+        """Its own rule for what follows a failure; None: the policy stored with the job."""
         ...
 
     def unpack(self, payload: bytes) -> Any:

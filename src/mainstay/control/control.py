@@ -89,6 +89,10 @@ class Control:
         """
         return await self._submitter.submit(Request(name, payload, options))
 
+    async def submit_request(self, request: Request) -> Submitted:
+        """Submit one job whose options were read beforehand."""
+        return await self._submitter.submit(request)
+
     async def submit_many(self, requests: Iterable[Request]) -> list[Submitted]:
         """Submit many jobs, all or none."""
         return await self._submitter.submit_many(requests)

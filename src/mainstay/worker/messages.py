@@ -18,6 +18,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """empty: those of the program"""
     concurrency: int | None = None
     """None: as the settings say"""
+    log_level: str = "info"
+    json_logs: bool = False
+    supervisor_pid: int
+    """the process it dies with"""
     link_fd: int
     recorder_fd: int
 

@@ -16,10 +16,16 @@ import tempfile
 
 import msgspec
 
-#: ticks of the loop
-_HEAD = struct.Struct("<q")
+#: ticks of the loop, and how many slots were ever used
+_HEAD = struct.Struct("<qq")
+_TICKS = struct.Struct("<q")
 #: running, job, token, started, deadline
 _SLOT = struct.Struct("<q36s4xqqq")
+_BODY = struct.Struct("<36s4xqqq")
+_DEADLINE = struct.Struct("<q")
+
+#: enough for any concurrency; memory is taken only for the slots that are used
+SLOTS = 65_536
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -37,19 +43,22 @@ class Recorder:
 
     >>> recorder = Recorder.create(2)
     >>> recorder.begin(1, "01a1e20f-5355-7137-b2a7-4de452e6b59d", token=1, started_ms=5, deadline_ms=9)
-    >>> [entry.started_ms for entry in Recorder(os.dup(recorder.fd)).running()]
+    >>> seen = Recorder(os.dup(recorder.fd))
+    >>> [entry.started_ms for entry in seen.running()]
     [5]
-    >>> recorder.end(1); recorder.running()
+    >>> recorder.end(1); seen.running()
     []
+    >>> recorder.close(); seen.close()
     """
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self._map = mmap.mmap(fd, 0)
         self.slots = (len(self._map) - _HEAD.size) // _SLOT.size
+        self._used: int = _HEAD.unpack_from(self._map, 0)[1]
 
     @classmethod
-    def create(cls, slots: int) -> Recorder:
+    def create(cls, slots: int = SLOTS) -> Recorder:
         """A recorder of one's own; its `fd` is what a child process inherits."""
         if hasattr(os, "memfd_create"):
             fd = os.memfd_create("mainstay-recorder", os.MFD_CLOEXEC)
@@ -60,33 +69,50 @@ class Recorder:
         return cls(fd)
 
     def begin(self, slot: int, job_id: str, *, token: int, started_ms: int, deadline_ms: int) -> None:
-        _SLOT.pack_into(self._map, _HEAD.size + slot * _SLOT.size, 1, job_id.encode(), token, started_ms, deadline_ms)
+        """A job begins. Slots are taken from the lowest free one up: reading stops at the highest ever used."""
+        at = self._at(slot)
+        _BODY.pack_into(self._map, at + 8, job_id.encode(), token, started_ms, deadline_ms)
+        # the mark comes last: killed in between, the job has not begun
+        self._map[at] = 1
+        if slot >= self._used:
+            self._used = slot + 1
+            _TICKS.pack_into(self._map, _TICKS.size, self._used)
 
     def move_deadline(self, slot: int, deadline_ms: int) -> None:
-        struct.pack_into("<q", self._map, _HEAD.size + (slot + 1) * _SLOT.size - 8, deadline_ms)
+        """It was given more time, or less; 0: no limit."""
+        _DEADLINE.pack_into(self._map, self._at(slot) + _SLOT.size - _DEADLINE.size, deadline_ms)
 
     def end(self, slot: int) -> None:
-        self._map[_HEAD.size + slot * _SLOT.size] = 0
+        """It ended, however it ended."""
+        self._map[self._at(slot)] = 0
 
     def tick(self) -> None:
         """The engine's loop turns."""
-        _HEAD.pack_into(self._map, 0, self.ticks + 1)
+        _TICKS.pack_into(self._map, 0, self.ticks + 1)
 
     @property
     def ticks(self) -> int:
-        found: int = _HEAD.unpack_from(self._map, 0)[0]
+        """How often the engine's loop has said that it turns."""
+        found: int = _TICKS.unpack_from(self._map, 0)[0]
         return found
 
     def running(self) -> list[Running]:
+        """What runs now, by slot."""
+        used = min(_HEAD.unpack_from(self._map, 0)[1], self.slots)
         found = []
-        for slot in range(self.slots):
-            running, job_id, token, started_ms, deadline_ms = _SLOT.unpack_from(
-                self._map, _HEAD.size + slot * _SLOT.size
-            )
+        for running, job_id, token, started_ms, deadline_ms in _SLOT.iter_unpack(
+            self._map[_HEAD.size : _HEAD.size + used * _SLOT.size]
+        ):
             if running:
                 found.append(Running(job_id.decode("ascii", "replace"), token, started_ms, deadline_ms))
         return found
 
     def close(self) -> None:
+        """Let go of the memory."""
         self._map.close()
         os.close(self.fd)
+
+    def _at(self, slot: int) -> int:
+        if not 0 <= slot < self.slots:
+            raise IndexError(f"the recorder has {self.slots} slots, and {slot} is none of them")
+        return _HEAD.size + slot * _SLOT.size

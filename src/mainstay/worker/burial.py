@@ -1,0 +1,141 @@
+"""What is done about the jobs of an engine that died: at once, and each by what it had to do with it.
+
+A job that ran when the engine died by itself is counted as a crash. When the supervisor killed the engine because one
+job overran, that one is timed out and the others are given back. What had not begun is given back. Nobody else knows
+these three apart: a sweep sees only that the session is dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+
+import msgspec
+
+from ..control import Control, Failure
+from ..control.rules.overdue import has_stalled
+from ..lifecycle import is_stopping, table_of
+from ..model import ErrorInfo, Job
+from ..stores import Query
+from .recorder import Running
+
+_PAGE = 500
+
+
+class Death(msgspec.Struct, frozen=True, kw_only=True):
+    """How an engine came to its end."""
+
+    session: str
+    status: int
+    """a code, or minus the signal that killed it"""
+    running: tuple[Running, ...]
+    """what its recorder held"""
+    blamed: tuple[Running, ...] = ()
+    """jobs for whose sake the supervisor killed it"""
+    wish: str | None = None
+    """why the supervisor killed it, when no job is to blame"""
+
+
+class Buried(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the jobs of a dead engine."""
+
+    crashed: int = 0
+    timed_out: int = 0
+    released: int = 0
+    left: int = 0
+    """could not be dealt with: the next sweep finds them"""
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={count}" for name, count in msgspec.structs.asdict(self).items() if count) or "none"
+
+
+class _Fates(msgspec.Struct):
+    """The rows, by what is to be done about them."""
+
+    crashed: list[Job]
+    overran: list[Job]
+    stalled: list[Job]
+    stopped: list[Job]
+    unbegun: list[Job]
+
+
+def in_words(status: int) -> str:
+    """An exit status for people.
+
+    >>> in_words(-9), in_words(3)
+    ('was killed by signal 9 (SIGKILL)', 'exited with code 3')
+    """
+    if status >= 0:
+        return f"exited with code {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        return f"was killed by signal {-status}"
+    return f"was killed by signal {-status} ({name})"
+
+
+async def bury(control: Control, death: Death) -> Buried:
+    """Deal with everything a dead engine held, and close its session. Doing it twice does no harm: what has been dealt
+    with is no longer held."""
+    fates = _sorted(await _held(control, death), death)
+    others = len(death.running) - 1
+    beside = f" and {others} other {'job' if others == 1 else 'jobs'}" if others > 0 else ""
+    error = ErrorInfo(
+        type="WorkerCrashed",
+        code="worker_crashed",
+        message=f"its engine {in_words(death.status)} while it ran this{beside}",
+    )
+    # asked for together, they are one commit
+    outcomes = await asyncio.gather(
+        control.fail([Failure(job, error, crashed=True) for job in fates.crashed]),
+        control.time_out(fates.overran, cause="run"),
+        control.time_out(fates.stalled, cause="stall"),
+        control.release(fates.stopped, reason=death.wish or "its engine was killed because another job overran"),
+        control.release(fates.unbegun, reason="its worker died before the work began"),
+    )
+    await control.close_session(death.session)
+    crashed, overran, stalled, stopped, unbegun = [sum(outcome.ok for outcome in part) for part in outcomes]
+    return Buried(
+        crashed=crashed,
+        timed_out=overran + stalled,
+        released=stopped + unbegun,
+        left=sum(not outcome.ok for part in outcomes for outcome in part),
+    )
+
+
+async def _held(control: Control, death: Death) -> list[Job]:
+    """The rows the session still holds: all jobs, and of the units those that had begun. A unit that had not is given
+    back by the next sweep, which is what would be done here."""
+    found: dict[str, Job] = {}
+    cursor = None
+    while True:
+        page = await control.find(Query(session=death.session), cursor=cursor, limit=_PAGE)
+        found.update({job.id: job for job in page.jobs})
+        cursor = page.cursor
+        if cursor is None:
+            break
+    begun = [entry.job_id for entry in death.running if entry.job_id not in found]
+    for row in await control.store.get(begun) if begun else []:
+        if row is not None and row.session == death.session:
+            found[row.id] = row
+    return list(found.values())
+
+
+def _sorted(rows: Sequence[Job], death: Death) -> _Fates:
+    begun = {(entry.job_id, entry.token) for entry in death.running}
+    blamed = {(entry.job_id, entry.token) for entry in death.blamed}
+    on_purpose = death.wish is not None or bool(blamed)
+    fates = _Fates([], [], [], [], [])
+    for row in rows:
+        claim = (row.id, row.token)
+        if claim in blamed:
+            (fates.stalled if has_stalled(row) else fates.overran).append(row)
+        elif claim not in begun:
+            fates.unbegun.append(row)
+        elif on_purpose:
+            fates.stopped.append(row)
+        elif is_stopping(row.parent, row.status) or table_of(row.parent).allows(row.status, "pending"):
+            fates.crashed.append(row)
+        # a phase that can only be taken over in place is left to the sweep, which knows how
+    return fates

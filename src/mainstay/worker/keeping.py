@@ -1,0 +1,88 @@
+"""What a supervisor does over and over: beat for its engines, sweep, and watch for what is stuck.
+
+Three loops that do not wait for each other. Each survives a store that is away, for as long as it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Collection
+
+from ..control import Control
+from .member import Member
+from .messages import Pulsed
+from .outage import Outage
+
+log = logging.getLogger("mainstay.worker")
+
+#: how often recorders are compared with the clock
+WATCH_S = 1.0
+
+
+class Keeper:
+    """The loops of one supervisor."""
+
+    def __init__(self, control: Control, crew: Callable[[], Collection[Member]], *, rng: random.Random) -> None:
+        self._control = control
+        self._crew = crew
+        self._rng = rng
+
+    async def beat(self) -> None:
+        """Keep the sessions of all engines alive, in one write; with it go the start marks."""
+        every_s = self._control.settings.heartbeat_s
+        outage = Outage("heartbeat", self._rng, longest_s=every_s)
+        loop = asyncio.get_running_loop()
+        while True:
+            begun = loop.time()
+            try:
+                await self._beat_once()
+                outage.over()
+                wait_s = every_s - (loop.time() - begun)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the engines live and must be beaten for
+                wait_s = outage.failed(error)
+            await asyncio.sleep(max(0.0, wait_s))
+
+    async def sweep(self) -> None:
+        """Look for the dead of other workers and for what overran. Jittered: no two workers look at the same time."""
+        every_s = self._control.settings.sweep_s
+        outage = Outage("sweep", self._rng)
+        while True:
+            await asyncio.sleep(every_s * self._rng.uniform(0.75, 1.25))
+            try:
+                swept = await self._control.sweep()
+                outage.over()
+            except Exception as error:  # noqa: BLE001 - recovery must not stop, whatever it met
+                await asyncio.sleep(outage.failed(error))
+                continue
+            if swept.total or swept.failed:
+                moved = " ".join(f"{status}={count}" for status, count in swept.moved.items())
+                log.info("swept %s failed=%d", moved, len(swept.failed))
+
+    async def watch(self) -> None:
+        """Kill engines that do not end what is past its deadline."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(WATCH_S)
+            now_ms = self._control.store.clock.now_ms()
+            for member in list(self._crew()):
+                member.notice_silence()
+                if member.leaving.is_set():
+                    continue  # its grace is its limit
+                stuck = member.stuck(now_ms, loop.time())
+                if stuck:
+                    ids = ",".join(entry.job_id for entry in stuck)
+                    log.error("engine does not end what overran, killed pid=%d jobs=%s", member.process.pid, ids)
+                    member.kill(blamed=stuck)
+
+    async def _beat_once(self) -> None:
+        kept = {member.session: member for member in self._crew() if member.session is not None}
+        if not kept:
+            return
+        marks = {session: member.marks() for session, member in kept.items()}
+        pulses = await self._control.beat(list(kept), [mark for part in marks.values() for mark in part])
+        for pulse in pulses:
+            member = kept[pulse.session]
+            member.marked(marks[pulse.session])
+            member.pulsed(Pulsed(session=pulse.session, known=pulse.known, cancelling=pulse.cancelling))

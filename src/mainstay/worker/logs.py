@@ -1,0 +1,82 @@
+"""What a worker says: one line a record, on stderr; the same in its supervisor and its engines.
+
+Fields given as `extra` (those of a job come with `context().log`) follow the message as `key=value`; with JSON they
+are keys beside it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import IO, Any
+
+import msgspec
+
+from ..errors import InvalidInput
+
+LEVELS = ("debug", "info", "warning", "error")
+
+#: what every record has; whatever else is on one was given as `extra`
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def configure(level: str = "info", *, as_json: bool = False, stream: IO[str] | None = None) -> None:
+    """Set up the root logger. A program that sets up logging of its own, when it is imported, has the last word."""
+    if level.lower() not in LEVELS:
+        raise InvalidInput("log-level", f"{level!r} is not one of {', '.join(LEVELS)}")
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else PlainLines())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # what asyncio says at "debug" is about itself
+    logging.getLogger("asyncio").setLevel(logging.INFO)
+
+
+class PlainLines(logging.Formatter):
+    """For people.
+
+    >>> record = logging.makeLogRecord({"msg": "sent", "levelname": "INFO", "name": "mainstay.job", "job_id": "7"})
+    >>> PlainLines().format(record)[20:]
+    'info mainstay.job sent job_id=7'
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {key}={_quoted(value)}" for key, value in extras(record).items())
+        at = datetime.fromtimestamp(record.created).astimezone()
+        text = f"{at:%Y-%m-%d %H:%M:%S} {record.levelname.lower()} {record.name} {record.getMessage()}{fields}"
+        trace = _trace(self, record)
+        return f"{text}\n{trace}" if trace else text
+
+
+class JsonLines(logging.Formatter):
+    """For machines: an object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "pid": record.process,
+            "message": record.getMessage(),
+            **extras(record),
+        }
+        if trace := _trace(self, record):
+            told["traceback"] = trace
+        return msgspec.json.encode(told, enc_hook=repr).decode()
+
+
+def extras(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields that were given with a record."""
+    return {key: value for key, value in vars(record).items() if key not in _OWN}
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    if record.exc_info and not record.exc_text:
+        record.exc_text = formatter.formatException(record.exc_info)
+    parts = [record.exc_text or "", formatter.formatStack(record.stack_info) if record.stack_info else ""]
+    return "\n".join(part for part in parts if part)
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return repr(text) if not text or any(c.isspace() for c in text) else text

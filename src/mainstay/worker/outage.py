@@ -1,0 +1,46 @@
+"""A store that is away: said once, tried again for ever, and said once that it is back."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+from ..errors import StoreError
+
+log = logging.getLogger("mainstay.worker")
+
+_FIRST_WAIT_S = 0.1
+_LONGEST_WAIT_S = 2.0
+
+
+class Outage:
+    """The failures in a row of one thing that is done over and over.
+
+    >>> outage = Outage("heartbeat", random.Random(1))
+    >>> 0.05 <= outage.failed(StoreError("locked")) <= 0.1
+    True
+    """
+
+    def __init__(self, what: str, rng: random.Random, *, longest_s: float = _LONGEST_WAIT_S) -> None:
+        self._what = what
+        self._rng = rng
+        self._longest_s = longest_s
+        self._failures = 0
+
+    def failed(self, error: Exception) -> float:
+        """Take note; the seconds to wait before the next try, jittered so that a fleet does not come back as one."""
+        self._failures += 1
+        if self._failures == 1:
+            if isinstance(error, StoreError):
+                log.warning("store away what=%s: %s; trying again until it is back", self._what, error)
+            else:
+                # not foreseen, so most likely a mistake of ours: it must be seen, and must not stop the worker
+                log.error("failed what=%s; trying again", self._what, exc_info=error)
+        full = min(self._longest_s, _FIRST_WAIT_S * 2.0 ** min(self._failures - 1, 20))
+        return full * self._rng.uniform(0.5, 1.0)
+
+    def over(self) -> None:
+        """It worked."""
+        if self._failures:
+            log.warning("works again what=%s tries=%d", self._what, self._failures)
+        self._failures = 0

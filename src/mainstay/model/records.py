@@ -35,7 +35,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     spec: bytes
     paused: bool = False
     last_tick_ms: int | None = None
-    """the newest tick that was turned into jobs"""
+    """ticks up to here are dealt with: turned into jobs, or passed over"""
 
 
 class Leadership(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,38 @@
+"""Schedules: jobs at times. A tick is a UTC instant; each is a unique insert by schedule and time.
+
+Layer: part of control. Start from `schedule(...)`, which describes one, `register`, which stores it, and `Ticker`, the
+leader's duty that makes the jobs. `plan` holds the decision what is due, as a pure function.
+"""
+
+from .cron import Cron
+from .every import Every
+from .operate import ScheduleView, describe, drop, pause, register, resume, run_now
+from .plan import TickPlan, due_ticks, upcoming
+from .spec import CatchUp, Overlap, ScheduleSpec, read_spec, schedule, spec_bytes
+from .ticker import Ticker
+from .when import StoredWhen, When, when_of
+
+__all__ = [
+    "CatchUp",
+    "Cron",
+    "Every",
+    "Overlap",
+    "ScheduleSpec",
+    "ScheduleView",
+    "StoredWhen",
+    "TickPlan",
+    "Ticker",
+    "When",
+    "describe",
+    "drop",
+    "due_ticks",
+    "pause",
+    "read_spec",
+    "register",
+    "resume",
+    "run_now",
+    "schedule",
+    "spec_bytes",
+    "upcoming",
+    "when_of",
+]

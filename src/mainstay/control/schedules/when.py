@@ -1,0 +1,114 @@
+"""When: what says which times come, how it is stored, and how it is asked.
+
+Anything with `next(after)` will do. Cron expressions and intervals are stored as data, so that every leader can tick
+them; an object of the user's own is only named in the store, and the leader needs the program that has it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Protocol, runtime_checkable
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from ...clock import MAX_MS
+from ...errors import InvalidInput
+from ..failure import shown
+from .cron import Cron
+from .every import Every
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+LAST = _EPOCH + MAX_MS * _MS
+
+
+@runtime_checkable
+class When(Protocol):
+    """Says when the next tick is. Pure: the same answer for the same question, on every machine."""
+
+    def next(self, after: datetime) -> datetime | None:
+        """The first tick strictly after this time; both aware and in UTC. None: never again."""
+        ...
+
+
+class StoredWhen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A `When` as data."""
+
+    kind: Literal["cron", "every", "custom"]
+    text: str
+    """the cron expression; for the others only shown"""
+    tz: str = "UTC"
+    every_ms: int = 0
+    anchor_ms: int = 0
+
+    @classmethod
+    def of(cls, when: When) -> StoredWhen:
+        match when:
+            case Cron():
+                return cls(kind="cron", text=when.text, tz=when.tz)
+            case Every():
+                return cls(kind="every", text=when.text, every_ms=when.every_ms, anchor_ms=when.anchor_ms)
+            case _:
+                own = getattr(when, "text", None)
+                return cls(kind="custom", text=f"custom ({own if isinstance(own, str) else type(when).__name__})")
+
+    def same_times(self, other: StoredWhen) -> bool:
+        """Whether both tick at the same times, as far as the store can tell."""
+        return self == other or (self.kind == other.kind == "custom")
+
+    def revived(self, custom: When | None = None) -> When | None:
+        """What it was made from; None for a custom one that this program does not have."""
+        match self.kind:
+            case "cron":
+                return Cron(self.text, tz=self.tz)
+            case "every":
+                return Every(timedelta(milliseconds=self.every_ms), _EPOCH + self.anchor_ms * _MS)
+            case "custom":
+                return custom
+
+
+def when_of(given: str | timedelta | When, *, tz: str | ZoneInfo | None = None) -> When:
+    """What people write for a schedule: a cron expression, an interval, or an object with `next(after)`.
+
+    >>> when_of("*/5 * * * *", tz="Europe/Berlin"), when_of("15m").text
+    (Cron('*/5 * * * *', tz='Europe/Berlin'), 'every 15m')
+    """
+    if isinstance(given, str) and (" " in given.strip() or given.strip().startswith("@")):
+        return Cron(given, tz="UTC" if tz is None else tz)
+    if tz is not None:
+        raise InvalidInput("tz", "only a cron expression goes by a time zone; an interval counts from its anchor")
+    if isinstance(given, str | timedelta):
+        return Every(given)
+    if isinstance(given, type) or not isinstance(given, When):
+        rule = f"{shown(given)} has no next(after); write '*/5 * * * *', '15m', or pass an object that has it"
+        raise InvalidInput("when", rule)
+    return given
+
+
+def next_tick(when: When, after: datetime) -> datetime | None:
+    """Ask for the next tick, and trust nothing: a `When` that stands still would tick for ever.
+
+    Ticks are kept in whole milliseconds; a finer one is moved to the next.
+    """
+    found: Any = when.next(after)
+    if found is None:
+        return None
+    if not isinstance(found, datetime) or found.utcoffset() is None:
+        raise InvalidInput("when", f"next({after.isoformat()}) gave {shown(found)}, which is no aware datetime")
+    if found > LAST:
+        return None
+    at = at_of(-((_EPOCH - found) // _MS))
+    if at <= after:
+        raise InvalidInput("when", f"next({after.isoformat()}) gave {found.isoformat()}, which is not later")
+    return at
+
+
+def at_of(at_ms: int) -> datetime:
+    """A stored time as an aware datetime."""
+    return _EPOCH + at_ms * _MS
+
+
+def ms_of(at: datetime) -> int:
+    """A tick as it is stored."""
+    return (at - _EPOCH) // _MS

@@ -1,0 +1,203 @@
+"""The engine's process: `python -m mainstay.worker.engine_main CONFIG`, spawned by a supervisor.
+
+Loads the program, opens a session (which takes the lock that shows it lives), says hello, and works until it is told
+to drain. It dies with its supervisor: nobody would beat for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+
+import msgspec
+
+from ..control import Control
+from ..control.check import watching
+from ..errors import MainstayError, StoreError
+from ..model import Session
+from .children import Children
+from .engine import Engine
+from .messages import Drain, EngineConfig, FromEngine, Go, Hello, Pulsed, Retiring, ToEngine, Unfit, line
+from .parent import die_with_parent
+from .program import Program, load
+from .recorder import Recorder
+
+log = logging.getLogger("mainstay.worker")
+
+#: the loop and the store's writer thread share the interpreter; at the usual 5 ms the one waits long for the other
+SWITCH_S = 0.0005
+_RETRY_S = 0.5
+
+_decode = msgspec.json.Decoder(ToEngine).decode
+
+
+class EngineProcess:
+    """One engine and its line to the supervisor."""
+
+    def __init__(self, config: EngineConfig, program: Program) -> None:
+        self._config = config
+        self._program = program
+        self._writer: asyncio.StreamWriter
+        self._go = asyncio.Event()
+        self._drain: Drain | None = None
+        self._drained = asyncio.Event()
+        self._engine: Engine | None = None
+        self._control: Control
+
+    async def run(self) -> int:
+        """Work until told to stop; the exit code."""
+        reader, self._writer = await asyncio.open_connection(sock=socket.socket(fileno=self._config.link_fd))
+        listening = asyncio.create_task(self._listen(reader), name="mainstay link")
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._told, Drain(self._grace_s))
+        try:
+            async with self._program.lifespan():
+                await self._work()
+        finally:
+            listening.cancel()
+            await self._program.close()
+        return 0
+
+    async def _work(self) -> None:
+        control = self._control = await self._opened()
+        session = await self._open_session()
+        recorder = Recorder(self._config.recorder_fd)
+        children = Children(self._config.target, most=self._concurrency, name=self._config.name)
+        engine = self._engine = Engine(
+            self._program,
+            control,
+            session,
+            queues=self._queues,
+            concurrency=self._concurrency,
+            recorder=recorder,
+            children=children,
+            open_session=self._open_session,
+            on_retire=self._retire,
+        )
+        await self._first_of(self._go, self._drained)
+        duties = control.duties(session.id, check=watching(control.store), extra=list(self._program.duties(control)))
+        try:
+            if self._drain is None:
+                engine.start()
+                duties.start()
+            else:
+                engine.drain(self._drain.grace_s)
+            await engine.stopped.wait()
+        finally:
+            await duties.stop()
+            with contextlib.suppress(MainstayError):
+                await control.close_session(engine.session.id)
+        if engine.left_behind:
+            # what would not stop keeps the interpreter from ending
+            log.warning("leaving n=%d jobs behind that would not stop", engine.left_behind)
+            logging.shutdown()
+            os._exit(0)
+
+    async def _opened(self) -> Control:
+        """The store, as soon as it can be had."""
+        while True:
+            try:
+                return await self._program.open()
+            except StoreError as error:
+                if getattr(error, "code", "") != "store_locked":
+                    raise
+                log.warning("store locked, trying again: %s", error)
+                await asyncio.sleep(_RETRY_S)
+
+    async def _open_session(self) -> Session:
+        session = await self._control.open_session(worker=self._config.name, pid=os.getpid())
+        self._say(
+            Hello(
+                session=session.id,
+                store_url=self._program.store_url,
+                settings=self._control.settings,
+                queues=self._queues,
+            )
+        )
+        return session
+
+    @property
+    def _queues(self) -> tuple[str, ...]:
+        return self._config.queues or tuple(self._program.queues) or ("default",)
+
+    @property
+    def _concurrency(self) -> int:
+        return self._config.concurrency or self._program.settings.concurrency
+
+    @property
+    def _grace_s(self) -> float:
+        return self._program.settings.grace_s
+
+    def _retire(self, reason: str) -> None:
+        self._say(Retiring(reason))
+        self._told(Drain(self._grace_s))
+
+    def _say(self, message: FromEngine) -> None:
+        self._writer.write(line(message))
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        while text := await reader.readline():
+            message = _decode(text)
+            if isinstance(message, Go):
+                self._go.set()
+            elif isinstance(message, Drain):
+                self._told(message)
+            elif isinstance(message, Pulsed) and self._engine is not None:
+                await self._engine.pulsed(message.session, known=message.known, cancelling=message.cancelling)
+        # the supervisor is gone: nobody beats for us any more
+        self._told(Drain(0.0))
+
+    def _told(self, drain: Drain) -> None:
+        self._drain = drain
+        self._drained.set()
+        if self._engine is not None and self._go.is_set():
+            self._engine.drain(drain.grace_s)
+
+    async def _first_of(self, *events: asyncio.Event) -> None:
+        waits = [asyncio.create_task(event.wait()) for event in events]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+
+def main() -> int:
+    """What the process runs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's; it tells us
+    config = msgspec.json.decode(sys.argv[1], type=EngineConfig)
+    die_with_parent()
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        program = load(config.target)
+    except Exception as error:
+        logging.exception("cannot load %s", config.target)
+        _say_unfit(config, error)
+        return 2
+    try:
+        return run(EngineProcess(config, program))
+    except MainstayError as error:
+        _say_unfit(config, error)
+        return 2
+
+
+def _say_unfit(config: EngineConfig, error: Exception) -> None:
+    text = line(Unfit(f"{type(error).__name__}: {error}"))
+    with contextlib.suppress(OSError):
+        os.write(config.link_fd, text)
+
+
+def run(process: EngineProcess) -> int:
+    """On the fastest loop there is."""
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return asyncio.run(process.run())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(process.run())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

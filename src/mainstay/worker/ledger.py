@@ -1,0 +1,224 @@
+"""The ledger: endings on their way to the store, in batches.
+
+An ending is taken at once and written with all others that came meanwhile, in one commit. When the store is away they
+are kept and tried again until it is back; what was given to somebody else by then is refused there, and recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+
+import msgspec
+
+from ..control import Completion, Control, Decide, Failure, Outcome, Quarantine, error_info
+from ..errors import InvalidInput, StoreError
+from ..model import Job
+from .endings import Crashed, Done, Ending, Failed, Halted, Misfit, NotNeeded, PutOff
+
+log = logging.getLogger("mainstay.worker")
+
+#: why a run was made to stop; what is written about it depends on that
+CANCELLED, OVERRAN, STALLED, DRAINED, LOST = "cancelled", "overran", "stalled", "drained", "lost"
+
+_FIRST_WAIT_S = 0.05
+_LONGEST_WAIT_S = 2.0
+_MOST_TRIES = 20
+
+
+class Parked(msgspec.Struct, frozen=True):
+    """This worker has no work of that name: it waits for one that has."""
+
+    wait_s: float
+    reason: str
+
+
+class Entry(msgspec.Struct, gc=False):
+    """One job and how it ended."""
+
+    job: Job
+    ending: Ending | Parked
+    started_ms: int | None = None
+    cause: str = ""
+    """for what was halted: why"""
+    decide: Decide | None = None
+    """the retry policy of its task, if it has one"""
+    tries: int = 0
+
+
+class Ledger:
+    """Add endings; they are written in the background, in the order they came."""
+
+    def __init__(self, control: Control, *, rng: random.Random) -> None:
+        self._control = control
+        self._rng = rng
+        self._entries: list[Entry] = []
+        self._wanted = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._settled.set()
+        self._task: asyncio.Task[None] | None = None
+        self.before_write: Callable[[], Awaitable[None]] | None = None
+        """called before each batch: what has to be stored before the endings are"""
+
+    def start(self) -> None:
+        """Begin to write."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._keep_writing(), name="mainstay ledger")
+
+    async def stop(self) -> None:
+        """Stop writing; `flush` first to write what is left."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    @property
+    def size(self) -> int:
+        """Endings that are not stored yet."""
+        return len(self._entries)
+
+    def add(self, entry: Entry) -> None:
+        """Take an ending; it is on its way."""
+        self._entries.append(entry)
+        self._settled.clear()
+        self._wanted.set()
+
+    async def flush(self) -> None:
+        """Wait until everything that was added is stored or refused."""
+        await self._settled.wait()
+
+    async def _keep_writing(self) -> None:
+        failures = 0
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            # what ends in this turn of the loop goes together
+            await asyncio.sleep(0)
+            entries, self._entries = self._entries, []
+            try:
+                if self.before_write is not None:
+                    await self.before_write()
+                await self._write(entries)
+                failures = 0
+            except StoreError as error:
+                failures += 1
+                if failures == 1:
+                    log.warning("store away, endings kept n=%d: %s", len(entries), error)
+                self._entries[:0] = entries
+                wait_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(failures, 10))
+                await asyncio.sleep(wait_s * self._rng.uniform(0.5, 1.0))
+                self._wanted.set()
+                continue
+            except Exception:
+                # not the store: a mistake in what was to be written; alone, each shows whether it was that one
+                if len(entries) == 1:
+                    log.exception("ending could not be written job_id=%s; its lease decides", entries[0].job.id)
+                else:
+                    log.exception("endings could not be written together n=%d; one by one", len(entries))
+                    await self._one_by_one(entries)
+            if self._entries:
+                self._wanted.set()
+            else:
+                self._settled.set()
+
+    async def _one_by_one(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            try:
+                await self._write([entry])
+            except StoreError:
+                self._entries.append(entry)
+            except Exception:
+                log.exception("ending could not be written job_id=%s; its lease decides", entry.job.id)
+
+    async def _write(self, entries: Sequence[Entry]) -> None:
+        """All endings at once; the store makes one commit of what is asked for at the same time."""
+        done = [entry for entry in entries if type(entry.ending) is Done]
+        if len(done) == len(entries):
+            await self._complete(done)
+            return
+        writes: list[Awaitable[None]] = [self._complete(done)] if done else []
+        failed = [entry for entry in entries if isinstance(entry.ending, Failed | Misfit | Crashed)]
+        if failed:
+            writes.append(self._fail(failed))
+        writes += [self._alone(entry) for entry in entries if isinstance(entry.ending, PutOff | NotNeeded | Parked)]
+        for cause in (CANCELLED, OVERRAN, STALLED, DRAINED):
+            halted = [entry for entry in entries if isinstance(entry.ending, Halted) and entry.cause == cause]
+            if halted:
+                writes.append(self._halt(cause, halted))
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                # parts may be written: what is sent again is answered with "already applied"
+                raise result
+
+    async def _complete(self, entries: Sequence[Entry]) -> None:
+        completions = [
+            Completion(entry.job, entry.ending.result, entry.ending.followups, None, entry.started_ms)
+            for entry in entries
+            if isinstance(entry.ending, Done)
+        ]
+        for entry, outcome in zip(entries, await self._control.complete(completions), strict=True):
+            if outcome.outcome == "applied":
+                continue
+            if outcome.outcome == "invalid" and outcome.error is not None:
+                # done, but what it returned or submits cannot be stored: that is a failure, and says why
+                entry.ending = Failed(error=error_info(outcome.error, retryable=False))
+                self.add(entry)
+            else:
+                self._look_at(entry, outcome)
+
+    async def _fail(self, entries: Sequence[Entry]) -> None:
+        failures = [_failure(entry) for entry in entries]
+        for entry, outcome in zip(entries, await self._control.fail(failures), strict=True):
+            self._look_at(entry, outcome)
+
+    async def _halt(self, cause: str, entries: Sequence[Entry]) -> None:
+        jobs = [entry.job for entry in entries]
+        if cause == CANCELLED:
+            outcomes = await self._control.confirm_cancelled(jobs)
+        elif cause == DRAINED:
+            outcomes = await self._control.release(jobs, reason="its worker stopped")
+        else:
+            outcomes = await self._control.time_out(jobs, cause="stall" if cause == STALLED else "run")
+        for entry, outcome in zip(entries, outcomes, strict=True):
+            self._look_at(entry, outcome)
+
+    async def _alone(self, entry: Entry) -> None:
+        job, ending = entry.job, entry.ending
+        try:
+            if isinstance(ending, PutOff):
+                outcome = await self._control.snooze(job, timedelta(seconds=ending.wait_s), reason=ending.reason)
+            elif isinstance(ending, NotNeeded):
+                outcome = await self._control.skip(job, reason=ending.reason)
+            else:
+                assert isinstance(ending, Parked)
+                wait = timedelta(seconds=ending.wait_s)
+                outcome = (await self._control.park([job], wait=wait, reason=ending.reason))[0]
+        except InvalidInput as error:
+            # a wait or a reason that cannot be meant is a mistake in the job
+            entry.ending = Failed(error=error_info(error, retryable=False))
+            self.add(entry)
+            return
+        self._look_at(entry, outcome)
+
+    def _look_at(self, entry: Entry, outcome: Outcome) -> None:
+        """What was not simply written. A ghost's refusal is recorded by the store and logged by control."""
+        if outcome.outcome == "conflict" and entry.tries < _MOST_TRIES:
+            entry.tries += 1
+            self.add(entry)
+        elif outcome.outcome in ("invalid", "conflict", "missing"):
+            log.error("ending refused job_id=%s outcome=%s: %s", entry.job.id, outcome.outcome, outcome.error)
+
+
+def _failure(entry: Entry) -> Failure:
+    ending = entry.ending
+    if isinstance(ending, Misfit):
+        why = f"its arguments do not fit the task: {ending.error.message}"
+        return Failure(entry.job, ending.error, decide=lambda *_: Quarantine(why))
+    if isinstance(ending, Crashed):
+        return Failure(entry.job, ending.error, crashed=True)
+    assert isinstance(ending, Failed)
+    return Failure(entry.job, ending.error, decide=entry.decide, after_s=ending.after_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -226,3 +227,36 @@ async def test_a_session_that_is_open_elsewhere_is_not_opened_again(shared: Worl
         await shared.store.open_session(Session(id="s1", pid=os.getpid()))
     assert sorted(os.listdir("/proc/self/fd")) == before
     await other.close()
+
+
+async def test_a_sweep_that_had_to_wait_for_a_locked_database_takes_its_own_wait_for_nobodys_silence(
+    shared: World, clock: ShiftedClock, path: Path
+) -> None:
+    await shared.store.open_session(Session(id="s1", lease_s=8.0))
+    browser = apsw.Connection(str(path))
+    browser.execute("BEGIN IMMEDIATE")
+    sweep = asyncio.ensure_future(shared.store.overdue())
+    await asyncio.sleep(0)
+
+    clock.lease_shift_ms = 9_000
+    browser.execute("ROLLBACK")
+    browser.close()
+
+    assert await sweep == []
+    assert [(found.id, found.dead) for found in await shared.store.sessions()] == [("s1", False)]
+
+
+async def test_a_session_that_is_closed_for_a_dead_process_leaves_no_lock_file(
+    shared: World, path: Path, spawn: Spawn
+) -> None:
+    await shared.submit()
+    child = spawn("hold", path, "s1", LONG_S)
+    child.line()
+    locks = path.with_name(path.name + "-mainstay") / "sessions"
+    assert [lock.name for lock in locks.iterdir()] == ["s1"]
+
+    child.kill()
+    await shared.store.close_session("s1")
+
+    assert list(locks.iterdir()) == []
+    await shared.reap()

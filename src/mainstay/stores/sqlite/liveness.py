@@ -55,9 +55,11 @@ class SessionLocks:
         self._held[session] = handle
 
     def release(self, session: str) -> None:
+        """Let go of a session that is over; one of another process (it died, and was buried from here) leaves its file
+        behind otherwise."""
+        self.forget(session)
         handle = self._held.pop(session, None)
         if handle is not None:
-            self.forget(session)
             os.close(handle)
 
     def is_free(self, session: str) -> bool:

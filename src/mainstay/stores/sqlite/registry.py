@@ -81,13 +81,13 @@ def sessions(db: apsw.Connection) -> list[Session]:
     ]
 
 
-def overdue(tx: Tx, locks: SessionLocks, limit: int) -> tuple[list[Overdue], list[str]]:
+def overdue(tx: Tx, locks: SessionLocks, limit: int, asked_ms: int) -> tuple[list[Overdue], list[str]]:
     """Declare the dead dead, then list what they held and what is past its time; and who was found dead."""
     dead = []
     for session, pid, beat_ms, lease_s, boot in all_rows(
         tx.db, "SELECT id, pid, beat_ms, lease_s, boot FROM sessions WHERE dead = 0"
     ):
-        silent = boot != boot_id() or tx.lease_ms - beat_ms > lease_s * 1000
+        silent = boot != boot_id() or asked_ms - beat_ms > lease_s * 1000
         if silent or (pid and locks.is_free(session)):
             tx.db.execute("UPDATE sessions SET dead = 1 WHERE id = ?", (session,))
             _depose(tx, session)

@@ -11,7 +11,8 @@
     ├── InvalidTransition       the lifecycle table forbids the move
     ├── Conflict                someone else moved it first: read again
     │   ├── KeyConflict         idempotency key used before with other content
-    │   └── UniqueClash         an unsettled job already holds this unique key
+    │   ├── UniqueClash         an unsettled job already holds this unique key
+    │   └── AlreadySubmitted    a job that had to be new was submitted before
     ├── JobNotFound             no such job
     ├── JobFailed               asked for its result, and it settled otherwise
     ├── UnknownTask             no task of this name in this program
@@ -145,6 +146,16 @@ class UniqueClash(Conflict):
     """Another unsettled job holds the same unique key, and the submit asked to be refused."""
 
     code = "unique_clash"
+
+
+class AlreadySubmitted(Conflict):
+    """A job that had to be new was submitted before, and `job_id` stands for it. Nothing was written."""
+
+    code = "already_submitted"
+
+    def __init__(self, message: str, *, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(message)
 
 
 class JobNotFound(MainstayError, LookupError):

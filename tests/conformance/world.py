@@ -6,8 +6,10 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from mainstay.lifecycle import Move, apply
-from mainstay.model import IdSource, Job, Session
+from mainstay.model import AWAITS_MS, IdSource, Job, Options, Session
 from mainstay.stores import Answer, Change, JobStore, NewJob
 from mainstay.testing import VirtualClock, new_job
 
@@ -18,8 +20,13 @@ class World:
         self.clock = clock
         self.ids = IdSource(random.Random(7))
 
-    def new(self, **fields: Any) -> NewJob:
-        return new_job(self.clock, self.ids, chain=self.store.chain, **fields)
+    def new(self, *, after: Sequence[Job | str] = (), **fields: Any) -> NewJob:
+        """A new job; with `after`, one that waits for those."""
+        if after:
+            fields = {"options": Options(after_when="succeeded", after_failed="skip"), **fields}
+            fields |= {"due_ms": AWAITS_MS, "rank": AWAITS_MS, "delay_s": 1}
+        new = new_job(self.clock, self.ids, chain=self.store.chain, **fields)
+        return msgspec.structs.replace(new, after=tuple(each if isinstance(each, str) else each.id for each in after))
 
     async def submit(self, **fields: Any) -> Job:
         """Insert one job and read it back."""
@@ -76,6 +83,7 @@ class World:
             "rows": [found.job for found in rows],
             "events": [await store.events(found.job.id) for found in rows],
             "refusals": [await store.refusals(found.job.id) for found in rows],
+            "awaited": [await store.awaited(found.job.id) for found in rows],
             "sessions": await store.sessions(),
             "queues": await store.queues(),
             "limits": await store.limits(),

@@ -8,6 +8,7 @@ from .attempts import Completion, Failure
 from .control import Control
 from .duties import Duties, Duty
 from .failure import error_info
+from .group import SubmittedGroup
 from .holding import Extension
 from .options import OPTION_NAMES, Plan
 from .payload import decoded
@@ -31,6 +32,7 @@ __all__ = [
     "Request",
     "Stop",
     "Submitted",
+    "SubmittedGroup",
     "Swept",
     "Verdict",
     "Wait",

@@ -16,6 +16,7 @@ from ..stores import JobStore, NewJob, Page, Pulse, Query, Refusal, Report, Stat
 from . import retention
 from .attempts import Attempts, Completion, Failure
 from .duties import Duties, Duty
+from .group import Grouper, SubmittedGroup
 from .holding import Extension, Holder, check_session
 from .operate import Operator
 from .options import MOST, Plan, check_queue, check_text
@@ -71,6 +72,7 @@ class Control:
         guard = SweepGuard(lease_ms=round(settings.lease_s * 1000), heartbeat_ms=round(settings.heartbeat_s * 1000))
         self._rng = rng
         self._submitter = Submitter(store, settings, rng, actor)
+        self._grouper = Grouper(store, self._submitter)
         self._holder = Holder(store, writer, guard, settings, rng)
         self._attempts = Attempts(writer, self._submitter, settings, rng)
         self._operator = Operator(store, writer, settings)
@@ -85,7 +87,8 @@ class Control:
         Options: queue, priority (-100..100), delay or run_at, retries, backoff (exponential, linear, fixed),
         backoff_base, backoff_cap, jitter, crash_budget, timeout, queue_deadline, stall_timeout, on_stall (retry,
         hold), grace, key, key_ttl, unique (a key, or True: by content), on_clash (return, refuse, replace),
-        concurrency_key, tags, metadata, keep, kind. Durations are written with a unit; timeouts can be "off".
+        concurrency_key, tags, metadata, keep, kind, after (ids of jobs to wait for), after_when (succeeded, settled),
+        after_failed (skip, fail). Durations are written with a unit; timeouts can be "off".
         """
         return await self._submitter.submit(Request(name, payload, options))
 
@@ -96,6 +99,22 @@ class Control:
     async def submit_many(self, requests: Iterable[Request]) -> list[Submitted]:
         """Submit many jobs, all or none."""
         return await self._submitter.submit_many(requests)
+
+    async def submit_group(
+        self,
+        members: Iterable[Request],
+        then: Request,
+        *,
+        when: Literal["succeeded", "settled"] = "succeeded",
+        failed: Literal["skip", "fail"] = "skip",
+    ) -> SubmittedGroup:
+        """Submit many jobs and one (`then`) that runs once when all have succeeded, or are settled; all or none.
+
+        A member that met a job which was there before (by its key) counts as that job. If `then` itself was submitted
+        before, nothing is stored. A group without members is done at once. When a member ends otherwise, `then` is
+        skipped, or fails if so told.
+        """
+        return await self._grouper.submit(members, then, when=when, failed=failed)
 
     def plan(self, **options: Any) -> Plan:
         """Check options once, to be used in any number of requests."""

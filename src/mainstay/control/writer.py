@@ -193,7 +193,8 @@ def _clash(wish: Wish, row: Job) -> MainstayError:
     if wish.spawn:
         return Conflict(
             f"job {row.id}: a job it submits clashes with one that is there already (its key was used with other "
-            "arguments, or its unique key is held), or is a unit of a job that is gone; nothing was written"
+            "arguments, or its unique key is held), or is a unit of a job, or waits for one, that is gone; nothing was "
+            "written"
         )
     return UniqueClash(
         f"job {row.id}: another unsettled job holds its unique key {row.unique_key!r}; wait for that one, or cancel it"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..errors import Conflict, InvalidInput, InvalidTransition, KeyConflict, UniqueClash
+from ..errors import AlreadySubmitted, Conflict, InvalidInput, InvalidTransition, KeyConflict, UniqueClash
 from ..lifecycle import Chain, Event, Move, Moved, apply, is_stopping, table_of, time_text
 from ..model import ErrorInfo, Job, Lane, expiry
 from .port import Change, Key, NewJob, Outcome, Refusal, Report
@@ -264,6 +264,13 @@ def unique_clash(index: int, new: NewJob, existing: str) -> UniqueClash:
     return UniqueClash(
         f"jobs[{index}]: job {existing} holds the unique key {new.job.unique_key!r} and is not settled yet; "
         "wait for it, or submit without on_clash='refuse' to get it back"
+    )
+
+
+def already_there(index: int, existing: str) -> AlreadySubmitted:
+    return AlreadySubmitted(
+        f"jobs[{index}]: it was submitted before, as job {existing}, and had to be new; nothing was stored",
+        job_id=existing,
     )
 
 

@@ -45,6 +45,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     after: tuple[str, ...] = ()
     """ids of the jobs it waits for, stored or earlier in the same batch. One that met a job which was there before
     stands for that job"""
+    must_be_new: bool = False
+    """refuse the whole batch with `AlreadySubmitted` if another job stands for it"""
 
 
 class Inserted(msgspec.Struct, frozen=True, gc=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...model import Job
-from ..judge import GONE, id_conflict, is_settled, key_conflict, no_dependency, no_parent, unique_clash
+from ..judge import GONE, already_there, id_conflict, is_settled, key_conflict, no_dependency, no_parent, unique_clash
 from ..port import Inserted, Key, NewJob
 from .rows import Rows
 
@@ -35,6 +35,8 @@ class Entry:
         for index, new in enumerate(jobs):
             found = self._decide(index, new)
             if not found.created:
+                if new.must_be_new:
+                    raise already_there(index, found.id)
                 self._stands[new.job.id] = found.id
             made.append(found)
         return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import apsw
 import msgspec
@@ -41,11 +41,11 @@ def insert(tx: Tx, jobs: Sequence[NewJob], chain: Chain) -> list[Inserted]:
     for index, new in enumerate(jobs):
         job = new.job
         if new.key is not None and (held := _held_by_key(tx, index, new, keys)) is not None:
-            answers.append(Inserted(held, False, "key"))
+            answers.append(_met(index, new, held, "key"))
             entering.passed(job.id, held)
             continue
         if job.unique_key is not None and (held := _held_by_unique(tx, index, new, uniques)) is not None:
-            answers.append(Inserted(held, False, "unique"))
+            answers.append(_met(index, new, held, "unique"))
             entering.passed(job.id, held)
             continue
         if job.parent is not None and job.parent not in parents:
@@ -113,6 +113,12 @@ def _held_by_unique(tx: Tx, index: int, new: NewJob, batch: dict[str, str]) -> s
     if new.on_clash == "refuse":
         raise judge.unique_clash(index, new, holder)
     return holder
+
+
+def _met(index: int, new: NewJob, held: str, by: Literal["key", "unique"]) -> Inserted:
+    if new.must_be_new:
+        raise judge.already_there(index, held)
+    return Inserted(held, False, by)
 
 
 def _is_there(tx: Tx, parent: str, batch: Sequence[NewJob]) -> bool:

@@ -60,7 +60,9 @@ class Grouper:
         try:
             new = self._submitter.new_jobs(requests)
         except InvalidInput as error:
-            raise _renamed(error, re.sub(r"^requests", "members", error.field)) from None
+            # of one alone it is not said which
+            said = error.field if error.field.startswith("requests") else f"requests[0].{error.field}"
+            raise _renamed(error, said.replace("requests", "members", 1)) from None
         if len(new) > MOST_AWAITED:
             raise InvalidInput("members", f"{len(new)} jobs are more than the limit of {MOST_AWAITED} for one group")
         for index, each in enumerate(new):

@@ -1,0 +1,342 @@
+"""Jobs that wait for others, and groups, as submitters and operators see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from mainstay.control import Completion, Failure, Request
+from mainstay.errors import InvalidInput, InvalidTransition, JobNotFound, UniqueClash
+from mainstay.model import AWAITS_MS, ErrorInfo, Session
+from mainstay.stores import Query
+from tests.control.conftest import Bench
+
+PERMANENT = ErrorInfo(type="Broken", message="for good", retryable=False)
+
+
+@pytest.fixture
+async def session(bench: Bench) -> Session:
+    return await bench.worker.open_session(worker="w", lease_s=600)
+
+
+async def succeed(bench: Bench, session: Session, *queues: str) -> list[str]:
+    """Run all that is ready in these queues; the names of what ran."""
+    jobs = await bench.worker.claim(queues or ["default"], session.id, 100)
+    await bench.worker.complete([Completion(job, result="done") for job in jobs])
+    return [job.name for job in jobs]
+
+
+async def fail(bench: Bench, session: Session, queue: str) -> None:
+    [job] = await bench.worker.claim([queue], session.id, 1)
+    await bench.worker.fail([Failure(job, PERMANENT)])
+
+
+# options -------------------------------------------------------------------------------------------
+
+
+async def test_a_job_runs_after_those_it_waits_for(bench: Bench, session: Session) -> None:
+    first, second = await bench.control.submit("one"), await bench.control.submit("two")
+    then = await bench.control.submit("then", after=[first.id, second.id, first.id])
+    row = await bench.control.get(then.id)
+    assert (row.status, row.reason, row.due_ms) == ("scheduled", "waits for 2 jobs", AWAITS_MS)
+    assert (row.options.after_when, row.options.after_failed) == ("succeeded", "skip")
+    assert await bench.control.awaited(then.id) == [first.id, second.id]
+    assert await succeed(bench, session) == ["one", "two"]
+    assert await succeed(bench, session) == ["then"]
+    assert await bench.path(then.id) == ["scheduled", "pending", "running", "succeeded"]
+
+
+async def test_one_job_is_one_job(bench: Bench) -> None:
+    first = await bench.control.submit("one")
+    then = await bench.control.submit("then", after=[first.id])
+    assert (await bench.control.get(then.id)).reason == "waits for 1 job"
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "rule"),
+    [
+        ({"after": "x"}, "after", "not a list of job ids"),
+        ({"after": 7}, "after", "not a list of job ids"),
+        ({"after": ["x"]}, "after[0]", "is not a job id"),
+        ({"after": [None]}, "after[0]", "is not a job id"),
+        ({"after": ["018bcfe5-6800-7000-8000-0123456789ab"]}, "after[0]", "there is no job"),
+        ({"after_when": "settled"}, "after_when", "`after`, which is not given"),
+        ({"after_failed": "fail"}, "after_failed", "`after`, which is not given"),
+        ({"after": [], "after_when": "done"}, "after_when", "not one of succeeded, settled"),
+        ({"after": [], "after_failed": "cancel"}, "after_failed", "not one of skip, fail"),
+        ({"after": [], "after_when": "settled", "after_failed": "fail"}, "after_failed", "means nothing"),
+    ],
+)
+async def test_wrong_wishes_are_refused_with_the_field(
+    bench: Bench, options: dict[str, Any], field: str, rule: str
+) -> None:
+    with pytest.raises(InvalidInput, match=rule.replace("[", r"\[")) as caught:
+        await bench.control.submit("then", **options)
+    assert caught.value.field == field
+    assert await bench.everything() == []
+
+
+async def test_in_a_batch_the_request_is_named_too(bench: Bench) -> None:
+    never = "018bcfe5-6800-7000-8000-0123456789ab"
+    with pytest.raises(InvalidInput) as caught:
+        await bench.control.submit_many([Request("one"), Request("two", None, {"after": [never]})])
+    assert caught.value.field == "requests[1].after[0]"
+
+
+async def test_more_than_ten_thousand_are_refused(bench: Bench) -> None:
+    ids = [f"018bcfe5-6800-7000-8000-{n:012x}" for n in range(10_001)]
+    with pytest.raises(InvalidInput, match="10001 jobs are more than the limit of 10000"):
+        await bench.control.submit("then", after=ids)
+
+
+async def test_a_unit_cannot_wait(bench: Bench) -> None:
+    parent = await bench.control.submit("parent")
+    with pytest.raises(InvalidInput, match="a unit cannot wait for other jobs"):
+        await bench.control.submit("unit", parent=parent.id, unit="u", after=[parent.id])
+
+
+async def test_waiting_for_nothing_is_being_ready(bench: Bench, session: Session) -> None:
+    then = await bench.control.submit("then", after=[], after_when="settled")
+    row = await bench.control.get(then.id)
+    assert (row.status, row.options.after_when) == ("pending", None)
+    assert await bench.control.awaited(then.id) == []
+
+
+async def test_a_delay_besides_is_counted_from_the_submit(bench: Bench, session: Session) -> None:
+    first = await bench.control.submit("one")
+    then = await bench.control.submit("then", after=[first.id], delay="1m")
+    await succeed(bench, session)
+    row = await bench.control.get(then.id)
+    assert (row.status, row.due_ms) == ("scheduled", row.created_ms + 60_000)
+    bench.clock.advance(61)
+    assert await succeed(bench, session) == ["then"]
+
+
+async def test_a_time_besides_that_has_passed_is_no_matter(bench: Bench, session: Session) -> None:
+    first = await bench.control.submit("one")
+    at = datetime.fromtimestamp(bench.clock.now_ms() / 1000, UTC) + timedelta(seconds=5)
+    then = await bench.control.submit("then", after=[first.id], run_at=at)
+    bench.clock.advance(6)
+    await succeed(bench, session)
+    assert (await bench.control.get(then.id)).status == "pending"
+
+
+async def test_a_queue_deadline_ends_the_wait(bench: Bench) -> None:
+    first = await bench.control.submit("one")
+    then = await bench.control.submit("then", after=[first.id], queue_deadline="1m")
+    behind = await bench.control.submit("behind", after=[then.id])
+    bench.clock.advance(61)
+    await bench.control.sweep()
+    assert (await bench.control.get(then.id)).status == "timed_out"
+    assert (await bench.control.get(behind.id)).status == "skipped"
+
+
+@pytest.mark.parametrize(("choice", "status"), [("skip", "skipped"), ("fail", "failed")])
+async def test_a_dependency_that_fails_decides(bench: Bench, session: Session, choice: str, status: str) -> None:
+    first = await bench.control.submit("one")
+    then = await bench.control.submit("then", after=[first.id], after_failed=choice)
+    await fail(bench, session, "default")
+    row = await bench.control.get(then.id)
+    assert (row.status, row.reason) == (status, f"waited for job {first.id} to succeed, and it is failed")
+    assert (row.error is not None and row.error.code) == ("dependency_failed" if choice == "fail" else False)
+    assert any(first.id in line for line in await bench.control.story(then.id))
+
+
+async def test_a_dependency_that_is_tried_again_is_waited_for(bench: Bench, session: Session) -> None:
+    first = await bench.control.submit("one")
+    then = await bench.control.submit("then", after=[first.id])
+    [job] = await bench.worker.claim(["default"], session.id, 1)
+    await bench.worker.fail([Failure(job, RuntimeError("not yet"))])
+    assert (await bench.control.get(then.id)).status == "scheduled"
+    bench.clock.advance(60)
+    await succeed(bench, session)
+    assert (await bench.control.get(then.id)).status == "pending"
+
+
+async def test_a_wait_for_the_end_takes_any(bench: Bench, session: Session) -> None:
+    first = await bench.control.submit("one")
+    then = await bench.control.submit("then", after=[first.id], after_when="settled")
+    await bench.control.cancel(first.id, actor="ann")
+    assert (await bench.control.get(then.id)).status == "pending"
+
+
+async def test_a_follow_up_of_a_completion_may_wait(bench: Bench, session: Session) -> None:
+    other = await bench.control.submit("other", queue="b")
+    await bench.control.submit("one")
+    [job] = await bench.worker.claim(["default"], session.id, 1)
+    spawn = (Request("follow", None, {"after": [job.id, other.id]}),)
+    [outcome] = await bench.worker.complete([Completion(job, spawn=spawn)])
+    assert outcome.ok
+    assert await succeed(bench, session, "b") == ["other"]
+    assert await succeed(bench, session) == ["follow"]
+
+
+async def test_a_follow_up_that_waits_for_nobody_there_is_refused_with_its_completion(
+    bench: Bench, session: Session
+) -> None:
+    await bench.control.submit("one")
+    [job] = await bench.worker.claim(["default"], session.id, 1)
+    spawn = (Request("follow", None, {"after": ["018bcfe5-6800-7000-8000-0123456789ab"]}),)
+    [outcome] = await bench.worker.complete([Completion(job, spawn=spawn)])
+    assert outcome.outcome == "invalid"
+    assert "waits for one, that is gone" in str(outcome.error)
+
+
+# operators -----------------------------------------------------------------------------------------
+
+
+async def test_a_skipped_one_stays_skipped(bench: Bench, session: Session) -> None:
+    first = await bench.control.submit("one")
+    then = await bench.control.submit("then", after=[first.id])
+    await fail(bench, session, "default")
+    with pytest.raises(InvalidTransition):
+        await bench.control.retry(then.id, actor="ann")
+
+
+async def test_a_failed_one_runs_when_it_is_retried(bench: Bench, session: Session) -> None:
+    first = await bench.control.submit("one")
+    then = await bench.control.submit("then", after=[first.id], after_failed="fail")
+    await fail(bench, session, "default")
+    assert (await bench.control.retry(then.id, actor="ann")).status == "pending"
+    assert await succeed(bench, session) == ["then"]
+
+
+async def test_a_waiting_one_is_not_retried_but_can_be_forced(bench: Bench, session: Session) -> None:
+    first = await bench.control.submit("one", queue="a")
+    then = await bench.control.submit("then", after=[first.id])
+    with pytest.raises(InvalidTransition, match="it waits for other jobs; wait for them, or force it"):
+        await bench.control.retry(then.id, actor="ann")
+    assert (await bench.control.force(then.id, "pending", actor="ann", reason="no time")).status == "pending"
+    assert await succeed(bench, session) == ["then"]
+    assert await succeed(bench, session, "a") == ["one"]
+    assert await bench.path(then.id) == ["scheduled", "pending", "running", "succeeded"]
+
+
+async def test_a_cancelled_one_stays_cancelled(bench: Bench, session: Session) -> None:
+    first = await bench.control.submit("one")
+    then = await bench.control.submit("then", after=[first.id])
+    await bench.control.cancel(then.id, actor="ann")
+    await succeed(bench, session)
+    assert (await bench.control.get(then.id)).status == "cancelled"
+
+
+async def test_its_priority_can_be_changed_while_it_waits(bench: Bench, session: Session) -> None:
+    first = await bench.control.submit("one", queue="a")
+    then = await bench.control.submit("then", after=[first.id])
+    await bench.control.set_priority(then.id, 10, actor="ann")
+    await succeed(bench, session, "a")
+    bench.clock.advance(-1)
+    await bench.control.submit("earlier")
+    assert await succeed(bench, session) == ["then", "earlier"]
+
+
+async def test_asking_what_a_job_waits_for_needs_a_job(bench: Bench) -> None:
+    with pytest.raises(JobNotFound):
+        await bench.control.awaited("018bcfe5-6800-7000-8000-0123456789ab")
+
+
+# groups --------------------------------------------------------------------------------------------
+
+
+def members(n: int, **options: Any) -> list[Request]:
+    return [Request("member", {"n": each}, options) for each in range(n)]
+
+
+async def test_the_callback_of_a_group_runs_once_when_all_are_done(bench: Bench, session: Session) -> None:
+    group = await bench.control.submit_group(members(5), Request("then", {"x": 1}, {"queue": "b"}))
+    assert group.then.created
+    assert [each.created for each in group.members] == [True] * 5
+    ids = [each.id for each in group.members]
+    assert await bench.control.awaited(group.then.id) == ids
+    found = await bench.control.find(Query(group=group.then.id, oldest_first=True))
+    assert [job.id for job in found.jobs] == ids
+    assert await succeed(bench, session, "b") == []
+    assert await succeed(bench, session) == ["member"] * 5
+    assert await succeed(bench, session, "b") == ["then"]
+    assert await bench.path(group.then.id) == ["scheduled", "pending", "running", "succeeded"]
+
+
+async def test_a_group_of_none_is_done_at_once(bench: Bench, session: Session) -> None:
+    group = await bench.control.submit_group([], Request("then"))
+    assert group.members == []
+    assert await succeed(bench, session) == ["then"]
+
+
+@pytest.mark.parametrize(("failed", "status"), [("skip", "skipped"), ("fail", "failed")])
+async def test_a_member_that_fails_decides(bench: Bench, session: Session, failed: Any, status: str) -> None:
+    group = await bench.control.submit_group(members(3), Request("then"), failed=failed)
+    await fail(bench, session, "default")
+    assert (await bench.control.get(group.then.id)).status == status
+
+
+async def test_a_group_may_wait_for_any_end(bench: Bench, session: Session) -> None:
+    group = await bench.control.submit_group(members(2), Request("then", None, {"queue": "b"}), when="settled")
+    await fail(bench, session, "default")
+    await succeed(bench, session)
+    assert await succeed(bench, session, "b") == ["then"]
+    assert (await bench.control.get(group.then.id)).options.after_failed is None
+
+
+async def test_a_member_that_was_there_before_counts_as_that_job(bench: Bench, session: Session) -> None:
+    known = await bench.control.submit("member", {"n": 0}, key="m0", queue="a")
+    requests = [Request("member", {"n": 0}, {"key": "m0"}), Request("member", {"n": 1})]
+    group = await bench.control.submit_group(requests, Request("then", None, {"queue": "b"}))
+    assert [(each.id == known.id, each.created) for each in group.members] == [(True, False), (False, True)]
+    assert await bench.control.awaited(group.then.id) == [each.id for each in group.members]
+    await succeed(bench, session)
+    assert await succeed(bench, session, "b") == []
+    await succeed(bench, session, "a")
+    assert await succeed(bench, session, "b") == ["then"]
+
+
+async def test_a_group_that_was_submitted_before_is_given_back(bench: Bench) -> None:
+    then = Request("then", None, {"key": "g1"})
+    first = await bench.control.submit_group(members(3), then)
+    again = await bench.control.submit_group(members(3), then)
+    assert (again.then.id, again.then.created) == (first.then.id, False)
+    assert [(each.id, each.created) for each in again.members] == [(each.id, False) for each in first.members]
+    assert len(await bench.everything()) == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "then", "more", "field"),
+    [
+        ([Request("m"), Request("m", None, {"retrys": 1})], Request("t"), {}, "members[1].retrys"),
+        ([Request("m"), Request("m", None, {"group": "g"})], Request("t"), {}, "members[1].group"),
+        ([Request("m")], Request("t", None, {"retrys": 1}), {}, "then.retrys"),
+        ([Request("m")], Request("t", object()), {}, "then.payload"),
+        ([Request("m")], Request("t"), {"when": "done"}, "when"),
+        ([Request("m")], Request("t"), {"failed": "cancel"}, "failed"),
+        ([Request("m")], Request("t"), {"when": "settled", "failed": "fail"}, "failed"),
+        ([Request("m")] * 10_001, Request("t"), {}, "members"),
+        (7, Request("t"), {}, "members"),
+        ([Request("m", None, {"retrys": 1})], Request("t"), {}, "members[0].retrys"),
+    ],
+)
+async def test_a_wrong_group_is_refused_with_the_place(
+    bench: Bench, given: Iterable[Request], then: Request, more: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        await bench.control.submit_group(given, then, **more)
+    assert caught.value.field == field
+    assert await bench.everything() == []
+
+
+async def test_a_callback_with_waits_of_its_own_is_refused(bench: Bench) -> None:
+    first = await bench.control.submit("one")
+    with pytest.raises(InvalidInput, match="then.after: the callback waits for the members"):
+        await bench.control.submit_group(members(1), Request("then", None, {"after": [first.id]}))
+
+
+async def test_what_the_store_refuses_names_the_member_or_the_callback(bench: Bench) -> None:
+    never = "018bcfe5-6800-7000-8000-0123456789ab"
+    requests = [Request("m"), Request("m", None, {"after": [never]})]
+    with pytest.raises(InvalidInput) as caught:
+        await bench.control.submit_group(requests, Request("then"))
+    assert caught.value.field == "members[1].after[0]"
+    await bench.control.submit("then", unique="u")
+    with pytest.raises(UniqueClash, match="^then: "):
+        await bench.control.submit_group(members(1), Request("then", None, {"unique": "u", "on_clash": "refuse"}))

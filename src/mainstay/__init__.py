@@ -1,1 +1,64 @@
-"""Mainstay: a distributed job system that can prove what happened to every job."""
+"""Mainstay: a distributed job system that can prove what happened to every job.
+
+What programs import is here: `from mainstay import App, context`. Names are loaded when they are first used, so that
+a command that needs none of them starts quickly.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .app import App
+    from .control import Quarantine, Stop, Wait
+    from .errors import JobFailed, MainstayError, WaitTimeout
+    from .task import Call, Codec, Draft, Handle, Task
+    from .worker import Context, context
+
+__all__ = [
+    "App",
+    "Call",
+    "Codec",
+    "Context",
+    "Draft",
+    "Handle",
+    "JobFailed",
+    "MainstayError",
+    "Quarantine",
+    "Stop",
+    "Task",
+    "Wait",
+    "WaitTimeout",
+    "context",
+]
+
+_HOMES = {
+    "App": "app",
+    "Call": "task",
+    "Codec": "task",
+    "Context": "worker",
+    "Draft": "task",
+    "Handle": "task",
+    "JobFailed": "errors",
+    "MainstayError": "errors",
+    "Quarantine": "control",
+    "Stop": "control",
+    "Task": "task",
+    "Wait": "control",
+    "WaitTimeout": "errors",
+    "context": "worker",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f".{home}", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,8 @@
+"""App: what users hold.
+
+Layer: above the kinds of job, below report and testing. Start from `App`.
+"""
+
+from .app import App
+
+__all__ = ["App"]

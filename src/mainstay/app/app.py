@@ -1,0 +1,308 @@
+"""App: what users hold. Tasks are declared on it, jobs are submitted through it, workers are pointed at it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from types import MappingProxyType, TracebackType
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+
+from ..clock import Clock
+from ..control import Control, Duty
+from ..errors import InvalidInput, MainstayError, UnknownTask
+from ..model import Settings
+from ..stores import JobStore
+from ..task import AsyncTask, BeforeSubmit, Call, Client, Codec, Handle, PlainTask, Task, TaskOptions
+from ..task.drafts import check_hook
+from ..task.naming import is_async, place_of
+from ..task.returns import Returns
+from ..task.storable import canonical
+from ..worker import Context, Work
+from . import bulk, hooks
+from .settings import AppSettings
+
+P = ParamSpec("P")
+R = TypeVar("R")
+B = TypeVar("B", bound=BeforeSubmit)
+M = TypeVar("M", bound=hooks.Manager)
+
+DEFAULT_QUEUE = "default"
+
+
+class Decorator(Protocol):
+    """What `@app.task(...)` is: it makes a task of an `async def` or of a plain function."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
+
+
+class App:
+    """Tasks, their settings, and the store their jobs are in.
+
+    The store opens on first use. `async with app:` opens it now and closes it at the end. Settings are keyword
+    arguments (`App("sqlite:///jobs.db", lease="20s", retries=5)`), and otherwise come from the environment
+    (`MAINSTAY_LEASE=20s`). Without a URL, MAINSTAY_STORE names the store.
+
+    >>> import asyncio
+    >>> app = App("memory:")
+    >>> @app.task(queue="mail", retries=5)
+    ... async def send(to: str, subject: str = "hello") -> int:
+    ...     return len(to)
+    >>> async def story():
+    ...     async with app:
+    ...         job = await send.submit("a@b.c", subject="hi")
+    ...         return job.created, await job.status()
+    >>> asyncio.run(story())
+    (True, 'pending')
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        codec: Codec | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        audit_key: bytes | None = None,
+        **settings: Unpack[AppSettings],
+    ) -> None:
+        url = url if url is not None else os.environ.get("MAINSTAY_STORE")
+        if not url:
+            raise InvalidInput(
+                "store", 'no store is named; write App("sqlite:///jobs.db"), or set MAINSTAY_STORE=sqlite:///jobs.db'
+            )
+        self.client = Client(
+            url,
+            Settings.from_env(os.environ, **settings),
+            codec=codec,
+            clock=clock,
+            rng=rng,
+            audit_key=audit_key,
+        )
+        """what its tasks submit and read through"""
+        self._works: dict[str, dict[str, Work]] = {"task": {}}
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._around: list[hooks.Opener] = []
+        self._lifespan: hooks.Opener | None = None
+        self._state: Any = _NOT_OPEN
+        self._anything: Returns[Any] = Returns("a job", Any, self.client.sealer)
+
+    # declare ----------------------------------------------------------------------------------------
+
+    @overload
+    def task(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
+    @overload
+    def task(self, /, **options: Unpack[TaskOptions]) -> Decorator: ...
+    def task(self, function: Any = None, /, **options: Unpack[TaskOptions]) -> Any:
+        """Make a task of a function: `@app.task`, or `@app.task(retries=5, timeout="30s", queue="mail")`.
+
+        An `async def` runs on the worker's loop, a plain function in a thread, and either in a process of its own
+        with `process=True`. It is called `module.function` unless `name` is given. `retry_on` and `give_up_on` name
+        the exceptions that are, or are not, worth another attempt; `policy` is a function that decides instead.
+        The other options are those of a submit.
+        """
+        if function is None:
+            return lambda function: self._declare(function, options)
+        return self._declare(function, options)
+
+    def _declare(self, function: Any, options: TaskOptions) -> Task[..., Any]:
+        if isinstance(function, Task):
+            raise InvalidInput(function.name, "is a task already; put options into the @app.task that made it")
+        kind = AsyncTask if callable(function) and is_async(function) else PlainTask
+        made: Task[..., Any] = kind(self.client, function, **options)
+        if (other := self._tasks.get(made.name)) is not None:
+            raise InvalidInput(
+                made.name,
+                f"is the name of another task (at {place_of(other.function)}); give one of them another: "
+                '@app.task(name="...")',
+            )
+        self._tasks[made.name] = self._works["task"][made.name] = made
+        return made
+
+    def before_submit(self, hook: B) -> B:
+        """Have a function look at each job about to be submitted, and add to it: trace ids, tags, options. It gets a
+        `Draft` and changes it, or answers with another. Runs for every submit there is: single, many, groups,
+        schedules, follow-ups."""
+        check_hook(hook)
+        self.client.before_submit.append(hook)
+        return hook
+
+    def around_run(self, manager: M) -> M:
+        """Have a context manager entered around each run. It gets the `Context`; write an `async def` that yields
+        once. What it sets in context variables the task sees. The first one registered is the outermost."""
+        self._around.append(hooks.opener(manager, field="around_run"))
+        return manager
+
+    @overload
+    def lifespan(self, /) -> AbstractAsyncContextManager[object]: ...
+    @overload
+    def lifespan(self, manager: M, /) -> M: ...
+    def lifespan(self, manager: Any = None, /) -> Any:
+        """Have a context manager entered once in each worker process, before its first job and left after its last:
+        `@app.lifespan` above an `async def` that yields once. What it yields is `app.state`.
+
+        Without an argument: that context manager, for a worker to enter.
+        """
+        if manager is None:
+            return self._living()
+        if self._lifespan is not None:
+            raise InvalidInput("lifespan", "there is one already; do both in one function, and yield what both made")
+        self._lifespan = hooks.opener(manager, field="lifespan")
+        return manager
+
+    # submit -----------------------------------------------------------------------------------------
+
+    async def submit_many(
+        self,
+        jobs: Iterable[Call[R]] | AsyncIterable[Call[R]],
+        *,
+        chunk: int = 1000,
+        progress: bulk.Progress | None = None,
+    ) -> list[Handle[R]]:
+        """Submit many jobs (`task.job(...)`), from any iterable, plain or async. Each chunk is stored whole or not at
+        all; `progress` is called with the number stored so far after each."""
+        return await bulk.submit_many(self.client, jobs, chunk=chunk, progress=progress)
+
+    def submit_many_sync(
+        self, jobs: Iterable[Call[R]], *, chunk: int = 1000, progress: bulk.Progress | None = None
+    ) -> list[Handle[R]]:
+        """`submit_many`, for code without an event loop."""
+        return self.client.run(lambda: self.submit_many(jobs, chunk=chunk, progress=progress), what="submit_many_sync")
+
+    def handle(self, job_id: str) -> Handle[Any]:
+        """Any job, by id; its result is plain data. For a typed one: `task.handle(job_id)`."""
+        return Handle(self.client, self._anything, job_id)
+
+    # look -------------------------------------------------------------------------------------------
+
+    @property
+    def tasks(self) -> Mapping[str, Task[..., Any]]:
+        """The tasks by name."""
+        return MappingProxyType(self._tasks)
+
+    @property
+    def queues(self) -> Sequence[str]:
+        """The queues its tasks go to: what a worker listens on unless it is told otherwise."""
+        return sorted({task.queue for task in self._tasks.values()}) or [DEFAULT_QUEUE]
+
+    @property
+    def store_url(self) -> str:
+        return self.client.url
+
+    @property
+    def settings(self) -> Settings:
+        return self.client.settings
+
+    @property
+    def control(self) -> Control:
+        """The rules on its open store, for everything that tasks and handles do not offer."""
+        control = self.client.connection.control
+        if control is None:
+            raise MainstayError("the store is not open yet; write `async with app:`, or `await app.open()`")
+        return control
+
+    @property
+    def state(self) -> Any:
+        """What `lifespan` yielded in this process."""
+        if self._state is _NOT_OPEN:
+            raise MainstayError("app.state is there while a worker runs, and in `async with app.lifespan():`")
+        return self._state
+
+    # open and close ---------------------------------------------------------------------------------
+
+    async def open(self) -> Control:
+        """Open the store, if nobody has; the same control each time. It may be used from any loop and thread."""
+        return await self.client.open()
+
+    async def close(self) -> None:
+        """Close the store. The next use opens it again."""
+        await self.client.close()
+
+    def close_sync(self) -> None:
+        """`close`, for code without an event loop; ends the thread behind the `_sync` forms as well."""
+        self.client.close_sync(what="close_sync")
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @contextmanager
+    def using(self, store: JobStore) -> Iterator[Control]:
+        """Use an open store instead of its own meanwhile: for tests. The store is not closed here."""
+        control = self.client.control_of(store)
+        with self.client.connection.instead(control):
+            yield control
+
+    # what a worker needs (mainstay.worker.Program) --------------------------------------------------
+
+    def work(self, kind: str, name: str) -> Work:
+        """What runs jobs of this kind and name; raises `UnknownTask`."""
+        works = self._works.get(kind, {})
+        found = works.get(name)
+        if found is None:
+            raise UnknownTask(name, works)
+        return found
+
+    def pack(self, value: Any) -> bytes:
+        """Any data as it is stored, sealed if there is a codec: a checkpoint."""
+        try:
+            return self.client.sealer.seal(canonical(value))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidInput("data", f"cannot be stored as data: {error}") from None
+
+    def unpack(self, data: bytes) -> Any:
+        """The reverse."""
+        return self._anything.unpack(data, job_id="")
+
+    def around(self, context: Context) -> AbstractAsyncContextManager[object] | None:
+        """What `around_run` registered, as one; None when there is nothing."""
+        return hooks.nested(self._around, context) if self._around else None
+
+    def duties(self, control: Control) -> Sequence[Duty]:  # noqa: ARG002
+        """What the leader does for this app."""
+        return ()
+
+    @asynccontextmanager
+    async def _living(self) -> AsyncIterator[object]:
+        async with AsyncExitStack() as stack:
+            state = None
+            if self._lifespan is not None:
+                state = await hooks.entered(stack, self._lifespan(), field="lifespan")
+            self._state = state
+            try:
+                yield state
+            finally:
+                self._state = _NOT_OPEN
+
+    def __repr__(self) -> str:
+        return f"<App {_public(self.store_url)}: {len(self._tasks)} tasks>"
+
+
+class _NotOpen:
+    """Stands for the state before there is one; None may be one."""
+
+
+_NOT_OPEN = _NotOpen()
+
+
+def _public(url: str) -> str:
+    """A store URL without its password."""
+    scheme, found, rest = url.partition("://")
+    if not found or "@" not in rest:
+        return url
+    return f"{scheme}://...@{rest.rpartition('@')[2]}"

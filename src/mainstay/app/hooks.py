@@ -1,0 +1,49 @@
+"""Hooks around runs and around a worker's life: context managers, however they are written."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
+from typing import Any, TypeVar
+
+from ..errors import InvalidInput
+from ..worker import Context
+
+#: an async generator function, a generator function, or what `contextlib` makes of one
+Manager = Callable[
+    ..., AbstractAsyncContextManager[Any] | AbstractContextManager[Any] | AsyncIterator[Any] | Iterator[Any]
+]
+F = TypeVar("F", bound=Callable[..., Any])
+
+Opener = Callable[..., AbstractAsyncContextManager[Any] | AbstractContextManager[Any]]
+
+
+def opener(function: Manager, *, field: str) -> Opener:
+    """A function that makes a context manager, from one that yields once."""
+    if inspect.isasyncgenfunction(function):
+        return contextlib.asynccontextmanager(function)
+    if inspect.isgeneratorfunction(function):
+        return contextlib.contextmanager(function)
+    if not callable(function) or inspect.iscoroutinefunction(function):
+        raise InvalidInput(field, f"{function!r} is not a context manager; write an async def that yields once")
+    return function  # type: ignore[return-value]
+
+
+async def entered(stack: AsyncExitStack, manager: object, *, field: str) -> Any:
+    """Enter either kind."""
+    if isinstance(manager, AbstractAsyncContextManager):
+        return await stack.enter_async_context(manager)
+    if isinstance(manager, AbstractContextManager):
+        return stack.enter_context(manager)
+    raise InvalidInput(field, f"{manager!r} is not a context manager; write an async def that yields once")
+
+
+@contextlib.asynccontextmanager
+async def nested(openers: Sequence[Opener], context: Context) -> AsyncIterator[None]:
+    """Enter all around one run: the first one registered is the outermost."""
+    async with AsyncExitStack() as stack:
+        for each in openers:
+            await entered(stack, each(context), field="around_run")
+        yield

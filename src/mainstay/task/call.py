@@ -1,0 +1,65 @@
+"""A call to be made by a worker: `task.job(...)`."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from ..control import Plan, Request
+from .client import Client
+from .drafts import Draft, drafted
+from .returns import Returns
+from .signature import Signature
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Call(Generic[R_co]):
+    """One call, checked and packed, not submitted yet. For `app.submit_many`, `app.group`, `app.schedule` and
+    `context().submit`."""
+
+    __slots__ = ("_options", "_payload", "_plan", "_request", "_signature", "client", "returns")
+
+    def __init__(
+        self,
+        client: Client,
+        signature: Signature,
+        returns: Returns[R_co],
+        payload: bytes,
+        options: dict[str, Any],
+        plan: Plan,
+    ) -> None:
+        self.client = client
+        self.returns = returns
+        self._signature = signature
+        self._payload = payload
+        self._options = options
+        self._plan = plan
+        self._request: Request | None = None
+
+    @property
+    def name(self) -> str:
+        """The task."""
+        return self._signature.name
+
+    @property
+    def request(self) -> Request:
+        """What control is given; made once, with the hooks asked and the payload sealed."""
+        if self._request is None:
+            self._request = self.new_request()
+        return self._request
+
+    def new_request(self) -> Request:
+        """The same, made anew: for a call that is submitted again and again."""
+        client, name, payload, plan = self.client, self._signature.name, self._payload, self._plan
+        if client.before_submit:
+            arguments = self._signature.given(payload)
+            draft = Draft(name=name, arguments=arguments, options=dict(self._options))
+            plan = client.reader.read(drafted(client.before_submit, draft).options)
+        if client.sealer.seals:
+            return Request(name, msgspec.Raw(client.sealer.seal(payload)), plan, payload)
+        return Request(name, msgspec.Raw(payload), plan)
+
+    def __repr__(self) -> str:
+        return f"<call of {self.name}>"

@@ -1,0 +1,94 @@
+"""What tasks share: the store, the codec, the hooks before submit, and the way in from code without a loop."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import random
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from ..clock import Clock
+from ..control import Control
+from ..control.options import OptionReader
+from ..model import Settings
+from ..stores import open_store
+from .connection import Connection
+from .drafts import BeforeSubmit
+from .portal import Portal
+from .sealing import Codec, Sealer
+
+T = TypeVar("T")
+
+
+class Client:
+    """The side of a program that submits jobs and reads them."""
+
+    def __init__(
+        self,
+        url: str,
+        settings: Settings,
+        *,
+        codec: Codec | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        audit_key: bytes | None = None,
+    ) -> None:
+        self.url = url
+        self.settings = settings
+        self.sealer = Sealer(codec)
+        self.reader = OptionReader(settings)
+        self.before_submit: list[BeforeSubmit] = []
+        self.rng = rng
+
+        async def connect() -> Control:
+            return self.control_of(await open_store(url, clock=clock, audit_key=audit_key))
+
+        self.connection = Connection(connect)
+        self._portal = Portal()
+        self._at_exit = False
+        if hasattr(os, "register_at_fork"):
+            mine = weakref.ref(self)
+            os.register_at_fork(after_in_child=lambda: _forget(mine))
+
+    def control_of(self, store: Any) -> Control:
+        """The rules on a store, with these settings."""
+        return Control(store, settings=self.settings, rng=self.rng)
+
+    async def open(self) -> Control:
+        return self.connection.control or await self.connection.open()
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+    def run(self, make: Callable[[], Coroutine[Any, Any, T]], *, what: str) -> T:
+        """Run a coroutine for code without a loop."""
+        if not self._at_exit:
+            self._at_exit = True
+            mine = weakref.ref(self)
+            atexit.register(_close_at_exit, mine)
+        return self._portal.run(make, what=what)
+
+    def close_sync(self, *, what: str) -> None:
+        if self._portal.is_open or self.connection.control is not None:
+            self._portal.run(self.connection.close, what=what)
+        self._portal.close()
+
+    def forget(self) -> None:
+        self._portal.forget()
+
+
+def _forget(mine: weakref.ref[Client]) -> None:
+    client = mine()
+    if client is not None:
+        client.forget()
+
+
+def _close_at_exit(mine: weakref.ref[Client]) -> None:
+    client = mine()
+    if client is not None:
+        # the program ends; whatever cannot be closed in good order now is swept up by the next one to open the store
+        with contextlib.suppress(Exception):
+            client.close_sync(what="close_sync")

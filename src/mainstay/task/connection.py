@@ -1,0 +1,100 @@
+"""One open store per program, whoever opens it first.
+
+The stores may be used from any loop and any thread, so there is one for all of them: what is submitted through the sync
+forms, from a web server's loop and from a worker's is the same store, `memory:` included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+
+from ..control import Control
+
+#: what a parent process had open: not ours to close, and closing it by accident (when it is collected) would be worse
+_inherited: list[Control] = []
+
+
+class Connection:
+    """Opens on first use, once, however many ask at the same time; can be opened again after `close`."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Control]]) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._opening: Future[None] | None = None
+        self.control: Control | None = None
+        """None: not open"""
+        if hasattr(os, "register_at_fork"):
+            mine = weakref.ref(self)
+            os.register_at_fork(after_in_child=lambda: _forget(mine))
+
+    async def open(self) -> Control:
+        while (control := self.control) is None:
+            with self._lock:
+                if self.control is not None:
+                    continue
+                first = self._opening is None
+                opening = self._opening = self._opening or Future()
+            if first:
+                # whoever asked first may be cancelled; the others want it all the same
+                await asyncio.shield(asyncio.ensure_future(self._open(opening)))
+            else:
+                await asyncio.shield(asyncio.wrap_future(opening))
+        return control
+
+    async def close(self) -> None:
+        """Let go of the store, once; also when it is being opened this moment."""
+        with self._lock:
+            opening = self._opening
+        if opening is not None:
+            with contextlib.suppress(Exception):
+                await asyncio.shield(asyncio.wrap_future(opening))
+        with self._lock:
+            control, self.control = self.control, None
+        if control is not None:
+            await control.store.close()
+
+    @contextlib.contextmanager
+    def instead(self, control: Control) -> Iterator[None]:
+        """Use another control meanwhile, which is not closed here."""
+        with self._lock:
+            before, self.control = self.control, control
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.control = before
+
+    async def _open(self, opening: Future[None]) -> None:
+        try:
+            control = await self._connect()
+        except BaseException as error:
+            with self._lock:
+                self._opening = None
+            if isinstance(error, Exception):
+                opening.set_exception(error)
+            else:
+                opening.set_result(None)  # its loop was stopped; those who wait try for themselves
+            raise
+        with self._lock:
+            self.control, self._opening = control, None
+        opening.set_result(None)
+
+    def forget(self) -> None:
+        """After a fork: the store's threads and locks are the parent's."""
+        self._lock = threading.Lock()
+        self._opening = None
+        if self.control is not None:
+            _inherited.append(self.control)
+            self.control = None
+
+
+def _forget(mine: weakref.ref[Connection]) -> None:
+    connection = mine()
+    if connection is not None:
+        connection.forget()

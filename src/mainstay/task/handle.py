@@ -1,0 +1,94 @@
+"""A submitted job, in the hand of whoever submitted it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+from ..errors import JobFailed
+from ..model import Job
+from .client import Client
+from .returns import Returns
+
+R_co = TypeVar("R_co", covariant=True)
+
+#: who cancels, in the audit trail
+_ACTOR = "client"
+
+
+class Handle(Generic[R_co]):
+    """A job by its id. Everything is read from the store when it is asked for; nothing is kept here.
+
+    Each method has a `_sync` form for code without an event loop.
+    """
+
+    __slots__ = ("_client", "_returns", "created", "id")
+
+    def __init__(self, client: Client, returns: Returns[R_co], job_id: str, *, created: bool = False) -> None:
+        self.id = job_id
+        self.created = created
+        """whether this submit made it; False when it was there before (its key, or `unique`)"""
+        self._client = client
+        self._returns = returns
+
+    async def result(self, timeout: str | timedelta | None = None) -> R_co:  # noqa: ASYNC109 - how users say it
+        """Wait for the end and give what the task returned. Raises `JobFailed` when it settled otherwise, and
+        `WaitTimeout` when the wait is over first; the job goes on then."""
+        return self._result(await self.wait(timeout))
+
+    def result_sync(self, timeout: str | timedelta | None = None) -> R_co:
+        return self._client.run(lambda: self.result(timeout), what="result_sync")
+
+    async def wait(self, timeout: str | timedelta | None = None) -> Job:  # noqa: ASYNC109 - how users say it
+        """The row once it is settled, however it settled; raises `WaitTimeout`."""
+        return await (await self._client.open()).wait(self.id, timeout)
+
+    def wait_sync(self, timeout: str | timedelta | None = None) -> Job:
+        return self._client.run(lambda: self.wait(timeout), what="wait_sync")
+
+    async def job(self) -> Job:
+        """The row as it is now; raises `JobNotFound`."""
+        return await (await self._client.open()).get(self.id)
+
+    def job_sync(self) -> Job:
+        return self._client.run(self.job, what="job_sync")
+
+    async def status(self) -> str:
+        """Its state now: scheduled, pending, running, succeeded ..."""
+        return (await self.job()).status
+
+    def status_sync(self) -> str:
+        return self._client.run(self.status, what="status_sync")
+
+    async def cancel(self, reason: str = "cancelled on request") -> Job:
+        """Cancel it: at once if nobody works on it, else through `cancelling`. Twice is once."""
+        return await (await self._client.open()).cancel(self.id, actor=_ACTOR, reason=reason)
+
+    def cancel_sync(self, reason: str = "cancelled on request") -> Job:
+        return self._client.run(lambda: self.cancel(reason), what="cancel_sync")
+
+    async def story(self) -> list[str]:
+        """What happened to it, a line each."""
+        return await (await self._client.open()).story(self.id)
+
+    def story_sync(self) -> list[str]:
+        return self._client.run(self.story, what="story_sync")
+
+    def _result(self, job: Job) -> R_co:
+        if job.status == "succeeded":
+            return self._returns.unpack(job.result, job_id=job.id)
+        error = job.error
+        reason = job.reason
+        if error is not None:
+            said = f"{error.type}: {error.message}"
+            reason = f"{reason} ({said})" if reason else said
+        raise JobFailed(job.id, job.name, job.status, reason, error_code=None if error is None else error.code)
+
+    def __repr__(self) -> str:
+        return f"Handle({self.id!r}{', created=True' if self.created else ''})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Handle) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)

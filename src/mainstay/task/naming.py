@@ -1,0 +1,62 @@
+"""What a task is called: its name is stored with every job, and a worker finds the function by it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..control.options import check_name
+from ..errors import InvalidInput
+
+
+def name_of(function: Callable[..., Any], given: str | None) -> str:
+    """The name given, or `module.function` where that will be found again.
+
+    >>> name_of(lambda: None, None)
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: task: a lambda has no name of its own; give it one: @app.task(name="...")
+    """
+    if given is not None:
+        return check_name(given)
+    module = getattr(function, "__module__", None)
+    inner = getattr(function, "__qualname__", None)
+    if not module or not inner:
+        raise InvalidInput("task", f'{function!r} has no name of its own; give it one: @app.task(name="...")')
+    if "<lambda>" in inner:
+        raise InvalidInput("task", 'a lambda has no name of its own; give it one: @app.task(name="...")')
+    if module == "__main__":
+        raise InvalidInput(
+            "task",
+            f"{inner} is defined in the program that was started, which is called __main__ here and by its own name "
+            "where a worker imports it, so its jobs would not be found; move it to a module, or name it: "
+            f'@app.task(name="{inner}")',
+        )
+    if "<locals>" in inner:
+        raise InvalidInput(
+            "task",
+            f"{module}.{inner} is made inside a function, so a worker that imports {module} may not have it; define "
+            'it at the top of the module, or, if it is made on import, name it: @app.task(name="...")',
+        )
+    return check_name(f"{module}.{inner}")
+
+
+def check_function(function: Callable[..., Any], name: str) -> None:
+    """Refuse what is callable and yet no task."""
+    if not callable(function):
+        raise InvalidInput("task", f"{function!r} is not a function; write @app.task or @app.task(...) above one")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidInput(name, "it yields, and a task returns once; return a list, or submit a job for each part")
+    if inspect.isclass(function):
+        raise InvalidInput(name, "it is a class; write a function that makes one")
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether a call answers with a coroutine."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Where a function is defined, for messages."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(function)

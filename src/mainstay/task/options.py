@@ -1,0 +1,114 @@
+"""Options as users write them: for a task, and for one submit.
+
+They are typed dictionaries, so that editors complete them and type checkers refuse what does not exist. What they mean
+is in docs/control.md; how they are read is control's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from ..control import Decide
+from ..errors import InvalidInput, UnknownOption
+from .failing import Errors
+
+if TYPE_CHECKING:
+    from .handle import Handle
+
+#: "30s", "1h30m" or a timedelta
+Duration = str | timedelta
+
+
+class CommonOptions(TypedDict, total=False):
+    """What can be said of a task, and otherwise for one submit."""
+
+    queue: str | None
+    priority: int | None
+    retries: int | None
+    backoff: Literal["exponential", "linear", "fixed"] | None
+    backoff_base: Duration | None
+    backoff_cap: Duration | None
+    jitter: bool | None
+    crash_budget: int | None
+    timeout: Duration
+    queue_deadline: Duration | datetime | None
+    stall_timeout: Duration
+    on_stall: Literal["retry", "hold"] | None
+    grace: Duration | None
+    unique: str | Literal[True] | None
+    on_clash: Literal["return", "refuse", "replace"] | None
+    concurrency_key: str | None
+    tags: Sequence[str] | AbstractSet[str] | None
+    metadata: Mapping[str, str] | None
+    keep: Duration | None
+
+
+class SubmitOptions(CommonOptions, total=False):
+    """What can be said of one submit: `task.options(delay="5m").submit(...)`."""
+
+    delay: Duration | None
+    run_at: datetime | None
+    key: str | None
+    key_ttl: Duration | None
+    after: Sequence[str | Handle[Any]] | None
+    after_when: Literal["succeeded", "settled"] | None
+    after_failed: Literal["skip", "fail"] | None
+
+
+class TaskOptions(CommonOptions, total=False):
+    """What can be said of a task: `@app.task(retries=5)`."""
+
+    name: str | None
+    process: bool
+    retry_on: Errors | None
+    give_up_on: Errors | None
+    policy: Decide | None
+
+
+_OF_A_SUBMIT = frozenset(SubmitOptions.__annotations__) - frozenset(CommonOptions.__annotations__)
+_OF_A_TASK = frozenset(TaskOptions.__annotations__) - frozenset(CommonOptions.__annotations__)
+#: None cannot mean "as before" where it could mean "no limit"; the reader of options refuses it
+_SAY_OFF = frozenset({"timeout", "stall_timeout"})
+
+
+def check_task_options(given: Mapping[str, Any]) -> None:
+    """Refuse what cannot be said of a task."""
+    for name in given:
+        if name in _OF_A_SUBMIT:
+            raise InvalidInput(
+                name, f"belongs to one submit, not to the task; write task.options({name}=...).submit(...)"
+            )
+        if name not in TaskOptions.__annotations__:
+            raise UnknownOption(name, TaskOptions.__annotations__)
+
+
+def merged(task: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a submit on top of its task's: tags and metadata are added, everything else is replaced."""
+    made = dict(task)
+    for name, value in given.items():
+        if name in _OF_A_TASK:
+            raise InvalidInput(name, f"belongs to the task, not to one submit; write @app.task({name}=...)")
+        if name not in SubmitOptions.__annotations__:
+            raise UnknownOption(name, SubmitOptions.__annotations__)
+        if value is None and name not in _SAY_OFF:
+            continue
+        if name == "tags" and "tags" in made and not isinstance(value, str):
+            made[name] = [*made[name], *value]
+        elif name == "metadata" and "metadata" in made and isinstance(value, Mapping):
+            made[name] = {**made[name], **value}
+        elif name == "after":
+            made[name] = _ids(value)
+        else:
+            made[name] = value
+    return made
+
+
+def _ids(after: Any) -> Any:
+    if isinstance(after, list | tuple):
+        return [getattr(each, "id", each) for each in after]
+    if isinstance(getattr(after, "id", None), str):
+        raise InvalidInput("after", f"{after!r} is one job; write after=[...]")
+    return after

@@ -1,0 +1,75 @@
+"""The way into async code from code without a loop: one event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from ..errors import MainstayError
+
+T = TypeVar("T")
+
+
+class Portal:
+    """Runs coroutines for any number of threads. Its thread starts with the first call and does not keep the program
+    from ending."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._loop is not None
+
+    def run(self, make: Callable[[], Coroutine[Any, Any, T]], *, what: str) -> T:
+        """What the coroutine returns; `what` was called, for the message when this cannot work."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            plain = what.removesuffix("_sync")
+            raise MainstayError(f"{what} would block the event loop that runs here; write `await {plain}(...)` instead")
+        with self._lock:
+            future = asyncio.run_coroutine_threadsafe(make(), self._started())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # a Ctrl-C here must not leave the wait running there
+            raise
+
+    def close(self) -> None:
+        """Stop the thread; whoever still waits gets a CancelledError. The next call starts a new one."""
+        with self._lock:
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+            if loop is None or thread is None:
+                return
+            loop.call_soon_threadsafe(loop.stop)
+        if thread is not threading.current_thread():
+            thread.join()
+
+    def forget(self) -> None:
+        """After a fork: the thread is not here."""
+        self._lock = threading.Lock()
+        self._loop = self._thread = None
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            ready = threading.Event()
+            loop = self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=_serve, args=(loop, ready), name="mainstay-sync", daemon=True)
+            self._thread.start()
+            ready.wait()
+        return self._loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
+    # a Runner cancels what is left and shuts down generators and executor when it is closed
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.get_loop().call_soon(ready.set)
+        loop.run_forever()

@@ -1,0 +1,51 @@
+"""What a task returns, as it is stored and as it is read back."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from ..errors import BadResult, InvalidInput
+from .sealing import Sealer
+from .storable import canonical
+from .wording import place_and_rule, said
+
+R = TypeVar("R")
+
+_REFUSED = (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError)
+
+
+class Returns(Generic[R]):
+    """Results of one declared type."""
+
+    def __init__(self, name: str, kind: Any, sealer: Sealer) -> None:
+        self._name = name
+        self._sealer = sealer
+        self._decode = msgspec.msgpack.Decoder(kind).decode
+
+    def pack(self, value: Any) -> msgspec.Raw | None:
+        """A result as it is stored; raises `BadResult` when it is not what was declared."""
+        try:
+            data = canonical(value)
+            self._decode(data)
+        except msgspec.ValidationError as error:
+            place, rule = place_and_rule(str(error))
+            raise BadResult(f"{self._name} returned{' ' + place if place else ''}", rule) from None
+        except _REFUSED as error:
+            raise BadResult(f"{self._name} returned", f"what cannot be stored as data: {said(error)}") from None
+        return None if value is None else msgspec.Raw(self._sealer.seal(data))
+
+    def unpack(self, data: bytes | None, *, job_id: str) -> R:
+        """A stored result as declared."""
+        if data is None:
+            return cast("R", None)
+        opened = self._sealer.open(data, field=f"the result of job {job_id}")
+        try:
+            return cast("R", self._decode(opened))
+        except msgspec.ValidationError as error:
+            place, rule = place_and_rule(str(error))
+            where = f" ({place})" if place else ""
+            raise InvalidInput(
+                f"the result of job {job_id}{where}", f"{rule}; {self._name} returns another type now than it did then"
+            ) from None

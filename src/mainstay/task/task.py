@@ -1,0 +1,159 @@
+"""Task: a function that workers run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+
+import msgspec
+
+from ..control import Decide, Plan
+from ..errors import BadArguments, InvalidInput
+from ..worker import Mode
+from .call import Call
+from .client import Client
+from .failing import Judge
+from .handle import Handle
+from .naming import check_function, is_async, name_of
+from .options import SubmitOptions, TaskOptions, check_task_options, merged
+from .returns import Returns
+from .signature import Arguments, Signature
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Submits(Generic[P, R]):
+    """Submits calls of one task, with one set of options."""
+
+    def __init__(
+        self,
+        client: Client,
+        signature: Signature,
+        returns: Returns[R],
+        options: dict[str, Any],
+        plan: Plan,
+    ) -> None:
+        self._client = client
+        self._signature = signature
+        self._returns = returns
+        self._options = options
+        self._plan = plan
+
+    def options(self, **options: Unpack[SubmitOptions]) -> Submits[P, R]:
+        """The same task with other options, for one submit or many. Tags and metadata are added to the task's; every
+        other option replaces it, and None leaves it as it is."""
+        made = merged(self._options, options)
+        return Submits(self._client, self._signature, self._returns, made, self._client.reader.read(made))
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call, checked, to be submitted by `app.submit_many`, `app.group` or `context().submit`."""
+        payload = self._signature.pack(args, kwargs)
+        return Call(self._client, self._signature, self._returns, payload, self._options, self._plan)
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Submit a call; returns when it is stored. Raises `InvalidInput` for arguments that do not fit."""
+        request = self.job(*args, **kwargs).request
+        control = self._client.connection.control or await self._client.open()
+        made = await control.submit_request(request)
+        return Handle(self._client, self._returns, made.id, created=made.created)
+
+    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """`submit`, for code without an event loop."""
+        return self._client.run(lambda: self.submit(*args, **kwargs), what="submit_sync")
+
+
+class Task(Submits[P, R]):
+    """A function that workers run. Made by `@app.task`.
+
+    Calling it calls the function itself, here and now, as tests do. `submit` hands the call to a worker.
+    """
+
+    def __init__(self, client: Client, function: Callable[P, Any], **given: Unpack[TaskOptions]) -> None:
+        check_task_options(given)
+        self.name = name_of(function, given.get("name"))
+        check_function(function, self.name)
+        self.function = function
+        self.is_async = is_async(function)
+        self.mode: Mode = "process" if given.get("process") else "loop" if self.is_async else "thread"
+        self.decide: Decide | None = given.get("policy")
+        """its own rule for what follows a failure"""
+        self._judge = Judge.of(given.get("retry_on"), given.get("give_up_on"))
+        if self.decide is not None and (self._judge is not None or not callable(self.decide)):
+            raise InvalidInput("policy", "is a function, and decides alone: give either it or retry_on and give_up_on")
+        signature = Signature(function, self.name)
+        returns: Returns[R] = Returns(self.name, signature.returns, client.sealer)
+        options = merged({}, _common(given))
+        super().__init__(client, signature, returns, options, client.reader.read(options))
+        functools.update_wrapper(self, function, updated=())
+
+    @property
+    def queue(self) -> str:
+        """Where its jobs wait, unless a submit says otherwise."""
+        return self._plan.queue
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The parameters that every call must give."""
+        return self._signature.required
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The options it was given."""
+        return dict(self._options)
+
+    def handle(self, job_id: str) -> Handle[R]:
+        """One of its jobs, by id."""
+        return Handle(self._client, self._returns, job_id)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name}>"
+
+    # what a worker does with it -----------------------------------------------------------------
+
+    def unpack(self, payload: bytes) -> Arguments:
+        """Stored arguments; raises `BadArguments` when they do not fit the function as it is now."""
+        try:
+            opened = self._client.sealer.open(payload, field=f"{self.name}: the payload")
+        except InvalidInput as error:
+            raise BadArguments(error.field, error.rule) from error.__cause__
+        return self._signature.unpack(opened)
+
+    def call(self, arguments: Arguments) -> Any:
+        """Make the call."""
+        judge = self._judge
+        if judge is None:
+            return self._signature.call(arguments)
+        if self.is_async:
+            return judge.wait(self._signature.call(arguments))
+        return judge.call(lambda: self._signature.call(arguments))
+
+    def pack(self, result: Any) -> msgspec.Raw | None:
+        """What came back, as it is stored; raises `BadResult`."""
+        return self._returns.pack(result)
+
+
+class AsyncTask(Task[P, R]):
+    """A task made from an `async def`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        made: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
+        return made
+
+
+class PlainTask(Task[P, R]):
+    """A task made from a plain function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        made: R = self.function(*args, **kwargs)
+        return made
+
+
+def _common(given: TaskOptions) -> dict[str, Any]:
+    """The options that are control's, without those that are the task's own."""
+    own = ("name", "process", "retry_on", "give_up_on", "policy")
+    return {name: value for name, value in given.items() if name not in own}

@@ -1,0 +1,43 @@
+"""Type errors in our words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def plain_type(annotation: Any) -> str:
+    """An annotation as people write it.
+
+    >>> plain_type(int), plain_type(list[int])
+    ('int', 'list[int]')
+    """
+    if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
+        return annotation.__qualname__
+    return str(annotation).replace("typing.", "")
+
+
+def place_and_rule(message: str) -> tuple[str, str]:
+    """Where, and what is wrong, from a message of msgspec.
+
+    >>> place_and_rule("Expected `str`, got `int` - at `$.to[0]`")
+    ('to[0]', 'expected str, got int')
+    >>> place_and_rule("Object missing required field `to`")
+    ('to', 'missing')
+    >>> place_and_rule("Object contains unknown field `cc` - at `$.mail`")
+    ('mail.cc', 'not expected')
+    """
+    rule, _, path = message.partition(" - at ")
+    place = path.strip("`").removeprefix("$").removeprefix(".")
+    for words, said in (
+        ("Object missing required field ", "missing"),
+        ("Object contains unknown field ", "not expected"),
+    ):
+        if rule.startswith(words):
+            field = rule.removeprefix(words).strip("`")
+            return (f"{place}.{field}" if place else field), said
+    return place, rule[:1].lower() + rule[1:].replace("`", "")
+
+
+def said(error: Exception) -> str:
+    """What an error says; some say nothing."""
+    return str(error) or type(error).__name__

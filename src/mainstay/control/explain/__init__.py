@@ -1,0 +1,53 @@
+"""Explain: a job's story in sentences. Where it is and why, what it waits for, what became of each attempt, what comes
+next, and what to do now.
+
+Layer: control. Start from `explained` (reads a store) or `explain` (a pure function of row, events and facts). The
+sentences are data: the command line prints them, and so can anything else.
+"""
+
+from __future__ import annotations
+
+from ...model import check_id
+from ...stores import JobStore
+from ..reading import Reader
+from .attempts import Attempt
+from .facts import Awaited, Facts, Held, gather, is_alive
+from .telling import Explanation, Section, explain
+from .waiting import Advice
+
+#: the newest events that are read; older attempts are counted, not told
+_READ = 1000
+
+
+async def explained(store: JobStore, job_id: str) -> Explanation:
+    """Explain one job; raises `JobNotFound`.
+
+    >>> import asyncio
+    >>> from mainstay.control import Control
+    >>> from mainstay.testing import MemoryStore, VirtualClock
+    >>> async def main():
+    ...     store = MemoryStore(VirtualClock())
+    ...     job = await Control(store).submit("mail.send", queue="mail")
+    ...     return (await explained(store, job.id)).sections[1].sentences[0]
+    >>> asyncio.run(main())
+    'Nobody is at work on this store: no session is open.'
+    """
+    (job,) = await store.get([check_id(job_id)])
+    after = 0 if job is None else max(0, job.version - _READ)
+    events = await Reader(store, 0).events(job_id, after=after, limit=_READ + 1)
+    return explain(job_id, job, events, await gather(store, job_id, job))
+
+
+__all__ = [
+    "Advice",
+    "Attempt",
+    "Awaited",
+    "Explanation",
+    "Facts",
+    "Held",
+    "Section",
+    "explain",
+    "explained",
+    "gather",
+    "is_alive",
+]

@@ -1,0 +1,142 @@
+"""What a job's explanation needs to know beside the job itself, read in short bounded looks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ...lifecycle import JOB, UNIT
+from ...model import Job, QueueSettings, Session
+from ...stores import JobStore, Query, Refusal
+
+#: jobs held by others that are looked at, over all sessions
+_MOST_HELD = 2000
+#: pending jobs that are looked at to count those that go first, and pages they may come in
+_MOST_AHEAD = 5000
+_MOST_PAGES = 20
+_PAGE = 500
+
+_CLAIMABLE = JOB.named("claimable")
+_OPEN_UNITS = tuple(name for name, state in UNIT.states.items() if not state.settled)
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A job somebody works on."""
+
+    id: str
+    name: str
+    queue: str
+    session: str
+    concurrency_key: str | None = None
+
+
+class Awaited(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that another waits for."""
+
+    id: str
+    name: str = ""
+    status: str | None = None
+    """None: it is gone"""
+    settled: bool = True
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """The world around a job, at one moment."""
+
+    now_ms: int
+    lease_ms: int
+    sessions: tuple[Session, ...] = ()
+    queue: QueueSettings | None = None
+    """what an operator set for its queue"""
+    limit: int | None = None
+    """most jobs of its concurrency key at a time"""
+    held: tuple[Held, ...] = ()
+    """what others work on now"""
+    ahead: int = 0
+    """ready jobs of its queue that go before it ..."""
+    ahead_counted: bool = True
+    """... False: at least so many"""
+    awaited: tuple[Awaited, ...] = ()
+    open_units: int = 0
+    refusals: tuple[Refusal, ...] = ()
+
+
+def is_alive(session: Session, lease_ms: int) -> bool:
+    """Whether a session counts as at work: not found dead, and heard of within its lease."""
+    return not session.dead and lease_ms - session.beat_ms <= session.lease_s * 1000
+
+
+async def gather(store: JobStore, job_id: str, job: Job | None) -> Facts:
+    """The facts around a job. None of the looks grows with the store."""
+    sessions = tuple(await store.sessions())
+    facts = Facts(
+        now_ms=store.clock.now_ms(),
+        lease_ms=store.clock.lease_ms(),
+        sessions=sessions,
+        refusals=tuple(await store.refusals(job_id)),
+        open_units=0 if job is None or job.settled_ms is not None else await _open_units(store, job),
+    )
+    if job is None or job.settled_ms is not None or job.session is not None:
+        return facts
+    ahead, counted = await _ahead(store, job)
+    limits = await store.limits() if job.concurrency_key is not None else {}
+    return msgspec.structs.replace(
+        facts,
+        queue=next((queue for queue in await store.queues() if queue.name == job.queue), None),
+        limit=limits.get(job.concurrency_key or ""),
+        held=await _held(store, sessions),
+        ahead=ahead,
+        ahead_counted=counted,
+        awaited=await _awaited(store, job) if job.awaits else (),
+    )
+
+
+async def _held(store: JobStore, sessions: Sequence[Session]) -> tuple[Held, ...]:
+    found: list[Held] = []
+    for session in sessions:
+        left = _MOST_HELD - len(found)
+        if left <= 0:
+            break
+        page = await store.find(Query(session=session.id), limit=min(left, _PAGE))
+        found += [
+            Held(id=job.id, name=job.name, queue=job.queue, session=session.id, concurrency_key=job.concurrency_key)
+            for job in page.jobs
+        ]
+    return tuple(found)
+
+
+async def _ahead(store: JobStore, job: Job) -> tuple[int, bool]:
+    """How many ready jobs of its queue go first. Those that do are mostly older, so these are looked at first."""
+    if job.is_unit or job.status not in _CLAIMABLE:
+        return 0, True
+    query = Query(queue=job.queue, status=_CLAIMABLE, oldest_first=True)
+    mine = (job.rank, job.due_ms, job.id)
+    ahead = seen = 0
+    cursor = None
+    for _ in range(_MOST_PAGES):
+        page = await store.find(query, cursor=cursor, limit=_PAGE)
+        seen += len(page.jobs)
+        ahead += sum(other.id != job.id and (other.rank, other.due_ms, other.id) < mine for other in page.jobs)
+        cursor = page.cursor
+        if cursor is None:
+            return ahead, True
+        if seen >= _MOST_AHEAD:
+            break
+    return ahead, False
+
+
+async def _awaited(store: JobStore, job: Job) -> tuple[Awaited, ...]:
+    ids = await store.awaited(job.id)
+    return tuple(
+        Awaited(id=job_id)
+        if row is None
+        else Awaited(id=job_id, name=row.name, status=row.status, settled=row.settled_ms is not None)
+        for job_id, row in zip(ids, await store.get(ids), strict=True)
+    )
+
+
+async def _open_units(store: JobStore, job: Job) -> int:
+    if job.is_unit:
+        return 0
+    return len((await store.find(Query(parent=job.id, status=_OPEN_UNITS), limit=_PAGE)).jobs)

@@ -1,0 +1,369 @@
+"""The explanation itself: a pure function of the row, its events and the facts around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ...clock import duration_text
+from ...lifecycle import Event, State, table_of
+from ...model import Job
+from .attempts import Attempt, read
+from .facts import Facts, is_alive
+from .waiting import Advice, Obstacle, obstacles
+from .words import Names, count, moment, sentence, span
+
+#: attempts and moves that are told one by one; earlier ones are counted
+_TOLD = 15
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """Sentences that answer one question."""
+
+    title: str
+    sentences: tuple[str, ...]
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's story in sentences."""
+
+    id: str
+    name: str
+    status: str | None
+    """None: it was deleted"""
+    sections: tuple[Section, ...]
+    advice: tuple[Advice, ...]
+
+
+def explain(job_id: str, job: Job | None, events: Sequence[Event], facts: Facts) -> Explanation:
+    """Tell where a job is and why, what it waits for, what happened, and what comes next.
+
+    >>> from mainstay.testing import a_job
+    >>> told = explain("x", a_job("pending", queue="mail"), [], Facts(now_ms=60_000, lease_ms=0))
+    >>> print(*told.sections[0].sentences)
+    It is pending, and has been ready to be claimed from queue mail for 1m.
+    """
+    if job is None:
+        return _deleted(job_id, events, facts)
+    teller = _Teller(job, events, facts)
+    sections = (
+        ("now", teller.now()),
+        ("waits for", [obstacle.told for obstacle in teller.obstacles]),
+        ("history", teller.history()),
+        ("refused", teller.refused()),
+        ("next", teller.next()),
+    )
+    return Explanation(
+        id=job.id,
+        name=job.name,
+        status=job.status,
+        sections=tuple(Section(title=title, sentences=tuple(told)) for title, told in sections if told),
+        advice=tuple(teller.advice()),
+    )
+
+
+def _deleted(job_id: str, events: Sequence[Event], facts: Facts) -> Explanation:
+    told = ["It was deleted; nothing but its tombstone is left."]
+    name = ""
+    for event in events[-1:]:
+        name = str(event.data.get("name", ""))
+        why = f": {event.reason}" if event.reason else ""
+        when = f"{moment(event.at_ms)}, {span(facts.now_ms - event.at_ms)} ago"
+        told = [sentence(f"It was deleted by {event.actor} at {when}, when it was {event.to}{why}")]
+        told.append("Nothing but this tombstone is left.")
+    return Explanation(
+        id=job_id, name=name, status=None, sections=(Section(title="now", sentences=tuple(told)),), advice=()
+    )
+
+
+class _Teller:
+    """One job's facts, asked about from several sides."""
+
+    def __init__(self, job: Job, events: Sequence[Event], facts: Facts) -> None:
+        table = table_of(job.parent)
+        self.job = job
+        self.facts = facts
+        self.state: State | None = table.get(job.status)
+        self.obstacles: list[Obstacle] = obstacles(job, facts)
+        self._events = events
+        self._names = Names(facts.sessions)
+        self._reading = read(events, table)
+        self._attempts = self._reading.attempts
+        self._holder = next((session for session in facts.sessions if session.id == job.session), None)
+        self._anyone = any(is_alive(session, facts.lease_ms) for session in facts.sessions)
+
+    # where it is ------------------------------------------------------------------------------------
+
+    def now(self) -> list[str]:
+        job, state = self.job, self.state
+        if state is None:
+            return [f"It is {job.status!r}, a state this version does not know: a newer Mainstay wrote it."]
+        if state.settled:
+            return self._ended(state)
+        if state.holds:
+            return self._held(state)
+        if state.waiting:
+            told = [f"It is {state.name}, and nobody works on it."]
+        elif job.due_ms > self.facts.now_ms:
+            told = [f"It is {state.name}, but not before {moment(job.due_ms)}."]
+        else:
+            since = span(self.facts.now_ms - job.due_ms)
+            told = [f"It is {state.name}, and has been ready to be claimed from queue {job.queue} for {since}."]
+        if job.reason:
+            told.append(self._said("Why", job.reason))
+        return told
+
+    def _ended(self, state: State) -> list[str]:
+        job = self.job
+        at_ms = job.settled_ms if job.settled_ms is not None else job.changed_ms
+        told = [f"It is {state.name} since {moment(at_ms)}, {span(self.facts.now_ms - at_ms)} ago: {state.meaning}."]
+        if job.reason:
+            told.append(self._said("Why", job.reason))
+        by = next((event for event in reversed(self._events) if event.to == state.name and event.flag != "note"), None)
+        if by is not None and by.flag:
+            told.append(f"It was put there by {self._names[by.actor]} ({by.flag}).")
+        elif by is not None and not any(attempt.session == by.actor for attempt in self._attempts):
+            told.append(f"It was moved there by {self._names[by.actor]}.")
+        if job.error is not None and not state.final:
+            kind = "" if job.error.code == "error" else f" ({job.error.code})"
+            told.append(self._said("Its last error", f"{job.error.type}: {job.error.message}{kind}"))
+        if state.final and self._attempts and self._attempts[-1].held_ms is not None:
+            told.append(f"The last run took {span(self._attempts[-1].held_ms)}.")
+        return told
+
+    def _held(self, state: State) -> list[str]:
+        job, facts = self.job, self.facts
+        told = [f"It is {state.name}: {state.meaning}."]
+        if state.stopping and job.reason:
+            asked = next((event for event in reversed(self._events) if event.to == state.name), None)
+            by = f" by {self._names[asked.actor]}" if asked is not None else ""
+            told.append(self._said(f"It was asked to stop{by}", job.reason))
+        if job.session is None:
+            told.append("Nobody holds it: its owner was lost, or its units do the work.")
+        else:
+            since = job.claimed_ms if job.claimed_ms is not None else job.changed_ms
+            told.append(f"{self._names.full(job.session)} holds it for {span(facts.now_ms - since)}{self._heard()}.")
+            if job.started_ms is None:
+                told.append("It has not been said yet that the work began.")
+            else:
+                told.append(f"The work began {span(facts.now_ms - job.started_ms)} ago.")
+        if facts.open_units:
+            told.append(f"{count(facts.open_units, 'unit')} of it {'is' if facts.open_units == 1 else 'are'} open.")
+        told += self._progress()
+        return told
+
+    def _heard(self) -> str:
+        """How the holder is."""
+        holder, facts = self._holder, self.facts
+        if holder is None:
+            return ", but that session is not known any more"
+        silent = span(facts.lease_ms - holder.beat_ms)
+        if holder.dead:
+            return f", but it was found dead (silent for {silent})"
+        if not is_alive(holder, facts.lease_ms):
+            return f", but it is silent for {silent}, longer than its lease of {duration_text(holder.lease_s)}"
+        return f"; it was heard of {silent} ago"
+
+    def _progress(self) -> list[str]:
+        progress, job = self.job.progress, self.job
+        if progress is None or job.progress_ms is None:
+            return []
+        if job.claimed_ms is not None and job.progress_ms < job.claimed_ms:
+            return []  # that of an attempt before
+        done = f"{progress.done:g}"
+        if progress.total:
+            done += f" of {progress.total:g} ({100 * progress.done / progress.total:.0f}%)"
+        said = f": {progress.message}" if progress.message else ""
+        return [sentence(f"Progress is {done}, last reported {span(self.facts.now_ms - job.progress_ms)} ago{said}")]
+
+    # what happened ----------------------------------------------------------------------------------
+
+    def history(self) -> list[str]:
+        job, events = self.job, self._events
+        told = [f"It was submitted {self._submitted()} at {moment(job.created_ms)}."]
+        if events and events[0].seq > 1:
+            told.append(f"Its events up to number {events[0].seq - 1} are left out here.")
+        lines = [(attempt.seq, self._attempt(attempt)) for attempt in self._attempts]
+        lines += [(event.seq, self._other(event)) for event in self._reading.others if not self._is_plain(event)]
+        lines.sort()
+        if len(lines) > _TOLD:
+            told.append(f"{len(lines) - _TOLD} earlier claims and moves are left out here.")
+        told += [line for _, line in lines[-_TOLD:]]
+        if job.failures or job.crashes or job.releases:
+            retry = job.options.retry
+            crashes = f"{job.crashes} {'crash' if job.crashes == 1 else 'crashes'}"
+            told.append(
+                f"Counted so far: {count(job.failures, 'failure')} ({retry.retries} may be retried), "
+                f"{crashes} (the budget is {retry.crash_budget}), {count(job.releases, 'release')}."
+            )
+        return told
+
+    def _is_plain(self, event: Event) -> bool:
+        """The submit, told already; and what the store does when a time has come."""
+        source = None if event.source is None else table_of(self.job.parent).get(event.source)
+        return event.source is None or (source is not None and source.waiting and event.actor == "store")
+
+    def _other(self, event: Event) -> str:
+        who, when = self._names[event.actor], moment(event.at_ms)
+        why = f": {event.reason}" if event.reason else ""
+        if event.flag == "note":
+            return self._names.within(sentence(f"{who} noted at {when}{why}"))
+        moved = "forced" if event.flag == "forced" else "repaired" if event.flag == "repair" else "moved"
+        return self._names.within(sentence(f"{who} {moved} it from {event.source} to {event.to} at {when}{why}"))
+
+    def _submitted(self) -> str:
+        first = self._events[0] if self._events and self._events[0].seq == 1 else None
+        return f"{span(self.facts.now_ms - self.job.created_ms)} ago" + (f" by {first.actor}" if first else "")
+
+    def _attempt(self, attempt: Attempt) -> str:
+        who = self._names[attempt.session]
+        told = f"Claim {attempt.token}: {who} took it at {moment(attempt.claimed_ms)}"
+        if attempt.grants:
+            granted = ", ".join(duration_text(round(seconds, 3)) for seconds in attempt.grants)
+            told += f", was granted more time ({granted})"
+        if attempt.notes:
+            told += f" (noted: {'; '.join(attempt.notes)})"
+        if attempt.ended is None:
+            return f"{told} and holds it." if self.job.session is not None else f"{told}."
+        told += f", held it for {span(attempt.held_ms or 0)}"
+        end = self._end(attempt)
+        then = f" Then: {attempt.then_reason or attempt.then}" if attempt.then else ""
+        return self._names.within(sentence(sentence(f"{told}, and {end}") + then))
+
+    def _end(self, attempt: Attempt) -> str:
+        """How a hold ended, in words; by the flags of the state, as far as they say it."""
+        state = table_of(self.job.parent).get(attempt.ended or "")
+        why = f": {attempt.error or attempt.reason}" if attempt.error or attempt.reason else ""
+        if state is None or state.holds:
+            return f"lost it{why}" if attempt.reason else f"left it as {attempt.ended}"
+        if not state.settled:
+            if attempt.by != attempt.session:
+                return f"lost it{why}; no failure was counted"
+            return f"gave it back{why}; no failure was counted"
+        if attempt.ended == "succeeded":
+            return "finished it"
+        if attempt.by != attempt.session:
+            return f"was ended by {self._names[attempt.by]} as {attempt.ended}{why}"
+        return f"ended as {attempt.ended}{why}"
+
+    def refused(self) -> list[str]:
+        return [
+            f"{self._names[refusal.session]} came back at {moment(refusal.at_ms)} and said {refusal.wanted!r} with an "
+            f"old claim (token {refusal.token}): it had lost the job by then, so this was refused."
+            for refusal in self.facts.refusals
+        ]
+
+    # what comes next --------------------------------------------------------------------------------
+
+    def next(self) -> list[str]:
+        state, job = self.state, self.job
+        if state is None:
+            return ["This version leaves it alone; the newer workers beside it know what to do."]
+        if state.final:
+            told = ["Nothing: it never changes again."]
+        elif state.settled:
+            told = ["Nothing happens until somebody moves it."]
+        elif state.holds:
+            return self._while_held(state)
+        else:
+            return self._while_waiting()
+        if job.expires_ms is not None:
+            told.append(f"It is kept until {moment(job.expires_ms)} and may be trimmed then.")
+        return told
+
+    def _while_held(self, state: State) -> list[str]:
+        job, facts = self.job, self.facts
+        if job.session is not None and (self._holder is None or not is_alive(self._holder, facts.lease_ms)):
+            if not self._anyone:
+                return ["Nobody is at work to sweep: the next worker that starts takes it back."]
+            return ["The next sweep (every second, by every worker) takes it back, and it is run again by its policy."]
+        told = []
+        if job.expires_ms is not None:
+            left = span(job.expires_ms - facts.now_ms)
+            if state.stopping:
+                told.append(f"If it has not stopped by {moment(job.expires_ms)} (in {left}), a sweep ends it.")
+            else:
+                told.append(f"It may run until {moment(job.expires_ms)} (in {left}){self._limits()}.")
+        elif state.stopping:
+            told.append("It is cancelled when its worker confirms that the work has stopped.")
+        elif job.started_ms is None and job.session is not None:
+            told.append("When the work begins, its timeouts count from there.")
+        if not state.stopping:
+            told.append(self._if_it_fails())
+        return told
+
+    def _limits(self) -> str:
+        options = self.job.options
+        parts = []
+        if options.run_timeout_s is not None:
+            parts.append(f"run timeout {duration_text(options.run_timeout_s)}")
+        if self.job.extra_ms:
+            parts.append(f"{span(self.job.extra_ms)} granted on top")
+        if options.stall_timeout_s is not None:
+            parts.append(f"stall timeout {duration_text(options.stall_timeout_s)}")
+        parts.append(f"grace {duration_text(options.grace_s)}")
+        return f": {', '.join(parts)}"
+
+    def _if_it_fails(self) -> str:
+        left = self.job.options.retry.retries - self.job.failures
+        if left <= 0:
+            return "If it fails, it is quarantined: its retries are spent."
+        return f"If it fails, it is tried again: {left} of {self.job.options.retry.retries} retries are left."
+
+    def _while_waiting(self) -> list[str]:
+        job, facts = self.job, self.facts
+        told = []
+        if any(obstacle.stops for obstacle in self.obstacles):
+            told.append("It stays where it is until that changes.")
+        elif job.awaits:
+            told.append("It moves on in the same transaction in which the last of them settles.")
+        elif job.due_ms > facts.now_ms:
+            told.append(f"At {moment(job.due_ms)} it gets ready, and the first worker with room takes it.")
+        elif not self.obstacles:
+            told.append("It is next: the first worker of its queue with room takes it.")
+        else:
+            told.append("It is taken when its turn comes.")
+        start_by_ms = job.options.start_by_ms
+        if start_by_ms is not None and job.starts == 0:
+            left = span(start_by_ms - facts.now_ms)
+            told.append(f"If nobody has begun it by {moment(start_by_ms)} (in {left}), it times out for good.")
+        return told
+
+    # what to do -------------------------------------------------------------------------------------
+
+    def advice(self) -> list[Advice]:
+        job, state = self.job, self.state
+        if state is None:
+            return [Advice(why="see which versions run; upgrade this one", command="mainstay --version")]
+        if state.final:
+            return []
+        if state.settled:
+            return self._mend()
+        if not state.holds:
+            own = [advice for obstacle in self.obstacles for advice in obstacle.advice]
+            return own or [Advice(why="follow it", command=f"mainstay jobs watch {job.id}")]
+        told = [Advice(why="follow it", command=f"mainstay jobs watch {job.id}")]
+        if job.session is not None and not self._anyone:
+            told = [Advice(why="start a worker: it takes the job back", command="mainstay worker MODULE:APP")]
+        if not state.stopping:
+            told.append(Advice(why="stop it", command=f"mainstay jobs cancel {job.id}"))
+        return told
+
+    def _mend(self) -> list[Advice]:
+        job = self.job
+        table = table_of(job.parent)
+        told = []
+        if job.error is not None:
+            told.append(Advice(why="read the error with its traceback", command=f"mainstay jobs show {job.id}"))
+        if table.allows(job.status, "pending"):
+            again = "the cause is mended: run it again"
+            if job.failures > job.options.retry.retries:
+                again += " (one attempt; its retries are spent)"
+            told.append(Advice(why=again, command=f"mainstay jobs retry {job.id}"))
+        if table.allows(job.status, "cancelled"):
+            told.append(Advice(why="it is not needed any more: close it", command=f"mainstay jobs cancel {job.id}"))
+        return told
+
+    def _said(self, what: str, text: str) -> str:
+        return sentence(f"{what}: {self._names.within(text)}")

@@ -1,0 +1,157 @@
+"""What stands between a job that nobody holds and a worker: each obstacle in a sentence, with what to do about it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import msgspec
+
+from ...lifecycle import table_of
+from ...model import Job, Lane
+from .facts import Awaited, Facts, is_alive
+from .words import Names, count, moment, sentence, span
+
+#: how many others are named before the rest is counted
+_NAMED = 5
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to do now."""
+
+    why: str
+    command: str
+    """for a shell; where the store is, is to be added"""
+
+
+class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
+    """Why nobody has taken it yet."""
+
+    told: str
+    advice: tuple[Advice, ...] = ()
+    stops: bool = True
+    """False: it only takes time"""
+
+
+def obstacles(job: Job, facts: Facts) -> list[Obstacle]:
+    """All of them, the hardest first. None: a worker takes it as soon as it has room."""
+    state = table_of(job.parent).get(job.status)
+    if state is None or state.settled or state.holds:
+        return []
+    if job.lane == Lane.ASIDE:
+        return [_aside()]
+    if job.awaits:
+        return [*_others(job, facts), *_pause(job, facts)]
+    found: list[Obstacle] = []
+    if job.due_ms > facts.now_ms:
+        found.append(_time(job, facts))
+    found += _pause(job, facts)
+    found += _slot(job, facts)
+    found += _nobody(job, facts)
+    if found:
+        return found
+    found += _elsewhere(job, facts)
+    if facts.ahead:
+        found.append(_line(job, facts))
+    return found
+
+
+def _aside() -> Obstacle:
+    told = "Its stored row cannot be read and was set aside: no worker will take it."
+    return Obstacle(told=told, advice=(Advice(why="see what is wrong with the row", command="mainstay check"),))
+
+
+def _time(job: Job, facts: Facts) -> Obstacle:
+    told = f"It waits for its time: {moment(job.due_ms)}, in {span(job.due_ms - facts.now_ms)}."
+    advice = Advice(why="do not wait: send it to its queue now", command=f"mainstay jobs retry {job.id}")
+    # a unit waits in its claimable state; there is nothing to send back
+    return Obstacle(told=told, advice=() if job.is_unit else (advice,), stops=False)
+
+
+def _others(job: Job, facts: Facts) -> Iterator[Obstacle]:
+    wanted = "succeeded" if job.options.after_when == "succeeded" else "settled"
+    left = [other for other in facts.awaited if not other.settled]
+    over = len(facts.awaited) - len(left)
+    if not facts.awaited or not left:
+        told = "It waits for other jobs, and none of them is left to wait for."
+        yield Obstacle(told=told, advice=(Advice(why="find and mend this", command="mainstay check"),))
+        return
+    named = ", ".join(_other(other) for other in left[:_NAMED])
+    more = f" and {count(len(left) - _NAMED, 'more job')}" if len(left) > _NAMED else ""
+    done = f" ({over} of {len(facts.awaited)} have settled)" if over else ""
+    # what it waits for goes on by itself, or is explained by itself
+    advice = Advice(why=f"see what {left[0].id} waits for", command=f"mainstay jobs explain {left[0].id}")
+    told = f"It waits until {_which(len(facts.awaited))} {wanted}{done}. Still open: {named}{more}."
+    yield Obstacle(told=told, advice=(advice,), stops=False)
+    if job.options.after_failed is not None and wanted == "succeeded":
+        end = "skipped" if job.options.after_failed == "skip" else "failed"
+        yield Obstacle(told=f"If one of them ends short of success, it is {end}.", stops=False)
+
+
+def _which(n: int) -> str:
+    return "another job has" if n == 1 else f"{n} other jobs have all"
+
+
+def _other(other: Awaited) -> str:
+    return f"{other.id} ({other.name}, {other.status})"
+
+
+def _pause(job: Job, facts: Facts) -> list[Obstacle]:
+    if facts.queue is None or not facts.queue.paused:
+        return []
+    why = f": {facts.queue.reason}" if facts.queue.reason else " (no reason was given)"
+    told = f"{sentence(f'Queue {job.queue} is paused{why}')} Nothing of it is handed out until it is resumed."
+    advice = Advice(why="hand out its jobs again", command=f"mainstay queues resume {shlex.quote(job.queue)}")
+    return [Obstacle(told=told, advice=(advice,))]
+
+
+def _slot(job: Job, facts: Facts) -> list[Obstacle]:
+    key = job.concurrency_key
+    if key is None or facts.limit is None:
+        return []
+    holders = [held for held in facts.held if held.concurrency_key == key and held.id != job.id]
+    if job.lane != Lane.BLOCKED and len(holders) < facts.limit:
+        return []
+    names = Names(facts.sessions)
+    named = ", ".join(f"{held.id} ({held.name}, held by {names[held.session]})" for held in holders[:_NAMED])
+    more = f" and {count(len(holders) - _NAMED, 'more job')}" if len(holders) > _NAMED else ""
+    by = f", by {named}{more}" if named else ""
+    told = f"Its concurrency key {key!r} is at its limit: {len(holders)} of {facts.limit} are held{by}."
+    advice = [Advice(why="see when a slot gets free", command=f"mainstay jobs explain {holders[0].id}")]
+    return [Obstacle(told=told, advice=tuple(advice if holders else ()), stops=False)]
+
+
+def _nobody(job: Job, facts: Facts) -> list[Obstacle]:
+    if any(is_alive(session, facts.lease_ms) for session in facts.sessions):
+        return []
+    told = "Nobody is at work on this store: no session is open."
+    if facts.sessions:
+        last = max(facts.sessions, key=lambda session: session.beat_ms)
+        who, silent = Names(facts.sessions).full(last.id), span(facts.lease_ms - last.beat_ms)
+        told = f"Nobody is at work on this store: {who}, the last one heard of, is silent for {silent}."
+    command = f"mainstay worker MODULE:APP --queues {shlex.quote(job.queue)}"
+    start = Advice(why=f"start a worker that listens on queue {job.queue}", command=command)
+    return [Obstacle(told=told, advice=(start,))]
+
+
+def _elsewhere(job: Job, facts: Facts) -> list[Obstacle]:
+    """Sessions do not say what they listen on; what they hold is a hint."""
+    alive = {session.id for session in facts.sessions if is_alive(session, facts.lease_ms)}
+    if any(held.queue == job.queue and held.session in alive for held in facts.held):
+        return []
+    if len(alive) == 1:
+        told = f"1 session is at work, but it holds no job of queue {job.queue} now."
+    else:
+        told = f"{len(alive)} sessions are at work, but none of them holds a job of queue {job.queue} now."
+    look = Advice(why=f"see who is there; does one of them listen on {job.queue}?", command="mainstay workers list")
+    return [Obstacle(told=told, advice=(look,), stops=False)]
+
+
+def _line(job: Job, facts: Facts) -> Obstacle:
+    least = "" if facts.ahead_counted else "at least "
+    go = "goes" if facts.ahead == 1 else "go"
+    told = (
+        f"{least}{count(facts.ahead, 'ready job')} of queue {job.queue} {go} before it: due earlier, or of higher "
+        f"priority than its {job.priority}."
+    )
+    return Obstacle(told=told[0].upper() + told[1:], stops=False)

@@ -7,7 +7,7 @@ stopped. A tick and its jobs are one write, unique by schedule and time: two tha
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -18,6 +18,7 @@ from ...stores import Inserted
 from ..control import Control
 from ..duties import Duty
 from ..failure import shown
+from ..submit import Request
 from .plan import TickPlan, due_ticks
 from .spec import ScheduleSpec, read_spec, request_of
 from .when import When, at_of, ms_of
@@ -46,15 +47,21 @@ class Ticker:
     """Ticks the schedules of a store. `whens` are the objects behind schedules with a `When` of their own.
 
     `grace_s` is how old a tick may be and still count as current: by default two leader leases, so that no tick is
-    missed when the leader dies.
+    missed when the leader dies. `prepare` sees each request before it becomes a job, for a program's hooks.
     """
 
     def __init__(
-        self, control: Control, whens: Mapping[str, When] | None = None, *, grace_s: float | None = None
+        self,
+        control: Control,
+        whens: Mapping[str, When] | None = None,
+        *,
+        grace_s: float | None = None,
+        prepare: Callable[[Request], Request] | None = None,
     ) -> None:
         self._control = control
         self._store = control.store
         self._whens = dict(whens or {})
+        self._prepare = prepare
         self._grace = timedelta(seconds=2 * control.settings.lease_s if grace_s is None else grace_s)
         self._known: dict[str, _Known] = {}
         self._blockers: dict[str, str] = {}
@@ -131,7 +138,10 @@ class Ticker:
             await self._store.tick(spec.name, ms_of(plan.passed), [], lead=lead)
             self._ticked(known, ms_of(plan.passed))
         for at in plan.ticks:
-            jobs = self._control.new_jobs([request_of(spec, scheduled_for=at)], actor=spec.tag)
+            request = request_of(spec, scheduled_for=at)
+            if self._prepare is not None:
+                request = self._prepare(request)
+            jobs = self._control.new_jobs([request], actor=spec.tag)
             made = await self._store.tick(spec.name, ms_of(at), jobs, lead=lead)
             self._ticked(known, ms_of(at))
             self._tell(spec, at, made)

@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from ..control import error_info
-from ..errors import BadArguments
+from ..errors import BadArguments, InvalidInput
 from ..model import ErrorInfo
 from .context import Context, Retry, Skip, Snooze, Stopped, enter
 from .endings import Done, Ending, Failed, Halted, Misfit, NotNeeded, PutOff
@@ -32,7 +32,6 @@ async def attempt(program: Program, work: Work, context: Context, threads: Execu
         else:
             async with around:
                 value = await _call(work, arguments, threads)
-        return Done(work.pack(value), tuple(context.followups))
     except Retry as asked:
         return Failed(error=ErrorInfo(type="Retry", code="retry", message=asked.reason), after_s=asked.after_s)
     except Snooze as asked:
@@ -49,6 +48,11 @@ async def attempt(program: Program, work: Work, context: Context, threads: Execu
         raise
     except BaseException as error:  # noqa: BLE001 - `sys.exit()` in a task ends that task, not its neighbours
         return Failed(error=error_info(error))
+    try:
+        return Done(work.pack(value), tuple(context.followups))
+    except InvalidInput as error:
+        # the work is done, and would come to the same result again
+        return Failed(error=error_info(error, retryable=False))
 
 
 async def _call(work: Work, arguments: Any, threads: Executor) -> Any:
@@ -56,5 +60,13 @@ async def _call(work: Work, arguments: Any, threads: Executor) -> Any:
         return await work.call(arguments)
     # the thread sees what the hooks have set
     return await asyncio.get_running_loop().run_in_executor(
-        threads, contextvars.copy_context().run, work.call, arguments
+        threads, contextvars.copy_context().run, _plainly, work, arguments
     )
+
+
+def _plainly(work: Work, arguments: Any) -> Any:
+    try:
+        return work.call(arguments)
+    except StopIteration as error:
+        # no future takes one (before Python 3.12 it would never be done); a coroutine turns it into the same
+        raise RuntimeError("it raised StopIteration") from error

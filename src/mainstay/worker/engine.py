@@ -30,6 +30,7 @@ from .attempt import attempt
 from .context import Context
 from .endings import Ending, Failed, Halted
 from .ledger import CANCELLED, DRAINED, LOST, Entry, Ledger, Parked
+from .outage import Outage
 from .pace import Pace
 from .program import Program, Work
 from .recorder import Recorder
@@ -52,8 +53,6 @@ _SHORTEST_WAIT_S = 0.001
 SUSPECT_RELEASES = 3
 _FIRST_PARK_S = 30.0
 _LONGEST_PARK_S = 600.0
-_FIRST_WAIT_S = 0.05
-_LONGEST_WAIT_S = 2.0
 #: how long a coroutine or child may take to stop once a drain's grace is over
 _LAST_WORD_S = 2.0
 
@@ -181,22 +180,18 @@ class Engine:
     # claiming -----------------------------------------------------------------------------------
 
     async def _claim_for_ever(self) -> None:
-        failures = 0
+        outage = Outage("claim", self._rng)
         while True:
             try:
                 async with self.control.store.wake([f"queue:{queue}" for queue in self.queues]) as wake:
                     while True:
                         wanted = await self._wanted()
                         taken = await self._claim(wanted)
-                        failures = 0
+                        outage.over()
                         if len(taken) < wanted:
                             await wake.wait(await self._until_due())
-            except StoreError as error:
-                failures += 1
-                if failures == 1:
-                    log.warning("store away, no claims session=%s: %s; trying again", self.session.id, error)
-                wait_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(failures, 10))
-                await asyncio.sleep(wait_s * self._rng.uniform(0.5, 1.0))
+            except Exception as error:  # noqa: BLE001 - an engine that claims no more looks alive and does nothing
+                await asyncio.sleep(outage.failed(error))
 
     async def _wanted(self) -> int:
         """How many to claim; waits until there is room for one."""
@@ -263,11 +258,14 @@ class Engine:
                 work = self._works[job.kind, job.name] = self.program.work(job.kind, job.name)
             except UnknownTask as error:
                 self._end(job, self._parked(job, error))
+                self._made_room()
                 return
         run = Run(job, work, self._free.pop(), self._clock.now_ms())
         run.context = Context(job, EngineLink(self, run), pack=self.program.pack, unpack=self.program.unpack)
         self._running[run.slot] = run
-        self.record(run)
+        if self._recorder is not None:
+            deadline_ms = run.recorded_deadline_ms
+            self._recorder.begin(run.slot, job.id, token=job.token, started_ms=run.started_ms, deadline_ms=deadline_ms)
         run.task = self.loop.create_task(self._perform(run))
 
     async def _perform(self, run: Run) -> None:
@@ -401,15 +399,9 @@ class Engine:
     # watching -----------------------------------------------------------------------------------
 
     def record(self, run: Run) -> None:
-        """Show the supervisor what runs, and until when."""
+        """Show the supervisor until when it may run now."""
         if self._recorder is not None:
-            self._recorder.begin(
-                run.slot,
-                run.job.id,
-                token=run.job.token,
-                started_ms=run.started_ms,
-                deadline_ms=run.recorded_deadline_ms,
-            )
+            self._recorder.move_deadline(run.slot, run.recorded_deadline_ms)
 
     def _tick(self) -> None:
         if self._recorder is not None:
@@ -438,7 +430,7 @@ class Engine:
 
     async def _listen_for_ever(self) -> None:
         """A cancel reaches us here at once; should that fail, with the next beat."""
-        failures = 0
+        outage = Outage("cancels", self._rng)
         while True:
             session = self.session.id
             try:
@@ -446,10 +438,9 @@ class Engine:
                     while self.session.id == session:
                         if await wake.wait(self._poll_s):
                             await self._obey(session)
-                        failures = 0
-            except StoreError:
-                failures += 1
-                await asyncio.sleep(min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(failures, 10)))
+                            outage.over()
+            except Exception as error:  # noqa: BLE001 - as for claims
+                await asyncio.sleep(outage.failed(error))
 
     async def _obey(self, session: str) -> None:
         (pulse,) = await self.control.beat([session])

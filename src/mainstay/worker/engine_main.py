@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
+import random
 import socket
 import sys
 
@@ -18,20 +18,22 @@ import msgspec
 
 from ..control import Control
 from ..control.check import watching
-from ..errors import MainstayError, StoreError
+from ..errors import MainstayError, StoreLocked
 from ..model import Session
+from . import logs
 from .children import Children
 from .engine import Engine
 from .messages import Drain, EngineConfig, FromEngine, Go, Hello, Pulsed, Retiring, ToEngine, Unfit, line
+from .outage import Outage
 from .parent import die_with_parent
 from .program import Program, load
 from .recorder import Recorder
+from .spawn import leave_stopping_to_the_supervisor
 
 log = logging.getLogger("mainstay.worker")
 
 #: the loop and the store's writer thread share the interpreter; at the usual 5 ms the one waits long for the other
 SWITCH_S = 0.0005
-_RETRY_S = 0.5
 
 _decode = msgspec.json.Decoder(ToEngine).decode
 
@@ -53,7 +55,6 @@ class EngineProcess:
         """Work until told to stop; the exit code."""
         reader, self._writer = await asyncio.open_connection(sock=socket.socket(fileno=self._config.link_fd))
         listening = asyncio.create_task(self._listen(reader), name="mainstay link")
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._told, Drain(self._grace_s))
         try:
             async with self._program.lifespan():
                 await self._work()
@@ -99,14 +100,15 @@ class EngineProcess:
 
     async def _opened(self) -> Control:
         """The store, as soon as it can be had."""
+        outage = Outage("open", random.Random())
         while True:
             try:
-                return await self._program.open()
-            except StoreError as error:
-                if getattr(error, "code", "") != "store_locked":
-                    raise
-                log.warning("store locked, trying again: %s", error)
-                await asyncio.sleep(_RETRY_S)
+                control = await self._program.open()
+            except StoreLocked as error:
+                await asyncio.sleep(outage.failed(error))
+            else:
+                outage.over()
+                return control
 
     async def _open_session(self) -> Session:
         session = await self._control.open_session(worker=self._config.name, pid=os.getpid())
@@ -166,14 +168,15 @@ class EngineProcess:
 
 def main() -> int:
     """What the process runs."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's; it tells us
+    leave_stopping_to_the_supervisor()
     config = msgspec.json.decode(sys.argv[1], type=EngineConfig)
-    die_with_parent()
+    die_with_parent(config.supervisor_pid)
+    logs.configure(config.log_level, as_json=config.json_logs)
     sys.setswitchinterval(SWITCH_S)
     try:
         program = load(config.target)
     except Exception as error:
-        logging.exception("cannot load %s", config.target)
+        log.exception("cannot load %s", config.target)
         _say_unfit(config, error)
         return 2
     try:

@@ -18,14 +18,13 @@ from ..control import Completion, Control, Decide, Failure, Outcome, Quarantine,
 from ..errors import InvalidInput, StoreError
 from ..model import Job
 from .endings import Crashed, Done, Ending, Failed, Halted, Misfit, NotNeeded, PutOff
+from .outage import Outage
 
 log = logging.getLogger("mainstay.worker")
 
 #: why a run was made to stop; what is written about it depends on that
 CANCELLED, OVERRAN, STALLED, DRAINED, LOST = "cancelled", "overran", "stalled", "drained", "lost"
 
-_FIRST_WAIT_S = 0.05
-_LONGEST_WAIT_S = 2.0
 _MOST_TRIES = 20
 
 
@@ -91,7 +90,7 @@ class Ledger:
         await self._settled.wait()
 
     async def _keep_writing(self) -> None:
-        failures = 0
+        outage = Outage("acknowledge", self._rng)
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -102,14 +101,10 @@ class Ledger:
                 if self.before_write is not None:
                     await self.before_write()
                 await self._write(entries)
-                failures = 0
+                outage.over()
             except StoreError as error:
-                failures += 1
-                if failures == 1:
-                    log.warning("store away, endings kept n=%d: %s", len(entries), error)
                 self._entries[:0] = entries
-                wait_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(failures, 10))
-                await asyncio.sleep(wait_s * self._rng.uniform(0.5, 1.0))
+                await asyncio.sleep(outage.failed(error))
                 self._wanted.set()
                 continue
             except Exception:

@@ -91,3 +91,59 @@ async def test_a_deposed_leader_writes_nothing(world: World) -> None:
 
     assert await world.dump() == before
     assert await world.store.tick("nightly", 1, [world.new()]) is not None, "the refused tick must not count"
+
+
+async def test_the_lead_of_a_session_found_dead_passes_on_at_once_and_it_is_fenced(world: World) -> None:
+    await world.open("s1", lease_s=5)
+    await world.open("s2", lease_s=600)
+    old = await world.store.lead("main", "s1", 60)
+    world.clock.advance(6)
+    assert (await world.store.lead("main", "s2", 60)) == old, "silence alone is the sweep's to judge"
+    await world.store.overdue()
+
+    new = await world.store.lead("main", "s2", 60)
+
+    assert (new.holder, new.epoch) == ("s2", 2)
+    with pytest.raises(NotLeader):
+        await world.store.apply([], lead=old)
+    await world.store.apply([], lead=new)
+    assert await world.store.lead("main", "s1", 60) == new
+
+
+async def test_the_lead_of_a_dead_session_that_still_holds_jobs_passes_on_as_well(world: World) -> None:
+    await world.open("s1", lease_s=5)
+    await world.running(session="s1")
+    old = await world.store.lead("main", "s1", 60)
+    world.clock.advance(6)
+    await world.store.overdue()
+    assert [session.dead for session in await world.store.sessions()] == [True]
+    with pytest.raises(NotLeader):
+        await world.store.apply([], lead=old)
+    assert (await world.store.lead("main", "s2", 60)).epoch == 2
+
+
+async def test_one_declared_dead_that_takes_the_lead_again_can_be_deposed_at_once(world: World) -> None:
+    await world.open("s1", lease_s=5)
+    await world.running(session="s1")
+    world.clock.advance(6)
+    await world.store.overdue()
+    old = await world.store.lead("main", "s1", 60)
+    new = await world.store.lead("main", "s2", 60)
+    assert (old.holder, new.holder, new.epoch) == ("s1", "s2", old.epoch + 1)
+    with pytest.raises(NotLeader):
+        await world.store.apply([], lead=old)
+
+
+async def test_the_lead_of_a_session_that_was_closed_passes_on_at_once(world: World) -> None:
+    await world.open("s1", lease_s=600)
+    old = await world.store.lead("main", "s1", 60)
+    await world.store.close_session("s1")
+    assert (await world.store.lead("main", "s2", 60)).epoch == 2
+    with pytest.raises(NotLeader):
+        await world.store.apply([], lead=old)
+
+
+async def test_the_lead_of_a_session_nobody_knows_is_judged_by_time_alone(world: World) -> None:
+    old = await world.store.lead("main", "never-opened", 10)
+    await world.store.overdue()
+    assert await world.store.lead("main", "s2", 10) == old

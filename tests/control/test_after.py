@@ -12,7 +12,8 @@ from mainstay.control import Completion, Failure, Request
 from mainstay.errors import InvalidInput, InvalidTransition, JobNotFound, UniqueClash
 from mainstay.model import AWAITS_MS, ErrorInfo, Session
 from mainstay.stores import Query
-from tests.control.conftest import Bench
+
+from .conftest import Bench
 
 PERMANENT = ErrorInfo(type="Broken", message="for good", retryable=False)
 

@@ -281,6 +281,70 @@ async def test_a_release_counts_no_failure_and_keeps_the_place_in_the_queue(benc
     assert [found.id for found in await bench.worker.claim(["default"], session.id, 1)] == [job.id]
 
 
+async def test_a_parked_job_waits_without_a_failure_or_a_start(bench: Bench) -> None:
+    job = await bench.claimed()
+
+    [outcome] = await bench.worker.park([job], wait="30s", reason="no task demo.task in worker w")
+
+    row = await bench.control.get(job.id)
+    assert outcome.outcome == "applied"
+    assert (row.status, row.reason) == ("scheduled", "no task demo.task in worker w")
+    assert (row.failures, row.crashes, row.starts, row.releases) == (0, 0, 0, 1)
+    assert row.due_ms == bench.clock.now_ms() + 30_000
+    assert await bench.path(job.id) == ["pending", "running", "pending", "scheduled"]
+    bench.clock.advance(31)
+    session = await bench.session()
+    [again] = await bench.worker.claim(["default"], session.id, 1)
+    assert (again.id, again.token) == (job.id, 2)
+
+
+async def test_parking_a_job_that_is_being_cancelled_ends_the_cancel(bench: Bench) -> None:
+    job = await bench.claimed()
+    await bench.control.cancel(job.id, actor="ann", reason="enough")
+    await bench.worker.park([job], wait="30s", reason="no such task")
+    assert (await bench.control.get(job.id)).status == "cancelled"
+
+
+async def test_a_parked_unit_waits_in_its_claimable_state(bench: Bench) -> None:
+    parent = await bench.control.submit("parent", queue="p")
+    unit = await bench.claimed("unit", parent=parent.id, unit="1")
+    await bench.worker.park([unit], wait="30s", reason="no such task")
+    row = await bench.control.get(unit.id)
+    assert (row.status, row.starts, row.releases, row.due_ms) == ("pending", 0, 1, bench.clock.now_ms() + 30_000)
+
+
+async def test_parking_under_a_lost_claim_is_refused_and_recorded(bench: Bench) -> None:
+    job = await bench.claimed()
+    await bench.control.force(job.id, "pending", actor="ann", reason="by hand")
+    [outcome] = await bench.worker.park([job], wait="30s", reason="no such task")
+    assert outcome.outcome == "stale"
+    assert [refusal.token for refusal in await bench.control.refusals(job.id)] == [job.token]
+
+
+@pytest.mark.parametrize("wait", ["0s", "5", 5])
+async def test_parking_needs_a_wait(bench: Bench, wait: Any) -> None:
+    job = await bench.claimed()
+    with pytest.raises(InvalidInput, match="wait"):
+        await bench.worker.park([job], wait=wait, reason="no such task")
+
+
+async def test_a_result_that_is_encoded_already_is_stored_as_it_is(bench: Bench) -> None:
+    job = await bench.claimed()
+    data = msgspec.msgpack.encode({"b": 1, "a": 2})
+    [outcome] = await bench.worker.complete([Completion(job, result=msgspec.Raw(data))])
+    assert outcome.ok
+    assert (await bench.control.get(job.id)).result == data
+
+
+async def test_an_encoded_result_that_is_too_large_is_refused(bench: Bench) -> None:
+    job = await bench.claimed()
+    small = Control(bench.store, settings=Settings(payload_limit=10))
+    [outcome] = await small.complete([Completion(job, result=msgspec.Raw(msgspec.msgpack.encode("x" * 20)))])
+    assert outcome.outcome == "invalid"
+    assert "limit of 10" in str(outcome.error)
+    assert (await bench.control.get(job.id)).status == "running"
+
+
 async def test_a_snooze_puts_off_without_a_failure(bench: Bench) -> None:
     job = await bench.claimed()
 

@@ -371,3 +371,36 @@ async def test_a_unit_of_a_job_that_is_not_there_is_refused_by_name(bench: Bench
 async def test_a_kind_that_does_not_exist_is_refused(bench: Bench) -> None:
     with pytest.raises(InvalidInput, match="kind: 'banana' is not one of task, batch, load, node"):
         await bench.control.submit("t", kind="banana")
+
+
+async def test_a_payload_that_is_encoded_already_is_stored_as_it_is(bench: Bench) -> None:
+    data = msgspec.msgpack.encode({"b": 1, "a": 2})
+    made = await bench.control.submit("demo", msgspec.Raw(data))
+    assert (await bench.control.get(made.id)).payload == data
+
+
+async def test_an_encoded_payload_that_is_no_msgpack_is_refused(bench: Bench) -> None:
+    with pytest.raises(InvalidInput, match="payload: could not be read back"):
+        await bench.control.submit("demo", msgspec.Raw(b"\xc1"))
+
+
+async def test_a_sealed_payload_is_told_from_another_by_its_content(bench: Bench) -> None:
+    """A codec seals the same arguments differently each time; what they say is the same."""
+
+    def sealed(nonce: bytes, content: bytes) -> Request:
+        payload = msgspec.Raw(msgspec.msgpack.encode(nonce))
+        return Request("demo", payload, {"key": "k"}, content)
+
+    [first] = await bench.control.submit_many([sealed(b"1", b"same")])
+    [again] = await bench.control.submit_many([sealed(b"2", b"same")])
+    assert (again.id, again.created) == (first.id, False)
+    with pytest.raises(KeyConflict):
+        await bench.control.submit_many([sealed(b"3", b"other")])
+
+
+async def test_a_sealed_payload_is_unique_by_its_content(bench: Bench) -> None:
+    def sealed(nonce: bytes, content: bytes) -> Request:
+        return Request("demo", nonce, {"unique": True}, content)
+
+    made = await bench.control.submit_many([sealed(b"1", b"same"), sealed(b"2", b"same"), sealed(b"2", b"other")])
+    assert [each.created for each in made] == [True, False, True]

@@ -338,3 +338,15 @@ async def test_a_session_closed_beside_others_leaves_the_sweeper_as_careful_as_b
     await bench.control.close_session(own.id)
     assert not (await bench.control.sweep()).waiting
     assert (await bench.control.get(job.id)).status == "pending"
+
+
+async def test_every_loss_before_the_start_counts_a_release(bench: Bench) -> None:
+    """So that a job which kills its workers before they can say so does not go round unseen."""
+    await bench.control.submit("demo")
+    for n in range(1, 4):
+        session = await bench.worker.open_session(lease_s=1)
+        [job] = await bench.worker.claim(["default"], session.id, 1)
+        bench.clock.advance(2)
+        await bench.control.sweep()
+        row = await bench.control.get(job.id)
+        assert (row.status, row.releases, row.starts, row.crashes) == ("pending", n, 0, 0)

@@ -62,3 +62,13 @@ async def test_two_holders_of_one_unique_key_are_found_and_left_to_a_person() ->
         store._rows.write(msgspec.structs.replace(row, unique_key="u"), (), CLOCK.now_ms())
     [violation] = await store.check(repair=True)
     assert (violation.code, violation.job_id, violation.repaired) == ("duplicate_unique", ids[1], None)
+
+
+async def test_an_end_that_was_missed_is_found_and_told() -> None:
+    store, [first, job_id] = await store_with(2)
+    waits = store._rows.waits
+    await store.delete([first], actor="ann", reason="gone")
+    waits.add(job_id, [first])
+    assert await found(store) == ["wait_missed"]
+    assert waits.open == {}
+    assert await store.check() == []

@@ -94,6 +94,16 @@ async def hold(path: Path, session: str, lease_s: str) -> None:
     say("closed")
 
 
+async def lead(path: Path, session: str, ttl_s: str) -> None:
+    """Open a session, take the lead, and go on living."""
+    opened = SqliteStore(path)
+    await opened.open_session(Session(id=session, pid=os.getpid(), lease_s=3600))
+    taken = await opened.lead("main", session, float(ttl_s))
+    say(taken.holder, taken.epoch)
+    listen()
+    await opened.close()
+
+
 async def sleep_until_woken(path: Path, *topics: str) -> None:
     opened = SqliteStore(path)
     wake = opened.wake(topics)
@@ -184,6 +194,7 @@ ACTIONS = {
         keep_locked,
         open_it,
         hold,
+        lead,
         sleep_until_woken,
         write_and_hang,
         migrate_and_hang,

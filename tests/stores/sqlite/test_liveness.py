@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from mainstay.clock import SystemClock
-from mainstay.errors import Conflict, InvalidInput
+from mainstay.errors import Conflict, InvalidInput, NotLeader
 from mainstay.model import Session
 from mainstay.stores.sqlite import SqliteStore, liveness
 from tests.conformance.world import World
@@ -260,3 +260,37 @@ async def test_a_session_that_is_closed_for_a_dead_process_leaves_no_lock_file(
 
     assert list(locks.iterdir()) == []
     await shared.reap()
+
+
+@pytest.mark.parametrize("swept", [False, True])
+async def test_a_killed_leader_is_followed_at_once_and_its_epoch_is_over(
+    shared: World, path: Path, spawn: Spawn, swept: bool
+) -> None:
+    """Whether or not a sweep has buried it by then: its row and its lock are gone in that case."""
+    child = spawn("lead", path, "s1", LONG_S)
+    assert child.line() == "s1 1"
+    old = await shared.store.lead("main", "s2", LONG_S)
+    assert (old.holder, old.epoch) == ("s1", 1), "a live leader keeps it"
+
+    child.kill()
+    if swept:
+        await shared.store.overdue()
+        assert await shared.store.sessions() == []
+
+    taken = await shared.store.lead("main", "s2", LONG_S)
+    assert (taken.holder, taken.epoch) == ("s2", 2)
+    with pytest.raises(NotLeader):
+        await shared.store.apply([], lead=old)
+    await shared.store.apply([], lead=taken)
+
+
+async def test_a_leader_that_hangs_keeps_the_lead_for_its_time(
+    shared: World, path: Path, spawn: Spawn, clock: ShiftedClock
+) -> None:
+    child = spawn("lead", path, "s1", 60)
+    assert child.line() == "s1 1"
+    child.stop()
+    assert (await shared.store.lead("main", "s2", 60)).holder == "s1"
+    clock.lease_shift_ms = 61_000
+    assert (await shared.store.lead("main", "s2", 60)).holder == "s2"
+    child.kill()

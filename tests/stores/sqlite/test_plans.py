@@ -30,6 +30,11 @@ class Overheard:
         self._path = path
         self._heard = heard
 
+    @property
+    def statements(self) -> list[str]:
+        """What the last call ran, one entry per run."""
+        return [sql for sql, _ in self._heard]
+
     async def plans(self, call: Callable[[], Awaitable[Any]]) -> dict[str, list[str]]:
         """Statement -> plan, for every statement on the big tables that a call runs."""
         self._heard.clear()
@@ -37,7 +42,7 @@ class Overheard:
         db = apsw.Connection(str(self._path))
         plans = {}
         for sql, values in list(self._heard):
-            if re.search(r"\b(jobs|events|keys)\b", sql) and re.match(r"\s*(SELECT|UPDATE|DELETE)", sql):
+            if re.search(r"\b(jobs|events|keys|waits)\b", sql) and re.match(r"\s*(SELECT|UPDATE|DELETE)", sql):
                 rows = db.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
                 plans[sql] = [row[3] for row in rows]
         db.close()
@@ -81,7 +86,7 @@ def assert_cheap(plans: dict[str, list[str]]) -> None:
     for sql, plan in plans.items():
         for step in plan:
             assert "TEMP B-TREE" not in step, f"sorts: {sql}\n{plan}"
-            assert not re.fullmatch(r"SCAN (jobs|events|keys|u|h|r|b)", step), f"reads every row: {sql}\n{plan}"
+            assert not re.fullmatch(r"SCAN (jobs|events|keys|waits|u|h|r|b)", step), f"reads every row: {sql}\n{plan}"
 
 
 async def test_a_claim_reads_the_ready_index_in_its_order(overheard: Overheard) -> None:
@@ -102,8 +107,33 @@ async def test_completing_goes_by_the_id(overheard: Overheard) -> None:
     changes = [world.change(job, "succeeded", holder="s1") for job in held]
     plans = await overheard.plans(lambda: world.store.apply(changes))
     assert_cheap(plans)
-    assert indexes(plans) <= {"jobs_id", "jobs_blocked", "jobs_key_held"}
+    assert indexes(plans) <= {"jobs_id", "jobs_blocked", "jobs_key_held", "waits_on", "waits_open"}
     assert "jobs_id" in indexes(plans)
+
+
+async def test_where_nobody_waits_for_others_completing_looks_once_whether_anybody_does(overheard: Overheard) -> None:
+    world = overheard.world
+    held = await world.claim(n=20, queues=["b"])
+    changes = [world.change(job, "succeeded", holder="s1") for job in held]
+    plans = await overheard.plans(lambda: world.store.apply(changes))
+    assert [sql for sql in overheard.statements if "waits" in sql] == ["SELECT 1 FROM waits WHERE done = 0 LIMIT 1"]
+    assert len(plans["SELECT 1 FROM waits WHERE done = 0 LIMIT 1"]) == 1
+
+
+async def test_ending_what_others_wait_for_reads_only_those(overheard: Overheard) -> None:
+    world = overheard.world
+    held = await world.claim(n=20, queues=["b"])
+    await world.store.insert([world.new(after=held), *(world.new(after=[job]) for job in held)])
+    changes = [world.change(job, "succeeded", holder="s1") for job in held]
+    plans = await overheard.plans(lambda: world.store.apply(changes))
+    assert_cheap(plans)
+    assert {"waits_on", "waits_open"} <= indexes(plans)
+
+
+async def test_the_next_due_time_is_the_head_of_the_index(overheard: Overheard) -> None:
+    plans = await overheard.plans(lambda: overheard.world.store.due(["a"]))
+    assert_cheap(plans)
+    assert indexes(plans) == {"jobs_due"}
 
 
 @pytest.mark.parametrize("oldest_first", [True, False])
@@ -124,6 +154,7 @@ async def test_a_page_of_one_status_comes_from_the_status_index(overheard: Overh
     [
         (Query(), "jobs_status"),
         (Query(key="once"), "jobs_key"),
+        (Query(group="018bcfe5-6800-7000-8000-000000000001"), "jobs_group"),
         (Query(parent="018bcfe5-6800-7000-8000-000000000001"), "jobs_units"),
     ],
 )

@@ -6,9 +6,11 @@ import hashlib
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from mainstay.errors import SchemaTooNew, StoreError, StoreLocked
+from mainstay.model import Options
 from mainstay.stores.sqlite import SqliteStore, schema
 from mainstay.testing import VirtualClock
 from tests.conformance.world import World
@@ -159,5 +161,32 @@ async def _whole(path: Path) -> None:
     clock = VirtualClock()
     world = World(SqliteStore(path, clock=clock), clock)
     assert (await world.store.stats()).queues["default"].counts == {"pending": 2, "running": 1}
+    await world.assert_sound()
+    await world.store.close()
+
+
+async def test_a_database_of_version_1_is_brought_up_and_its_jobs_can_be_waited_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+        older.setattr(schema, "VERSION", 1)
+        ids = await some_jobs(path)
+    # options were shorter then
+    short = msgspec.msgpack.encode(msgspec.msgpack.decode(msgspec.msgpack.encode(Options()))[:9])
+    raw(path, f"UPDATE jobs SET options = x'{short.hex()}'")
+    assert raw(path, "PRAGMA user_version") == [(1,)]
+    assert raw(path, "SELECT count(*) FROM sqlite_schema WHERE name = 'waits'") == [(0,)]
+
+    clock = VirtualClock()
+    clock.advance(1)
+    world = World(SqliteStore(path, clock=clock), clock)
+
+    assert raw(path, "PRAGMA user_version") == [(schema.VERSION,)]
+    old = await world.row(ids[0])
+    assert (old.status, old.options) == ("running", Options())
+    job = await world.submit(after=[old])
+    assert (await world.move(old, "succeeded", holder="s1")).outcome == "applied"
+    assert (await world.row(job)).status == "pending"
     await world.assert_sound()
     await world.store.close()

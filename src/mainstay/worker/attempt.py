@@ -25,6 +25,7 @@ async def attempt(program: Program, work: Work, context: Context, threads: Execu
     except BadArguments as error:
         return Misfit(error_info(error, retryable=False))
     enter(context)
+    value: Any = None  # what a hook that swallows an error leaves
     try:
         around = program.around(context)
         if around is None:

@@ -115,6 +115,11 @@ class Context:
         return self.job.id
 
     @property
+    def link(self) -> Link:
+        """Where its words go; for its worker."""
+        return self._link
+
+    @property
     def attempt(self) -> int:
         """1 for the first; attempts that failed or crashed count, snoozes and releases do not."""
         return self.job.failures + self.job.crashes + 1

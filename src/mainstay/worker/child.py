@@ -1,0 +1,218 @@
+"""A child process of an engine: `python -m mainstay.worker.child`. `children` is its other side.
+
+It loads the program, enters its lifespan and runs one job at a time: an `async def` on the loop of the main thread, a
+plain function in one thread beside it, so that a request to stop gets through while either runs. It has no session
+and touches no store: what a job says goes over the pipe. It ends when the engine hangs up, and dies with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
+
+import msgspec
+
+from ..control import Extension, error_info
+from ..control.progress import checked_progress
+from ..errors import MainstayError
+from ..model import Job, Progress
+from .attempt import attempt
+from .context import Context, Input
+from .endings import Ending, Failed, Halted
+from .parent import die_with_parent
+from .pipe import Answer, Ask, Begun, ChildConfig, Pipe, Ready, Run, Stop, ToChild, Told, Unfit, frame, refused, to_wire
+from .program import Program, load
+
+#: progress is passed on at once, but not more often than this
+_TELL_EVERY_S = 0.05
+
+_decoder: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
+
+
+class PipeLink:
+    """Where the words of one job in a child go: to its engine. Deaf once the job has ended."""
+
+    def __init__(self, pipe: Pipe, numbers: itertools.count[int]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._pipe = pipe
+        self._numbers = numbers
+        self._asked: dict[int, asyncio.Future[bytes]] = {}
+        self._said: Progress | None = None
+        self._told: Progress | None = None
+        self._told_at = 0.0
+        self._due = False
+        self._closed = False
+
+    def progress(self, progress: Progress) -> None:
+        self._said = checked_progress(progress)
+        if self._due or self._closed:
+            return
+        # the flag goes up before and comes down before `_said` is read: the last word is never the one that is lost
+        self._due = True
+        self.loop.call_soon_threadsafe(self._tell_soon)
+
+    async def save(self, checkpoint: bytes) -> None:
+        await self._ask("save", checkpoint)
+
+    async def extend(self) -> Extension:
+        return msgspec.msgpack.decode(await self._ask("extend"), type=Extension)
+
+    async def inputs(self) -> list[Input]:
+        return msgspec.msgpack.decode(await self._ask("inputs"), type=list[Input])
+
+    def answer(self, answer: Answer) -> None:
+        waiting = self._asked.pop(answer.number, None)
+        if waiting is None or waiting.done():
+            return
+        if answer.refusal is None:
+            waiting.set_result(answer.value)
+        else:
+            waiting.set_exception(refused(answer.refusal))
+
+    def close(self) -> None:
+        """Say what is left to say, and nothing after it."""
+        self._tell()
+        self._closed = True
+        for waiting in self._asked.values():
+            waiting.cancel()
+
+    async def _ask(self, what: Literal["save", "extend", "inputs"], data: bytes = b"") -> bytes:
+        if self._closed:
+            raise MainstayError("the job has ended; what runs after it can save and ask for nothing")
+        self._tell()  # more time is earned by progress, so it must be there first
+        number = next(self._numbers)
+        waiting: asyncio.Future[bytes] = self.loop.create_future()
+        self._asked[number] = waiting
+        self._pipe.send(Ask(number, what, data))
+        return await waiting
+
+    def _tell_soon(self) -> None:
+        wait_s = self._told_at + _TELL_EVERY_S - self.loop.time()
+        if wait_s > 0:
+            self.loop.call_later(wait_s, self._tell)
+        else:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._due = False
+        said = self._said
+        if said is None or said is self._told or self._closed:
+            return
+        self._told = said
+        self._told_at = self.loop.time()
+        self._pipe.send(Told(said))
+
+
+class Child:
+    """Serves the jobs that come over the pipe, one at a time."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="mainstay-job")
+        self._numbers = itertools.count(1)
+        self._pipe: Pipe
+        self._link: PipeLink | None = None
+        self._context: Context
+        self._task: asyncio.Task[Ending]
+        self._is_async = False
+
+    async def serve(self, sock: socket.socket) -> None:
+        """Until the engine hangs up. In the middle of a job, that ends the process."""
+        self._pipe = await Pipe.over(sock, self._hear)
+        self._pipe.send(Ready())
+        await self._pipe.ended
+        if self._link is not None:
+            os._exit(1)
+        self._threads.shutdown()
+
+    def _hear(self, data: bytes) -> None:
+        match _decoder.decode(data):
+            case Run(job):
+                self._begin(job)
+            case Stop(why) if self._link is not None:
+                self._context.stop(why)
+                # a thread cannot be cancelled; it has to look at `stopping`
+                if self._is_async:
+                    self._task.cancel()
+            case Answer() as answer if self._link is not None:
+                self._link.answer(answer)
+
+    def _begin(self, job: Job) -> None:
+        self._pipe.send(Begun())
+        self._link = PipeLink(self._pipe, self._numbers)
+        self._context = Context(job, self._link, pack=self._program.pack, unpack=self._program.unpack)
+        try:
+            work = self._program.work(job.kind, job.name)
+        except MainstayError as error:  # the engine knows it; the program is not the same in every process
+            self._say(Failed(error=error_info(error)))
+            return
+        self._is_async = work.is_async
+        self._task = asyncio.create_task(attempt(self._program, work, self._context, self._threads))
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[Ending]) -> None:
+        if task.cancelled():  # before it had taken its first step
+            self._say(Halted(self._context.stopping or "cancelled"))
+        elif (error := task.exception()) is not None:
+            self._say(Failed(error=error_info(error)))
+        else:
+            self._say(task.result())
+
+    def _say(self, ending: Ending) -> None:
+        assert self._link is not None
+        self._link.close()
+        self._link = None
+        try:
+            data = frame(to_wire(ending, self._program.settings))
+        except Exception as error:  # noqa: BLE001 - whatever it was that cannot be said, its job has to end
+            data = frame(to_wire(Failed(error=error_info(error)), self._program.settings))
+        self._pipe.send_frame(data)
+
+
+def main(argument: str) -> int:
+    """Run a child to its end."""
+    config = msgspec.json.decode(argument, type=ChildConfig)
+    die_with_parent(config.parent)
+    # Ctrl-C and service managers reach every process; the engine decides. Not `SIG_IGN`, which the programs that a job
+    # starts would inherit
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    sock = socket.socket(fileno=config.pipe_fd)
+    sock.set_inheritable(False)
+    started = False
+
+    async def run(program: Program) -> None:
+        nonlocal started
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(program.close)
+            await stack.enter_async_context(program.lifespan())
+            started = True
+            await Child(program).serve(sock)
+
+    try:
+        # before there is a loop: modules may run one of their own while they are imported
+        asyncio.run(run(load(config.target)))
+    except BaseException as error:
+        if started:
+            raise
+        _give_up(sock, error)
+        return 1
+    return 0
+
+
+def _give_up(sock: socket.socket, error: BaseException) -> None:
+    with contextlib.suppress(OSError), sock:
+        sock.setblocking(True)
+        sock.sendall(frame(Unfit(error_info(error))))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,233 @@
+"""What an engine and its children say to each other: msgpack, each message with its length in front, over a socket
+pair.
+
+Either side only ever adds to a buffer that its loop empties, so neither waits for the other and no size of arguments
+or results can wedge them.
+
+    engine                         child
+                                   Ready, or Unfit and it ends
+    Run           ->
+                  <-               Begun
+                  <-               Told (progress), Ask (save, extend, inputs), any number of them
+    Answer        ->
+    Stop          ->
+                  <-               Ended
+    (hangs up)                     leaves its lifespan and ends
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any, Literal, cast
+
+import msgspec
+
+from .. import errors
+from ..control import Plan, Request
+from ..control.failure import clean
+from ..control.options import OptionReader
+from ..control.payload import encoded
+from ..model import ErrorInfo, Job, Progress, Settings
+from .endings import Crashed, Done, Ending, Failed, Halted, Misfit, NotNeeded, PutOff
+
+
+class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a child is to run; its one command-line argument."""
+
+    target: str
+    """`module:app`"""
+    name: str
+    """the worker's name; for whoever lists the processes"""
+    pipe_fd: int
+    parent: int
+    """the engine's process id"""
+
+
+# from the engine ------------------------------------------------------------------------------------
+
+
+class Run(msgspec.Struct, frozen=True, tag=True):
+    """Run this job."""
+
+    job: Job
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """Stop the job that runs."""
+
+    why: str
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """An error on its way to the child."""
+
+    type: str
+    message: str
+    details: dict[str, str] = {}
+
+
+class Answer(msgspec.Struct, frozen=True, tag=True):
+    """To an `Ask`."""
+
+    number: int
+    value: bytes = b""
+    refusal: Refusal | None = None
+
+
+# from the child -------------------------------------------------------------------------------------
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """The program is loaded; give me jobs."""
+
+
+class Unfit(msgspec.Struct, frozen=True, tag=True):
+    """The program does not load; I end."""
+
+    error: ErrorInfo
+
+
+class Begun(msgspec.Struct, frozen=True, tag=True):
+    """I have the job: what happens from now on is its doing."""
+
+
+class Told(msgspec.Struct, frozen=True, tag=True):
+    progress: Progress
+
+
+class Ask(msgspec.Struct, frozen=True, tag=True):
+    number: int
+    """never used twice by one child"""
+    what: Literal["save", "extend", "inputs"]
+    data: bytes = b""
+
+
+class Followup(msgspec.Struct, frozen=True):
+    """A `Request`, read to the end where it was made."""
+
+    name: str
+    payload: bytes
+    plan: Plan
+    content: bytes | None
+
+
+class Returned(msgspec.Struct, frozen=True, tag=True):
+    """`Done`, as it travels."""
+
+    result: bytes | None = None
+    followups: tuple[Followup, ...] = ()
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    ending: Returned | Failed | Misfit | PutOff | NotNeeded | Halted
+
+
+ToChild = Run | Stop | Answer
+FromChild = Ready | Unfit | Begun | Told | Ask | Ended
+
+_HEAD = 4
+
+
+def frame(message: ToChild | FromChild) -> bytes:
+    """A message as it is sent."""
+    body = msgspec.msgpack.encode(message)
+    return len(body).to_bytes(_HEAD, "big") + body
+
+
+class Pipe(asyncio.Protocol):
+    """One end of it. `hear` gets the bytes of each message; `ended` is done when the other side has hung up, after
+    everything it said was heard."""
+
+    def __init__(self, hear: Callable[[bytes], None]) -> None:
+        self._hear = hear
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @classmethod
+    async def over(cls, sock: socket.socket, hear: Callable[[bytes], None]) -> Pipe:
+        """Takes the socket over."""
+        _, pipe = await asyncio.get_running_loop().create_unix_connection(lambda: cls(hear), sock=sock)
+        return pipe
+
+    def send(self, message: ToChild | FromChild) -> None:
+        """Never waits. To somebody who has hung up: nothing."""
+        self.send_frame(frame(message))
+
+    def send_frame(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Hang up once everything is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Hang up."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        while (first := start + _HEAD) <= len(buffer):
+            end = first + int.from_bytes(buffer[start:first], "big")
+            if end > len(buffer):
+                break
+            self._hear(bytes(buffer[first:end]))
+            start = end
+        del buffer[:start]
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it was lost, it is lost
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+# what does not travel as it is ----------------------------------------------------------------------
+
+
+def to_wire(ending: Ending, settings: Settings) -> Ended:
+    """Of a child's attempt. Raises `InvalidInput` for a follow-up that could not be submitted."""
+    assert not isinstance(ending, Crashed), "the dead do not speak"
+    if not isinstance(ending, Done):
+        return Ended(ending)
+    followups = tuple(_followup(request, settings) for request in ending.followups)
+    return Ended(Returned(None if ending.result is None else bytes(ending.result), followups))
+
+
+def from_wire(ended: Ended) -> Ending:
+    ending = ended.ending
+    if not isinstance(ending, Returned):
+        return ending
+    followups = tuple(Request(one.name, msgspec.Raw(one.payload), one.plan, one.content) for one in ending.followups)
+    return Done(None if ending.result is None else msgspec.Raw(ending.result), followups)
+
+
+def _followup(request: Request, settings: Settings) -> Followup:
+    options = request.options
+    plan = options if isinstance(options, Plan) else OptionReader(settings).read(options)
+    payload = encoded(request.payload, field=f"follow-up {request.name}", limit=settings.payload_limit)
+    return Followup(request.name, payload, plan, request.content)
+
+
+def refusal(error: Exception) -> Refusal:
+    details = {name: clean(value) for name, value in vars(error).items() if isinstance(value, str)}
+    return Refusal(type(error).__name__, clean(str(error)), details)
+
+
+def refused(refusal: Refusal) -> errors.MainstayError:
+    """The same error again, if it is one of ours."""
+    kind: Any = getattr(errors, refusal.type, None)
+    if not (isinstance(kind, type) and issubclass(kind, errors.MainstayError)):
+        return errors.MainstayError(f"{refusal.type}: {refusal.message}")
+    # without `__init__`, which would make a new message out of parts
+    error = kind.__new__(kind, refusal.message)
+    vars(error).update(refusal.details)
+    return error

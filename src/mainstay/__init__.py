@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .app import App
     from .control import Quarantine, Stop, Wait
+    from .control.schedules import Cron, Every
     from .errors import JobFailed, MainstayError, WaitTimeout
     from .task import Call, Codec, Draft, Handle, Task
     from .worker import Context, context
@@ -21,7 +22,9 @@ __all__ = [
     "Call",
     "Codec",
     "Context",
+    "Cron",
     "Draft",
+    "Every",
     "Handle",
     "JobFailed",
     "MainstayError",
@@ -38,7 +41,9 @@ _HOMES = {
     "Call": "task",
     "Codec": "task",
     "Context": "worker",
+    "Cron": "control.schedules",
     "Draft": "task",
+    "Every": "control.schedules",
     "Handle": "task",
     "JobFailed": "errors",
     "MainstayError": "errors",

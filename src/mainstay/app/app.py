@@ -6,11 +6,14 @@ import os
 import random
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import timedelta
 from types import MappingProxyType, TracebackType
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from zoneinfo import ZoneInfo
 
 from ..clock import Clock
 from ..control import Control, Duty
+from ..control.schedules import CatchUp, Overlap, ScheduleSpec, When
 from ..errors import InvalidInput, MainstayError, UnknownTask
 from ..model import Settings
 from ..stores import JobStore
@@ -21,10 +24,14 @@ from ..task.returns import Returns
 from ..task.storable import canonical
 from ..worker import Context, Work
 from . import bulk, hooks
+from .group import Group, submit_group
+from .schedules import Schedules
 from .settings import AppSettings
 
 P = ParamSpec("P")
 R = TypeVar("R")
+G = TypeVar("G")
+S = TypeVar("S", bound=Task[..., Any] | Call[Any])
 B = TypeVar("B", bound=BeforeSubmit)
 M = TypeVar("M", bound=hooks.Manager)
 
@@ -88,6 +95,7 @@ class App:
         """what its tasks submit and read through"""
         self._works: dict[str, dict[str, Work]] = {"task": {}}
         self._tasks: dict[str, Task[..., Any]] = {}
+        self._schedules = Schedules(self.client, self._tasks)
         self._around: list[hooks.Opener] = []
         self._lifespan: hooks.Opener | None = None
         self._state: Any = _NOT_OPEN
@@ -128,6 +136,38 @@ class App:
             )
         self._tasks[made.name] = self._works["task"][made.name] = made
         return made
+
+    def schedule(
+        self,
+        when: str | timedelta | When,
+        *,
+        name: str | None = None,
+        tz: str | ZoneInfo | None = None,
+        catch_up: CatchUp = "once",
+        catch_up_limit: int = 100,
+        overlap: Overlap = "allow",
+    ) -> Callable[[S], S]:
+        """Submit a task at these times: `@app.schedule("*/5 * * * *", tz="Europe/Berlin")` above `@app.task`, or
+        `app.schedule("15m")(task.job("with", "arguments"))`.
+
+        `when` is a cron expression, an interval, or an object with `next(after)`. `catch_up` says what becomes of
+        times when no worker was there (skip, once, all), `overlap` whether a job is made while an earlier one is not
+        settled (allow, skip). The schedule is called like its task unless `name` is given.
+        """
+
+        def declare(what: S) -> S:
+            self._schedules.declare(
+                _scheduled(what),
+                when,
+                name=name,
+                tz=tz,
+                catch_up=catch_up,
+                catch_up_limit=catch_up_limit,
+                overlap=overlap,
+            )
+            return what
+
+        return declare
 
     def before_submit(self, hook: B) -> B:
         """Have a function look at each job about to be submitted, and add to it: trace ids, tags, options. It gets a
@@ -179,6 +219,29 @@ class App:
         """`submit_many`, for code without an event loop."""
         return self.client.run(lambda: self.submit_many(jobs, chunk=chunk, progress=progress), what="submit_many_sync")
 
+    async def group(
+        self,
+        members: Iterable[Call[G]],
+        *,
+        then: Call[R],
+        when: Literal["succeeded", "settled"] = "succeeded",
+        failed: Literal["skip", "fail"] = "skip",
+    ) -> Group[G, R]:
+        """Submit many jobs and one that runs once, when all of them have succeeded (or are settled), all or none. It
+        reads what became of them with `context().inputs()`. When one fails, it is skipped, or fails if so told."""
+        return await submit_group(self.client, members, then, when=when, failed=failed)
+
+    def group_sync(
+        self,
+        members: Iterable[Call[G]],
+        *,
+        then: Call[R],
+        when: Literal["succeeded", "settled"] = "succeeded",
+        failed: Literal["skip", "fail"] = "skip",
+    ) -> Group[G, R]:
+        """`group`, for code without an event loop."""
+        return self.client.run(lambda: self.group(members, then=then, when=when, failed=failed), what="group_sync")
+
     def handle(self, job_id: str) -> Handle[Any]:
         """Any job, by id; its result is plain data. For a typed one: `task.handle(job_id)`."""
         return Handle(self.client, self._anything, job_id)
@@ -193,7 +256,13 @@ class App:
     @property
     def queues(self) -> Sequence[str]:
         """The queues its tasks go to: what a worker listens on unless it is told otherwise."""
-        return sorted({task.queue for task in self._tasks.values()}) or [DEFAULT_QUEUE]
+        return sorted({task.queue for task in self._tasks.values()} | self._schedules.queues) or [DEFAULT_QUEUE]
+
+    @property
+    def schedules(self) -> Mapping[str, ScheduleSpec]:
+        """The schedules it declares, by name. What is stored, and when each ticks next, says
+        `mainstay.control.schedules.describe(app.control)`."""
+        return MappingProxyType(self._schedules.specs)
 
     @property
     def store_url(self) -> str:
@@ -273,9 +342,14 @@ class App:
         """What `around_run` registered, as one; None when there is nothing."""
         return hooks.nested(self._around, context) if self._around else None
 
-    def duties(self, control: Control) -> Sequence[Duty]:  # noqa: ARG002
-        """What the leader does for this app."""
-        return ()
+    def duties(self, control: Control) -> Sequence[Duty]:
+        """What the leader does for this app: it stores the declared schedules in its first run, then ticks them."""
+        return (self._schedules.duty(control),)
+
+    async def sync_schedules(self) -> None:
+        """Store the declared schedules now. A leading worker does it by itself; call this when the workers of another
+        program lead, or to have them listed before any worker runs."""
+        await self._schedules.store(await self.open())
 
     @asynccontextmanager
     async def _living(self) -> AsyncIterator[object]:
@@ -291,6 +365,20 @@ class App:
 
     def __repr__(self) -> str:
         return f"<App {_public(self.store_url)}: {len(self._tasks)} tasks>"
+
+
+def _scheduled(what: object) -> Call[Any]:
+    """What a schedule submits, from what it is put on."""
+    if isinstance(what, Call):
+        return what
+    if not isinstance(what, Task):
+        raise InvalidInput("schedule", f"{what!r} is not a task; put @app.schedule(...) above @app.task")
+    if what.required:
+        needs = ", ".join(what.required)
+        raise InvalidInput(
+            "schedule", f"{what.name} needs {needs}; write app.schedule(...)({what.name.rpartition('.')[2]}.job(...))"
+        )
+    return what.job()
 
 
 class _NotOpen:

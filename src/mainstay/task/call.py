@@ -19,7 +19,7 @@ class Call(Generic[R_co]):
     """One call, checked and packed, not submitted yet. For `app.submit_many`, `app.group`, `app.schedule` and
     `context().submit`."""
 
-    __slots__ = ("_options", "_payload", "_plan", "_request", "_signature", "client", "returns")
+    __slots__ = ("_plan", "_request", "_signature", "client", "options", "payload", "returns")
 
     def __init__(
         self,
@@ -33,8 +33,9 @@ class Call(Generic[R_co]):
         self.client = client
         self.returns = returns
         self._signature = signature
-        self._payload = payload
-        self._options = options
+        self.payload = payload
+        """the arguments as they are stored, before a codec sees them"""
+        self.options = options
         self._plan = plan
         self._request: Request | None = None
 
@@ -52,10 +53,10 @@ class Call(Generic[R_co]):
 
     def new_request(self) -> Request:
         """The same, made anew: for a call that is submitted again and again."""
-        client, name, payload, plan = self.client, self._signature.name, self._payload, self._plan
+        client, name, payload, plan = self.client, self._signature.name, self.payload, self._plan
         if client.before_submit:
             arguments = self._signature.given(payload)
-            draft = Draft(name=name, arguments=arguments, options=dict(self._options))
+            draft = Draft(name=name, arguments=arguments, options=dict(self.options))
             plan = client.reader.read(drafted(client.before_submit, draft).options)
         if client.sealer.seals:
             return Request(name, msgspec.Raw(client.sealer.seal(payload)), plan, payload)

@@ -49,9 +49,7 @@ class Client:
         self.connection = Connection(connect)
         self._portal = Portal()
         self._at_exit = False
-        if hasattr(os, "register_at_fork"):
-            mine = weakref.ref(self)
-            os.register_at_fork(after_in_child=lambda: _forget(mine))
+        _clients.add(self)
 
     def control_of(self, store: Any) -> Control:
         """The rules on a store, with these settings."""
@@ -77,13 +75,21 @@ class Client:
         self._portal.close()
 
     def forget(self) -> None:
+        """In a forked process: what was open is the parent's. The next use opens the store anew."""
+        self.connection.forget()
         self._portal.forget()
 
 
-def _forget(mine: weakref.ref[Client]) -> None:
-    client = mine()
-    if client is not None:
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for client in list(_clients):
         client.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def _close_at_exit(mine: weakref.ref[Client]) -> None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
-import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 
@@ -29,9 +27,6 @@ class Connection:
         self._opening: Future[None] | None = None
         self.control: Control | None = None
         """None: not open"""
-        if hasattr(os, "register_at_fork"):
-            mine = weakref.ref(self)
-            os.register_at_fork(after_in_child=lambda: _forget(mine))
 
     async def open(self) -> Control:
         while (control := self.control) is None:
@@ -92,9 +87,3 @@ class Connection:
         if self.control is not None:
             _inherited.append(self.control)
             self.control = None
-
-
-def _forget(mine: weakref.ref[Connection]) -> None:
-    connection = mine()
-    if connection is not None:
-        connection.forget()

@@ -100,7 +100,7 @@ class Signature:
 
     def given(self, data: bytes) -> dict[str, Any]:
         """The arguments by name, only those that were given."""
-        arguments = self._decode(data)
+        arguments = self.unpack(data)
         return {name: value for name in self._names if (value := getattr(arguments, name)) is not UNSET}
 
     def _bind_slowly(self, *args: Any, **kwargs: Any) -> Arguments:

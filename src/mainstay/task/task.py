@@ -123,6 +123,10 @@ class Task(Submits[P, R]):
             raise BadArguments(error.field, error.rule) from error.__cause__
         return self._signature.unpack(opened)
 
+    def arguments(self, payload: bytes) -> dict[str, Any]:
+        """Stored arguments by name, only those that were given."""
+        return self._signature.given(self._client.sealer.open(payload, field=f"{self.name}: the payload"))
+
     def call(self, arguments: Arguments) -> Any:
         """Make the call."""
         judge = self._judge

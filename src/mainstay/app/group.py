@@ -1,0 +1,53 @@
+"""Groups: many jobs, and one that runs when all of them are done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Generic, Literal, TypeVar
+
+from ..task import Call, Client, Handle
+from ..task.returns import Returns
+from .bulk import check_call
+
+M = TypeVar("M")
+R = TypeVar("R")
+M_co = TypeVar("M_co", covariant=True)
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Group(Generic[M_co, R_co]):
+    """A submitted group. `then` is the job that runs once, when the members are done."""
+
+    __slots__ = ("members", "then")
+
+    def __init__(self, members: tuple[Handle[M_co], ...], then: Handle[R_co]) -> None:
+        self.members = members
+        """in the order given"""
+        self.then = then
+
+    def __repr__(self) -> str:
+        return f"<group of {len(self.members)} then {self.then!r}>"
+
+
+async def submit_group(
+    client: Client,
+    members: Iterable[Call[M]],
+    then: Call[R],
+    *,
+    when: Literal["succeeded", "settled"],
+    failed: Literal["skip", "fail"],
+) -> Group[M, R]:
+    calls = list(members)
+    for call in (*calls, then):
+        check_call(client, call)
+    control = await client.open()
+    made = await control.submit_group([call.request for call in calls], then.request, when=when, failed=failed)
+    if made.then.created:
+        kinds: list[Returns[M]] = [call.returns for call in calls]
+    else:
+        # it was submitted before, maybe with other members: what they return is not known here
+        kinds = [Returns("a member", Any, client.sealer)] * len(made.members)
+    handles = tuple(
+        Handle(client, kind, each.id, created=each.created) for kind, each in zip(kinds, made.members, strict=True)
+    )
+    return Group(handles, Handle(client, then.returns, made.then.id, created=made.then.created))

@@ -1,0 +1,146 @@
+"""The schedules an app declares: kept until a leader stores them, then ticked from the store.
+
+Nothing is written when a program is imported or opened. The leader's duty stores what is declared in its first run, and
+ticks from then on; so of many workers that start together one writes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from ..control import Control, Duty, Request
+from ..control.schedules import (
+    CatchUp,
+    Overlap,
+    ScheduleSpec,
+    Ticker,
+    When,
+    read_spec,
+    register,
+    schedule,
+    when_of,
+)
+from ..errors import InvalidInput
+from ..model import Leadership, Schedule
+from ..task import Call, Client, Draft, Task
+from ..task.drafts import drafted
+
+log = logging.getLogger("mainstay.schedules")
+
+
+class Schedules:
+    """What `@app.schedule` declared."""
+
+    def __init__(self, client: Client, tasks: Mapping[str, Task[..., Any]]) -> None:
+        self._client = client
+        self._tasks = tasks
+        self._specs: dict[str, ScheduleSpec] = {}
+        """with the payload as it is before it is sealed"""
+        self._whens: dict[str, When] = {}
+
+    @property
+    def specs(self) -> Mapping[str, ScheduleSpec]:
+        return self._specs
+
+    @property
+    def queues(self) -> set[str]:
+        """The queues they name themselves."""
+        return {spec.options["queue"] for spec in self._specs.values() if "queue" in spec.options}
+
+    def declare(
+        self,
+        call: Call[Any],
+        when: str | timedelta | When,
+        *,
+        name: str | None,
+        tz: str | ZoneInfo | None,
+        catch_up: CatchUp,
+        catch_up_limit: int,
+        overlap: Overlap,
+    ) -> None:
+        name = name or call.name
+        if name in self._specs:
+            raise InvalidInput(
+                "schedule", f"{name!r} is declared already; give this one a name: app.schedule(..., name=...)"
+            )
+        at = when_of(when, tz=tz)
+        # a task's word on clashes is about submits; a tick that meets an unsettled job makes none
+        options = {option: value for option, value in call.options.items() if option != "on_clash"}
+        self._specs[name] = schedule(
+            name,
+            at,
+            call.name,
+            msgspec.Raw(call.payload),
+            options=options,
+            catch_up=catch_up,
+            catch_up_limit=catch_up_limit,
+            overlap=overlap,
+            settings=self._client.settings,
+        )
+        self._whens[name] = at
+
+    async def store(self, control: Control) -> None:
+        """Store what is declared; what is stored already is left as it is."""
+        rows = {row.name: row for row in await control.store.schedules()}
+        await register(control, [self._sealed(spec, rows.get(spec.name)) for spec in self._specs.values()])
+        for row in rows.values():
+            self._tell_if_left(row)
+
+    def duty(self, control: Control) -> Duty:
+        """The leader's: store, then tick."""
+        ticker = Ticker(control, self._whens, prepare=self._prepared)
+        stored = False
+
+        async def run(lead: Leadership) -> float:
+            nonlocal stored
+            if not stored:
+                await self.store(control)
+                stored = True
+            return await ticker.run(lead)
+
+        return Duty(ticker.duty().name, ticker.duty().every_s, run)
+
+    def _sealed(self, spec: ScheduleSpec, row: Schedule | None) -> ScheduleSpec:
+        """As it is stored. What was sealed before stays as it is: sealing it again would change its bytes."""
+        sealer = self._client.sealer
+        if not sealer.seals:
+            return spec
+        try:
+            before = None if row is None else read_spec(row.spec).payload
+            if before is not None and sealer.open(before, field="payload") == spec.payload:
+                return msgspec.structs.replace(spec, payload=before)
+        except InvalidInput:
+            pass  # unreadable, or sealed by another codec: it is stored anew
+        return msgspec.structs.replace(spec, payload=sealer.seal(spec.payload))
+
+    def _prepared(self, request: Request) -> Request:
+        """The job of a tick, with the hooks asked; of tasks this program has."""
+        hooks, task = self._client.before_submit, self._tasks.get(request.name)
+        if not hooks or task is None or not isinstance(request.options, Mapping):
+            return request
+        draft = Draft(
+            name=request.name, arguments=task.arguments(bytes(request.payload)), options=dict(request.options)
+        )
+        return msgspec.structs.replace(request, options=drafted(hooks, draft).options)
+
+    def _tell_if_left(self, row: Schedule) -> None:
+        """A schedule that was taken out of the program goes on ticking: it may be somebody else's by now."""
+        if row.name in self._specs or row.paused:
+            return
+        try:
+            spec = read_spec(row.spec)
+        except InvalidInput:
+            return
+        if spec.task in self._tasks:
+            log.warning(
+                "a stored schedule is not declared by this program any more schedule=%s task=%s; it goes on. If it is "
+                "not wanted, pause or drop it",
+                row.name,
+                spec.task,
+            )

@@ -41,7 +41,7 @@ fmt: $(STAMP) ## format the code and mend what the linter can mend
 docs: $(STAMP) ## write the generated pages anew from the code
 	$(PY) docs/generate.py
 
-bench: $(STAMP) ## measure, beside a hand-written loop on the same schema
+bench: $(STAMP) ## measure, beside a hand-written loop and beside other job queues; about a quarter of an hour
 	$(PY) -m bench
 
 lock: ## choose the newest allowed versions and pin them (needs uv and a network)

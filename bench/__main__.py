@@ -1,4 +1,8 @@
-"""`python -m bench`: run, print the ratios, keep the JSON."""
+"""`python -m bench`: run, print the ratios, keep the JSON.
+
+Two suites: `sqlite` compares the SQLite store with a hand-written loop on the same schema, `queues` compares Mainstay
+with other job queues, each in an environment of its own, on servers that are started for the run.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from docs import generate
+
+from . import fleet, queues, report
 from .scenarios import SCENARIOS, Row, Sizes
 
 RESULTS = Path(__file__).parent / "results"
@@ -29,26 +36,61 @@ QUICK = Sizes(
     flat=1000,
     repeats=1,
 )
+QUICK_QUEUES = queues.Sizes(share=0.02, repeats=1, idle=5, load=40, watch_s=6.0)
+SUITES = {"sqlite": tuple(SCENARIOS), "queues": fleet.SCENARIOS}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    given = _arguments()
+    wanted = [name for only in given.only or SUITES for name in SUITES.get(only, (only,))]
+    whole = not (given.quick or given.only or given.systems)
+    folder = given.results or (RESULTS if whole else None)
+    # the sqlite suite has no systems to choose from
+    if not given.systems and any(name in SCENARIOS for name in wanted):
+        _run_sqlite([name for name in wanted if name in SCENARIOS], given.quick, folder)
+    if any(name in fleet.SCENARIOS for name in wanted):
+        return _run_queues([name for name in wanted if name in fleet.SCENARIOS], given, folder)
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [*SUITES, *SCENARIOS, *fleet.SCENARIOS]
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, measures nothing")
-    parser.add_argument("--only", choices=SCENARIOS, action="append", help="run only this scenario (repeatable)")
-    parser.add_argument("--out", type=Path, help="where to keep the JSON (default: bench/results/sqlite.json)")
-    given = parser.parse_args()
-    sizes = QUICK if given.quick else Sizes()
+    parser.add_argument("--only", choices=names, action="append", help="run only this suite or scenario (repeatable)")
+    parser.add_argument("--systems", type=_systems, help="only these queues, e.g. celery,mainstay")
+    parser.add_argument("--store", default="sqlite", help="Mainstay's store: sqlite (default) or a URL")
+    parser.add_argument("--watch", type=float, help="seconds to wait for a killed job to be run again (default: 20)")
+    parser.add_argument("--results", type=Path, help="folder to keep the JSON in (default: bench/results, if whole)")
+    return parser.parse_args()
+
+
+def _systems(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := set(names) - set(fleet.systems()):
+        raise argparse.ArgumentTypeError(
+            f"no such system: {', '.join(unknown)}; there are {', '.join(fleet.systems())}"
+        )
+    return names
+
+
+# -- beside a hand-written loop -----------------------------------------------------------------
+
+
+def _run_sqlite(names: list[str], quick: bool, folder: Path | None) -> None:
+    sizes = QUICK if quick else Sizes()
     console = Console(stderr=True)
     rows: list[Row] = []
     with console.status("starting") as status:
-        for name in given.only or SCENARIOS:
+        for name in names:
             rows += SCENARIOS[name](sizes, status.update)
     Console().print(_table(rows))
-    out = given.out or (None if given.quick or given.only else RESULTS / "sqlite.json")
-    if out is not None:
+    if folder is not None:
+        out = folder / "sqlite.json"
         out.write_text(json.dumps(_record(rows, sizes), indent=2) + "\n")
         console.print(f"kept in {out}")
-    return 0
 
 
 def _table(rows: list[Row]) -> Table:
@@ -80,6 +122,41 @@ def _record(rows: list[Row], sizes: Sizes) -> dict[str, object]:
         "sizes": msgspec.to_builtins(sizes),
         "rows": [{**msgspec.to_builtins(row), "ratio": round(row.ratio, 3)} for row in rows],
     }
+
+
+# -- beside other queues ------------------------------------------------------------------------
+
+
+def _run_queues(names: list[str], given: argparse.Namespace, folder: Path | None) -> int:
+    known = fleet.systems(given.store)
+    chosen = [known[name] for name in given.systems or known]
+    sizes = QUICK_QUEUES if given.quick else queues.Sizes()
+    if given.watch is not None:
+        sizes = msgspec.structs.replace(sizes, watch_s=given.watch)
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        found = fleet.measure(chosen, names, given.store, sizes, status.update)
+    shown = Console()
+    for section in report.sections(found):
+        table = Table(title=section.title, title_justify="left")
+        for heading in section.headings:
+            table.add_column(heading)
+        for line in section.lines:
+            table.add_row(*line, style="bold" if line[0] == "Mainstay" else "")
+        shown.print(table)
+    shown.print(report.about(found), soft_wrap=True)
+    for name, why in found.skipped.items():
+        console.print(f"SKIPPED {name}: {why}", style="bold red")
+    trouble = [text for system in found.systems for text in system.trouble]
+    for text in trouble:
+        console.print(f"TROUBLE {text}", style="bold red", markup=False)
+    if folder is not None:
+        out = folder / report.KEPT.name
+        report.save(found, out)
+        console.print(f"kept in {out}")
+        if out == report.KEPT:
+            generate.main([])
+    return 1 if trouble else 0
 
 
 if __name__ == "__main__":

@@ -11,10 +11,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_quick_run_measures_every_scenario_on_both_sides(tmp_path: Path) -> None:
-    out = tmp_path / "result.json"
-
     run = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--out", str(out)],
+        [sys.executable, "-m", "bench", "--quick", "--only", "sqlite", "--results", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -22,6 +20,6 @@ def test_a_quick_run_measures_every_scenario_on_both_sides(tmp_path: Path) -> No
     )
 
     assert run.returncode == 0, run.stderr
-    kept = json.loads(out.read_text())
+    kept = json.loads((tmp_path / "sqlite.json").read_text())
     assert all(row["raw"] > 0 and row["ours"] > 0 for row in kept["rows"])
     assert {row["bar"] for row in kept["rows"]} >= {"at least half the baseline", "p99 under 50 ms"}

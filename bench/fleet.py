@@ -1,0 +1,139 @@
+"""Set up every system of a run, measure them, take everything down again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from . import environments, queues
+from .environments import InstallFailed
+from .peers.catalog import PEERS, System, mainstay
+from .peers.slots import Slots
+from .queues import Found, Seat, Sizes, Tell
+from .servers import SERVERS, Server, ServerMissing
+from .stands import Stand
+
+SCENARIOS = ("throughput", "waiting", "kill")
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What a run found, as it is kept."""
+
+    at: str
+    machine: dict[str, str]
+    versions: dict[str, str]
+    sizes: Sizes
+    skipped: dict[str, str]
+    systems: list[Found]
+
+
+def systems(store: str = "sqlite") -> dict[str, System]:
+    """By name, ourselves last."""
+    return {system.name: system for system in (*PEERS, mainstay(store))}
+
+
+def measure(chosen: Sequence[System], scenarios: Sequence[str], store: str, sizes: Sizes, tell: Tell) -> Report:
+    """Run the scenarios on the systems. Those that cannot be set up are skipped, with the reason."""
+    with tempfile.TemporaryDirectory(prefix="mainstay-bench-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        # another user may run PostgreSQL in it
+        folder.chmod(0o755)
+        report = Report(
+            at=time.strftime("%Y-%m-%d"),
+            machine=_machine(folder),
+            versions={"python": platform.python_version(), "sqlite": apsw.sqlite_lib_version()},
+            sizes=sizes,
+            skipped={},
+            systems=[],
+        )
+        with contextlib.ExitStack() as up:
+            seats = _seats(chosen, scenarios, store, folder, report, up, tell)
+            rated = [seat for seat in seats if seat.stand.system.jobs]
+            marks = Slots(folder / "slots")
+            if "throughput" in scenarios:
+                queues.throughput(rated, marks, sizes, tell)
+            if "waiting" in scenarios:
+                queues.waiting(rated, marks, sizes, tell)
+            if "kill" in scenarios:
+                queues.kill(seats, sizes, tell)
+    return report
+
+
+def _seats(
+    chosen: Sequence[System],
+    scenarios: Sequence[str],
+    store: str,
+    folder: Path,
+    report: Report,
+    up: contextlib.ExitStack,
+    tell: Tell,
+) -> list[Seat]:
+    servers: dict[str, Server] = {}
+    seats = []
+    for system in chosen:
+        if not system.jobs and "kill" not in scenarios:
+            continue
+        tell(f"setting up {system.title}")
+        try:
+            python = environments.python_of(system.requirements)
+            url = _url(system, store, folder, servers, up)
+        except (InstallFailed, ServerMissing) as error:
+            report.skipped[system.name] = str(error)
+            continue
+        own = folder / system.name
+        own.mkdir()
+        stand = Stand(system, python, url, own, folder / "slots")
+        up.callback(stand.close)
+        found = Found(
+            name=system.name,
+            title=system.title,
+            version=environments.version(python, system.package),
+            store=system.server or store.partition(":")[0],
+            setting=system.setting,
+        )
+        report.systems.append(found)
+        seats.append(Seat(stand, found))
+    report.versions.update({kind: server.version for kind, server in servers.items()})
+    return seats
+
+
+def _url(system: System, store: str, folder: Path, servers: dict[str, Server], up: contextlib.ExitStack) -> str:
+    """A database of its own on the server it needs, which is started for the first that needs it."""
+    if system.server is None:
+        return store if ":" in store else f"sqlite:///{folder / system.name / 'store' / 'jobs.db'}"
+    if system.server not in servers:
+        servers[system.server] = SERVERS[system.server](folder)
+        up.callback(servers[system.server].stop)
+    return servers[system.server].database(system.name.replace("-", "_"))
+
+
+def _machine(folder: Path) -> dict[str, str]:
+    memory = next(_fields("/proc/meminfo", "MemTotal"), "0 kB")
+    return {
+        "cpu": f"{os.cpu_count()} x {next(_fields('/proc/cpuinfo', 'model name'), platform.machine())}",
+        "memory": f"{round(int(memory.split()[0]) / 1024**2)} GB",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
+        "disk": _filesystem(folder),
+    }
+
+
+def _filesystem(folder: Path) -> str:
+    """The kind of file system the databases are on: in memory, syncing would cost nothing."""
+    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
+    holding = [(target, kind) for _, target, kind, *_ in mounts if folder.is_relative_to(target)]
+    return max(holding, key=lambda mount: len(mount[0]))[1] if holding else "unknown"
+
+
+def _fields(path: str, name: str) -> Iterator[str]:
+    for line in Path(path).read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            yield value.strip()

@@ -1,0 +1,327 @@
+"""What is measured of every system, ourselves included: no-op jobs, the same harness, taking turns.
+
+Rates are the best of the runs, for the reason given in `scenarios`; all runs are kept. Between two runs of one system
+every other one has its turn, so that a change of the machine's mood falls on all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from .peers import slots
+from .peers.slots import Slots
+from .stands import Stand, StandFailed, Workers
+
+Tell = Callable[[str], None]
+
+STALL_S = 40
+"""A drain with no new start for this long has lost the rest."""
+LATENCY_LIMIT_S = 15
+WARM_UP = 5
+SLEEP_S, KILL_AFTER_S, RESTART_AFTER_S = 5.0, 1.5, 1.0
+BYSTANDERS = 3
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """How much work each scenario does."""
+
+    share: float = 1.0
+    """Of each system's own number of jobs."""
+    repeats: int = 2
+    idle: int = 100
+    load: int = 600
+    load_rate: float = 100.0
+    watch_s: float = 20.0
+
+
+class Drain(msgspec.Struct, frozen=True, kw_only=True):
+    """A backlog, worked off. Rates are jobs a second."""
+
+    jobs: int
+    started: float
+    """From the first start to the last; of several processes, while all of them ran."""
+    committed: float | None = None
+    """From the first start until the store says that all are done, if the system can say so."""
+    lost: int = 0
+    repeated: int = 0
+    processes: int = 1
+    """In how many processes the jobs ran: one worker may leave the others nothing."""
+    rss_mb: float = 0.0
+    pss_mb: float = 0.0
+
+
+class Latency(msgspec.Struct, frozen=True, kw_only=True):
+    """Milliseconds from the call of submit to the start of the job."""
+
+    samples: int
+    p50: float
+    p99: float
+    worst: float
+    lost: int = 0
+
+
+class Kill(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the job whose worker was killed, and of those queued behind it. Seconds after the kill."""
+
+    watched_s: float
+    rerun_s: float | None = None
+    bystanders_s: list[float | None] = []
+    """A bystander that ran before the kill counts as 0."""
+
+
+class Found(msgspec.Struct, kw_only=True):
+    """All that was measured of one system."""
+
+    name: str
+    title: str
+    version: str
+    store: str
+    setting: str
+    submit_one: list[float] = []
+    submit_bulk: list[float] = []
+    one: list[Drain] = []
+    two: list[Drain] = []
+    idle: Latency | None = None
+    load: Latency | None = None
+    kill: Kill | None = None
+    trouble: list[str] = []
+
+
+class Seat(msgspec.Struct, frozen=True):
+    """A system in the run: where it is set up, and what was found."""
+
+    stand: Stand
+    found: Found
+
+
+# -- rates --------------------------------------------------------------------------------------
+
+
+def throughput(seats: list[Seat], marks: Slots, sizes: Sizes, tell: Tell) -> None:
+    """Submit a backlog, then start workers and see how fast they work it off."""
+    for turn in range(sizes.repeats):
+        for seat in seats:
+            n = max(50, int(seat.stand.system.jobs * sizes.share))
+            for processes in (1, 2):
+                tell(f"throughput: {seat.found.title}, {processes} worker processes, run {turn + 1} of {sizes.repeats}")
+                with _trouble(seat):
+                    _backlog(seat, n, bulk=processes == 2)
+                    (seat.found.one if processes == 1 else seat.found.two).append(
+                        _drain(seat.stand, marks, n, processes)
+                    )
+
+
+def _backlog(seat: Seat, n: int, *, bulk: bool) -> None:
+    seat.stand.ask("reset")
+    if bulk and (took := seat.stand.ask("bulk", n=n)) is not None:
+        seat.found.submit_bulk.append(n / took)
+        return
+    seat.found.submit_one.append(n / seat.stand.ask("singly", n=n))
+
+
+def _drain(stand: Stand, marks: Slots, n: int, processes: int) -> Drain:
+    marks.clear()
+    with stand.workers(processes) as workers:
+        _wait_for_starts(stand, workers, marks, n)
+        committed_ns = _wait_for_commits(stand, n)
+        rss_mb, pss_mb = workers.memory_mb()
+    starts, pids = marks.started(0, n), marks.pids(0, n)
+    ran = [at for at in starts if at]
+    return Drain(
+        jobs=n,
+        started=steady_rate(starts, pids),
+        committed=len(ran) / ((committed_ns - min(ran)) / 1e9) if committed_ns else None,
+        lost=n - len(ran),
+        repeated=marks.repeats,
+        processes=len({pid for pid in pids if pid}),
+        rss_mb=rss_mb,
+        pss_mb=pss_mb,
+    )
+
+
+def _wait_for_starts(stand: Stand, workers: Workers, marks: Slots, n: int) -> None:
+    done, since = 0, time.monotonic()
+    while done < n:
+        time.sleep(0.05)
+        now = n - marks.started(0, n).count(0)
+        if now != done:
+            done, since = now, time.monotonic()
+        elif workers.died():
+            raise stand.failed(f"a worker ended after {done} of {n} jobs")
+        elif time.monotonic() - since > STALL_S:
+            if not done:
+                raise stand.failed(f"no job started within {STALL_S} s")
+            return
+
+
+def _wait_for_commits(stand: Stand, n: int) -> int | None:
+    deadline = time.monotonic() + STALL_S
+    while (settled := stand.ask("settled")) is not None:
+        if settled >= n:
+            return time.monotonic_ns()
+        if time.monotonic() > deadline:
+            raise stand.failed(f"only {settled} of {n} jobs were done {STALL_S} s after the last start")
+        time.sleep(0.005)
+    return None
+
+
+def steady_rate(starts: list[int], pids: list[int]) -> float:
+    """Starts a second, over the time in which every process was at work.
+
+    Interpreters do not boot at the same moment, and a backlog may be gone before the second is there; so the time
+    before and after is left out, unless that would leave out most of the jobs.
+    """
+    by_pid: dict[int, list[int]] = {}
+    for at, pid in zip(starts, pids, strict=True):
+        if at:
+            by_pid.setdefault(pid, []).append(at)
+    ran = sorted(at for times in by_pid.values() for at in times)
+    if len(ran) < 2:
+        return 0.0
+    begin, end = max(min(times) for times in by_pid.values()), min(max(times) for times in by_pid.values())
+    together = [at for at in ran if begin <= at <= end]
+    if len(together) < 0.3 * len(ran):
+        together = ran
+    return (len(together) - 1) / max((together[-1] - together[0]) / 1e9, 1e-9)
+
+
+# -- latency ------------------------------------------------------------------------------------
+
+
+def waiting(seats: list[Seat], marks: Slots, sizes: Sizes, tell: Tell) -> None:
+    """Submit to idle workers, then to busy ones.
+
+    Idle: every system's worker is up and one job is in flight in all, for each system in turn, in a new order every
+    round. So a job meets its worker at a random phase of whatever it does when idle, a second or so after the last.
+    Load: jobs arrive at random, `load_rate` a second, at one system while the others stay idle.
+    """
+    rng = random.Random(7)
+    marks.clear()
+    numbers = iter(range(slots.CAPACITY))
+    with contextlib.ExitStack() as up:
+        ready = []
+        for seat in seats:
+            tell(f"pickup: starting {seat.found.title}")
+            with _trouble(seat):
+                seat.stand.ask("reset")
+                up.enter_context(seat.stand.workers(1))
+                # the first ones wait for the interpreter, and are not counted
+                if any(_one_pickup(seat.stand, marks, next(numbers), 60) is None for _ in range(WARM_UP)):
+                    raise seat.stand.failed("its worker does not pick up")
+                ready.append(seat)
+        waits: dict[str, list[float | None]] = {seat.found.name: [] for seat in ready}
+        for turn in range(sizes.idle):
+            tell(f"pickup, idle: round {turn + 1} of {sizes.idle}")
+            for seat in rng.sample(ready, len(ready)):
+                time.sleep(rng.uniform(0.01, 0.05))
+                waits[seat.found.name].append(_one_pickup(seat.stand, marks, next(numbers), LATENCY_LIMIT_S))
+        for seat in ready:
+            seat.found.idle = latency(waits[seat.found.name])
+        for seat in ready:
+            tell(f"pickup, under load: {seat.found.title}")
+            with _trouble(seat):
+                seat.found.load = latency(_steady_pickups(seat.stand, marks, numbers, sizes))
+
+
+def _one_pickup(stand: Stand, marks: Slots, i: int, limit_s: float) -> float | None:
+    began_ns: int = stand.ask("one", i=i)
+    while not (at := marks.started(i, 1)[0]):
+        if time.monotonic_ns() - began_ns > limit_s * 1e9:
+            return None
+        time.sleep(0.0005)
+    return (at - began_ns) / 1e6
+
+
+def _steady_pickups(stand: Stand, marks: Slots, numbers: Iterator[int], sizes: Sizes) -> list[float | None]:
+    mine = [next(numbers) for _ in range(sizes.load)]
+    began_ns = stand.ask("steadily", first=mine[0], n=len(mine), rate=sizes.load_rate)
+    deadline = time.monotonic() + LATENCY_LIMIT_S
+    while 0 in (starts := marks.started(mine[0], len(mine))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return [(at - began) / 1e6 if at else None for at, began in zip(starts, began_ns, strict=True)]
+
+
+def latency(waits: list[float | None]) -> Latency:
+    """Of jobs that were picked up; the others are counted as lost."""
+    ordered = sorted(wait for wait in waits if wait is not None)
+    if not ordered:
+        return Latency(samples=0, p50=float("nan"), p99=float("nan"), worst=float("nan"), lost=len(waits))
+    p50, p99 = (ordered[min(len(ordered) - 1, int(len(ordered) * at))] for at in (0.5, 0.99))
+    return Latency(samples=len(ordered), p50=p50, p99=p99, worst=ordered[-1], lost=len(waits) - len(ordered))
+
+
+# -- the killed worker --------------------------------------------------------------------------
+
+
+def kill(seats: list[Seat], sizes: Sizes, tell: Tell) -> None:
+    """Kill the whole worker in the middle of a job, start another a second later, watch.
+
+    One system at a time is started, killed and restarted; the watching, which takes no time of the machine, overlaps.
+    """
+    busy = threading.Lock()
+    threads = [threading.Thread(target=_killed, args=(seat, busy, sizes, tell)) for seat in seats]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _killed(seat: Seat, busy: threading.Lock, sizes: Sizes, tell: Tell) -> None:
+    with _trouble(seat), contextlib.ExitStack() as up:
+        stand = seat.stand
+        bystanders = [f"bystander-{k}" for k in range(BYSTANDERS)]
+
+        def seen(tag: str, what: str = "start") -> list[int]:
+            return slots.notes(stand.starts, tag, what)
+
+        with busy:
+            tell(f"kill: {seat.found.title}")
+            stand.starts.unlink(missing_ok=True)
+            stand.ask("reset")
+            with stand.workers(1) as workers:
+                stand.ask("sleeper", tag="victim", seconds=SLEEP_S)
+                if not _until(lambda: bool(seen("victim")), 60):
+                    raise stand.failed("the job to be killed never started")
+                for tag in bystanders:
+                    stand.ask("sleeper", tag=tag, seconds=0)
+                time.sleep(max(0.0, KILL_AFTER_S - (time.monotonic_ns() - seen("victim")[0]) / 1e9))
+                killed_ns = time.monotonic_ns()
+                workers.kill()
+            time.sleep(RESTART_AFTER_S)
+            up.enter_context(stand.workers(1, stand.system.restart_env))
+            # until the new worker has booted; those that recover a job at start do so now
+            _until(lambda: len(seen("victim")) > 1, min(sizes.watch_s, 5.0))
+        left_s = sizes.watch_s - (time.monotonic_ns() - killed_ns) / 1e9
+        _until(lambda: len(seen("victim")) > 1 and all(map(seen, bystanders)), left_s)
+
+        def after_s(times: list[int]) -> float | None:
+            return max(0.0, (times[0] - killed_ns) / 1e9) if times else None
+
+        seat.found.kill = Kill(
+            watched_s=sizes.watch_s,
+            rerun_s=after_s(seen("victim")[1:]),
+            bystanders_s=[after_s(seen(tag)) for tag in bystanders],
+        )
+
+
+def _until(happened: Callable[[], bool], limit_s: float) -> bool:
+    deadline = time.monotonic() + limit_s
+    while not (yes := happened()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return yes
+
+
+@contextlib.contextmanager
+def _trouble(seat: Seat) -> Iterator[None]:
+    """One system's trouble is told in its row and stops no other."""
+    try:
+        yield
+    except StandFailed as error:
+        if str(error) not in seat.found.trouble:
+            seat.found.trouble.append(str(error))

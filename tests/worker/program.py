@@ -222,6 +222,11 @@ def says_nonsense() -> None:
 
 
 @stage.act
+def logs() -> None:
+    context().log.info("lit", extra={"lamp": 7})
+
+
+@stage.act
 def segfaults() -> None:
     ctypes.string_at(0)
 

@@ -370,6 +370,17 @@ async def test_a_job_that_waits_its_turn_can_be_stopped(nursery: Nursery) -> Non
     assert result_of(await next_one.ending)[0] == busy[1].pid
 
 
+async def test_to_give_up_waiting_is_to_kill_the_job(nursery: Nursery) -> None:
+    run = await nursery.begun("spins")
+    waiting = [nursery.begin(job("spins")) for _ in range(3)]
+    assert run.pid is not None
+    witness = Witness(run.pid)
+    for one in (run, *waiting):
+        one.ending.cancel()
+    assert await asyncio.to_thread(witness.dead)
+    assert await nursery.result("add", a=1, b=1) == 2
+
+
 async def test_interrupt_and_terminate_are_left_to_the_engine(nursery: Nursery) -> None:
     run = await nursery.begun("waits_in_a_thread")
     assert run.pid is not None
@@ -479,6 +490,36 @@ async def test_no_process_to_be_had_fails_the_job(monkeypatch: pytest.MonkeyPatc
     assert isinstance(ending, Failed)
     assert "could not be started" in ending.error.message
     await children.close()
+
+
+def test_all_of_it_works_on_uvloop() -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def scenario() -> None:
+        children = Children(TARGET, most=2, name="w")
+        nursery = Nursery(children)
+        data = os.urandom(3 << 20)
+        assert await nursery.result("doubles", data=data) == data + data
+        assert isinstance(await nursery.ending("segfaults"), Crashed)
+        run, other = await nursery.begun("waits_on_the_loop"), await nursery.begun("spins")
+        run.stop("enough")
+        assert await run.ending == Halted("enough")
+        other.kill()
+        assert isinstance(await other.ending, Crashed)
+        witness = Witness((await nursery.result("who"))[0])
+        await children.close(grace_s=60)
+        assert witness.dead(0)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())
+
+
+async def test_what_a_job_logs_is_formatted_as_in_its_engine(capfd: pytest.CaptureFixture[str]) -> None:
+    children = Children(TARGET, most=1, name="w", log_level="info", json_logs=True)
+    result_of(await Nursery(children).begin(job("logs")).ending)
+    await children.close(grace_s=60)
+    record = msgspec.json.decode(capfd.readouterr().err)
+    assert (record["message"], record["job_id"], record["lamp"]) == ("lit", "job-logs", 7)
 
 
 # dying with the parent ----------------------------------------------------------------------------------

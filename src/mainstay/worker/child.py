@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import signal
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -23,12 +22,14 @@ from ..control import Extension, error_info
 from ..control.progress import checked_progress
 from ..errors import MainstayError
 from ..model import Job, Progress
+from . import logs
 from .attempt import attempt
 from .context import Context, Input
 from .endings import Ending, Failed, Halted
 from .parent import die_with_parent
 from .pipe import Answer, Ask, Begun, ChildConfig, Pipe, Ready, Run, Stop, ToChild, Told, Unfit, frame, refused, to_wire
 from .program import Program, load
+from .spawn import leave_stopping_to_the_supervisor
 
 #: progress is passed on at once, but not more often than this
 _TELL_EVERY_S = 0.05
@@ -178,13 +179,10 @@ class Child:
 
 def main(argument: str) -> int:
     """Run a child to its end."""
+    leave_stopping_to_the_supervisor()
     config = msgspec.json.decode(argument, type=ChildConfig)
     die_with_parent(config.parent)
-    # Ctrl-C and service managers reach every process; the engine decides. Not `SIG_IGN`, which the programs that a job
-    # starts would inherit
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    logs.configure(config.log_level, as_json=config.json_logs)
     sock = socket.socket(fileno=config.pipe_fd)
     sock.set_inheritable(False)
     started = False

@@ -83,12 +83,13 @@ class ChildRun:
         self.context = context
         self.fresh = fresh
         self.ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        """how it ended; there once it has, and never an exception"""
+        """how it ended; there once it has, and never an exception. To cancel the wait is to kill the job"""
         self.stopping: str | None = None
         self.passed_on = False
         """a child died before it took the job"""
         self.child: _Child | None = None
         self._children = children
+        self.ending.add_done_callback(self._given_up)
 
     @property
     def pid(self) -> int | None:
@@ -118,6 +119,14 @@ class ChildRun:
         if not self.ending.done():
             self.ending.set_result(ending)
 
+    def _given_up(self, ending: asyncio.Future[Ending]) -> None:
+        if not ending.cancelled():
+            return
+        if self.child is None:
+            self._children.withdraw(self, CLOSING)
+        else:
+            self.child.drop(self)
+
 
 class Children:
     """At most `most` processes that run the program `target` (`module:app`), started when they are needed.
@@ -125,10 +134,21 @@ class Children:
     Use it on one loop, in a thread that lives as long as the process: children die with the thread that started them.
     """
 
-    def __init__(self, target: str, *, most: int, name: str, recycle_after: int = RECYCLE_AFTER) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        most: int,
+        name: str,
+        log_level: str = "info",
+        json_logs: bool = False,
+        recycle_after: int = RECYCLE_AFTER,
+    ) -> None:
         self.target = target
-        self.name = name
         self.recycle_after = recycle_after
+        self._name = name
+        self._log_level = log_level
+        self._json_logs = json_logs
         self._most = most
         self._waiting: deque[ChildRun] = deque()
         self._children: set[_Child] = set()
@@ -172,6 +192,18 @@ class Children:
     @property
     def closed(self) -> bool:
         return self._closed
+
+    def command(self, pipe_fd: int) -> list[str]:
+        """How a child is started."""
+        config = ChildConfig(
+            target=self.target,
+            name=self._name,
+            pipe_fd=pipe_fd,
+            parent=os.getpid(),
+            log_level=self._log_level,
+            json_logs=self._json_logs,
+        )
+        return [sys.executable, "-m", "mainstay.worker.child", msgspec.json.encode(config).decode()]
 
     @property
     def start_wait_s(self) -> float:
@@ -264,12 +296,8 @@ class _Child:
         await asyncio.sleep(wait_s)
         ours, theirs = socket.socketpair()
         with theirs:
-            config = ChildConfig(
-                target=self._children.target, name=self._children.name, pipe_fd=theirs.fileno(), parent=os.getpid()
-            )
-            command = [sys.executable, "-m", "mainstay.worker.child", msgspec.json.encode(config).decode()]
             try:
-                process = self._process = Process(command, pass_fds=[theirs.fileno()])
+                process = self._process = Process(self._children.command(theirs.fileno()), pass_fds=[theirs.fileno()])
             except BaseException:
                 ours.close()
                 raise
@@ -306,6 +334,8 @@ class _Child:
 
     def _bereave(self, run: ChildRun, how: str) -> None:
         """What its death means for the run it had."""
+        if run.ending.cancelled():
+            return
         if run.stopping is not None:
             run.end(Halted(run.stopping))
         elif not self._ready:
@@ -345,6 +375,11 @@ class _Child:
             self.kill()
         elif self._pipe is not None:
             self._pipe.send(Stop(why))
+
+    def drop(self, run: ChildRun) -> None:
+        """Nobody waits for this run any more."""
+        if self._run is run:
+            self.kill()
 
     def leave(self) -> None:
         """End it: in peace if it is idle, after its job if it is busy."""

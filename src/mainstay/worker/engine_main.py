@@ -67,7 +67,13 @@ class EngineProcess:
         control = self._control = await self._opened()
         session = await self._open_session()
         recorder = Recorder(self._config.recorder_fd)
-        children = Children(self._config.target, most=self._concurrency, name=self._config.name)
+        children = Children(
+            self._config.target,
+            most=self._concurrency,
+            name=self._config.name,
+            log_level=self._config.log_level,
+            json_logs=self._config.json_logs,
+        )
         engine = self._engine = Engine(
             self._program,
             control,

@@ -43,6 +43,8 @@ class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
     pipe_fd: int
     parent: int
     """the engine's process id"""
+    log_level: str = "info"
+    json_logs: bool = False
 
 
 # from the engine ------------------------------------------------------------------------------------

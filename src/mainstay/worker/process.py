@@ -9,7 +9,8 @@ import signal
 import subprocess
 from collections.abc import Sequence
 
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from .spawn import STOP_SIGNALS
+
 _HINTS = {
     signal.SIGKILL: "from outside; most often by the kernel, because memory ran out",
     signal.SIGSEGV: "a memory fault in native code",
@@ -30,7 +31,7 @@ class Process:
 
     def __init__(self, command: Sequence[str], *, pass_fds: Sequence[int]) -> None:
         # until it has handlers of its own, what stops a whole service must not stop it: the mask is inherited
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             self._popen = subprocess.Popen(  # noqa: S603 - our own command
                 command, stdin=subprocess.DEVNULL, pass_fds=pass_fds, start_new_session=True

@@ -15,10 +15,10 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from ..errors import MainstayError
-from . import check, jobs, machine, stats
+from . import check, jobs, machine, stats, worker
 from .exits import FAILED
 
-COMMANDS = (stats, jobs, check, machine)
+COMMANDS = (worker, stats, jobs, check, machine)
 
 
 class Group(TyperGroup):

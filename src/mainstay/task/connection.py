@@ -24,23 +24,22 @@ class Connection:
     def __init__(self, connect: Callable[[], Awaitable[Control]]) -> None:
         self._connect = connect
         self._lock = threading.Lock()
-        self._opening: Future[None] | None = None
+        self._opening: Future[Control | None] | None = None
         self.control: Control | None = None
         """None: not open"""
 
     async def open(self) -> Control:
-        while (control := self.control) is None:
+        while True:
             with self._lock:
                 if self.control is not None:
-                    continue
+                    return self.control
                 first = self._opening is None
                 opening = self._opening = self._opening or Future()
             if first:
                 # whoever asked first may be cancelled; the others want it all the same
-                await asyncio.shield(asyncio.ensure_future(self._open(opening)))
-            else:
-                await asyncio.shield(asyncio.wrap_future(opening))
-        return control
+                return await asyncio.shield(asyncio.ensure_future(self._open(opening)))
+            if (control := await asyncio.shield(asyncio.wrap_future(opening))) is not None:
+                return control
 
     async def close(self) -> None:
         """Let go of the store, once; also when it is being opened this moment."""
@@ -65,7 +64,7 @@ class Connection:
             with self._lock:
                 self.control = before
 
-    async def _open(self, opening: Future[None]) -> None:
+    async def _open(self, opening: Future[Control | None]) -> Control:
         try:
             control = await self._connect()
         except BaseException as error:
@@ -78,7 +77,8 @@ class Connection:
             raise
         with self._lock:
             self.control, self._opening = control, None
-        opening.set_result(None)
+        opening.set_result(control)
+        return control
 
     def forget(self) -> None:
         """After a fork: the store's threads and locks are the parent's."""

@@ -95,7 +95,7 @@ def merged(task: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
             raise UnknownOption(name, SubmitOptions.__annotations__)
         if value is None and name not in _SAY_OFF:
             continue
-        if name == "tags" and "tags" in made and not isinstance(value, str):
+        if name == "tags" and "tags" in made and isinstance(value, list | tuple | set | frozenset):
             made[name] = [*made[name], *value]
         elif name == "metadata" and "metadata" in made and isinstance(value, Mapping):
             made[name] = {**made[name], **value}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+#: what the types of data are called in Python
+_OURS = (("array", "list"), ("object", "mapping"), ("null", "None"))
+
 
 def plain_type(annotation: Any) -> str:
     """An annotation as people write it.
@@ -35,6 +38,8 @@ def place_and_rule(message: str) -> tuple[str, str]:
         if rule.startswith(words):
             field = rule.removeprefix(words).strip("`")
             return (f"{place}.{field}" if place else field), said
+    for word, ours in _OURS:
+        rule = rule.replace(f"`{word}`", ours)
     return place, rule[:1].lower() + rule[1:].replace("`", "")
 
 

@@ -66,7 +66,6 @@ def test_sentences_of_the_help_end_a_line_only_where_the_line_is_full(words: lis
 
     assert prose
     assert all(line.endswith((".", ")", "Examples")) or line.startswith("Usage") for line in prose if line)
-    assert "move them" not in wide
 
 
 def test_an_unknown_table_is_refused_with_the_known_ones() -> None:

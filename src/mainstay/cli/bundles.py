@@ -14,7 +14,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol, Self
 
+import msgspec
 import typer
+
+from ..errors import MainstayError
+from .common import print_json
+from .exits import FAILED
 
 _KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _CTX = "ctx"
@@ -24,7 +29,7 @@ class Bundle(Protocol):
     """Options as one value."""
 
     OPTIONS: ClassVar[Mapping[str, Any]]
-    """parameter -> annotation; each may be left out"""
+    """field -> annotation of its option; the default is the field's"""
 
     @classmethod
     def given(cls, ctx: typer.Context, values: Mapping[str, Any]) -> Self:
@@ -33,7 +38,7 @@ class Bundle(Protocol):
 
 
 def bundled(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose bundles are spread out into their options, after its own."""
+    """A command whose bundles are spread out into their options, after its own. With --json, its errors are JSON."""
     signature = inspect.signature(command, eval_str=True)
     bundles: dict[str, type[Bundle]] = {}
     own: list[inspect.Parameter] = [inspect.Parameter(_CTX, _KIND, annotation=typer.Context)]
@@ -43,15 +48,23 @@ def bundled(command: Callable[..., None]) -> Callable[..., None]:
             own.append(parameter)
             continue
         bundles[parameter.name] = parameter.annotation
+        defaults = {field.name: field.default for field in msgspec.structs.fields(parameter.annotation)}
         for name, annotation in parameter.annotation.OPTIONS.items():
-            spread.append(inspect.Parameter(name, _KIND, default=None, annotation=annotation))
+            spread.append(inspect.Parameter(name, _KIND, default=defaults[name], annotation=annotation))
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> None:
         ctx = values.pop(_CTX)
         for name, bundle in bundles.items():
             values[name] = bundle.given(ctx, {option: values.pop(option) for option in bundle.OPTIONS})
-        command(**values)
+        try:
+            command(**values)
+        except MainstayError as error:
+            if not values.get("as_json"):
+                raise
+            # whoever asked for JSON gets it in any case
+            print_json({"error": {"code": error.code, "message": str(error)}})
+            raise typer.Exit(FAILED) from None
 
     # a parameter without a default may not come after one with
     own.sort(key=lambda parameter: parameter.default is not parameter.empty)

@@ -13,7 +13,7 @@ from rich.text import Text
 from ..control.check import Report
 from ..lifecycle.invariants import INVARIANTS, Mend
 from ..stores import Violation
-from .common import printable, shortened
+from .common import print_command, printable, shortened
 
 #: findings shown; the rest are counted, and all are in --json
 _SHOWN = 200
@@ -128,15 +128,10 @@ def _advise(report: Report, console: Console, *, repair: bool, look_with: str, m
         console.print(
             Text(f"this may be somebody's hand; before a repair writes over it, {copy} and look:", style="dim")
         )
-        _print_command(look_with.format(job), console)
+        print_command(look_with.format(job), console)
         then = "then "
     console.print(Text(f"{then}mend what can be mended with:", style="dim"))
-    _print_command(mend_with, console)
-
-
-def _print_command(command: str, console: Console) -> None:
-    # never folded by us: a command is there to be copied
-    console.print(Text(f"  {command}", style="cyan"), soft_wrap=True)
+    print_command(mend_with, console)
 
 
 def _count(n: int, what: str) -> str:

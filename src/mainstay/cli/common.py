@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.text import Text
 
 from ..clock import duration_text
-from ..errors import MainstayError, StoreDamaged
+from ..control import Control
+from ..errors import StoreDamaged
 from ..stores import JobStore, open_store
-from .exits import FAILED
 from .target import Target, Where
 
 T = TypeVar("T")
@@ -50,20 +50,24 @@ _COLOURS = {
 }
 
 
-def looking(where: Where, look: Callable[[JobStore], Awaitable[T]], *, as_json: bool) -> T:
-    """Open the store, look, close it. With --json, an error is JSON too."""
-    try:
-        return asyncio.run(_looked(where.target(), look))
-    except MainstayError as error:
-        if not as_json:
-            raise
-        print_json({"error": {"code": error.code, "message": str(error)}})
-        raise typer.Exit(FAILED) from None
+def looking(where: Where, look: Callable[[JobStore], Awaitable[T]]) -> T:
+    """Open the store, look, close it."""
+
+    async def run(target: Target) -> T:
+        async with opened(target.url) as store:
+            return await look(store)
+
+    return asyncio.run(run(where.target()))
 
 
-async def _looked(target: Target, look: Callable[[JobStore], Awaitable[T]]) -> T:
-    async with opened(target.url) as store:
-        return await look(store)
+def working(where: Where, work: Callable[[Control], Awaitable[T]]) -> T:
+    """The same for what changes something: with the rules around the store, and the settings of the app."""
+
+    async def run(target: Target) -> T:
+        async with opened(target.url) as store:
+            return await work(Control(store, settings=target.settings))
+
+    return asyncio.run(run(where.target()))
 
 
 @contextlib.asynccontextmanager
@@ -122,6 +126,16 @@ def screen() -> Console:
 def print_json(data: Any) -> None:
     """For programs: one JSON value, whatever was stored in it."""
     typer.echo(msgspec.json.format(msgspec.json.encode(data, enc_hook=str), indent=2).decode())
+
+
+def print_line(data: Any) -> None:
+    """For programs: one JSON value on one line, at once."""
+    typer.echo(msgspec.json.encode(data, enc_hook=str).decode())
+
+
+def print_command(command: str, console: Console, *, indent: int = 2) -> None:
+    """A command to try. Never folded by us: it is there to be copied."""
+    console.print(Text(" " * indent + command, style="cyan"), soft_wrap=True)
 
 
 def coloured(status: str) -> Text:

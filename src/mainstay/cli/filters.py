@@ -12,8 +12,10 @@ import typer
 from ..clock import seconds
 from ..errors import InvalidInput
 from ..lifecycle import JOB, UNIT
+from ..model import check_id
 from ..stores import JobStore, Query
 from . import completion
+from .ids import full_id
 
 _PANEL = "Which jobs"
 
@@ -55,6 +57,17 @@ _OPTIONS: dict[str, Any] = {
             rich_help_panel=_PANEL,
         ),
     ],
+    "group": Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            metavar="ID",
+            help="Members of the group whose callback this is.",
+            show_default=False,
+            autocompletion=completion.jobs,
+            rich_help_panel=_PANEL,
+        ),
+    ],
     "older_than": Annotated[
         str | None,
         typer.Option(
@@ -86,6 +99,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     tag: str | None = None
     text: str | None = None
+    group: str | None = None
     older_than: str | None = None
     newer_than: str | None = None
 
@@ -107,8 +121,10 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return tuple(word.strip() for words in self.status for word in words.split(","))
 
-    def query(self, now_ms: int) -> Query:
-        """The same for a store. Ages count from now."""
+    async def query(self, store: JobStore) -> Query:
+        """The same for a store; refuses what cannot be meant. Ages count from now."""
+        await _check_states(store, self.statuses)
+        now_ms = store.clock.now_ms()
         before = None if self.older_than is None else now_ms - _ms(self.older_than, "older-than")
         after = None if self.newer_than is None else now_ms - _ms(self.newer_than, "newer-than")
         if before is not None and after is not None and before <= after:
@@ -121,12 +137,13 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
             name=self.name,
             tag=self.tag,
             text=self.text,
+            group=None if self.group is None else check_id(await full_id(store, self.group), field="group"),
             created_before_ms=before,
             created_from_ms=after,
         )
 
 
-async def check_states(store: JobStore, statuses: tuple[str, ...] | None) -> None:
+async def _check_states(store: JobStore, statuses: tuple[str, ...] | None) -> None:
     """Refuse a misspelt status: an empty list would pass for good news."""
     known = JOB.states.keys() | UNIT.states.keys()
     asked = set(statuses or ()) - known

@@ -11,10 +11,10 @@ from ..control import Control
 from ..lifecycle import Event
 from ..model import Job, Session, check_id
 from ..stores import JobStore, Query, Refusal
-from . import jobs_view
+from . import act, jobs_view, story
 from .bundles import bundled
 from .common import JsonOption, looking, print_json, reflowed, screen
-from .filters import Filters, check_states
+from .filters import Filters
 from .ids import IdArgument, full_id
 from .target import Where
 
@@ -52,7 +52,9 @@ Exit codes: 0 fine, 2 error (no such job, or several).
   mainstay jobs show 4de452e6b59d --payload
 """)
 
-group = typer.Typer(help="Find jobs, and read what happened to them.", no_args_is_help=True, rich_markup_mode="rich")
+group = typer.Typer(
+    help="Find jobs, read what happened to them, and move them.", no_args_is_help=True, rich_markup_mode="rich"
+)
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +69,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    for module in (story, act):
+        module.register(group)
     app.add_typer(group, name="jobs")
 
 
@@ -86,15 +90,13 @@ def list_jobs(
     """List the jobs that match."""
 
     async def look(store: JobStore) -> tuple[list[Job], str | None, int]:
-        await check_states(store, filters.statuses)
-        now_ms = store.clock.now_ms()
-        query = msgspec.structs.replace(filters.query(now_ms), oldest_first=oldest_first)
+        query = msgspec.structs.replace(await filters.query(store), oldest_first=oldest_first)
         if parent is not None:
             whole = await full_id(store, parent)
             query = msgspec.structs.replace(query, parent=check_id(whole, field="parent"))
-        return *await _page(store, query, cursor, limit), now_ms
+        return *await _page(store, query, cursor, limit), store.clock.now_ms()
 
-    found, more, now_ms = looking(where, look, as_json=as_json)
+    found, more, now_ms = looking(where, look)
     if as_json:
         print_json({"jobs": [jobs_view.job_data(job) for job in found], "cursor": more})
     else:
@@ -114,7 +116,7 @@ def show_job(
     async def look(store: JobStore) -> tuple[Seen, int]:
         return await _seen(store, await full_id(store, job_id)), store.clock.now_ms()
 
-    seen, now_ms = looking(where, look, as_json=as_json)
+    seen, now_ms = looking(where, look)
     if as_json:
         print_json(_seen_data(seen, payload=payload))
     else:

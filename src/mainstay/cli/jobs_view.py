@@ -60,9 +60,14 @@ def show_list(jobs: Sequence[Job], cursor: str | None, now_ms: int, console: Con
     if not jobs:
         console.print("no jobs match" if cursor is None else "no jobs match in this stretch")
     else:
-        console.print(_list(jobs, now_ms, console.width))
+        show_rows(jobs, now_ms, console)
     if cursor is not None:
         console.print(Text(f"more: add --cursor {cursor}", style="dim"), soft_wrap=True)
+
+
+def show_rows(jobs: Sequence[Job], now_ms: int, console: Console) -> None:
+    """The table alone."""
+    console.print(_list(jobs, now_ms, console.width))
 
 
 def _list(jobs: Sequence[Job], now_ms: int, width: int) -> Table:
@@ -113,7 +118,7 @@ def show_job(
         console.print(Text(f"events 1 to {job.trimmed_seq} were trimmed", style="dim"))
     if len(events) > _SHOWN:
         console.print(Text(f"{len(events) - _SHOWN} earlier events; --json shows all", style="dim"))
-    console.print(_story(events[-_SHOWN:], refusals, sessions))
+    console.print(story_table(events[-_SHOWN:], refusals, sessions))
 
 
 def _show_row(job: Job, sessions: Mapping[str, Session], now_ms: int, console: Console) -> None:
@@ -219,7 +224,8 @@ def _show_private(job: Job, console: Console) -> None:
         console.print(Text(f"{name}: ", style="dim").append(printable(shown), style="not dim"), soft_wrap=True)
 
 
-def _story(events: Sequence[Event], refusals: Sequence[Refusal], sessions: Mapping[str, Session]) -> Table:
+def story_table(events: Sequence[Event], refusals: Sequence[Refusal], sessions: Mapping[str, Session]) -> Table:
+    """Events as a table; times count from the first of them."""
     start_ms = events[0].at_ms if events else 0
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", justify="right", no_wrap=True)

@@ -64,7 +64,7 @@ class _Seen(msgspec.Struct, frozen=True, kw_only=True):
 @bundled
 def command(where: Where, as_json: JsonOption = False) -> None:
     """Look at a store once, and show it."""
-    seen: _Seen = looking(where, _look, as_json=as_json)
+    seen: _Seen = looking(where, _look)
     if as_json:
         print_json(_data(seen))
     else:

@@ -47,7 +47,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
     OPTIONS: ClassVar[Mapping[str, Any]] = {
         "store": Annotated[
-            str | None,
+            str,
             typer.Option(
                 "--store",
                 "-s",
@@ -59,7 +59,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
             ),
         ],
         "app": Annotated[
-            str | None,
+            str,
             typer.Option(
                 "--app",
                 "-a",
@@ -76,7 +76,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     def given(cls, ctx: typer.Context, values: Mapping[str, Any]) -> Where:
         """From what was given on the command line."""
         typed = frozenset(name for name in values if _is_typed(ctx, name))
-        return cls(store=values["store"] or "", app=values["app"] or "", typed=typed)
+        return cls(store=values["store"], app=values["app"], typed=typed)
 
     def target(self) -> Target:
         """What they name. An app is imported only if its store is what is meant."""

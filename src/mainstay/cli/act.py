@@ -1,0 +1,318 @@
+"""`mainstay jobs cancel`, `retry`, `force` and `delete`: for one job, for several, or for all that match."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+import typer
+
+from ..control import Control
+from ..errors import InvalidInput
+from ..lifecycle import JOB, UNIT
+from ..model import Job
+from ..stores import JobStore, Query
+from . import act_view, bulk, completion
+from .bulk import Answer, Do, Found
+from .bundles import bundled
+from .common import JsonOption, looking, reflowed, screen, working
+from .exits import NO
+from .filters import Filters, state_meant
+from .ids import IdsArgument, full_id
+from .target import Where
+
+#: what a filter means that names no state
+_UNSETTLED = tuple(state.name for state in JOB.states.values() if not state.settled)
+_RETRIABLE = tuple(state.name for state in JOB.states.values() if state.settled and not state.final)
+_SETTLED = JOB.named("settled")
+
+_CODES = """
+Exit codes: 0 done (or already so), 1 some jobs were left as they were, 2 error, or not confirmed.
+"""
+_BULK = """
+By filter, what would be done is shown first, and then asked for: --yes answers, --dry-run only shows. The oldest go
+first; --limit tries it with a few.
+"""
+
+_CANCEL = reflowed(f"""
+Cancel jobs: at once if nobody works on them; else their worker is asked to stop, and has its grace to do so.
+{_BULK}
+A filter without --status means every job that is not settled.
+{_CODES}
+[bold]Examples[/bold]
+
+  mainstay jobs cancel 4de452e6b59d --reason "sent by mistake"
+  mainstay jobs cancel --queue mail --older-than 1d
+""")
+
+_RETRY = reflowed(f"""
+Send jobs back to their queue that settled short of success, or that wait for their next attempt.
+{_BULK}
+A filter without --status means every job that failed, timed out, is partial or in quarantine.
+{_CODES}
+[bold]Examples[/bold]
+
+  mainstay jobs retry 4de452e6b59d
+  mainstay jobs retry --status quarantined --text "connection refused"
+""")
+
+_FORCE = reflowed(f"""
+Move jobs against the lifecycle's table. The audit trail says forced, by whom and why; nothing leaves a final state.
+{_BULK}
+A filter must name the --status.
+{_CODES}
+[bold]Examples[/bold]
+
+  mainstay jobs force 4de452e6b59d --to failed --reason "its host burned down"
+""")
+
+_DELETE = reflowed(f"""
+Delete jobs nobody works on, with their payload, result and events. A tombstone stays.
+{_BULK}
+A filter without --status means every job that is settled.
+{_CODES}
+[bold]Examples[/bold]
+
+  mainstay jobs delete 4de452e6b59d --reason "personal data"
+  mainstay jobs delete --status cancelled,skipped --older-than 90d --yes
+""")
+
+_PANEL = "How"
+
+
+class Manner(msgspec.Struct, frozen=True, kw_only=True):
+    """How something is done to jobs."""
+
+    yes: bool = False
+    dry_run: bool = False
+    limit: int | None = None
+    actor: str | None = None
+    reason: str | None = None
+
+    OPTIONS: ClassVar[Mapping[str, Any]] = {
+        "yes": Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", rich_help_panel=_PANEL)],
+        "dry_run": Annotated[
+            bool, typer.Option("--dry-run", help="Only show what would be done.", rich_help_panel=_PANEL)
+        ],
+        "limit": Annotated[
+            int | None,
+            typer.Option("--limit", "-l", min=1, help="At most so many.", show_default=False, rich_help_panel=_PANEL),
+        ],
+        "actor": Annotated[
+            str | None,
+            typer.Option("--actor", help="Who does it; you, if not given.", show_default=False, rich_help_panel=_PANEL),
+        ],
+        "reason": Annotated[
+            str | None,
+            typer.Option(
+                "--reason", "-r", help="Why, for the audit trail.", show_default=False, rich_help_panel=_PANEL
+            ),
+        ],
+    }
+
+    @classmethod
+    def given(cls, _: typer.Context, values: Mapping[str, Any]) -> Manner:
+        """From what was given on the command line."""
+        return cls(**values)
+
+    @property
+    def who(self) -> str:
+        """Who does it, for the audit trail."""
+        return self.actor or myself()
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done, and what it is called."""
+
+    verb: str
+    done: str
+    states: tuple[str, ...]
+    """what a filter means that names no state; empty: it must name one"""
+    do: Do
+
+
+def register(group: typer.Typer) -> None:
+    """Add the commands to the group of jobs."""
+    for name, text, command in (
+        ("cancel", _CANCEL, cancel),
+        ("retry", _RETRY, retry),
+        ("force", _FORCE, force),
+        ("delete", _DELETE, delete),
+    ):
+        group.command(name=name, help=text)(command)
+
+
+@bundled
+def cancel(
+    where: Where, filters: Filters, manner: Manner, ids: IdsArgument = None, as_json: JsonOption = False
+) -> None:
+    """Cancel jobs."""
+    run(cancelling(manner), where, ids, filters, manner, as_json=as_json)
+
+
+@bundled
+def retry(where: Where, filters: Filters, manner: Manner, ids: IdsArgument = None, as_json: JsonOption = False) -> None:
+    """Retry jobs."""
+    why = manner.reason or "retried on request"
+
+    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
+        return bulk.answers(ids, await control.retry_many(ids, actor=manner.who, reason=why))
+
+    action = Action(verb="retry", done="sent back", states=_RETRIABLE, do=do)
+    run(action, where, ids, filters, manner, as_json=as_json)
+
+
+@bundled
+def force(
+    where: Where,
+    filters: Filters,
+    manner: Manner,
+    to: Annotated[str, typer.Option("--to", help="The state to force them into.", autocompletion=completion.state)],
+    ids: IdsArgument = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Force jobs into a state."""
+    if to not in JOB.states and to not in UNIT.states:
+        raise InvalidInput("to", f"{to!r} is no state; {state_meant(to)}")
+    why = manner.reason
+    if not why:
+        raise InvalidInput(
+            "reason", "a forced move needs a reason, for the audit trail: --reason 'its host burned down'"
+        )
+
+    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
+        async def one(job_id: str) -> Job:
+            return await control.force(job_id, to, actor=manner.who, reason=why)
+
+        return await bulk.one_by_one(ids, one)
+
+    action = Action(verb=f"force to {to}", done=f"forced to {to}", states=(), do=do)
+    run(action, where, ids, filters, manner, as_json=as_json)
+
+
+@bundled
+def delete(
+    where: Where, filters: Filters, manner: Manner, ids: IdsArgument = None, as_json: JsonOption = False
+) -> None:
+    """Delete jobs."""
+    run(deleting(manner), where, ids, filters, manner, as_json=as_json)
+
+
+def cancelling(manner: Manner) -> Action:
+    """To cancel."""
+    why = manner.reason or "cancelled on request"
+
+    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
+        return bulk.answers(ids, await control.cancel_many(ids, actor=manner.who, reason=why))
+
+    return Action(verb="cancel", done="cancelled", states=_UNSETTLED, do=do)
+
+
+def deleting(manner: Manner) -> Action:
+    """To delete."""
+    why = manner.reason or "deleted on request"
+    refusals = {
+        "held": "it is being worked on; cancel it first, then delete it",
+        "missing": "there is no such job any more",
+    }
+
+    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
+        said: Sequence[Literal["deleted", "held", "missing"]]
+        said = await control.delete_many(ids, actor=manner.who, reason=why)
+        return [
+            Answer(id=job_id, outcome=outcome, error=refusals.get(outcome))
+            for job_id, outcome in zip(ids, said, strict=True)
+        ]
+
+    return Action(verb="delete", done="deleted", states=_SETTLED, do=do)
+
+
+def run(
+    action: Action,
+    where: Where,
+    ids: Sequence[str] | None,
+    filters: Filters,
+    manner: Manner,
+    *,
+    as_json: bool,
+) -> None:
+    """Find the jobs, show and ask where that is due, do it, and leave with the exit code that says how it went."""
+
+    async def find(store: JobStore) -> Found:
+        query = await _query(store, action, filters) if not ids else None
+        return await _found(store, ids or (), query, manner, as_json=as_json)
+
+    if bool(ids) is filters.any:
+        given = "give ids or filters, not both" if ids else f"which? give ids, or a filter: {_example(action)}"
+        raise InvalidInput("jobs", given)
+    found = looking(where, find)
+    settle(action, where, found, manner, as_json=as_json)
+
+
+def settle(action: Action, where: Where, found: Found, manner: Manner, *, as_json: bool) -> None:
+    """The same once the jobs are found."""
+    by_filter = found.query is not None
+    if manner.dry_run:
+
+        async def show(store: JobStore) -> None:
+            await act_view.show_plan(action.verb, found, store, screen(), as_json=as_json)
+
+        looking(where, show)
+        return
+    if by_filter and not as_json:
+        act_view.show_preview(action.verb, found, screen())
+    if by_filter and found.total and not manner.yes:
+        _ask(action.verb, found, as_json=as_json)
+    told = act_view.told(action.verb, action.done, found, screen(), as_json=as_json)
+
+    async def work(control: Control) -> None:
+        with told:
+            async for answers in bulk.carry_out(control, found, action.do):
+                told.take(answers)
+
+    working(where, work)
+    if not told.all_ok:
+        raise typer.Exit(NO)
+
+
+async def _found(store: JobStore, ids: Sequence[str], query: Query | None, manner: Manner, *, as_json: bool) -> Found:
+    if query is None:
+        return await bulk.named(store, [await full_id(store, each) for each in ids][: manner.limit])
+    with act_view.counting(quiet=as_json) as seen:
+        return await bulk.matching(store, query, limit=manner.limit, seen=seen)
+
+
+async def _query(store: JobStore, action: Action, filters: Filters) -> Query:
+    query = await filters.query(store)
+    if query.status is not None:
+        return query
+    if not action.states:
+        raise InvalidInput("status", f"to {action.verb} by filter, say which: --status running")
+    return msgspec.structs.replace(query, status=action.states)
+
+
+def _ask(verb: str, found: Found, *, as_json: bool) -> None:
+    n = f"{found.total:,} {'job' if found.total == 1 else 'jobs'}"
+    if as_json or not sys.stdin.isatty():
+        raise InvalidInput(
+            "yes", f"this would {verb} {n}, and there is nobody to ask; add --yes, or look with --dry-run"
+        )
+    if not typer.confirm(f"{verb} {n}?"):
+        raise InvalidInput("yes", "not confirmed; nothing was done")
+
+
+def _example(action: Action) -> str:
+    return f"--status {','.join(action.states[:2]) or 'running'}"
+
+
+def myself() -> str:
+    """Who sits at this terminal, as user@host."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # no such user in this container
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"

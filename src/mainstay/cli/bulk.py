@@ -1,0 +1,171 @@
+"""Doing one thing to many jobs: find them, show them first, do it in pages, and answer for each.
+
+A walk goes by id with a keyset, the oldest first, and only over jobs that were there when it began. So it ends, however
+many rows stay as they are and however many are submitted meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import msgspec
+
+from ..control import Control, Outcome
+from ..errors import JobNotFound, MainstayError, StoreError
+from ..model import Job, check_id
+from ..stores import JobStore, Query
+
+PAGE = 500
+#: rows shown in a preview
+SHOWN = 10
+
+#: fields of a query that the kept counts can answer for
+_COUNTED = frozenset({"status", "queue", "created_before_ms", "oldest_first"})
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one job."""
+
+    id: str
+    outcome: str
+    status: str | None = None
+    """where it stands now, as far as that is known"""
+    error: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome in ("applied", "already_applied", "deleted")
+
+
+#: does it to some jobs; one answer for each
+Do = Callable[[Control, Sequence[str]], Awaitable[list[Answer]]]
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs that are meant."""
+
+    counts: dict[str, int]
+    """by state"""
+    first: list[Job]
+    now_ms: int
+    query: Query | None = None
+    """None: they were named one by one"""
+    ids: tuple[str, ...] = ()
+    limit: int | None = None
+
+    @property
+    def total(self) -> int:
+        """How many; of jobs found by a filter it may have changed since."""
+        n = sum(self.counts.values())
+        return n if self.limit is None else min(n, self.limit)
+
+
+async def named(store: JobStore, ids: Sequence[str]) -> Found:
+    """Jobs by id. One that is not there is an error before anything is done."""
+    whole = tuple(dict.fromkeys(check_id(each) for each in ids))
+    jobs = []
+    for job_id, job in zip(whole, await store.get(whole), strict=True):
+        if job is None:
+            raise JobNotFound(job_id)
+        jobs.append(job)
+    return Found(
+        counts=dict(Counter(job.status for job in jobs)), first=jobs[:SHOWN], now_ms=store.clock.now_ms(), ids=whole
+    )
+
+
+async def matching(
+    store: JobStore, query: Query, *, limit: int | None = None, seen: Callable[[int], None] = lambda _: None
+) -> Found:
+    """Jobs by filter, counted. Where the store keeps counts this costs nothing; else every one is looked at."""
+    now_ms = store.clock.now_ms()
+    before_ms = now_ms if query.created_before_ms is None else min(query.created_before_ms, now_ms)
+    # ids of this very millisecond are left in: a job that was just submitted is meant, too
+    pinned = msgspec.structs.replace(
+        query, oldest_first=True, created_before_ms=before_ms + 1 if before_ms == now_ms else before_ms
+    )
+    counts: Counter[str] = Counter()
+    first: list[Job] = []
+    if _is_counted(query):
+        counts.update(await _kept_counts(store, query))
+        async for page in walk(store, pinned, limit=min(SHOWN, limit or SHOWN), page_size=SHOWN):
+            first += page
+    else:
+        async for page in walk(store, pinned, limit=limit):
+            counts.update(job.status for job in page)
+            first += page[: SHOWN - len(first)]
+            seen(sum(counts.values()))
+    return Found(counts=dict(counts), first=first, now_ms=now_ms, query=pinned, limit=limit)
+
+
+async def carry_out(control: Control, found: Found, do: Do) -> AsyncIterator[list[Answer]]:
+    """Do it, a page at a time."""
+    if found.query is None:
+        for start in range(0, len(found.ids), PAGE):
+            yield await do(control, found.ids[start : start + PAGE])
+        return
+    async for page in walk(control.store, found.query, limit=found.limit):
+        yield await do(control, [job.id for job in page])
+
+
+async def walk(
+    store: JobStore, query: Query, *, limit: int | None = None, page_size: int | None = None
+) -> AsyncIterator[list[Job]]:
+    """Pages of jobs by id. The cursor only ever goes on, so no row is met twice."""
+    cursor: str | None = None
+    left = limit
+    size = page_size or PAGE
+    while left is None or left > 0:
+        page = await store.find(query, cursor=cursor, limit=size if left is None else min(size, left))
+        if page.jobs:
+            yield page.jobs
+        if left is not None:
+            left -= len(page.jobs)
+        if page.cursor is None:
+            return
+        if cursor is not None and (page.cursor > cursor) is not query.oldest_first:
+            raise StoreError(f"the store's cursor went back from {cursor} to {page.cursor}; nothing more was done")
+        cursor = page.cursor
+
+
+def answers(ids: Sequence[str], outcomes: Sequence[Outcome]) -> list[Answer]:
+    """Control's outcomes, as they are told here."""
+    return [
+        Answer(
+            id=job_id,
+            outcome=outcome.outcome,
+            status=None if outcome.job is None else outcome.job.status,
+            error=None if outcome.error is None else str(outcome.error).splitlines()[0],
+        )
+        for job_id, outcome in zip(ids, outcomes, strict=True)
+    ]
+
+
+async def one_by_one(ids: Sequence[str], act: Callable[[str], Awaitable[Job]]) -> list[Answer]:
+    """The same for what control does to one job at a time."""
+    found = []
+    for job_id in ids:
+        try:
+            job = await act(job_id)
+        except JobNotFound as error:
+            found.append(Answer(id=job_id, outcome="missing", error=str(error)))
+        except StoreError:
+            raise
+        except MainstayError as error:
+            found.append(Answer(id=job_id, outcome="invalid", error=str(error).splitlines()[0]))
+        else:
+            found.append(Answer(id=job_id, outcome="applied", status=job.status))
+    return found
+
+
+def _is_counted(query: Query) -> bool:
+    given = {name for name in query.__struct_fields__ if getattr(query, name)}
+    return given <= _COUNTED and query.created_before_ms is None
+
+
+async def _kept_counts(store: JobStore, query: Query) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for name, queue in (await store.stats()).queues.items():
+        if query.queue in (None, name):
+            counts.update({s: n for s, n in queue.counts.items() if query.status is None or s in query.status})
+    return dict(counts)

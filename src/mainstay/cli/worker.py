@@ -1,0 +1,116 @@
+"""`mainstay worker`: run jobs, in the foreground, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ..clock import duration_text, seconds
+from ..errors import InvalidInput
+from ..worker import logs
+from ..worker.messages import Hello
+from ..worker.supervisor import Orders, Supervisor, shown_url
+from .common import reflowed
+
+_HELP = reflowed("""
+Run the jobs of an app, until Ctrl-C or SIGTERM.
+
+The first signal drains: no new jobs; those that run have the grace to finish; what does not finish is given back, and
+no failure is counted. The second gives back at once. The third kills. SIGHUP replaces the engines one by one, for new
+code without a gap.
+
+Exit codes: 0 stopped in good order, 1 stopped but some engine had to be killed (its jobs were given back), 2 could not
+start.
+
+[bold]Examples[/bold]
+
+  mainstay worker shop.jobs:app
+  mainstay worker shop.jobs:app --queues mail,default --concurrency 50
+  mainstay worker shop.jobs:app --processes 4 --grace 2m --json-logs
+""")
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def command(
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:APP", envvar="MAINSTAY_APP", help="Which app.", show_default=False)
+    ],
+    queues: Annotated[
+        str, typer.Option("--queues", "-q", metavar="A,B", help="Only these queues.", show_default="those of the app")
+    ] = "",
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency", "-c", min=1, help="Jobs at a time in each process.", show_default="by the settings: 10"
+        ),
+    ] = None,
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, help="Engine processes.")] = 1,
+    name: Annotated[str, typer.Option("--name", help="What it is called.", show_default="this machine's name")] = "",
+    grace: Annotated[str, typer.Option("--grace", help="How long jobs may go on after the first signal.")] = "30s",
+    log_level: Annotated[
+        str, typer.Option("--log-level", metavar="|".join(logs.LEVELS), help="The least that is logged.")
+    ] = "info",
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log JSON, an object a line.")] = False,
+) -> None:
+    """Supervise engines until told to stop."""
+    logs.configure(log_level, as_json=json_logs)
+    orders = Orders(
+        target=target,
+        name=_worker_name(name),
+        queues=_queues(queues),
+        concurrency=concurrency,
+        processes=processes,
+        grace_s=seconds(grace, field="grace"),
+        log_level=log_level,
+        json_logs=json_logs,
+    )
+
+    def ready(hello: Hello) -> None:
+        if not json_logs:
+            _banner(orders, hello)
+
+    raise typer.Exit(asyncio.run(Supervisor(orders, ready=ready).run()))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(name="worker", help=_HELP)(command)
+
+
+def _worker_name(given: str) -> str:
+    if not given:
+        return _NOT_IN_A_NAME.sub("-", socket.gethostname())[:64] or "worker"
+    if len(given) > 64 or _NOT_IN_A_NAME.search(given):
+        raise InvalidInput("name", f"{given!r} is not 1 to 64 of letters, digits, '.', '_' and '-'")
+    return given
+
+
+def _queues(given: str) -> tuple[str, ...]:
+    if not given:
+        return ()
+    names = tuple(dict.fromkeys(part.strip() for part in given.split(",")))
+    if not all(names):
+        raise InvalidInput("queues", f"{given!r} has an empty name in it; write them as mail,default")
+    return names
+
+
+def _banner(orders: Orders, hello: Hello) -> None:
+    concurrency = orders.concurrency or hello.settings.concurrency
+    engines = f"{orders.processes} {'process' if orders.processes == 1 else 'processes'} x {concurrency} jobs"
+    lines = (
+        f"worker {orders.name} (pid {os.getpid()}) runs {orders.target}",
+        f"  store    {shown_url(hello.store_url)}",
+        f"  queues   {', '.join(hello.queues)}",
+        f"  engines  {engines}",
+        f"  Ctrl-C   drains ({duration_text(orders.grace_s)}); twice: stops now",
+    )
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for line in lines:
+        console.print(line, markup=False)

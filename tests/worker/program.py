@@ -295,6 +295,21 @@ def forgets_a_child_and_leaves() -> None:
 
 
 @stage.act
+def forks_away_and_leaves() -> None:
+    """Leaves a process behind that has left the group, with all that was open."""
+    reading, writing = os.pipe()
+    stray = os.fork()
+    if stray == 0:
+        os.setsid()
+        os.write(writing, b"!")
+        signal.pause()
+    os.read(reading, 1)
+    context().progress(stray)
+    context().save_sync(None)
+    os._exit(3)
+
+
+@stage.act
 def closes_everything() -> None:
     os.closerange(3, 1024)
     threading.Event().wait()
@@ -303,6 +318,13 @@ def closes_everything() -> None:
 @stage.act
 def doubles(data: bytes) -> bytes:
     return data + data
+
+
+@stage.act
+def works_a_while(steps: int) -> int:
+    for step in range(steps):
+        context().save_sync(step)
+    return steps
 
 
 @stage.act

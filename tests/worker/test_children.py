@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import random
 import select
 import signal
 import subprocess
@@ -109,8 +111,17 @@ async def nursery() -> AsyncIterator[Nursery]:
     children = Children(TARGET, most=3, name="w")
     yield Nursery(children)
     await children.close()
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert left_over() == []
+
+
+def left_over() -> list[str]:
+    """The command lines of all children that this process has started and that are still there."""
+    mark = f'"parent":{os.getpid()},'
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_text())
+    return [line for line in found if mark in line]
 
 
 # endings --------------------------------------------------------------------------------------------
@@ -275,6 +286,42 @@ async def test_what_a_crashed_job_had_started_dies_with_it(nursery: Nursery) -> 
     assert helper.dead()
 
 
+async def test_a_crash_is_seen_though_something_forked_still_holds_the_pipe(nursery: Nursery) -> None:
+    ear = Ear()
+    run = nursery.begin(job("forks_away_and_leaves"), ear)
+    stray = int((await ear.heard.get()).done)
+    try:
+        assert isinstance(await run.ending, Crashed)
+    finally:
+        os.kill(stray, signal.SIGKILL)
+
+
+@pytest.mark.slow
+async def test_whatever_is_killed_whenever_each_job_comes_to_one_end(
+    nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_START_AGAIN_S", 0.0)
+    chance = random.Random(11)
+    runs = [nursery.begin(job("works_a_while", steps=30), fresh=chance.random() < 0.03) for _ in range(80)]
+
+    async def kill_now_and_then() -> None:
+        for _ in range(8):
+            await asyncio.sleep(chance.random() / 3)
+            victims = [run.pid for run in runs if run.pid is not None and not run.ending.done()]
+            if victims:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(chance.choice(victims), signal.SIGKILL)
+
+    killing = asyncio.create_task(kill_now_and_then())
+    endings = await asyncio.gather(*(run.ending for run in runs))
+    await killing
+    done = [ending for ending in endings if isinstance(ending, Done)]
+    hit = [ending for ending in endings if not isinstance(ending, Done)]
+    assert all(result_of(ending) == 30 for ending in done)
+    assert len(hit) <= 8
+    assert {type(ending) for ending in hit} <= {Crashed, Failed}
+
+
 async def test_a_job_sent_to_a_child_that_just_died_is_innocent_and_runs_in_another(nursery: Nursery) -> None:
     pid, _ = await nursery.result("who")
     os.kill(pid, signal.SIGKILL)
@@ -377,6 +424,7 @@ async def test_to_give_up_waiting_is_to_kill_the_job(nursery: Nursery) -> None:
     witness = Witness(run.pid)
     for one in (run, *waiting):
         one.ending.cancel()
+    assert left_over() != []
     assert await asyncio.to_thread(witness.dead)
     assert await nursery.result("add", a=1, b=1) == 2
 

@@ -228,6 +228,12 @@ class Control:
         """Cancel many; each is answered for."""
         return await self._operator.cancel_many(ids, actor=actor, reason=reason)
 
+    async def withdraw_many(
+        self, ids: Sequence[str], *, actor: str, reason: str = "withdrawn on request"
+    ) -> list[Outcome]:
+        """Cancel those that wait; what was taken meanwhile is refused and goes on. Each is answered for."""
+        return await self._operator.withdraw_many(ids, actor=actor, reason=reason)
+
     async def retry(self, job_id: str, *, actor: str, reason: str = "retried on request") -> Job:
         """Send a job that settled short of success, or waits for its retry, back to the queue now."""
         return await self._operator.retry(job_id, actor=actor, reason=reason)

@@ -35,6 +35,11 @@ class Operator:
         _who_and_why(actor, reason)
         return await self._many(ids, _cancel(reason), actor)
 
+    async def withdraw_many(self, ids: Sequence[str], *, actor: str, reason: str) -> list[Outcome]:
+        """Cancel those of many jobs that wait; what somebody took meanwhile is refused, and goes on."""
+        _who_and_why(actor, reason)
+        return await self._many(ids, _withdraw(reason), actor)
+
     async def retry(self, job_id: str, *, actor: str, reason: str) -> Job:
         """Send one job that settled short of success back to the queue."""
         _who_and_why(actor, reason)
@@ -101,6 +106,17 @@ class Operator:
 
 def _cancel(reason: str) -> Decision:
     return lambda job, now_ms: cancelling.cancel(job, reason, now_ms=now_ms)
+
+
+def _withdraw(reason: str) -> Decision:
+    def decide(job: Job, now_ms: int) -> Moves:
+        state = table_of(job.parent).get(job.status)
+        if state is not None and (state.holds or state.settled) and job.status != "cancelled":
+            why = "it does not wait any more"
+            raise InvalidTransition(job.id, job.status, "cancelled", allowed=state.next, why=why)
+        return cancelling.cancel(job, reason, now_ms=now_ms)
+
+    return decide
 
 
 def _retry(reason: str) -> Decision:

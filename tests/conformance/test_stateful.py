@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 )
 
 from mainstay.lifecycle import JOB, Move
-from mainstay.model import Job, QueueSettings
+from mainstay.model import AWAITS_MS, Job, Options, QueueSettings
 from mainstay.stores import Change, Report
 from mainstay.testing import VirtualClock
 from tests.conformance.adapters import Adapter
@@ -37,7 +37,7 @@ QUEUES = ("a", "b")
 LIMIT = 1
 LEASE_S = 8.0
 HELD = ("running", "cancelling")
-SETTLED = ("succeeded", "failed", "cancelled", "quarantined")
+SETTLED = ("succeeded", "failed", "cancelled", "quarantined", "skipped")
 
 
 class Known(msgspec.Struct):
@@ -57,12 +57,25 @@ class Known(msgspec.Struct):
     started: bool = False
     story: list[str] = []
     """every status it ever had"""
+    after: list[str] = []
+    """what it waits for, as far as that has not ended"""
+    any_end: bool = False
+    fails: bool = False
+    """what a dependency that did not succeed makes of it"""
+
+    @property
+    def awaits(self) -> bool:
+        return self.due_ms == AWAITS_MS and self.status == "scheduled"
 
     def go(self, *statuses: str) -> None:
         self.story = [*self.story, *statuses]
         self.status = statuses[-1]
         if self.status not in HELD:
             self.holder, self.started = None, False
+
+    def put_off(self, due_ms: int) -> None:
+        self.rank += due_ms - self.due_ms
+        self.due_ms = due_ms
 
 
 class StoreBesideModel(RuleBasedStateMachine):
@@ -114,6 +127,30 @@ class StoreBesideModel(RuleBasedStateMachine):
         assert answer.outcome == "applied"
         self.sent.append(change)
 
+    def moved(self, job_id: str, *statuses: str) -> None:
+        """Remember moves, and what the end of a job means for those who wait for it."""
+        self.jobs[job_id].go(*statuses)
+        ended = [job_id] if statuses[-1] in SETTLED else []
+        while ended:
+            on = ended.pop(0)
+            for each, known in self.jobs.items():
+                if on in known.after and self.follow(known, on):
+                    ended.append(each)
+
+    def follow(self, known: Known, on: str) -> bool:
+        """The end of one it waits for; True if that is its own end."""
+        known.after = [each for each in known.after if each != on]
+        if not known.awaits:
+            return False
+        if not known.any_end and self.jobs[on].status != "succeeded":
+            known.put_off(self.clock.now_ms())
+            known.go("failed" if known.fails else "skipped")
+            return True
+        if not known.after:
+            known.put_off(self.clock.now_ms())
+            known.go("pending")
+        return False
+
     def row(self, job_id: str) -> Job:
         row: Job = self.run(self.world.row(job_id))
         return row
@@ -152,6 +189,28 @@ class StoreBesideModel(RuleBasedStateMachine):
         status = "scheduled" if delay_s else "pending"
         rank = due_ms - priority * 60_000
         self.jobs[made.id] = Known(queue, limited, rank, due_ms, status, story=[status])
+
+    @rule(
+        queue=st.sampled_from(QUEUES),
+        which=st.lists(st.integers(0, 99), min_size=1, max_size=3),
+        any_end=st.booleans(),
+        fails=st.booleans(),
+        limited=st.booleans(),
+    )
+    def submit_waiting(self, queue: str, which: list[int], any_end: bool, fails: bool, limited: bool) -> None:
+        """Wait for some of the newest jobs: the old ones have mostly ended."""
+        newest = sorted(self.jobs)[-6:]
+        after = list(dict.fromkeys(newest[n % len(newest)] for n in which))
+        options = Options(after_when="settled" if any_end else "succeeded", after_failed="fail" if fails else "skip")
+        new = self.world.new(queue=queue, after=after, options=options, concurrency_key="k" if limited else None)
+        [made] = self.run(self.world.store.insert([new]))
+        known = Known(queue, limited, AWAITS_MS, AWAITS_MS, "scheduled", story=["scheduled"])
+        known.after, known.any_end, known.fails = after, any_end, fails
+        self.jobs[made.id] = known
+        for on in after:
+            if self.jobs[on].status in SETTLED:
+                self.follow(known, on)
+        assert self.run(self.world.store.awaited(made.id)) == after
 
     @rule(which=st.integers(0, 5), n=st.integers(1, 4), queues=st.sampled_from([QUEUES, ("a",), ("b",)]))
     def claim(self, which: int, n: int, queues: tuple[str, ...]) -> None:
@@ -215,7 +274,7 @@ class StoreBesideModel(RuleBasedStateMachine):
             return
         known = self.jobs[job_id]
         self.write(self.row(job_id), "succeeded", holder=known.holder)
-        known.go("succeeded")
+        self.moved(job_id, "succeeded")
 
     @precondition(lambda self: self.sent)
     @rule(n=st.integers(0, 99))
@@ -234,13 +293,12 @@ class StoreBesideModel(RuleBasedStateMachine):
         if then == "scheduled":
             due_ms = self.clock.now_ms() + 3_000
             moves.append(Move(to="scheduled", fields={"due_ms": due_ms}))
-            known.rank += due_ms - known.due_ms
-            known.due_ms = due_ms
+            known.put_off(due_ms)
         elif then == "quarantined":
             moves.append(Move(to="quarantined"))
         self.write(self.row(job_id), *moves, holder=known.holder)
         known.failures += 1
-        known.go(*(move.to for move in moves))
+        self.moved(job_id, *(move.to for move in moves))
 
     @rule(n=st.integers(0, 99))
     def release(self, n: int) -> None:
@@ -266,7 +324,7 @@ class StoreBesideModel(RuleBasedStateMachine):
         known = self.jobs[job_id]
         to = "cancelling" if known.status == "running" else "cancelled"
         self.write(self.row(job_id), to)
-        known.go(to)
+        self.moved(job_id, to)
 
     @rule(n=st.integers(0, 99))
     def retry_by_hand(self, n: int) -> None:
@@ -320,7 +378,7 @@ class StoreBesideModel(RuleBasedStateMachine):
                 moves = [Move(to="pending", fields={"releases": known.releases + 1})]
                 known.releases += 1
             self.write(late.job, *moves, actor="sweeper")
-            known.go(*(move.to for move in moves))
+            self.moved(late.job.id, *(move.to for move in moves))
         for session in dead:
             assert [pulse.known for pulse in self.run(self.world.store.beat([session]))] == [False]
             del self.beats[session]

@@ -404,3 +404,8 @@ async def test_a_sealed_payload_is_unique_by_its_content(bench: Bench) -> None:
 
     made = await bench.control.submit_many([sealed(b"1", b"same"), sealed(b"2", b"same"), sealed(b"2", b"other")])
     assert [each.created for each in made] == [True, False, True]
+
+
+async def test_content_must_be_bytes(bench: Bench) -> None:
+    with pytest.raises(InvalidInput, match="content: must be bytes, not str"):
+        await bench.control.submit_many([Request("demo", None, {}, "text")])  # type: ignore[arg-type]

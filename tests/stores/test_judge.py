@@ -6,9 +6,20 @@ import msgspec
 import pytest
 
 from mainstay.lifecycle import Chain, Move, apply
-from mainstay.model import Job, Lane, Options, Progress
+from mainstay.model import AWAITS_MS, Job, Lane, Options, Progress
 from mainstay.stores import Change, Report
-from mainstay.stores.judge import freed, judge, landed, parent_move, reported, topics
+from mainstay.stores.judge import (
+    GONE,
+    dependant_move,
+    freed,
+    judge,
+    keeps_waiting,
+    landed,
+    parent_move,
+    reported,
+    stranded_move,
+    topics,
+)
 from mainstay.testing import a_job
 
 CHAIN = Chain()
@@ -164,3 +175,65 @@ def test_a_parent_that_may_not_make_the_move_stays() -> None:
     assert moved.job.status == "finalizing"
     assert parent_move(a_job("cancelled"), last, 60, CHAIN) is None
     assert parent_move(None, last, 60, CHAIN) is None
+
+
+WAITING = a_job("scheduled", due_ms=AWAITS_MS, rank=AWAITS_MS, lane=Lane.DUE, version=1)
+
+
+def waiting(**options: object) -> Job:
+    return msgspec.structs.replace(WAITING, options=Options(**options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("job", "status", "more", "becomes"),
+    [
+        (waiting(), "succeeded", False, "pending"),
+        (waiting(), "succeeded", True, None),
+        (waiting(), "failed", False, "skipped"),
+        (waiting(), "failed", True, "skipped"),
+        (waiting(), GONE, True, "skipped"),
+        (waiting(after_failed="fail"), "cancelled", True, "failed"),
+        (waiting(after_when="settled"), "failed", True, None),
+        (waiting(after_when="settled"), "failed", False, "pending"),
+        (waiting(after_when="settled"), GONE, False, "pending"),
+        (waiting(not_before_ms=99), "succeeded", False, "scheduled"),
+        (waiting(not_before_ms=50), "succeeded", False, "pending"),
+        (waiting(not_before_ms=99), "failed", False, "skipped"),
+        (msgspec.structs.replace(WAITING, due_ms=99), "succeeded", False, None),
+        (msgspec.structs.replace(WAITING, status="cancelled", settled_ms=9), "succeeded", False, None),
+        (msgspec.structs.replace(WAITING, status="of a newer version"), "succeeded", False, None),
+        (None, "succeeded", False, None),
+    ],
+)
+def test_the_end_of_a_job_moves_those_who_wait_as_they_asked(
+    job: Job | None, status: str, more: bool, becomes: str | None
+) -> None:
+    moved = dependant_move(job, "other", status, more=more, now_ms=50, chain=CHAIN)
+    assert (moved and moved.job.status) == becomes
+    if moved is not None:
+        assert not moved.job.awaits
+        assert moved.job.rank == moved.job.due_ms
+        assert len(moved.events) == 1
+
+
+@pytest.mark.parametrize("job", [waiting(), waiting(after_when="settled"), waiting(after_failed="fail")])
+@pytest.mark.parametrize("status", ["succeeded", "failed", "cancelled", GONE])
+@pytest.mark.parametrize("more", [True, False])
+def test_a_row_that_need_not_be_read_would_not_have_moved(job: Job, status: str, more: bool) -> None:
+    if keeps_waiting(status, more=more):
+        assert dependant_move(job, "other", status, more=more, now_ms=50, chain=CHAIN) is None
+
+
+@pytest.mark.parametrize(
+    ("job", "awaited", "becomes"),
+    [
+        (waiting(), [], "pending"),
+        (waiting(), [("a", "succeeded"), ("b", "succeeded")], "pending"),
+        (waiting(), [("a", "succeeded"), ("b", "failed")], "skipped"),
+        (waiting(after_when="settled"), [("a", "failed")], "pending"),
+    ],
+)
+def test_a_stranded_row_moves_as_the_others_stand(job: Job, awaited: list[tuple[str, str]], becomes: str) -> None:
+    moved = stranded_move(job, awaited, now_ms=50, chain=CHAIN)
+    assert moved is not None
+    assert (moved.job.status, moved.events[0].actor) == (becomes, "check")

@@ -122,6 +122,8 @@ class Submitter:
                     self._learn(name)
                 payload = encoded(request.payload, field="payload", limit=limit)
                 content = request.content
+                if content is not None and not isinstance(content, bytes):
+                    raise InvalidInput("content", f"must be bytes, not {type(content).__name__}")
                 job = maker.make(job_id, name, payload, content)
                 details = {"payload_sha256": sha256(payload).hexdigest()[:32]}
                 moved = submit(job, now_ms=now_ms, actor=actor, chain=chain, details=details)

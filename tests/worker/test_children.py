@@ -278,6 +278,18 @@ async def test_a_child_killed_from_outside_crashes_its_job_and_no_other(nursery:
         assert await run.ending == Halted("enough")
 
 
+async def test_a_memory_fault_says_which_line_led_to_it(nursery: Nursery, capfd: pytest.CaptureFixture[str]) -> None:
+    await nursery.ending("segfaults")
+    assert "in segfaults" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux asks whom to kill")
+async def test_a_child_is_killed_before_its_engine_when_memory_runs_out(nursery: Nursery) -> None:
+    run = await nursery.begun("spins")
+    ours, theirs = (int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (os.getpid(), run.pid))
+    assert theirs == min(ours + 500, 1000)
+
+
 async def test_what_a_crashed_job_had_started_dies_with_it(nursery: Nursery) -> None:
     ear = Ear()
     run = nursery.begin(job("forgets_a_child_and_leaves"), ear)
@@ -513,6 +525,7 @@ async def test_a_lifespan_that_cannot_be_entered_fails_the_job() -> None:
     children = Children("tests.worker.program:broken_lifespan", most=1, name="w")
     ending = await Nursery(children).ending("add", a=1, b=1)
     assert isinstance(ending, Failed)
+    assert ending.error.type == "RuntimeError"
     assert "no database in sight" in ending.error.message
     assert "RuntimeError" in (ending.error.traceback or "")
     await children.close()

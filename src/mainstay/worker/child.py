@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import itertools
 import os
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -183,6 +185,8 @@ def main(argument: str) -> int:
     config = msgspec.json.decode(argument, type=ChildConfig)
     die_with_parent(config.parent)
     logs.configure(config.log_level, as_json=config.json_logs)
+    _be_first_to_go()
+    faulthandler.enable()  # a memory fault says on stderr which line of Python led to it
     sock = socket.socket(fileno=config.pipe_fd)
     sock.set_inheritable(False)
     started = False
@@ -204,6 +208,13 @@ def main(argument: str) -> int:
         _give_up(sock, error)
         return 1
     return 0
+
+
+def _be_first_to_go() -> None:
+    """When memory runs out, the kernel shall take the process of one job and not that of its engine."""
+    score = Path("/proc/self/oom_score_adj")
+    with contextlib.suppress(OSError):
+        score.write_text(str(min(int(score.read_text()) + 500, 1000)))
 
 
 def _give_up(sock: socket.socket, error: BaseException) -> None:

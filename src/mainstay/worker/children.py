@@ -351,8 +351,9 @@ class _Child:
     def _unfit(self, run: ChildRun, error: ErrorInfo) -> None:
         """It could not start: the job has failed, and so will the next unless something changes."""
         self._children.start_failed()
-        message = f"the child process for it could not start: {error.message}"
-        log.error("child process could not start target=%s: %s", self._children.target, error.message)
+        target = self._children.target
+        log.error("child process could not start target=%s: %s: %s", target, error.type, error.message)
+        message = f"the child process for it could not start: {error.message}; see that {target} loads on its own"
         run.end(Failed(error=msgspec.structs.replace(error, code="child_unfit", message=message)))
 
     # what it is told ----------------------------------------------------------------------------
@@ -418,7 +419,7 @@ class _Child:
         if run is None:
             return
         match message:
-            case Ready():
+            case Ready() if self.state == "starting":
                 self._ready = True
                 self._children.started()
                 self.take(run)

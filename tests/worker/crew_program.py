@@ -1,0 +1,50 @@
+"""A program for real engines under a supervisor: jobs that hang in every way there is."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import time
+
+from mainstay.model import Settings
+from mainstay.worker import context
+from tests.worker.program import Stage
+
+stage = Stage(os.environ.get("CREW_STORE", "memory:"))
+stage.settings = Settings.of(
+    heartbeat=os.environ.get("CREW_HEARTBEAT", "200ms"), lease=os.environ.get("CREW_LEASE", "3s"), sweep="200ms"
+)
+
+
+async def goes_on() -> None:
+    await asyncio.Event().wait()
+
+
+async def takes(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "done"
+
+
+async def blocks_the_loop() -> None:
+    time.sleep(600)
+
+
+async def holds_the_interpreter() -> None:
+    ctypes.pythonapi.sleep(600)
+
+
+async def leaves() -> None:
+    os._exit(3)
+
+
+def moves_slowly(steps: int) -> str:
+    for step in range(steps):
+        context().progress(step + 1, steps)
+        time.sleep(0.05)
+    return "done"
+
+
+for function in (goes_on, takes, blocks_the_loop, holds_the_interpreter, leaves):
+    stage.act(function, "loop")
+stage.act(moves_slowly, "thread")

@@ -1,0 +1,184 @@
+"""Schedules declared on an app."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+import pytest
+
+from mainstay import App, Draft, Every
+from mainstay.control.schedules import describe, read_spec
+from mainstay.errors import InvalidInput
+from mainstay.model import Job, Leadership
+from mainstay.stores import Query
+from mainstay.testing import MemoryStore, VirtualClock
+from tests.task.test_sealing import Xor
+
+
+class Hours:
+    """Times of one's own: on the hour."""
+
+    def next(self, after: datetime) -> datetime:
+        return after.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def app(clock: VirtualClock) -> App:
+    return App("memory:", clock=clock)
+
+
+async def lead(app: App) -> Leadership:
+    session = await (await app.open()).open_session()
+    return await app.control.store.lead("leader", session.id, 1e6)
+
+
+async def jobs(app: App, name: str) -> list[Job]:
+    return list((await app.control.find(Query(tag=f"schedule:{name}"))).jobs)
+
+
+async def test_a_task_is_submitted_at_its_times_once_a_leader_has_stored_it(app: App, clock: VirtualClock) -> None:
+    @app.schedule("*/5 * * * *", tz="Europe/Berlin", catch_up="once", overlap="skip")
+    @app.task(name="sums", queue="reports")
+    async def sums() -> None: ...
+
+    await app.open()
+    assert await app.control.store.schedules() == []
+    (duty,) = app.duties(app.control)
+    leading = await lead(app)
+
+    await duty.run(leading)
+    assert await jobs(app, "sums") == []
+    clock.advance(300)
+    await duty.run(leading)
+
+    (job,) = await jobs(app, "sums")
+    assert (job.name, job.queue) == ("sums", "reports")
+    (view,) = await describe(app.control)
+    assert (view.tz, view.catch_up, view.overlap, view.task) == ("Europe/Berlin", "once", "skip", "sums")
+
+
+async def test_a_call_with_arguments_and_options_can_be_scheduled(app: App, clock: VirtualClock) -> None:
+    @app.task(name="send", queue="mail")
+    def send(to: str, subject: str = "hello") -> None: ...
+
+    app.schedule(Every("15m"), name="morning")(send.options(queue="bulk", timeout=timedelta(minutes=2)).job("a@b.c"))
+    (duty,) = app.duties(await app.open())
+    leading = await lead(app)
+    await duty.run(leading)
+    clock.advance(900)
+    await duty.run(leading)
+
+    (job,) = await jobs(app, "morning")
+    assert send.arguments(job.payload) == {"to": "a@b.c"}
+    assert (job.queue, job.options.run_timeout_s) == ("bulk", 120)
+    assert list(app.queues) == ["bulk", "mail"]
+
+
+async def test_times_of_ones_own_are_asked(app: App, clock: VirtualClock) -> None:
+    app.schedule(Hours())(app.task(name="chime")(lambda: None))
+    (duty,) = app.duties(await app.open())
+    leading = await lead(app)
+    await duty.run(leading)
+    clock.advance(3600)
+    await duty.run(leading)
+
+    (job,) = await jobs(app, "chime")
+    assert job.options.metadata["scheduled_for"].endswith(":00:00+00:00")
+
+
+async def test_hooks_see_the_jobs_of_schedules(app: App, clock: VirtualClock) -> None:
+    @app.before_submit
+    def trace(draft: Draft) -> None:
+        draft.add_metadata(trace=str(draft.arguments))
+
+    @app.task(name="work")
+    def work(n: int) -> None: ...
+
+    app.schedule("15m")(work.job(3))
+    (duty,) = app.duties(await app.open())
+    leading = await lead(app)
+    await duty.run(leading)
+    clock.advance(900)
+    await duty.run(leading)
+
+    (job,) = await jobs(app, "work")
+    assert job.options.metadata["trace"] == "{'n': 3}"
+    assert job.options.metadata["schedule"] == "work"
+
+
+async def test_a_codec_seals_the_arguments_of_a_schedule_once(clock: VirtualClock) -> None:
+    app = App("memory:", clock=clock, codec=Xor())
+
+    @app.task(name="work")
+    def work(secret: str) -> None: ...
+
+    app.schedule("15m")(work.job("attack at dawn"))
+    await app.sync_schedules()
+    (first,) = await app.control.store.schedules()
+    await app.sync_schedules()
+    (again,) = await app.control.store.schedules()
+
+    assert again == first
+    payload = read_spec(first.spec).payload
+    assert b"attack" not in payload
+    assert work.arguments(payload) == {"secret": "attack at dawn"}
+
+
+async def test_a_schedule_that_was_taken_out_of_the_program_is_told(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryStore(clock)
+    before, now = App("memory:"), App("memory:")
+    before.schedule("15m")(before.task(name="work")(lambda: None))
+    now.task(name="work")(lambda: None)
+    with before.using(store):
+        await before.sync_schedules()
+
+    with now.using(store), caplog.at_level(logging.WARNING, "mainstay.schedules"):
+        await now.sync_schedules()
+
+    assert "not declared by this program any more schedule=work" in caplog.text
+
+
+def test_a_task_that_needs_arguments_is_refused_with_advice(app: App) -> None:
+    @app.task(name="mail.send")
+    def send(to: str) -> None: ...
+
+    with pytest.raises(InvalidInput, match="mail.send needs to; write app.schedule\\(...\\)\\(send.job\\(...\\)\\)"):
+        app.schedule("15m")(send)
+
+
+def test_a_bare_function_is_refused_with_advice(app: App) -> None:
+    with pytest.raises(InvalidInput, match="put @app.schedule\\(...\\) above @app.task"):
+        app.schedule("15m")(lambda: None)  # type: ignore[type-var]
+
+
+def test_a_second_schedule_of_a_task_needs_a_name(app: App) -> None:
+    task = app.schedule("15m")(app.task(name="work")(lambda: None))
+
+    with pytest.raises(InvalidInput, match="'work' is declared already; give this one a name"):
+        app.schedule("30m")(task)
+    app.schedule("30m", name="work-slow")(task)
+    assert list(app.schedules) == ["work", "work-slow"]
+
+
+@pytest.mark.parametrize("when", ["5 minutes", "0 0 31 2 *", "1ms", 15])
+def test_times_that_are_none_are_refused_when_declared(app: App, when: str) -> None:
+    task = app.task(name="work")(lambda: None)
+
+    with pytest.raises(InvalidInput):
+        app.schedule(when)(task)
+
+
+async def test_a_task_that_replaces_its_like_can_be_scheduled(app: App) -> None:
+    app.schedule("15m")(app.task(name="sync", unique="feed", on_clash="replace")(lambda: None))
+
+    await app.sync_schedules()
+
+    assert [row.name for row in await app.control.store.schedules()] == ["sync"]

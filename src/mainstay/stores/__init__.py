@@ -12,6 +12,7 @@ from .port import (
     JobStore,
     Key,
     NewJob,
+    Observer,
     Overdue,
     Page,
     Pulse,
@@ -24,6 +25,7 @@ from .port import (
     TrimPolicy,
     Violation,
     Wake,
+    Written,
 )
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "JobStore",
     "Key",
     "NewJob",
+    "Observer",
     "Overdue",
     "Page",
     "Pulse",
@@ -46,5 +49,6 @@ __all__ = [
     "Trimmed",
     "Violation",
     "Wake",
+    "Written",
     "open_store",
 ]

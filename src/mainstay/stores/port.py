@@ -12,7 +12,7 @@ Conventions every adapter keeps (and `tests/conformance` proves):
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
@@ -236,6 +236,12 @@ class Audited(msgspec.Struct, frozen=True, kw_only=True):
     """the adapter's own handle on the stored row"""
 
 
+#: a row before (None: it was not there) and after a write, and the events written with it
+Written = tuple[Job | None, Job, Sequence[Event]]
+#: hears of the rows that one commit wrote
+Observer = Callable[[Sequence[Written]], None]
+
+
 class Wake(Protocol):
     """A subscription: subscribe, then read, then wait. No wake between the three is lost."""
 
@@ -259,6 +265,9 @@ class JobStore(Protocol):
     """seals the events; control computes digests with it, so row and events fit the store's key"""
     durability: str
     """what an answer survives, in words"""
+    observer: Observer | None
+    """told of every move of every row that this process writes, once it is committed; on whatever thread that is, so
+    it must be quick. Reports, deletions and repairs are not told. For metrics and tests"""
 
     async def close(self) -> None:
         """Finish what was accepted, then let go of everything. Safe to call twice."""

@@ -11,6 +11,7 @@ import msgspec
 from ...lifecycle import Chain, Event
 from ...model import Job, Lane
 from ..judge import GONE, dependant_move, freed, is_settled, keeps_waiting, moves, slot, topics
+from ..port import Written
 from .ranked import Ranked
 from .waits import Waits
 
@@ -20,7 +21,7 @@ _RATE_MINUTES = 5
 class Rows:
     """Jobs and events, with every index the port's questions need.
 
-    What a write leads to gathers in `woken`, `freed` and `waits.over` until the operation ends.
+    What a write leads to gathers in `woken`, `freed`, `waits.over` and `written` until the operation ends.
     """
 
     def __init__(self) -> None:
@@ -39,6 +40,7 @@ class Rows:
         self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.moves: dict[int, Counter[str]] = {}
         self.woken: Counter[str] = Counter()
+        self.written: list[Written] = []
         self.freed: Counter[str] = Counter()
         self.waits = Waits()
 
@@ -60,6 +62,7 @@ class Rows:
         self.woken.update(topics(before, after))
         if events:
             self.events[after.id].extend(events)
+            self.written.append((before, after, events))
             self._rate([event.to for event in events if moves(event)], now_ms)
         if self.waits.open and is_settled(after):
             self.waits.settled(after.id, after.status)

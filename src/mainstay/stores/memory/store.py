@@ -26,6 +26,7 @@ from ..port import (
     Inserted,
     JobStore,
     NewJob,
+    Observer,
     Overdue,
     Page,
     Pulse,
@@ -64,6 +65,7 @@ class MemoryStore:
     def __init__(self, clock: Clock | None = None, chain: Chain | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
         self.chain = chain or Chain()
+        self.observer: Observer | None = None
         self._lock = RLock()
         self._closed = False
         self._hub = Hub()
@@ -97,6 +99,10 @@ class MemoryStore:
             if rows.waits.over:
                 rows.follow_waits(self.chain, now_ms)
             rows.promote_blocked(self._limits, now_ms)
+            if rows.written:
+                written, rows.written = rows.written, []
+                if self.observer is not None:
+                    self.observer(written)
             if rows.woken:
                 woken, rows.woken = rows.woken, type(rows.woken)()
                 self._hub.notify(woken)
@@ -241,6 +247,12 @@ class MemoryStore:
             times = [first[0] for queue in open_queues if (first := self._rows.due[queue].first()) is not None]
             # who waits for other jobs waits for no time
             return min((at for at in times if at != AWAITS_MS), default=None)
+
+    def next_expiry(self) -> int | None:
+        """When the next unsettled row has to be looked at; None if none does. For tests that move the clock."""
+        with self._reading():
+            first = self._rows.expiring.first()
+            return None if first is None else first[0]
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
         with self._writing() as now_ms:

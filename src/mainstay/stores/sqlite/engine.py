@@ -25,9 +25,8 @@ from ...errors import (
     StoreClosed,
     StoreLocked,
 )
-from ...lifecycle import Event
-from ...model import Job
 from ..judge import moves
+from ..port import Written
 from .trouble import in_our_words, translated
 from .turnstile import Turnstile
 
@@ -48,14 +47,14 @@ class Tx:
         self.lease_ms = clock.lease_ms()
         self.tallies: Counter[tuple[str, str]] = Counter()
         self.entered: Counter[str] = Counter()
-        self.touched: list[tuple[Job | None, Job]] = []
+        self.written: list[Written] = []
         self.woken: Counter[str] = Counter()
         self.has_waits: bool | None = None
         """whether any job waits for another; None: not looked yet"""
 
-    def wrote(self, written: Sequence[tuple[Job | None, Job, Sequence[Event]]]) -> None:
+    def wrote(self, written: Sequence[Written]) -> None:
         """Tell what was inserted (`None` before) or changed, with its events: for the counts and the wakes."""
-        self.touched += [(before, after) for before, after, _ in written]
+        self.written += written
         jobs = [item for item in written if item[1].parent is None]
         moved = Counter(
             (after.queue, None if before is None else before.status, after.status) for before, after, _ in jobs

@@ -26,6 +26,7 @@ from ..port import (
     Change,
     Inserted,
     NewJob,
+    Observer,
     Overdue,
     Page,
     Pulse,
@@ -76,6 +77,7 @@ class SqliteStore:
         self.url = f"sqlite:///{str(path).translate(_IN_URL)}"
         self.clock = clock or SystemClock()
         self.chain = chain or Chain()
+        self.observer: Observer | None = None
         self.durability = (
             "an answer survives the death of the process and of the machine (WAL, synchronous=FULL)"
             if durable
@@ -97,7 +99,7 @@ class SqliteStore:
             self._board = WakeBoard(self._folder)
             undo.callback(self._board.close)
             self._engine = Engine(
-                path, clock=self.clock, turnstile=turnstile, connect=self._connect, notify=self._board.after_commit
+                path, clock=self.clock, turnstile=turnstile, connect=self._connect, notify=self._after_commit
             )
             undo.pop_all()
         for finding in self.findings:
@@ -272,6 +274,14 @@ class SqliteStore:
 
     async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
         return await self._engine.write(lambda tx: audit.mend(tx, found, after, events, self.chain))
+
+    def _after_commit(self, effects: Sequence[Tx]) -> None:
+        """On the writer's thread. Sleepers first: they wait."""
+        try:
+            self._board.after_commit(effects)
+        finally:
+            if self.observer is not None and (written := [row for tx in effects for row in tx.written]):
+                self.observer(written)
 
     # -- opening --------------------------------------------------------------------------------
 

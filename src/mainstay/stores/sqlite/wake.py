@@ -76,7 +76,7 @@ class WakeBoard:
         woken: Counter[str] = Counter()
         for tx in effects:
             woken.update(tx.woken)
-            for before, after in tx.touched:
+            for before, after, _ in tx.written:
                 woken.update(topics(before, after))
         self.notify(woken, subscribed)
 

@@ -25,6 +25,7 @@ log = logging.getLogger("mainstay.control")
 
 _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 10.0
+_LOOK_S = 1.0
 
 
 class Duty(msgspec.Struct, frozen=True):
@@ -104,7 +105,8 @@ class Duties:
             try:
                 await self._renew()
                 failures = 0
-                wait_s = self._lease_s / 3
+                # whoever waits looks more often: a leader whose death is known is replaced at once
+                wait_s = self._lease_s / 3 if self.leading else min(self._lease_s / 3, _LOOK_S)
             except Exception as error:
                 failures += 1
                 wait_s = self._away(failures)

@@ -1,0 +1,124 @@
+"""The program of the fleets that are killed: tasks that leave a trace of every run in a file.
+
+Traces are appended with one write each, so that a kill leaves whole lines. Waits end when a file appears, so that
+tests decide how long a job takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+from mainstay import App, context
+
+app = App(os.environ["MAINSTAY_STORE"])
+FOLDER = Path(os.environ["CHAOS_FOLDER"])
+
+
+def trace(what: str) -> None:
+    """Say what happens to the job that runs here."""
+    job = context().job
+    line = f"{time.time():.3f} {what} {job.id} {job.token} {os.getpid()}\n"
+    handle = os.open(FOLDER / "trace", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(handle, line.encode())
+    finally:
+        os.close(handle)
+
+
+async def gate(name: str) -> None:
+    while not (FOLDER / name).exists():
+        await asyncio.sleep(0.01)
+
+
+@app.task
+async def quick(number: int) -> int:
+    trace("start")
+    return number
+
+
+@app.task
+async def naps(number: int) -> int:
+    trace("start")
+    await asyncio.sleep(random.Random(number).uniform(0, 0.2))
+    trace("end")
+    return number
+
+
+@app.task
+def in_thread(number: int) -> int:
+    trace("start")
+    time.sleep(random.Random(number).uniform(0, 0.1))
+    trace("end")
+    return number
+
+
+@app.task(process=True)
+def in_child(number: int) -> int:
+    trace("start")
+    time.sleep(random.Random(number).uniform(0, 0.1))
+    trace("end")
+    return number
+
+
+@app.task
+async def waits(gate_name: str) -> str:
+    trace("start")
+    await gate(gate_name)
+    trace("end")
+    return "waited"
+
+
+@app.task
+async def poison(number: int) -> None:
+    trace("start")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@app.task
+async def blocks_the_loop() -> None:
+    trace("start")
+    while True:
+        pass
+
+
+@app.task
+def holds_the_interpreter() -> None:
+    """A call into native code that neither returns nor lets anything else run."""
+    trace("start")
+    ctypes.PyDLL(None).sleep(3600)
+
+
+@app.task
+def deaf_thread() -> None:
+    trace("start")
+    time.sleep(3600)
+
+
+@app.task
+async def climbs(steps: int, pause_s: float) -> int:
+    trace("start")
+    for step in range(steps):
+        await asyncio.sleep(pause_s)
+        context().progress(step + 1, steps)
+    return steps
+
+
+@app.task(process=True)
+async def child_waits(gate_name: str) -> str:
+    trace("start")
+    await gate(gate_name)
+    return "waited"
+
+
+@app.task
+async def busy(for_s: float) -> None:
+    trace("start")
+    ends = time.monotonic() + for_s
+    while time.monotonic() < ends:
+        pass

@@ -1,0 +1,183 @@
+"""Workers as an operator starts them, for tests that kill them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from mainstay.control import Control
+from mainstay.model import Job, Settings
+from mainstay.stores import open_store
+
+HERE = Path(__file__).parent
+TARGET = "chaos_tasks:app"
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """One line that a job left."""
+
+    at: float
+    what: str
+    job_id: str
+    token: int
+    pid: int
+
+
+class Worker:
+    """One `mainstay worker`: a supervisor, its engines and their children."""
+
+    def __init__(self, fleet: Fleet, *, processes: int, concurrency: int) -> None:
+        command = [sys.executable, "-m", "mainstay", "worker", TARGET, "--processes", str(processes)]
+        command += ["--concurrency", str(concurrency), "--grace", "5s", "--name", f"w{len(fleet.workers)}"]
+        self.log = fleet.folder / f"worker-{len(fleet.workers)}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, env=fleet.environment, cwd=HERE, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def engines(self) -> list[int]:
+        return children_of(self.pid)
+
+    @property
+    def children(self) -> list[int]:
+        return [child for engine in self.engines for child in children_of(engine)]
+
+    @property
+    def everyone(self) -> list[int]:
+        """Who may run a job of it: one that crashed its process before runs in a child."""
+        return [*self.engines, *self.children]
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        """As a power cut would for this worker: all of it, with no word."""
+        for pid in [self.pid, *self.engines, *self.children]:
+            kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+
+class Fleet:
+    """Some workers on one SQLite file, and a client of the same store."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self.folder = folder
+        self.url = f"sqlite:///{folder / 'jobs.db'}"
+        self.environment = {
+            **os.environ,
+            "MAINSTAY_STORE": self.url,
+            "CHAOS_FOLDER": str(folder),
+            **{f"MAINSTAY_{name.upper()}": value for name, value in settings.items()},
+        }
+        self.workers: list[Worker] = []
+        self.control: Control
+
+    async def open(self) -> Fleet:
+        settings = Settings.from_env({k: v for k, v in self.environment.items() if k.startswith("MAINSTAY_")})
+        self.control = Control(await open_store(self.url), settings=settings, rng=random.Random(1))
+        return self
+
+    async def close(self) -> None:
+        for worker in self.workers:
+            if worker.alive:
+                worker.kill()
+        await self.control.store.close()
+
+    def worker(self, *, processes: int = 1, concurrency: int = 10) -> Worker:
+        worker = Worker(self, processes=processes, concurrency=concurrency)
+        self.workers.append(worker)
+        return worker
+
+    def traces(self, job_id: str | None = None, what: str | None = None) -> list[Trace]:
+        try:
+            lines = (self.folder / "trace").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines:
+            at, said, whose, token, pid = line.split()
+            if job_id in (None, whose) and what in (None, said):
+                found.append(Trace(float(at), said, whose, int(token), int(pid)))
+        return found
+
+    async def traced(self, job_id: str, what: str = "start", *, times: int = 1, within_s: float = 30.0) -> Trace:
+        """Wait until a job has left a trace so many times."""
+        ends = time.monotonic() + within_s
+        while len(found := self.traces(job_id, what)) < times:
+            if time.monotonic() > ends:
+                raise AssertionError(f"{job_id}: {len(found)} of {times} {what} after {within_s}s\n{self.told()}")
+            await asyncio.sleep(0.01)
+        return found[times - 1]
+
+    def open_gate(self, name: str) -> None:
+        (self.folder / name).touch()
+
+    async def ready(self, sessions: int = 1) -> None:
+        """Wait until so many engines are at work."""
+        ends = time.monotonic() + 30
+        while sum(not session.dead for session in await self.control.store.sessions()) < sessions:
+            if time.monotonic() > ends:
+                raise AssertionError(f"no {sessions} engines after 30 s\n{self.told()}")
+            await asyncio.sleep(0.02)
+
+    async def settled(self, job_id: str, timeout: str = "60s") -> Job:
+        try:
+            return await self.control.wait(job_id, timeout)
+        except TimeoutError as error:
+            story = "\n".join(await self.control.story(job_id))
+            raise AssertionError(f"{error}\n{story}\n{self.told()}") from None
+
+    async def path(self, job_id: str) -> list[str]:
+        return [event.to for event in await self.control.events(job_id) if event.flag != "note"]
+
+    def told(self) -> str:
+        """What the workers said, for the report of a failure."""
+        return "\n".join(f"--- {worker.log.name}\n{worker.log.read_text()[-4000:]}" for worker in self.workers)
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes whose parent it is."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(word) for word in task.read_text().split()]
+        except OSError:
+            continue
+    return found
+
+
+def kill(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def gone(pid: int) -> bool:
+    """Whether a process is dead; one that nobody has reaped yet is."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

@@ -1,0 +1,178 @@
+"""How soon a killed worker's job runs again, and that a live one's never does. By the default settings."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+
+from mainstay.control import Control
+from mainstay.control.check import check
+from tests.chaos.fleet import Fleet, Worker, gone, kill
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+async def _started(fleet: Fleet, name: str, **arguments: object) -> str:
+    job_id = (await fleet.control.submit(f"chaos_tasks.{name}", arguments)).id
+    await fleet.traced(job_id)
+    return job_id
+
+
+async def test_the_job_of_a_dead_child_fails_and_runs_again_at_once(fleet: Fleet) -> None:
+    worker = fleet.worker()
+    job_id = (await fleet.control.submit("chaos_tasks.child_waits", {"gate_name": "go"})).id
+    first = await fleet.traced(job_id)
+    assert first.pid in worker.children
+
+    kill(first.pid, signal.SIGKILL)
+    again = await fleet.traced(job_id, times=2)
+    fleet.open_gate("go")
+    job = await fleet.settled(job_id)
+
+    assert again.at - first.at < 10  # a fresh process has to start and load the program; what was measured is printed
+    assert (job.status, job.crashes, job.failures) == ("succeeded", 1, 0)
+    assert await fleet.path(job_id) == ["pending", "running", "failed", "pending", "running", "succeeded"]
+
+
+async def test_the_job_of_a_killed_engine_runs_again_by_its_own_worker_within_two_seconds(fleet: Fleet) -> None:
+    worker = fleet.worker()
+    job_id = await _started(fleet, "waits", gate_name="go")
+    [engine] = worker.engines
+
+    kill(engine, signal.SIGKILL)
+    freed = await _freed_after(fleet, job_id)
+    fleet.open_gate("go")
+    job = await fleet.settled(job_id)
+
+    assert freed < 2.0
+    assert (job.status, job.crashes) == ("succeeded", 1)
+    assert worker.engines != [engine]
+
+
+async def test_the_jobs_of_a_killed_worker_are_run_by_another_within_two_seconds_the_leader_included(
+    fleet: Fleet,
+) -> None:
+    leader = fleet.worker()
+    await fleet.ready()
+    job_id = await _started(fleet, "waits", gate_name="go")
+    other = fleet.worker()
+    await fleet.ready(2)
+    engines = leader.engines
+
+    kill(leader.pid, signal.SIGKILL)
+    leader.process.wait()
+    freed = await _freed_after(fleet, job_id)
+    second = await fleet.traced(job_id, times=2)
+    fleet.open_gate("go")
+    job = await fleet.settled(job_id)
+
+    assert freed < 2.0
+    assert all(gone(engine) for engine in engines), "engines die with their supervisor"
+    assert second.pid in other.everyone
+    assert job.status == "succeeded"
+    await asyncio.wait_for(_told(other, " leading session="), 5)
+
+
+async def test_a_machine_that_vanished_is_noticed_within_its_lease_and_a_sweep(fleet: Fleet) -> None:
+    # what another machine would leave: a session without a lock here, and then silence
+    elsewhere = Control(fleet.control.store)
+    session = await elsewhere.open_session(worker="elsewhere", host="elsewhere")
+    job_id = (await fleet.control.submit("chaos_tasks.quick", {"number": 1})).id
+    [job] = await elsewhere.claim(["default"], session.id, 1)
+    assert job.id == job_id
+    await elsewhere.start([job])
+    began_ms = fleet.control.store.clock.now_ms()
+    fleet.worker()
+
+    job = await fleet.settled(job_id)
+    events = await fleet.control.events(job_id)
+    lost_ms = next(event.at_ms for event in events if event.to == "timed_out")
+
+    assert job.status == "succeeded"
+    assert 8_000 <= lost_ms - began_ms < 10_500  # lease 8 s, sweep 1 s with jitter; not before, not much after
+
+
+async def test_a_long_job_of_a_live_worker_runs_once(fleet: Fleet) -> None:
+    fleet.worker()
+    other = fleet.worker()
+    await fleet.ready(2)
+    job_id = await _started(fleet, "waits", gate_name="go")
+
+    await _lease_passes(fleet)
+    fleet.open_gate("go")
+    job = await fleet.settled(job_id)
+
+    assert (job.status, job.token, len(fleet.traces(job_id, "start"))) == ("succeeded", 1, 1)
+    assert other.alive
+
+
+async def test_a_stopped_engine_keeps_its_job_within_its_timeout(fleet: Fleet) -> None:
+    worker = fleet.worker()
+    fleet.worker()
+    await fleet.ready(2)
+    job_id = await _started(fleet, "waits", gate_name="go")
+    holder = fleet.traces(job_id)[0].pid
+    assert holder in [*worker.engines, *fleet.workers[1].engines]
+
+    kill(holder, signal.SIGSTOP)
+    await _lease_passes(fleet)
+    kill(holder, signal.SIGCONT)
+    fleet.open_gate("go")
+    job = await fleet.settled(job_id)
+
+    assert (job.status, job.token, len(fleet.traces(job_id, "start"))) == ("succeeded", 1, 1)
+
+
+async def test_a_stopped_supervisor_loses_its_sessions_and_its_ghost_is_refused(fleet: Fleet) -> None:
+    stopped = fleet.worker()
+    await fleet.ready()
+    job_id = await _started(fleet, "waits", gate_name="go")
+    other = fleet.worker()
+    await fleet.ready(2)
+
+    kill(stopped.pid, signal.SIGSTOP)
+    second = await fleet.traced(job_id, times=2, within_s=20)
+    fleet.open_gate("go")
+    job = await fleet.settled(job_id)
+    kill(stopped.pid, signal.SIGCONT)
+    after = await fleet.settled(await _started(fleet, "quick", number=1))
+
+    assert second.pid in other.everyone
+    assert (job.status, after.status) == ("succeeded", "succeeded")
+    assert (await fleet.path(job_id)).count("succeeded") == 1
+
+
+async def test_after_all_this_the_store_is_sound(fleet: Fleet) -> None:
+    worker = fleet.worker(processes=2)
+    await fleet.ready(2)
+    ids = [await _started(fleet, "naps", number=number) for number in range(5)]
+    for engine in worker.engines:
+        kill(engine, signal.SIGKILL)
+    for job_id in ids:
+        await fleet.settled(job_id)
+
+    report = await check(fleet.control.store)
+
+    assert report.clean, report.violations
+
+
+async def _freed_after(fleet: Fleet, job_id: str) -> float:
+    """Seconds until a job that is held is held no more (or by somebody else)."""
+    begun_ms = fleet.control.store.clock.now_ms()
+    await fleet.traced(job_id, times=2)
+    events = await fleet.control.events(job_id)
+    lost_ms = next(event.at_ms for event in events if event.source == "running")
+    return (lost_ms - begun_ms) / 1000
+
+
+async def _lease_passes(fleet: Fleet) -> None:
+    """Real time: it is real processes that are to be left alone while it passes."""
+    await asyncio.sleep(fleet.control.settings.lease_s + 2)
+
+
+async def _told(worker: Worker, text: str) -> None:
+    """Wait until a worker has said something."""
+    while text not in worker.log.read_text():
+        await asyncio.sleep(0.02)

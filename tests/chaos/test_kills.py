@@ -1,0 +1,104 @@
+"""SIGKILL at random points, over and over: nothing accepted is lost, nothing is settled twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+
+import pytest
+
+from mainstay.control import Request
+from mainstay.control.check import check
+from tests.chaos.fleet import Fleet, kill
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+JOBS = 400
+NAMES = ("quick", "naps", "in_thread", "in_child")
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_every_accepted_job_settles_exactly_once_whoever_is_killed(fleet: Fleet, seed: int) -> None:
+    """Supervisors, engines, children and the leader, in an order drawn from the seed, while jobs go through."""
+    chance = random.Random(seed)
+    fleet.worker(processes=2)
+    fleet.worker()
+    await fleet.ready(3)
+    made = await fleet.control.submit_many(
+        # a budget that outlasts the killing: these are not poison, they are unlucky
+        [
+            Request(f"chaos_tasks.{NAMES[number % len(NAMES)]}", {"number": number}, {"crash_budget": 50})
+            for number in range(JOBS)
+        ]
+    )
+    killing = asyncio.create_task(_kill_for_a_while(fleet, chance))
+    ids = [one.id for one in made]
+    await killing
+    jobs = [await fleet.settled(job_id, "120s") for job_id in ids]
+
+    assert {job.status for job in jobs} == {"succeeded"}
+    for job in jobs:
+        assert (await fleet.path(job.id)).count("succeeded") == 1
+        starts = fleet.traces(job.id, "start")
+        assert len(starts) >= 1
+        tokens = [start.token for start in starts]
+        assert len(tokens) == len(set(tokens)), "a claim is run once; running again takes another claim"
+    report = await check(fleet.control.store)
+    assert report.clean, report.violations
+
+
+async def _kill_for_a_while(fleet: Fleet, chance: random.Random) -> None:
+    for _ in range(8):
+        await asyncio.sleep(chance.uniform(0.1, 1.2))
+        worker = chance.choice([worker for worker in fleet.workers if worker.alive])
+        victims = {"supervisor": [worker.pid], "engine": worker.engines, "child": worker.children}
+        kind = chance.choice([kind for kind, pids in victims.items() if pids])
+        kill(chance.choice(victims[kind]), signal.SIGKILL)
+        if kind == "supervisor":
+            worker.process.wait()
+            fleet.worker(processes=chance.choice([1, 2]))
+
+
+async def test_exactly_the_poison_ones_end_in_quarantine(fleet: Fleet) -> None:
+    """A thousand jobs, four of which kill their process, claimed ahead in batches: no bystander is blamed for long."""
+    poison = {100, 350, 600, 999}
+    made = await fleet.control.submit_many(
+        [
+            Request(f"chaos_tasks.{'poison' if number in poison else 'quick'}", {"number": number})
+            for number in range(1000)
+        ]
+    )
+    fleet.worker(processes=2)
+
+    jobs = [await fleet.settled(one.id, "120s") for one in made]
+
+    ended = {number: job.status for number, job in enumerate(jobs)}
+    assert {number for number, status in ended.items() if status != "succeeded"} == poison
+    assert {ended[number] for number in poison} == {"quarantined"}
+    for number in poison:
+        assert jobs[number].crashes == 3
+        assert len(fleet.traces(jobs[number].id, "start")) == 3
+    # whoever ran beside one was suspected once, ran alone then, and was cleared
+    assert all(jobs[number].crashes <= 1 for number in ended if number not in poison)
+
+
+async def test_a_drain_loses_nothing_and_counts_no_failure(fleet: Fleet) -> None:
+    worker = fleet.worker(concurrency=4)
+    await fleet.ready()
+    long = (await fleet.control.submit("chaos_tasks.waits", {"gate_name": "go"})).id
+    await fleet.traced(long)
+    made = await fleet.control.submit_many([Request("chaos_tasks.naps", {"number": n}) for n in range(200)])
+    await fleet.traced(made[0].id)
+
+    code = worker.stop()  # a grace of five seconds: `waits` does not end within it
+    after = await fleet.control.get(long)
+    fleet.open_gate("go")
+    fleet.worker()
+    jobs = [await fleet.settled(one.id) for one in made]
+
+    assert code == 0
+    assert (after.status, after.releases, after.failures, after.crashes) == ("pending", 1, 0, 0)
+    assert {(job.status, job.failures, job.crashes) for job in jobs} == {("succeeded", 0, 0)}
+    assert all(len(fleet.traces(one.id, "start")) == 1 for one in made), "what had begun was finished, not repeated"
+    assert (await fleet.settled(long)).status == "succeeded"

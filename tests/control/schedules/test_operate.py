@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mainstay.control import decoded
 from mainstay.control.schedules import (
     Cron,
     Every,
@@ -65,9 +66,10 @@ async def test_registering_again_keeps_the_last_tick_and_makes_no_tick_twice(ben
 async def test_a_missed_tick_is_made_up_for_although_everything_was_started_anew(bench: Bench) -> None:
     await register(bench.control, [sums(catch_up="once")])
     bench.clock.advance(86_400)
-    await register(bench.control, [sums(catch_up="once")])
+    await register(bench.control, [sums(catch_up="once", payload={"new": "payload"})])
     await tick(bench)
-    assert len(await bench.everything()) == 1
+    (job,) = await bench.everything()
+    assert decoded(job.payload) == {"new": "payload"}
 
 
 async def test_registering_again_does_not_resume_what_somebody_paused(bench: Bench) -> None:

@@ -90,6 +90,12 @@ def test_ticks_closer_than_the_grace_are_all_current() -> None:
     assert found.ticks == tuple(NOON + timedelta(seconds=s) for s in (5, 10, 15))
 
 
+def test_a_tick_is_current_up_to_the_grace_and_missed_beyond() -> None:
+    tick = NOON + timedelta(hours=1)
+    assert plan(HOURLY, NOON, tick + GRACE, "skip").ticks == (tick,)
+    assert plan(HOURLY, NOON, tick + GRACE + timedelta(milliseconds=1), "skip").ticks == ()
+
+
 def test_all_makes_at_most_the_limit_and_counts_what_it_drops() -> None:
     found = plan(HOURLY, NOON, NOON + timedelta(hours=10), "all", limit=3)
     assert found.ticks == minutes(480, 540, 600)

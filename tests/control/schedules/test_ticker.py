@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from mainstay.control import Completion, Control
 from mainstay.control.schedules import Cron, Every, Ticker, describe, pause, register, resume, schedule, upcoming
+from mainstay.control.schedules.plan import ticks_between
 from mainstay.errors import NotLeader, StoreLocked
 from mainstay.model import Job, Leadership, Schedule
+from mainstay.stores import Query
 from mainstay.testing import MemoryStore, VirtualClock
 from tests.control.conftest import Bench
 
@@ -134,6 +136,19 @@ async def test_two_that_believe_to_lead_make_one_job_per_tick(bench: Bench) -> N
     assert await made(bench) == texts(*upcoming(Every("1m"), begun, 3))
 
 
+async def test_a_leader_that_comes_back_knows_what_the_other_one_made(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    await register(bench.control, [schedule("sums", Every("1m"), "t", catch_up="once")])
+    begun = now(bench)
+    mine, other = Ticker(bench.control), Ticker(bench.control)
+    for ticker in (mine, other, other, other, mine):
+        bench.clock.advance(60)
+        await ticker.run(await leads(bench, "mine" if ticker is mine else "other"))
+    assert await made(bench) == texts(*upcoming(Every("1m"), begun, 5))
+    assert caplog.messages == []
+
+
 async def test_a_leader_whose_epoch_is_over_makes_nothing(bench: Bench) -> None:
     await register(bench.control, [schedule("sums", Every("1m"), "t")])
     old = await leads(bench)
@@ -190,18 +205,12 @@ async def test_whoever_leads_and_whenever_every_tick_is_made_exactly_once(steps:
         lead = await store.lead("leader", f"s{who}", 0.5)
         await tickers[who].run(lead)
 
-    jobs = (await store.find(_all(), limit=10_000)).jobs
+    jobs = (await store.find(Query(), limit=10_000)).jobs
     for name, when in whens.items():
         found = sorted(
             job.options.metadata["scheduled_for"] for job in jobs if job.options.metadata["schedule"] == name
         )
-        assert found == [tick.isoformat() for tick in upcoming(when, begun, 2000) if tick <= now(bench)]
-
-
-def _all() -> Any:
-    from mainstay.stores import Query
-
-    return Query()
+        assert found == texts(*ticks_between(when, begun, now(bench), 10_000)[0])
 
 
 async def test_what_skip_passes_over_is_passed_over_once_and_said(
@@ -356,6 +365,17 @@ async def test_a_bad_schedule_is_complained_about_once_and_the_others_tick(
     broken.cured = True
     await ticker.run(await leads(bench))
     assert len(await made(bench)) == 4
+
+
+async def test_a_schedule_that_breaks_later_does_not_keep_the_leader_busy(bench: Bench) -> None:
+    fickle = Broken()
+    fickle.cured = True
+    await register(bench.control, [schedule("sums", fickle, "t")])
+    ticker = Ticker(bench.control, {"sums": fickle})
+    await ticker.run(await leads(bench))
+    fickle.cured = False
+    bench.clock.advance(60)
+    assert await ticker.run(await leads(bench)) == 1.0
 
 
 async def test_a_schedule_that_was_mended_ticks(bench: Bench) -> None:

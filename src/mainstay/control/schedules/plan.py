@@ -122,10 +122,10 @@ def _previous(when: When, before: datetime, after: datetime, step: timedelta) ->
         following = next_tick(when, tick)
         if following is None or following >= before:
             return tick
-        middle = max(tick + (end - tick) / 2, tick)
+        middle = tick + (end - tick) / 2
         later = next_tick(when, middle)
         if later is None or later >= before:
             end, tick = middle, following
         else:
-            tick = max(later, following)
+            tick = later
     raise InvalidInput("when", "next() contradicts itself: it must give the first time after the one it is asked for")

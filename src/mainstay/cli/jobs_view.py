@@ -16,7 +16,7 @@ from rich.text import Text
 from ..clock import duration_text
 from ..control import decoded
 from ..lifecycle import Event, table_of, time_text
-from ..model import ErrorInfo, Job, Options, Session
+from ..model import AWAITS_MS, ErrorInfo, Job, Options, Session
 from ..stores import Refusal
 from .common import age, coloured, printable, shortened
 
@@ -148,7 +148,7 @@ def _facts(job: Job, sessions: Mapping[str, Session], now_ms: int) -> list[tuple
         ("unit", f"{job.unit} of {job.parent}" if job.parent else None),
         ("group", job.group),
         ("submitted", f"{time_text(job.created_ms)}, {age(now_ms - job.created_ms)} ago"),
-        ("due", time_text(job.due_ms) if job.due_ms != job.created_ms else None),
+        ("due", time_text(job.due_ms) if job.due_ms not in (job.created_ms, AWAITS_MS) else None),
         ("started", _moment(job.started_ms)),
         ("settled", _moment(job.settled_ms)),
         ("held by", f"{_named(job.session, sessions)} ({job.session})" if job.session else None),

@@ -13,7 +13,7 @@ from tests.worker.program import Stage
 
 stage = Stage(os.environ.get("CREW_STORE", "memory:"))
 stage.settings = Settings.of(
-    heartbeat=os.environ.get("CREW_HEARTBEAT", "200ms"), lease=os.environ.get("CREW_LEASE", "3s"), sweep="200ms"
+    heartbeat="200ms", lease=os.environ.get("CREW_LEASE", "3s"), sweep=os.environ.get("CREW_SWEEP", "200ms")
 )
 
 

@@ -46,6 +46,10 @@ class Buried(msgspec.Struct, frozen=True, kw_only=True):
     left: int = 0
     """could not be dealt with: the next sweep finds them"""
 
+    @property
+    def total(self) -> int:
+        return self.crashed + self.timed_out + self.released + self.left
+
     def __str__(self) -> str:
         return " ".join(f"{name}={count}" for name, count in msgspec.structs.asdict(self).items() if count) or "none"
 

@@ -95,9 +95,8 @@ class EngineProcess:
                 engine.drain(self._drain.grace_s)
             await engine.stopped.wait()
         finally:
+            # the session is closed by the supervisor, which beats for it until we are gone
             await duties.stop()
-            with contextlib.suppress(MainstayError):
-                await control.close_session(engine.session.id)
         if engine.left_behind:
             # what would not stop keeps the interpreter from ending
             log.warning("leaving n=%d jobs behind that would not stop", engine.left_behind)

@@ -269,7 +269,8 @@ class Supervisor:
                 wait_s = outage.failed(error)
             else:
                 outage.over()
-                log.info("engine buried session=%s jobs: %s", death.session, buried)
+                level = logging.INFO if buried.total else logging.DEBUG
+                log.log(level, "engine buried session=%s jobs: %s", death.session, buried)
                 return
             if self._stopping.is_set() and loop.time() - begun > control.settings.lease_s:
                 log.warning(

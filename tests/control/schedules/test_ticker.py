@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mainstay.control import Completion, Control
+from mainstay.control import Completion, Control, Request
 from mainstay.control.schedules import Cron, Every, Ticker, describe, pause, register, resume, schedule, upcoming
 from mainstay.control.schedules.plan import ticks_between
 from mainstay.errors import NotLeader, StoreLocked
@@ -72,6 +72,20 @@ async def test_a_due_tick_makes_one_job_that_says_where_it_comes_from(bench: Ben
     assert job.options.tags == ("x", "schedule:sums")
     assert job.options.metadata == {"schedule": "sums", "scheduled_for": tick.isoformat()}
     assert [event.actor for event in await bench.control.events(job.id)] == ["schedule:sums"]
+
+
+async def test_a_program_may_change_the_request_of_a_tick(bench: Bench) -> None:
+    await register(bench.control, [schedule("sums", Every("1m"), "report.sums", options={"queue": "reports"})])
+
+    def prepare(request: Request) -> Request:
+        assert isinstance(request.options, dict)
+        return msgspec.structs.replace(request, options={**request.options, "queue": "night"})
+
+    bench.clock.advance(60)
+    await Ticker(bench.control, prepare=prepare).run(await leads(bench))
+
+    (job,) = await bench.everything()
+    assert (job.queue, job.options.tags) == ("night", ("schedule:sums",))
 
 
 async def test_a_new_schedule_never_ticks_the_past(bench: Bench) -> None:

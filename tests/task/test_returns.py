@@ -61,6 +61,11 @@ def test_a_stored_result_of_another_type_says_that_the_task_has_changed() -> Non
         of(int).unpack(msgspec.msgpack.encode("x"), job_id="j")
 
 
+def test_a_damaged_result_is_told() -> None:
+    with pytest.raises(InvalidInput, match="the result of job j: cannot be read"):
+        of(int).unpack(b"\xc1", job_id="j")
+
+
 def test_a_function_that_never_returns_can_be_a_task() -> None:
     def fail() -> NoReturn:
         raise RuntimeError

@@ -12,7 +12,7 @@ from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, ove
 from zoneinfo import ZoneInfo
 
 from ..clock import Clock
-from ..control import Control, Duty
+from ..control import Control, Duty, decoded
 from ..control.schedules import CatchUp, Overlap, ScheduleSpec, When
 from ..errors import InvalidInput, MainstayError, UnknownTask
 from ..model import Settings
@@ -336,7 +336,7 @@ class App:
 
     def unpack(self, data: bytes) -> Any:
         """The reverse."""
-        return self._anything.unpack(data, job_id="")
+        return decoded(self.client.sealer.open(data, field="stored data"))
 
     def around(self, context: Context) -> AbstractAsyncContextManager[object] | None:
         """What `around_run` registered, as one; None when there is nothing."""

@@ -49,3 +49,5 @@ class Returns(Generic[R]):
             raise InvalidInput(
                 f"the result of job {job_id}{where}", f"{rule}; {self._name} returns another type now than it did then"
             ) from None
+        except _REFUSED as error:
+            raise InvalidInput(f"the result of job {job_id}", f"cannot be read: {said(error)}") from None

@@ -133,7 +133,7 @@ class Signature:
             self._signature.bind(*args, **kwargs)
         except TypeError as better:
             error = better
-        return InvalidInput(self.name, f"{error}; it takes {self._signature}")
+        return InvalidInput(self.name, f"{error}; it takes {_outline(self._signature)}")
 
     def _unstorable(self, bound: Any, error: Exception) -> InvalidInput:
         for name in self._names:
@@ -145,6 +145,28 @@ class Signature:
 
     def _field(self, place: str) -> str:
         return f"{self.name}.{place}" if place else self.name
+
+
+class _Some:
+    """Stands for a default in messages; the value itself may be long, or a secret."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+def _outline(signature: inspect.Signature) -> str:
+    """The names of the parameters, as they would be written.
+
+    >>> _outline(inspect.signature(lambda to, *, copies=1: None))
+    '(to, *, copies=...)'
+    """
+    parameters = [
+        parameter.replace(
+            annotation=Parameter.empty, default=Parameter.empty if parameter.default is Parameter.empty else _Some()
+        )
+        for parameter in signature.parameters.values()
+    ]
+    return str(inspect.Signature(parameters))
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:

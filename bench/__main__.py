@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from pathlib import Path
@@ -41,16 +42,24 @@ SUITES = {"sqlite": tuple(SCENARIOS), "queues": fleet.SCENARIOS}
 
 
 def main() -> int:
+    # so that a plain kill takes the servers and workers down as well
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     given = _arguments()
     wanted = [name for only in given.only or SUITES for name in SUITES.get(only, (only,))]
-    whole = not (given.quick or given.only or given.systems)
-    folder = given.results or (RESULTS if whole else None)
-    # the sqlite suite has no systems to choose from
-    if not given.systems and any(name in SCENARIOS for name in wanted):
-        _run_sqlite([name for name in wanted if name in SCENARIOS], given.quick, folder)
-    if any(name in fleet.SCENARIOS for name in wanted):
-        return _run_queues([name for name in wanted if name in fleet.SCENARIOS], given, folder)
+    names = {suite: [name for name in wanted if name in scenarios] for suite, scenarios in SUITES.items()}
+    # there is nothing to choose in the other suite
+    if names["sqlite"] and not given.systems:
+        _run_sqlite(names["sqlite"], given, _kept_in("sqlite", names, given))
+    if names["queues"]:
+        return _run_queues(names["queues"], given, _kept_in("queues", names, given))
     return 0
+
+
+def _kept_in(suite: str, names: dict[str, list[str]], given: argparse.Namespace) -> Path | None:
+    """Where the JSON goes. What is kept with the code is of one whole run, never of a part."""
+    whole = not (given.quick or given.systems) and given.store == "sqlite" and set(names[suite]) == set(SUITES[suite])
+    folder: Path | None = given.results or (RESULTS if whole else None)
+    return folder and folder.resolve() / f"{suite}.json"
 
 
 def _arguments() -> argparse.Namespace:
@@ -79,16 +88,15 @@ def _systems(text: str) -> list[str]:
 # -- beside a hand-written loop -----------------------------------------------------------------
 
 
-def _run_sqlite(names: list[str], quick: bool, folder: Path | None) -> None:
-    sizes = QUICK if quick else Sizes()
+def _run_sqlite(names: list[str], given: argparse.Namespace, out: Path | None) -> None:
+    sizes = QUICK if given.quick else Sizes()
     console = Console(stderr=True)
     rows: list[Row] = []
     with console.status("starting") as status:
         for name in names:
             rows += SCENARIOS[name](sizes, status.update)
     Console().print(_table(rows))
-    if folder is not None:
-        out = folder / "sqlite.json"
+    if out is not None:
         out.write_text(json.dumps(_record(rows, sizes), indent=2) + "\n")
         console.print(f"kept in {out}")
 
@@ -127,7 +135,7 @@ def _record(rows: list[Row], sizes: Sizes) -> dict[str, object]:
 # -- beside other queues ------------------------------------------------------------------------
 
 
-def _run_queues(names: list[str], given: argparse.Namespace, folder: Path | None) -> int:
+def _run_queues(names: list[str], given: argparse.Namespace, out: Path | None) -> int:
     known = fleet.systems(given.store)
     chosen = [known[name] for name in given.systems or known]
     sizes = QUICK_QUEUES if given.quick else queues.Sizes()
@@ -150,8 +158,7 @@ def _run_queues(names: list[str], given: argparse.Namespace, folder: Path | None
     trouble = [text for system in found.systems for text in system.trouble]
     for text in trouble:
         console.print(f"TROUBLE {text}", style="bold red", markup=False)
-    if folder is not None:
-        out = folder / report.KEPT.name
+    if out is not None:
         report.save(found, out)
         console.print(f"kept in {out}")
         if out == report.KEPT:

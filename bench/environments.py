@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -17,7 +18,10 @@ class InstallFailed(Exception):
     """A system's packages could not be installed."""
 
 
-def python_of(name: str | None) -> Path:
+Install = Callable[[Path, Path, Path], None]
+
+
+def python_of(name: str | None, *, install: Install | None = None) -> Path:
     """The interpreter of that environment, which is made or renewed if its requirements changed."""
     if name is None:
         return Path(sys.executable)
@@ -28,7 +32,7 @@ def python_of(name: str | None) -> Path:
     if stamp.exists() and stamp.read_text() == wanted:
         return python
     shutil.rmtree(folder, ignore_errors=True)
-    _install(folder, python, requirements)
+    (install or _install)(folder, python, requirements)
     stamp.write_text(wanted)
     return python
 

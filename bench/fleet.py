@@ -28,6 +28,9 @@ class Report(msgspec.Struct, kw_only=True):
     """What a run found, as it is kept."""
 
     at: str
+    took_s: float = 0.0
+    load_before: float = 0.0
+    """The load average when it began: what others did on the machine."""
     machine: dict[str, str]
     versions: dict[str, str]
     sizes: Sizes
@@ -42,12 +45,14 @@ def systems(store: str = "sqlite") -> dict[str, System]:
 
 def measure(chosen: Sequence[System], scenarios: Sequence[str], store: str, sizes: Sizes, tell: Tell) -> Report:
     """Run the scenarios on the systems. Those that cannot be set up are skipped, with the reason."""
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mainstay-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         # another user may run PostgreSQL in it
         folder.chmod(0o755)
         report = Report(
             at=time.strftime("%Y-%m-%d"),
+            load_before=round(os.getloadavg()[0], 1),
             machine=_machine(folder),
             versions={"python": platform.python_version(), "sqlite": apsw.sqlite_lib_version()},
             sizes=sizes,
@@ -64,6 +69,7 @@ def measure(chosen: Sequence[System], scenarios: Sequence[str], store: str, size
                 queues.waiting(rated, marks, sizes, tell)
             if "kill" in scenarios:
                 queues.kill(seats, sizes, tell)
+    report.took_s = round(time.monotonic() - began, 1)
     return report
 
 

@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -22,7 +23,12 @@ Tell = Callable[[str], None]
 
 STALL_S = 40
 """A drain with no new start for this long has lost the rest."""
+SINGLY = 1500
+"""Enough to tell the rate of one job a call, where the backlog itself comes as a bulk."""
+BOOT_S = 60
 LATENCY_LIMIT_S = 15
+GIVE_UP = 3
+"""A system that has not picked up this many jobs in time is not asked again."""
 WARM_UP = 5
 SLEEP_S, KILL_AFTER_S, RESTART_AFTER_S = 5.0, 1.5, 1.0
 BYSTANDERS = 3
@@ -59,10 +65,11 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds from the call of submit to the start of the job."""
 
-    samples: int
-    p50: float
-    p99: float
-    worst: float
+    samples: int = 0
+    """When there are none, the other numbers mean nothing."""
+    p50: float = 0.0
+    p99: float = 0.0
+    worst: float = 0.0
     lost: int = 0
 
 
@@ -107,22 +114,24 @@ def throughput(seats: list[Seat], marks: Slots, sizes: Sizes, tell: Tell) -> Non
     """Submit a backlog, then start workers and see how fast they work it off."""
     for turn in range(sizes.repeats):
         for seat in seats:
-            n = max(50, int(seat.stand.system.jobs * sizes.share))
-            for processes in (1, 2):
+            for processes, drains in ((1, seat.found.one), (2, seat.found.two)):
                 tell(f"throughput: {seat.found.title}, {processes} worker processes, run {turn + 1} of {sizes.repeats}")
                 with _trouble(seat):
-                    _backlog(seat, n, bulk=processes == 2)
-                    (seat.found.one if processes == 1 else seat.found.two).append(
-                        _drain(seat.stand, marks, n, processes)
-                    )
+                    drains.append(_drain(seat.stand, marks, _backlog(seat, sizes), processes))
 
 
-def _backlog(seat: Seat, n: int, *, bulk: bool) -> None:
+def _backlog(seat: Seat, sizes: Sizes) -> int:
+    """Submit jobs, one a call and where the system can as a bulk; answers how many are there to be worked off."""
+    n = max(50, int(seat.stand.system.jobs * sizes.share))
     seat.stand.ask("reset")
-    if bulk and (took := seat.stand.ask("bulk", n=n)) is not None:
-        seat.found.submit_bulk.append(n / took)
-        return
-    seat.found.submit_one.append(n / seat.stand.ask("singly", n=n))
+    if not seat.stand.ask("can", what="submit_many"):
+        seat.found.submit_one.append(n / seat.stand.ask("singly", n=n))
+        return n
+    few = min(n, SINGLY)
+    seat.found.submit_one.append(few / seat.stand.ask("singly", n=few))
+    seat.stand.ask("reset")
+    seat.found.submit_bulk.append(n / seat.stand.ask("bulk", n=n))
+    return n
 
 
 def _drain(stand: Stand, marks: Slots, n: int, processes: int) -> Drain:
@@ -161,14 +170,15 @@ def _wait_for_starts(stand: Stand, workers: Workers, marks: Slots, n: int) -> No
 
 
 def _wait_for_commits(stand: Stand, n: int) -> int | None:
+    """When all were seen to be done; None if the system cannot say."""
+    if not stand.ask("can", what="settled"):
+        return None
     deadline = time.monotonic() + STALL_S
-    while (settled := stand.ask("settled")) is not None:
-        if settled >= n:
-            return time.monotonic_ns()
+    while (settled := stand.ask("settled")) < n:
         if time.monotonic() > deadline:
             raise stand.failed(f"only {settled} of {n} jobs were done {STALL_S} s after the last start")
         time.sleep(0.005)
-    return None
+    return time.monotonic_ns()
 
 
 def steady_rate(starts: list[int], pids: list[int]) -> float:
@@ -207,32 +217,40 @@ def waiting(seats: list[Seat], marks: Slots, sizes: Sizes, tell: Tell) -> None:
     with contextlib.ExitStack() as up:
         ready = []
         for seat in seats:
-            tell(f"pickup: starting {seat.found.title}")
+            tell(f"waiting: starting {seat.found.title}")
             with _trouble(seat):
                 seat.stand.ask("reset")
-                up.enter_context(seat.stand.workers(1))
-                # the first ones wait for the interpreter, and are not counted
-                if any(_one_pickup(seat.stand, marks, next(numbers), 60) is None for _ in range(WARM_UP)):
-                    raise seat.stand.failed("its worker does not pick up")
+                _warm_up(seat.stand, up.enter_context(seat.stand.workers(1)), marks, numbers)
                 ready.append(seat)
         waits: dict[str, list[float | None]] = {seat.found.name: [] for seat in ready}
         for turn in range(sizes.idle):
-            tell(f"pickup, idle: round {turn + 1} of {sizes.idle}")
+            tell(f"waiting, idle: round {turn + 1} of {sizes.idle}")
             for seat in rng.sample(ready, len(ready)):
-                time.sleep(rng.uniform(0.01, 0.05))
-                waits[seat.found.name].append(_one_pickup(seat.stand, marks, next(numbers), LATENCY_LIMIT_S))
+                found = waits[seat.found.name]
+                if found.count(None) < GIVE_UP:
+                    time.sleep(rng.uniform(0.01, 0.05))
+                    found.append(_one_pickup(seat.stand, marks, next(numbers)))
         for seat in ready:
             seat.found.idle = latency(waits[seat.found.name])
         for seat in ready:
-            tell(f"pickup, under load: {seat.found.title}")
+            tell(f"waiting, under load: {seat.found.title}")
             with _trouble(seat):
                 seat.found.load = latency(_steady_pickups(seat.stand, marks, numbers, sizes))
 
 
-def _one_pickup(stand: Stand, marks: Slots, i: int, limit_s: float) -> float | None:
+def _warm_up(stand: Stand, workers: Workers, marks: Slots, numbers: Iterator[int]) -> None:
+    """The first jobs wait for the interpreter, and are not counted."""
+    for _ in range(WARM_UP):
+        i = next(numbers)
+        stand.ask("one", i=i)
+        if not _until(lambda i=i: bool(marks.started(i, 1)[0]), BOOT_S, workers):  # type: ignore[misc]
+            raise stand.failed("its worker does not pick up")
+
+
+def _one_pickup(stand: Stand, marks: Slots, i: int) -> float | None:
     began_ns: int = stand.ask("one", i=i)
     while not (at := marks.started(i, 1)[0]):
-        if time.monotonic_ns() - began_ns > limit_s * 1e9:
+        if time.monotonic_ns() - began_ns > LATENCY_LIMIT_S * 1e9:
             return None
         time.sleep(0.0005)
     return (at - began_ns) / 1e6
@@ -251,7 +269,7 @@ def latency(waits: list[float | None]) -> Latency:
     """Of jobs that were picked up; the others are counted as lost."""
     ordered = sorted(wait for wait in waits if wait is not None)
     if not ordered:
-        return Latency(samples=0, p50=float("nan"), p99=float("nan"), worst=float("nan"), lost=len(waits))
+        return Latency(lost=len(waits))
     p50, p99 = (ordered[min(len(ordered) - 1, int(len(ordered) * at))] for at in (0.5, 0.99))
     return Latency(samples=len(ordered), p50=p50, p99=p99, worst=ordered[-1], lost=len(waits) - len(ordered))
 
@@ -265,11 +283,9 @@ def kill(seats: list[Seat], sizes: Sizes, tell: Tell) -> None:
     One system at a time is started, killed and restarted; the watching, which takes no time of the machine, overlaps.
     """
     busy = threading.Lock()
-    threads = [threading.Thread(target=_killed, args=(seat, busy, sizes, tell)) for seat in seats]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(seats)) as pool:
+        for done in [pool.submit(_killed, seat, busy, sizes, tell) for seat in seats]:
+            done.result()
 
 
 def _killed(seat: Seat, busy: threading.Lock, sizes: Sizes, tell: Tell) -> None:
@@ -286,7 +302,7 @@ def _killed(seat: Seat, busy: threading.Lock, sizes: Sizes, tell: Tell) -> None:
             stand.ask("reset")
             with stand.workers(1) as workers:
                 stand.ask("sleeper", tag="victim", seconds=SLEEP_S)
-                if not _until(lambda: bool(seen("victim")), 60):
+                if not _until(lambda: bool(seen("victim")), BOOT_S, workers):
                     raise stand.failed("the job to be killed never started")
                 for tag in bystanders:
                     stand.ask("sleeper", tag=tag, seconds=0)
@@ -310,9 +326,10 @@ def _killed(seat: Seat, busy: threading.Lock, sizes: Sizes, tell: Tell) -> None:
         )
 
 
-def _until(happened: Callable[[], bool], limit_s: float) -> bool:
+def _until(happened: Callable[[], bool], limit_s: float, workers: Workers | None = None) -> bool:
+    """Whether it happened in that time, and while the workers lived."""
     deadline = time.monotonic() + limit_s
-    while not (yes := happened()) and time.monotonic() < deadline:
+    while not (yes := happened()) and time.monotonic() < deadline and not (workers and workers.died()):
         time.sleep(0.02)
     return yes
 

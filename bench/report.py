@@ -10,7 +10,7 @@ import msgspec
 from .fleet import Report
 from .queues import Drain, Found, Kill, Latency
 
-KEPT = Path(__file__).parent / "results" / "queues.json"
+KEPT = Path(__file__).resolve().parent / "results" / "queues.json"
 US = "mainstay"
 NONE = "-"
 
@@ -74,10 +74,20 @@ def sections(report: Report) -> list[Section]:
 def about(report: Report) -> str:
     """The machine and the versions, in a sentence or two; and what is missing."""
     facts = ", ".join([*report.machine.values(), *(f"{name} {version}" for name, version in report.versions.items())])
-    lines = [f"Measured on {report.at}: {facts}."]
+    lines = [f"Measured on {report.at} in {report.took_s / 60:.0f} minutes: {facts}."]
+    if report.load_before > 0.5:
+        lines.append(f"The machine was busy with other work when it began (load average {report.load_before}).")
     lines += [f"Skipped: {name} ({why.splitlines()[0]})." for name, why in report.skipped.items()]
     lines += [f"Trouble: {trouble.splitlines()[0]}" for found in report.systems for trouble in found.trouble]
     return "\n".join(lines)
+
+
+def peers_ahead(report: Report) -> str:
+    """Where a peer is better than we are, in a sentence."""
+    ahead = [
+        f"{measure} ({who}; Mainstay is {is_})" for measure, _, who, _, is_ in _verdicts(report) if is_.endswith(_WORSE)
+    ]
+    return f"A peer is ahead in: {'; '.join(ahead)}." if ahead else "No peer is ahead in any of these."
 
 
 # -- cells --------------------------------------------------------------------------------------
@@ -111,6 +121,8 @@ def _drains(drains: list[Drain]) -> str:
 def _latency(latency: Latency | None) -> list[str]:
     if latency is None:
         return [NONE, NONE]
+    if not latency.samples:
+        return ["never", "never"]
     lost = f" ({latency.lost} never)" if latency.lost else ""
     return [_ms(latency.p50), _ms(latency.p99) + lost]
 
@@ -157,6 +169,11 @@ MEASURES: tuple[tuple[str, str, Measure], ...] = (
     ("worked off, 1 process, jobs/s", "faster", lambda found: _best_done(found.one)),
     ("worked off, 2 processes, jobs/s", "faster", lambda found: _best_done(found.two)),
     ("idle pickup p50, ms", "sooner", lambda found: _wait(found.idle, "p50")),
+    (
+        "idle pickup p50, ms, of those that run a killed job again",
+        "sooner",
+        lambda found: _wait(found.idle, "p50") if found.kill and found.kill.rerun_s is not None else None,
+    ),
     ("idle pickup p99, ms", "sooner", lambda found: _wait(found.idle, "p99")),
     ("pickup under load p50, ms", "sooner", lambda found: _wait(found.load, "p50")),
     ("pickup under load p99, ms", "sooner", lambda found: _wait(found.load, "p99")),
@@ -164,6 +181,7 @@ MEASURES: tuple[tuple[str, str, Measure], ...] = (
     ("killed job run again, s", "sooner", lambda found: found.kill.rerun_s if found.kill else None),
 )
 _OPPOSITE = {"faster": "slower", "sooner": "later", "smaller": "larger"}
+_WORSE = tuple(_OPPOSITE.values())
 
 
 def _verdicts(report: Report) -> list[list[str]]:

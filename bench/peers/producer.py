@@ -44,10 +44,12 @@ class Producer:
                 submit(i)
         return time.perf_counter() - began
 
-    async def bulk(self, *, n: int) -> float | None:
-        """Submit n jobs as one bulk; None if the system has no such call."""
-        if not hasattr(self._peer, "submit_many"):
-            return None
+    async def can(self, *, what: str) -> bool:
+        """Whether the module has this function, which not every one must."""
+        return hasattr(self._peer, what)
+
+    async def bulk(self, *, n: int) -> float:
+        """Submit n jobs as one bulk; answers how many seconds that took."""
         began = time.perf_counter()
         await _called(self._peer.submit_many, n)
         return time.perf_counter() - began
@@ -67,9 +69,10 @@ class Producer:
     async def sleeper(self, *, tag: str, seconds: float) -> None:
         await _called(self._peer.submit_sleeper, tag, seconds)
 
-    async def settled(self) -> int | None:
-        """How many jobs are done and committed; None if the system cannot say."""
-        return await _called(self._peer.settled) if hasattr(self._peer, "settled") else None
+    async def settled(self) -> int:
+        """How many jobs are done and committed."""
+        count: int = await _called(self._peer.settled)
+        return count
 
 
 async def _called(function: Callable[..., Any], *given: object) -> Any:

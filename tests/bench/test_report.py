@@ -1,0 +1,99 @@
+"""The tables say what was found, also when it is not in our favour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import report
+from bench.fleet import Report
+from bench.queues import Drain, Found, Kill, Latency, Sizes
+
+
+def _found(name: str, title: str, **measured: object) -> Found:
+    return Found(name=name, title=title, version="1.0", store="redis", setting="defaults", **measured)  # type: ignore[arg-type]
+
+
+def _report(*systems: Found, **more: object) -> Report:
+    fields = {"at": "2026-01-01", "machine": {"cpu": "2 x Chip"}, "versions": {"redis": "7.0"}, "skipped": {}, **more}
+    return Report(sizes=Sizes(), systems=list(systems), **fields)  # type: ignore[arg-type]
+
+
+def _cells(kept: Report, title: str, row: str) -> list[str]:
+    (section,) = [section for section in report.sections(kept) if section.title == title]
+    (line,) = [line for line in section.lines if line[0] == row]
+    return line[1:]
+
+
+def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
+    kept = _report(_found("huey", "Huey", one=[Drain(jobs=5, started=7.5)], kill=Kill(watched_s=20)))
+
+    report.save(kept, tmp_path / "queues.json")
+
+    assert report.load(tmp_path / "queues.json") == kept
+
+
+def test_a_rate_is_the_best_of_its_runs() -> None:
+    kept = _report(_found("huey", "Huey", submit_one=[1000.0, 3000.0], one=[Drain(jobs=5, started=50, rss_mb=34)]))
+
+    assert _cells(kept, "Rates, jobs a second", "Huey") == ["3,000", "-", "50", "-", "34"]
+
+
+def test_jobs_lost_or_run_twice_stand_beside_the_rate() -> None:
+    drains = [Drain(jobs=9, started=50, committed=40, lost=2), Drain(jobs=9, started=60, repeated=1)]
+
+    cell = _cells(_report(_found("saq", "SAQ", one=drains)), "Rates, jobs a second", "SAQ")[2]
+
+    assert cell == "60 started, 40 committed; 2 lost; 1 run twice"
+
+
+@pytest.mark.parametrize(
+    ("kill", "cells"),
+    [
+        (Kill(watched_s=20, rerun_s=2.94, bystanders_s=[0, 0, 0]), ["after 2.9 s", "had run before"]),
+        (Kill(watched_s=20, bystanders_s=[1.31, 1.4, 1.36]), ["not within 20 s", "after 1.4 s"]),
+        (Kill(watched_s=20, bystanders_s=[None, 1.4, None]), ["not within 20 s", "2 of 3 not within 20 s"]),
+    ],
+)
+def test_what_becomes_of_a_killed_job_is_told_in_seconds(kill: Kill, cells: list[str]) -> None:
+    kept = _report(_found("x", "X", kill=kill))
+
+    assert _cells(kept, "The worker is killed in the middle of a job", "X") == cells
+
+
+def test_we_are_compared_with_the_best_peer_of_each_measure_by_what_is_committed() -> None:
+    kept = _report(
+        _found("a", "Slow", one=[Drain(jobs=5, started=100, rss_mb=50)]),
+        _found("b", "Fast", one=[Drain(jobs=5, started=200, rss_mb=90)]),
+        _found("mainstay", "Mainstay", one=[Drain(jobs=5, started=1500, committed=1000, rss_mb=100)]),
+    )
+
+    rate = _cells(kept, "Mainstay beside the best peer", "worked off, 1 process, jobs/s")
+    memory = _cells(kept, "Mainstay beside the best peer", "memory of one worker, MB")
+
+    assert rate == ["1,000", "Fast", "200", "5.0x faster"]
+    assert memory == ["100", "Slow", "50.0", "2.0x larger"]
+
+
+def test_a_peer_that_is_ahead_is_named() -> None:
+    def wait(p50: float) -> Latency:
+        return Latency(samples=9, p50=p50, p99=9.0, worst=9.0)
+
+    behind = _report(_found("a", "Peer", idle=wait(1.0)), _found("mainstay", "Mainstay", idle=wait(3.0)))
+    level = _report(_found("a", "Peer", idle=wait(1.0)), _found("mainstay", "Mainstay", idle=wait(1.0)))
+
+    assert report.peers_ahead(behind) == "A peer is ahead in: idle pickup p50, ms (Peer; Mainstay is 3.0x later)."
+    assert report.peers_ahead(level) == "No peer is ahead in any of these."
+
+
+def test_what_was_skipped_or_failed_is_told_with_the_machine() -> None:
+    broken = _found("b", "Broken")
+    broken.trouble.append("the producer of Broken ended:\nTraceback")
+
+    said = report.about(_report(broken, skipped={"dbos": "`postgres` is not on this machine"}, took_s=600.0))
+
+    assert "2 x Chip, redis 7.0." in said
+    assert "in 10 minutes" in said
+    assert "Skipped: dbos (`postgres` is not on this machine)." in said
+    assert "Trouble: the producer of Broken ended:" in said

@@ -1,19 +1,69 @@
-"""What users test with: the memory store, a virtual clock, and ready-made rows.
+"""What users test with: a harness that runs an app's jobs in virtual time, the memory store, and ready-made rows.
 
-Layer: above the kinds of job, below cluster. Start from `VirtualClock` and `MemoryStore`.
+Layer: above app, below cluster. Start from `Harness`. Names are loaded when they are first used, because pytest loads
+the plugin in here at every start.
 
->>> import asyncio, random
->>> from mainstay.model import IdSource
->>> clock = VirtualClock()
->>> store = MemoryStore(clock)
->>> new = new_job(clock, IdSource(random.Random(1)), name="mail.send")
->>> [made] = asyncio.run(store.insert([new]))
->>> made.created
-True
+>>> import asyncio
+>>> from mainstay import App
+>>> from mainstay.testing import Harness
+>>> app = App("memory:")
+>>> @app.task(name="mail.welcome", retries=2)
+... async def welcome(to: str) -> str:
+...     return f"hello {to}"
+>>> async def story():
+...     async with Harness(app) as box:
+...         job = await welcome.options(delay="1h").submit("bob")
+...         await box.drain()
+...         return await job.result()
+>>> asyncio.run(story())
+'hello bob'
 """
 
-from ..stores.memory import MemoryStore
-from .clock import VirtualClock
-from .rows import a_job, new_job
+from __future__ import annotations
 
-__all__ = ["MemoryStore", "VirtualClock", "a_job", "new_job"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..stores.memory import MemoryStore
+    from .clock import VirtualClock
+    from .harness import Harness
+    from .rows import a_job, new_job
+    from .seen import Drained, DrainError, Ran, Submitted
+
+__all__ = [
+    "DrainError",
+    "Drained",
+    "Harness",
+    "MemoryStore",
+    "Ran",
+    "Submitted",
+    "VirtualClock",
+    "a_job",
+    "new_job",
+]
+
+_HOMES = {
+    "DrainError": ".seen",
+    "Drained": ".seen",
+    "Harness": ".harness",
+    "MemoryStore": "..stores.memory",
+    "Ran": ".seen",
+    "Submitted": ".seen",
+    "VirtualClock": ".clock",
+    "a_job": ".rows",
+    "new_job": ".rows",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(home, __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

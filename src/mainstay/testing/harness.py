@@ -1,0 +1,335 @@
+"""Harness: an app under test. Its jobs go to a store in memory and run in virtual time, when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import threading
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from ..app import App
+from ..clock import SystemClock, instant_ms, seconds
+from ..control import Control, Duty
+from ..control.schedules.when import at_of, ms_of, next_tick
+from ..errors import InvalidInput, MainstayError, UnknownTask
+from ..lifecycle import table_of
+from ..model import Job
+from ..stores import Inserted, JobStore, NewJob, Written
+from ..stores.memory import MemoryStore
+from ..task import Call, Task
+from ..worker.context import context
+from .clock import VirtualClock
+from .seen import Drained, DrainError, Ran, Submitted, listing, matching, submitted_of, wanted
+from .worker import Worker, move_to
+
+R = TypeVar("R")
+Duration = str | timedelta
+
+#: nobody else wants the lead
+_LEADS_S = 1e9
+#: how often a schedule is asked that only the ticker can ask
+_LOOK_MS = 1000
+
+
+class Harness:
+    """An app under test: `with Harness(app) as box:`, or `async with`; both do the same.
+
+    Within the block the app uses a store in memory of its own, whose time moves only when told. Nothing runs by
+    itself: `drain` runs what there is, retries, delays and all; `run` submits one job and brings it to its end. With
+    `inline=True` every submit does so. What runs a job is the engine that workers run, without its processes: a task
+    with `process=True` runs in a thread.
+
+    Virtual time begins at `now` (an aware datetime; by default, the time it is). `concurrency` is how many jobs run at
+    a time, `patience` how long one may run in real time before it is taken to hang, and `limit` how many runs one
+    drain makes at most.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        inline: bool = False,
+        now: datetime | None = None,
+        seed: int = 1,
+        concurrency: int | None = None,
+        patience: Duration = "5s",
+        limit: int = 10_000,
+    ) -> None:
+        if not isinstance(app, App):
+            raise InvalidInput("app", f"{app!r} is not an App")
+        self.app = app
+        self.clock = VirtualClock(SystemClock().now_ms() if now is None else instant_ms(now, field="now"))
+        self.store = MemoryStore(self.clock)
+        self.store.observer = self._hear
+        self._patience_s = seconds(patience, field="patience")
+        self._limit = limit
+        self._concurrency = concurrency
+        self._used = cast("JobStore", _Inline(self.store, self)) if inline else self.store
+        # sweeps for all: it never beats, so no jump of the clock makes it doubt its own sense of time
+        self._sweeper = Control(self.store, settings=app.settings, rng=random.Random(seed))
+        self._made: dict[str, Job] = {}
+        self._heard: list[Written] = []
+        self._turn = threading.Lock()
+        self._entered = contextlib.ExitStack()
+
+    # use ----------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._entered.enter_context(self.app.using(self._used))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered.close()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered.close()
+
+    # time ---------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> datetime:
+        """The virtual time."""
+        return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
+
+    def advance(self, by: Duration) -> None:
+        """Let virtual time pass. Nothing runs meanwhile: `drain(until="0s")` runs what has become due."""
+        self.clock.advance(seconds(by, field="by"))
+
+    # run ----------------------------------------------------------------------------------------
+
+    async def drain(self, *, until: Duration | None = None, patience: Duration | None = None) -> Drained:
+        """Run everything that is due, move the clock to the next time at which something is, and so on until nothing
+        is left.
+
+        With `until` it goes no further than that from now, ticks the app's schedules on the way, and leaves the clock
+        there. Without, schedules do not tick: they would never end.
+        """
+        self._check_entered()
+        until_ms = None if until is None else self.clock.now_ms() + round(seconds(until, field="until") * 1000)
+        patience_s = self._patience_s if patience is None else seconds(patience, field="patience")
+        async with self._alone():
+            return await self._drain(until_ms, patience_s, ids=())
+
+    def drain_sync(self, *, until: Duration | None = None, patience: Duration | None = None) -> Drained:
+        """`drain`, for tests without an event loop."""
+        return self.app.client.run(lambda: self.drain(until=until, patience=patience), what="drain_sync")
+
+    async def run(self, call: Call[R]) -> R:
+        """Submit one job (`task.job(...)`), run it to its end, and give what it returned. Raises `JobFailed`. Virtual
+        time passes as far as the job needs it; what else gets due until then runs as well."""
+        self._check_entered()
+        if not isinstance(call, Call):
+            raise InvalidInput("run", f"{call!r} is not a job to run; write box.run(task.job(...))")
+        (handle,) = await self.app.submit_many([call])
+        await self._bring_to_an_end([handle.id])
+        job = await handle.job()
+        if not _is_settled(job):
+            why = f": {job.reason}" if job.reason else ""
+            raise DrainError(f"job {job.id} ({job.name}) is {job.status}, and nothing moves it on{why}")
+        return await handle.result()
+
+    def run_sync(self, call: Call[R]) -> R:
+        """`run`, for tests without an event loop."""
+        return self.app.client.run(lambda: self.run(call), what="run_sync")
+
+    # look ---------------------------------------------------------------------------------------
+
+    def submitted(self, task: Task[..., Any] | str | None = None, /, **arguments: Any) -> list[Submitted]:
+        """What was submitted since the block began, oldest first: all of it, of one task, or with these arguments."""
+        found = [submitted_of(self.app, first, self._row(first)) for first in list(self._made.values())]
+        return matching(self.app, found, task, arguments)
+
+    def assert_submitted(
+        self, task: Task[..., Any] | str | None = None, /, *, times: int | None = None, **arguments: Any
+    ) -> Submitted:
+        """The newest job like this; raises an AssertionError that says what was submitted instead. `times` says how
+        many there must be; by default, at least one."""
+        found = self.submitted(task, **arguments)
+        if (len(found) == times) if times is not None else found:
+            return found[-1]
+        often = "" if times is None else f" {times} times"
+        raise AssertionError(
+            f"{wanted(task, arguments)} was not submitted{often}, but {len(found)} times; {listing(self.submitted())}"
+            if found
+            else f"{wanted(task, arguments)} was not submitted{often}; {listing(self.submitted())}"
+        )
+
+    def assert_not_submitted(self, task: Task[..., Any] | str | None = None, /, **arguments: Any) -> None:
+        """Raises an AssertionError if there is a job like this."""
+        if found := self.submitted(task, **arguments):
+            raise AssertionError(f"{wanted(task, arguments)} was submitted after all; {listing(found)}")
+
+    # within -------------------------------------------------------------------------------------
+
+    async def _bring_to_an_end(self, ids: Sequence[str]) -> None:
+        """Work until these jobs are settled, or nothing is left that could settle them."""
+        if _in_a_job():
+            return  # whoever runs that job runs these
+        async with self._alone():
+            await self._drain(None, self._patience_s, ids=ids)
+
+    async def _drain(self, until_ms: int | None, patience_s: float, *, ids: Sequence[str]) -> Drained:
+        heard, began_ms = len(self._heard), self.clock.now_ms()
+        duties = () if until_ms is None else self.app.duties(self._sweeper)
+        async with Worker(
+            self.app,
+            self.store,
+            self.clock,
+            concurrency=self._concurrency,
+            patience_s=patience_s,
+            limit=self._limit,
+        ) as worker:
+            while True:
+                if duties:
+                    await self._tick(duties, worker)
+                await self._sweeper.sweep()
+                queues = await self._queues()
+                await worker.settle(queues, until_ms=until_ms)
+                if until_ms is None:
+                    self._check_known(worker.taken)
+                if ids and self._are_settled(ids):
+                    break
+                if await self._queues() != queues:
+                    continue  # a job was submitted to a queue that nobody knew of
+                next_ms = await self._next_ms(queues, schedules=until_ms is not None)
+                if next_ms is None or (until_ms is not None and next_ms > until_ms):
+                    break
+                move_to(self.clock, next_ms)
+        if until_ms is not None:
+            move_to(self.clock, until_ms)
+        took = timedelta(milliseconds=self.clock.now_ms() - began_ms)
+        return self._summary(self._heard[heard:], took)
+
+    async def _tick(self, duties: Sequence[Duty], worker: Worker) -> None:
+        """What the leader does for the app: make the jobs of schedules that are due."""
+        lead = await self.store.lead("leader", worker.session.id, _LEADS_S)
+        for duty in duties:
+            await duty.run(lead)
+
+    async def _queues(self) -> tuple[str, ...]:
+        return tuple(sorted({*self.app.queues, *(await self.store.stats()).queues}))
+
+    async def _next_ms(self, queues: Sequence[str], *, schedules: bool) -> int | None:
+        now_ms = self.clock.now_ms()
+        times = [await self.store.due(queues), self.store.next_expiry()]
+        if schedules:
+            times += [self._next_tick_ms(now_ms)]
+        # what is due by now and was not taken waits for something else than time
+        return min((at for at in times if at is not None and at > now_ms), default=None)
+
+    def _next_tick_ms(self, now_ms: int) -> int | None:
+        ticks = []
+        for spec in self.app.schedules.values():
+            when = spec.when.revived()
+            if when is None:
+                ticks.append(now_ms + _LOOK_MS)  # an object of the user's own: only the ticker can ask it
+            elif (at := next_tick(when, at_of(now_ms))) is not None:
+                ticks.append(ms_of(at))
+        return min(ticks, default=None)
+
+    def _check_known(self, taken: Sequence[Job]) -> None:
+        """A job that nobody can run is parked, and would be for ever."""
+        for job in taken:
+            try:
+                self.app.work(job.kind, job.name)
+            except UnknownTask as error:
+                raise DrainError(f"job {job.id} cannot be run: {error}") from None
+
+    def _summary(self, heard: Sequence[Written], took: timedelta) -> Drained:
+        runs = [
+            Ran(
+                id=after.id,
+                task=after.name,
+                attempt=after.failures + after.crashes + 1,
+                at=datetime.fromtimestamp((after.claimed_ms or 0) / 1000, UTC),
+            )
+            for before, after, _ in heard
+            if before is not None and after.token > before.token
+        ]
+        rows = [self._row(first) for first in self._made.values()]
+        ended = {after.id for before, after, _ in heard if _is_settled(after)}
+        return Drained(
+            runs=tuple(runs),
+            settled=tuple(job for job in rows if _is_settled(job) and job.id in ended),
+            left=tuple(job for job in rows if not _is_settled(job)),
+            took=took,
+        )
+
+    def _are_settled(self, ids: Sequence[str]) -> bool:
+        return all(_is_settled(self._row(self._made[job_id])) for job_id in ids if job_id in self._made)
+
+    def _row(self, first: Job) -> Job:
+        """The row as it is now; as it was at first if it is gone."""
+        (found,) = _answer(self.store.get([first.id]))
+        return found or first
+
+    def _hear(self, written: Sequence[Written]) -> None:
+        self._heard += written
+        self._made.update((after.id, after) for before, after, _ in written if before is None)
+
+    @contextlib.asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """One at a time: who comes second may be on another loop, so there is nothing to wait for but the lock."""
+        if _in_a_job():
+            raise MainstayError("a job cannot drain the store it runs in; submit from it, and the drain goes on")
+        while not self._turn.acquire(blocking=False):  # noqa: ASYNC110 - an Event belongs to one loop
+            await asyncio.sleep(0.001)
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def _check_entered(self) -> None:
+        if self.app.client.connection.control is None or self.app.control.store is not self._used:
+            raise MainstayError("the harness is not in use; write `with Harness(app) as box:` around this")
+
+
+class _Inline:
+    """The store as the app sees it when every submit runs its jobs."""
+
+    def __init__(self, store: MemoryStore, harness: Harness) -> None:
+        self._store = store
+        self._harness = harness
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        made = await self._store.insert(jobs)
+        await self._harness._bring_to_an_end([each.id for each in made])  # noqa: SLF001 - its other half
+        return made
+
+
+def _in_a_job() -> bool:
+    try:
+        context()
+    except MainstayError:
+        return False
+    return True
+
+
+def _is_settled(job: Job) -> bool:
+    state = table_of(job.parent).get(job.status)
+    return state is not None and state.settled
+
+
+def _answer(asked: Coroutine[Any, Any, R]) -> R:
+    """What a coroutine returns that never waits: those of the memory store do not. So looking needs no loop."""
+    try:
+        asked.send(None)
+    except StopIteration as done:
+        answer: R = done.value
+        return answer
+    asked.close()
+    raise AssertionError("the memory store waited")

@@ -1,0 +1,179 @@
+"""What a test gets to see: what was submitted, what ran, and how it ended."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from ..app import App
+from ..errors import InvalidInput, MainstayError
+from ..model import Job
+from ..task import Task
+
+_LISTED = 20
+
+
+class DrainError(MainstayError):
+    """The jobs did not come to an end: one hangs, or they go on for ever."""
+
+    code = "drain"
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it was submitted."""
+
+    id: str
+    task: str
+    arguments: Mapping[str, Any]
+    """by name, as the task gets them; those that were not given are left out"""
+    queue: str
+    priority: int
+    delay: timedelta
+    """from the submit to its due time; zero: at once"""
+    run_at: datetime
+    key: str | None
+    tags: tuple[str, ...]
+    metadata: Mapping[str, str]
+    job: Job
+    """the row as it is now, for everything else"""
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        said = [f"queue={self.queue}"] if self.queue != "default" else []
+        if self.delay:
+            said.append(f"delay={self.delay}")
+        if self.key is not None:
+            said.append(f"key={self.key!r}")
+        return f"{self.task}({given})" + (f" with {', '.join(said)}" if said else "")
+
+
+class Ran(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of one job."""
+
+    id: str
+    task: str
+    attempt: int
+    at: datetime
+    """in virtual time"""
+
+
+class Drained(msgspec.Struct, frozen=True, kw_only=True):
+    """What one drain did."""
+
+    runs: tuple[Ran, ...] = ()
+    """every attempt, in the order they were begun"""
+    settled: tuple[Job, ...] = ()
+    """the jobs that came to an end, in the order they were made"""
+    left: tuple[Job, ...] = ()
+    """those that did not: their queue is paused, say, or they are due after `until`"""
+    took: timedelta = timedelta()
+    """how far the virtual clock moved"""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Settled jobs per status."""
+        return dict(Counter(job.status for job in self.settled))
+
+    @property
+    def failed(self) -> tuple[Job, ...]:
+        """The settled jobs that neither succeeded nor were skipped."""
+        return tuple(job for job in self.settled if job.status not in ("succeeded", "skipped"))
+
+    def expect_success(self) -> None:
+        """Raise an AssertionError that says what failed, and why, unless every job came to a good end."""
+        wrong = [f"  {job.name} is {job.status}: {_why(job)}" for job in self.failed]
+        wrong += [f"  {job.name} is still {job.status}: {_why(job)}" for job in self.left]
+        if wrong:
+            raise AssertionError("\n".join(["not every job succeeded:", *wrong[:_LISTED], *_more(wrong)]))
+
+
+def submitted_of(app: App, job: Job, now: Job) -> Submitted:
+    """What was submitted, from the row as it was at first, and as it is now."""
+    task = app.tasks.get(job.name)
+    try:
+        arguments = {} if task is None else task.arguments(job.payload)
+    except InvalidInput:  # submitted by name, for a task of another signature
+        arguments = {}
+    due_ms = max(job.created_ms, (job.options.not_before_ms or 0) if job.awaits else job.due_ms)
+    return Submitted(
+        id=job.id,
+        task=job.name,
+        arguments=arguments,
+        queue=job.queue,
+        priority=job.priority,
+        delay=timedelta(milliseconds=due_ms - job.created_ms),
+        run_at=datetime.fromtimestamp(due_ms / 1000, UTC),
+        key=job.key,
+        tags=job.options.tags,
+        metadata=job.options.metadata,
+        job=now,
+    )
+
+
+def matching(
+    app: App, found: Sequence[Submitted], task: Task[..., Any] | str | None, arguments: Mapping[str, Any]
+) -> list[Submitted]:
+    """Those of a task whose arguments have these values; a default counts as given."""
+    name = _named(app, task)
+    known = app.tasks.get(name) if name is not None else None
+    defaults = {} if known is None else _defaults(known)
+    if known is not None and (odd := set(arguments) - set(inspect.signature(known.function).parameters)):
+        raise InvalidInput(f"{name}.{min(odd)}", f"the task has no such parameter; it takes {_signature(known)}")
+    return [
+        each
+        for each in found
+        if (name is None or each.task == name)
+        and all(_same({**defaults, **each.arguments}, key, value) for key, value in arguments.items())
+    ]
+
+
+def listing(found: Sequence[Submitted]) -> str:
+    """For the message of a failed assertion."""
+    if not found:
+        return "nothing was submitted"
+    lines = [f"  {each}" for each in found]
+    return "\n".join(["what was submitted:", *lines[:_LISTED], *_more(lines)])
+
+
+def wanted(task: Task[..., Any] | str | None, arguments: Mapping[str, Any]) -> str:
+    """What an assertion asked for, in words."""
+    name = getattr(task, "name", task) or "any task"
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+
+
+def _named(app: App, task: Task[..., Any] | str | None) -> str | None:
+    if task is None or isinstance(task, str):
+        return task
+    if not isinstance(task, Task):
+        raise InvalidInput("task", f"{task!r} is neither a task nor the name of one")
+    if app.tasks.get(task.name) is not task:
+        raise InvalidInput("task", f"{task!r} belongs to another app")
+    return task.name
+
+
+def _same(arguments: Mapping[str, Any], key: str, value: Any) -> bool:
+    return key in arguments and bool(arguments[key] == value)
+
+
+def _defaults(task: Task[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(task.function).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+
+
+def _signature(task: Task[..., Any]) -> str:
+    return str(inspect.signature(task.function))
+
+
+def _why(job: Job) -> str:
+    if job.error is not None:
+        return f"{job.error.type}: {job.error.message}"
+    return job.reason or "no reason is stored"
+
+
+def _more(lines: Sequence[str]) -> list[str]:
+    return [f"  ... and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []

@@ -1,0 +1,272 @@
+"""A worker for tests: a real engine on the memory store, with the clock in the test's hand.
+
+The engine claims, runs and acknowledges as it does in production. Two things differ. It is woken by hand when the
+clock was moved, because in virtual time nothing gets due by waiting. And somebody watches its claims: when one comes
+back empty while nothing runs and every ending is stored, nothing is left to do at this time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from types import TracebackType
+from typing import Any, Self, cast
+
+from ..app import App
+from ..control import Control
+from ..model import Job, Session
+from ..stores import JobStore, Wake
+from ..stores.memory import MemoryStore
+from ..worker.engine import Engine
+from .clock import VirtualClock
+from .seen import DrainError
+
+#: nobody beats for it, and the clock may jump by years
+_LEASE_S = 1e10
+#: later than any time: what a run without a limit has for a deadline
+_NEVER_MS = 1 << 60
+
+
+class Worker:
+    """Runs what is due, and knows when nothing is. `async with Worker(...)`, on the loop that shall run the jobs."""
+
+    def __init__(
+        self,
+        app: App,
+        store: MemoryStore,
+        clock: VirtualClock,
+        *,
+        concurrency: int | None,
+        patience_s: float,
+        limit: int,
+    ) -> None:
+        self._app = app
+        self._store = store
+        self._clock = clock
+        self._concurrency = concurrency
+        self._patience_s = patience_s
+        self._limit = limit
+        self._watched = _Watched(store, limit)
+        self._control = Control(cast("JobStore", self._watched), settings=app.settings, rng=app.client.rng)
+        self._retired = False
+        self._stack = contextlib.AsyncExitStack()
+        self._engine: Engine
+        self.session: Session
+
+    @property
+    def taken(self) -> Sequence[Job]:
+        """Every job it was given, in order."""
+        return self._watched.taken
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._app.lifespan())
+        self.session = await self._open_session()
+        await self._stack.enter_async_context(self._working())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def settle(self, queues: Sequence[str], *, until_ms: int | None = None) -> None:
+        """Run until nothing of these queues is ready and nothing runs."""
+        self._engine.queues = tuple(queues)
+        while True:
+            before = len(self.taken)
+            if not await self._let_finish(until_ms):
+                await self._replace_engine()
+                continue
+            await self._watched.asked_again()
+            self._check_limit()
+            if len(self.taken) == before:
+                return
+
+    # the engine ---------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _working(self) -> AsyncIterator[None]:
+        self._start_engine()
+        try:
+            yield
+        finally:
+            await self._stop_engine()
+            await self._control.close_session(self.session.id)
+
+    def _start_engine(self) -> None:
+        self._retired = False
+        self._engine = Engine(
+            self._app,
+            self._control,
+            self.session,
+            queues=self._app.queues,
+            concurrency=self._concurrency,
+            open_session=self._open_session,
+            on_retire=self._retire,
+        )
+        self._engine.start()
+
+    async def _stop_engine(self) -> None:
+        self._engine.drain(0)
+        await self._engine.stopped.wait()
+
+    async def _replace_engine(self) -> None:
+        """As a supervisor does for an engine that is no longer clean."""
+        queues = self._engine.queues
+        await self._stop_engine()
+        self._start_engine()
+        self._engine.queues = queues
+
+    async def _open_session(self) -> Session:
+        return await self._control.open_session(worker="testing", lease_s=_LEASE_S)
+
+    def _retire(self, reason: str) -> None:  # noqa: ARG002 - what it is told; the engine has logged it
+        self._retired = True
+        self._watched.alarm.set()
+
+    # the end of what runs -----------------------------------------------------------------------
+
+    async def _let_finish(self, until_ms: int | None) -> bool:
+        """Wait for what runs. Real time passes for it; when that has gone on for too long it is taken to hang, and
+        virtual time moves on to where that has consequences. False: the engine has to be replaced."""
+        async with _running(self._engine.idle()) as idle:
+            seen = self._news
+            while not idle.done():
+                await self._watched.first_of(idle, timeout_s=self._patience_s)
+                self._check_limit()
+                if self._retired:
+                    return False
+                if not idle.done() and seen == self._news:
+                    await self._move_on(until_ms)
+                seen = self._news
+        return True
+
+    @property
+    def _news(self) -> tuple[int, int, int]:
+        """Changes when something happens."""
+        causes = sum(1 for run in self._engine.running if run.cause)
+        return len(self.taken), self._engine.held, causes
+
+    async def _move_on(self, until_ms: int | None) -> None:
+        ends = [(run.kill_ms if run.cause else run.deadline_ms, run.job) for run in self._engine.running]
+        if not ends:
+            return
+        at_ms, job = min(ends, key=lambda end: end[0])
+        due_ms = await self._store.due(self._engine.queues)
+        if due_ms is not None and due_ms < at_ms:
+            at_ms = due_ms
+        if at_ms >= _NEVER_MS or (until_ms is not None and at_ms > until_ms):
+            raise DrainError(
+                f"job {job.id} ({job.name}) has been running for {self._patience_s:g}s of real time, and no timeout "
+                "ends it here; give the task a timeout, let it end, or say drain(patience=...) if it needs longer"
+            )
+        move_to(self._clock, at_ms)
+        self._watched.ring()
+
+    def _check_limit(self) -> None:
+        if len(self.taken) <= self._limit:
+            return
+        often = ", ".join(f"{name} {n} times" for name, n in Counter(job.name for job in self.taken).most_common(3))
+        raise DrainError(
+            f"stopped after {self._limit} runs, and there are more to come: {often}. Does a job submit or put off "
+            "itself for ever? Drain up to some time (until='1h'), or raise the limit (limit=...)"
+        )
+
+
+def move_to(clock: VirtualClock, at_ms: int) -> None:
+    """Move a clock on to a time; one that has passed changes nothing."""
+    ahead_ms = at_ms - clock.now_ms()
+    if ahead_ms > 0:
+        clock.advance(ahead_ms / 1000)
+
+
+class _Watched:
+    """The store as the engine sees it: claims are watched, and whoever sleeps for a queue can be woken by hand."""
+
+    def __init__(self, store: MemoryStore, limit: int) -> None:
+        self._store = store
+        self._limit = limit
+        self.taken: list[Job] = []
+        self.alarm = asyncio.Event()
+        """something happened that those who wait must look at"""
+        self._answered = asyncio.Event()
+        self._bells: set[_Bell] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+        jobs: list[Job] = []
+        if len(self.taken) > self._limit:
+            self.alarm.set()
+        else:
+            jobs = await self._store.claim(queues, session, n)
+        self.taken += jobs
+        self._answered.set()
+        return jobs
+
+    def wake(self, topics: Sequence[str]) -> Wake:
+        found = self._store.wake(topics)
+        if not any(topic.startswith("queue:") for topic in topics):
+            return found
+        return _Bell(found, self._bells)
+
+    def ring(self) -> None:
+        for bell in self._bells:
+            bell.ring()
+
+    async def asked_again(self) -> None:
+        """Wait for the answer to a claim that is made from here on."""
+        self._answered.clear()
+        self.ring()
+        await self._answered.wait()
+
+    async def first_of(self, done: asyncio.Future[None], *, timeout_s: float) -> None:
+        """Wait for an end, an alarm, or until the time is over."""
+        async with _running(self.alarm.wait()) as alarm:
+            await asyncio.wait({done, alarm}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        self.alarm.clear()
+
+
+class _Bell:
+    """A subscription that can be rung by hand."""
+
+    def __init__(self, wake: Wake, bells: set[_Bell]) -> None:
+        self._wake = wake
+        self._bells = bells
+        self._rung = asyncio.Event()
+        bells.add(self)
+
+    def ring(self) -> None:
+        self._rung.set()
+
+    async def wait(self, timeout_s: float) -> bool:
+        async with _running(self._wake.wait(timeout_s)) as woken, _running(self._rung.wait()) as rung:
+            await asyncio.wait({woken, rung}, return_when=asyncio.FIRST_COMPLETED)
+            self._rung.clear()
+            return rung.done() or woken.result()
+
+    async def close(self) -> None:
+        self._bells.discard(self)
+        await self._wake.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+@contextlib.asynccontextmanager
+async def _running(work: Awaitable[Any]) -> AsyncIterator[asyncio.Future[Any]]:
+    """Something that runs beside the block, and not longer."""
+    future = asyncio.ensure_future(work)
+    try:
+        yield future
+    finally:
+        future.cancel()
+        await asyncio.wait([future])

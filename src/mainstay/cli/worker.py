@@ -60,7 +60,6 @@ def command(
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log JSON, an object a line.")] = False,
 ) -> None:
     """Supervise engines until told to stop."""
-    logs.configure(log_level, as_json=json_logs)
     orders = Orders(
         target=target,
         name=_worker_name(name),
@@ -71,6 +70,8 @@ def command(
         log_level=log_level,
         json_logs=json_logs,
     )
+
+    logs.configure(log_level, as_json=json_logs)
 
     def ready(hello: Hello) -> None:
         if not json_logs:

@@ -51,14 +51,10 @@ class Keeper:
         while True:
             await asyncio.sleep(every_s * self._rng.uniform(0.75, 1.25))
             try:
-                swept = await self._control.sweep()
+                await self._control.sweep()
                 outage.over()
             except Exception as error:  # noqa: BLE001 - recovery must not stop, whatever it met
                 await asyncio.sleep(outage.failed(error))
-                continue
-            if swept.total or swept.failed:
-                moved = " ".join(f"{status}={count}" for status, count in swept.moved.items())
-                log.info("swept %s failed=%d", moved, len(swept.failed))
 
     async def watch(self) -> None:
         """Kill engines that do not end what is past its deadline."""

@@ -92,6 +92,8 @@ class Supervisor:
         self._control: Control | None = None
         self._opening: asyncio.Task[Control] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._up = asyncio.Event()
+        """the store is open, for the first engine that came up"""
         self._requests = 0
         self._stopping = asyncio.Event()
         self._killing: asyncio.TimerHandle | None = None
@@ -108,7 +110,9 @@ class Supervisor:
         """Work until told to stop; what is left of the engines is gone when it returns."""
         try:
             with self._signals():
-                await asyncio.gather(*(self._man(post) for post in self._posts))
+                first, *others = self._posts
+                # the others wait for the first: what is wrong with the program is told once
+                await asyncio.gather(self._man(first), *(self._man(post, after=self._up) for post in others))
                 while self._crew:
                     await asyncio.wait([member.buried for member in self._crew])
         finally:
@@ -138,8 +142,10 @@ class Supervisor:
 
     # engines ------------------------------------------------------------------------------------
 
-    async def _man(self, post: _Post) -> None:
+    async def _man(self, post: _Post, *, after: asyncio.Event | None = None) -> None:
         """Keep one place taken."""
+        if after is not None:
+            await _first(after.wait(), self._stopping.wait())
         wait_s = 0.0
         while not self._stopping.is_set():
             member = post.member = post.member or self._enlist()
@@ -177,7 +183,6 @@ class Supervisor:
 
     async def _admit(self, member: Member, hello: Hello) -> None:
         """Let an engine claim: its session is beaten for from now on."""
-        first = self._opening is None
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(hello), name="mainstay open")
         try:
@@ -186,6 +191,11 @@ class Supervisor:
             member.unfit = str(error)
             member.kill(wish=_STOPPED)
             return
+        if not self._up.is_set():
+            self._keep(control)
+            self._up.set()
+            if self._ready is not None:
+                self._ready(hello)
         if hello.store_url != self._url:
             member.unfit = f"the program names another store now ({shown_url(hello.store_url)}); restart the worker"
             member.kill(wish=_STOPPED)
@@ -194,10 +204,6 @@ class Supervisor:
             return
         member.session = hello.session
         log.info("engine up pid=%d session=%s", member.process.pid, hello.session)
-        if first:
-            self._keep(control)
-            if self._ready is not None:
-                self._ready(hello)
         if not self._stopping.is_set():
             member.go()
 
@@ -282,8 +288,9 @@ class Supervisor:
     def _see_off(self, member: Member) -> None:
         """It takes no more jobs; it has its grace to go."""
         member.leaving.set()
+        own_s = member.greeting.settings.grace_s if member.greeting is not None else 0.0
         asyncio.get_running_loop().call_later(
-            self._orders.grace_s + _BEYOND_GRACE_S,
+            max(self._orders.grace_s, own_s) + _BEYOND_GRACE_S,
             lambda: member.kill(wish="its engine was replaced, and it did not end within the grace"),
         )
 

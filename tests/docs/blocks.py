@@ -98,7 +98,9 @@ class Page:
 
     def _run_python(self, block: Block) -> str:
         # padded so that a traceback names the line of the page
-        code = compile("\n" * block.line + block.text, "<page>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        source, flags = "\n" * block.line + block.text, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        # what this module imports from the future is not what a reader's program has
+        code = compile(source, "<page>", "exec", flags, dont_inherit=True)
         with contextlib.redirect_stdout(io.StringIO()) as out:
             if code.co_flags & inspect.CO_COROUTINE:
                 self._loop.run(eval(code, self._names))

@@ -181,7 +181,8 @@ def main() -> int:
     try:
         program = load(config.target)
     except Exception as error:
-        log.exception("cannot load %s", config.target)
+        if not isinstance(error, MainstayError):  # ours say it all in a line, and the supervisor shows it
+            log.exception("cannot load %s", config.target)
         _say_unfit(config, error)
         return 2
     try:
@@ -192,7 +193,7 @@ def main() -> int:
 
 
 def _say_unfit(config: EngineConfig, error: Exception) -> None:
-    text = line(Unfit(f"{type(error).__name__}: {error}"))
+    text = line(Unfit(str(error) if isinstance(error, MainstayError) else f"{type(error).__name__}: {error}"))
     with contextlib.suppress(OSError):
         os.write(config.link_fd, text)
 

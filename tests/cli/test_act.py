@@ -12,6 +12,7 @@ from mainstay.cli import bulk
 from mainstay.control import Control, Failure, Outcome
 from mainstay.stores import JobStore, Page, Query
 from tests.cli.conftest import Shell
+from tests.cli.terminal import Terminal
 
 NOWHERE = "01990000-0000-7000-8000-000000000000"
 
@@ -396,3 +397,20 @@ def test_the_preview_fits_the_terminal(shell: Shell, columns: int) -> None:
     shown = shell.run("jobs", "cancel", "--queue", "mail", "--dry-run", columns=columns).stdout
 
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= columns
+
+
+# -- asked at a terminal ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("answer", "code", "status"), [("y\n", 0, "cancelled"), ("n\n", 2, "pending")])
+def test_at_a_terminal_the_person_is_asked(shell: Shell, answer: str, code: int, status: str) -> None:
+    ids = shell.submit(n=3, queue="mail")
+
+    with Terminal("jobs", "cancel", "--queue", "mail", MAINSTAY_STORE=shell.url) as terminal:
+        terminal.wait_for("cancel 3 jobs? [y/N]")
+        terminal.answer(answer)
+        assert terminal.end() == code
+
+    assert ("3 cancelled" in terminal.shown) is (code == 0)
+    assert ("not confirmed; nothing was done" in terminal.shown) is (code != 0)
+    assert shell.statuses(ids) == [status] * 3

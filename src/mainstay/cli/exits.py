@@ -13,13 +13,10 @@ FAILED = 2
 #: code -> meaning, for the help and the page
 EXIT_CODES = {
     DONE: "done as asked (also when nothing matched)",
-    NO: (
-        "the answer is no: `check` found violations, the watched job did not succeed, some of the jobs were left as "
-        "they were"
-    ),
-    FAILED: "could not be done: wrong usage, no such job or store, not confirmed, or no time left",
+    NO: "the answer is no: violations, no success, or jobs left as they were",
+    FAILED: "could not be done: wrong usage, no such job, not confirmed, out of time",
     INTERRUPTED: "stopped by Ctrl-C",
-    READER_GONE: "its reader went away, as `head` does",
+    READER_GONE: "its reader went away, as head does",
 }
 
 __all__ = ["DONE", "EXIT_CODES", "FAILED", "INTERRUPTED", "NO", "READER_GONE"]

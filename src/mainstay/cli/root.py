@@ -15,10 +15,10 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from ..errors import MainstayError
-from . import check, jobs, machine, stats, worker
-from .exits import FAILED
+from . import check, jobs, machine, queues, stats, worker, workers
+from .exits import EXIT_CODES, FAILED
 
-COMMANDS = (worker, stats, jobs, check, machine)
+COMMANDS = (worker, stats, jobs, queues, workers, check, machine)
 
 
 class Group(TyperGroup):
@@ -37,10 +37,13 @@ class Group(TyperGroup):
             raise typer.Exit(FAILED) from None
 
 
+_EPILOG = "[bold]Exit codes[/bold]\n\n" + "\n".join(f"  {code:<3} {meaning}" for code, meaning in EXIT_CODES.items())
+
 app = typer.Typer(
     name="mainstay",
     cls=Group,
-    help="Jobs whose fate you can prove: look at them, and check them.",
+    help="Jobs whose fate you can prove: look at them, move them, and check them.",
+    epilog=_EPILOG,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

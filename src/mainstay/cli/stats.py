@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..control.explain import is_alive
 from ..lifecycle import JOB
 from ..model import QueueSettings, Session
 from ..stores import JobStore, Stats
@@ -58,7 +59,7 @@ class _Seen(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.lease_ms - session.beat_ms)
 
     def at_work(self, session: Session) -> bool:
-        return not session.dead and self.silent_ms(session) <= session.lease_s * 1000
+        return is_alive(session, self.lease_ms)
 
 
 @bundled
@@ -134,7 +135,7 @@ def _by_queue(stats: Stats, paused: Collection[str]) -> Table:
     for name in sorted(stats.queues):
         found = stats.queues[name]
         title = printable(name) + (" (paused)" if name in paused else "")
-        for status in _ordered(found.counts):
+        for status in in_order(found.counts):
             state = JOB.get(status)
             ready = found.oldest_ready_ms if state is not None and state.claimable else None
             waits = "" if ready is None else age(stats.at_ms - ready)
@@ -151,13 +152,13 @@ def _by_state(stats: Stats) -> Table:
     table.add_column("state", overflow="fold")
     table.add_column("jobs", justify="right", no_wrap=True)
     table.add_column("moves into it per minute (last 5 min)", justify="right")
-    for status in _ordered(total.keys() | stats.rates.keys()):
+    for status in in_order(total.keys() | stats.rates.keys()):
         rate = stats.rates.get(status, 0.0)
         table.add_row(coloured(status), f"{total[status]:,}", f"{rate:,.1f}" if rate else "-")
     return table
 
 
-def _ordered(statuses: Iterable[str]) -> list[str]:
+def in_order(statuses: Iterable[str]) -> list[str]:
     """In the order of the lifecycle; what only a newer version knows comes last."""
     order = {name: place for place, name in enumerate(JOB.states)}
     return sorted(statuses, key=lambda status: (order.get(status, len(order)), status))

@@ -1,0 +1,300 @@
+"""`mainstay queues`: what waits where, and pausing, resuming and purging."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..control import Control
+from ..control.explain import is_alive
+from ..errors import InvalidInput
+from ..lifecycle import JOB
+from ..model import QueueSettings
+from ..stores import JobStore, Query, Stats
+from . import act, act_view, bulk, completion
+from .act import Action, Manner
+from .bulk import Answer, Found
+from .bundles import bundled
+from .common import JsonOption, age, looking, print_json, printable, reflowed, screen, working
+from .stats import in_order
+from .target import Where
+
+_WAITING = tuple(state.name for state in JOB.states.values() if not state.settled and not state.holds)
+_WIDE = 100
+
+_LIST = reflowed("""
+List the queues: how many jobs are in which state, how long the oldest waits, and which are paused.
+
+Counts are kept as jobs move, so this costs the same with a thousand and with a million jobs. Rates are those of the
+whole store.
+
+Exit codes: 0 fine, 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay queues list
+  mainstay queues list --json | jq '.queues[] | select(.paused)'
+""")
+
+_PAUSE = reflowed("""
+Pause queues: no more of their jobs are handed out. What runs goes on, and jobs can still be submitted.
+
+Exit codes: 0 done (or already so), 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay queues pause mail --reason "the provider is down"
+""")
+
+_RESUME = reflowed("""
+Resume queues: their jobs are handed out again.
+
+Exit codes: 0 done (or already so), 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay queues resume mail
+""")
+
+_PURGE = reflowed("""
+Purge a queue: cancel every job in it that waits. What somebody works on goes on, and what is settled stays.
+
+With --delete the jobs are deleted instead, with their payloads and events; a tombstone of each stays. What would be
+done is shown first, and then asked for: --yes answers, --dry-run only shows.
+
+Exit codes: 0 done, 1 some jobs were left as they were (taken meanwhile), 2 error, or not confirmed.
+
+[bold]Examples[/bold]
+
+  mainstay queues purge mail --dry-run
+  mainstay queues purge mail --reason "sent by mistake" --yes
+""")
+
+group = typer.Typer(
+    help="See what waits where; pause, resume and purge.", no_args_is_help=True, rich_markup_mode="rich"
+)
+
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.", autocompletion=completion.queues)]
+QueuesArgument = Annotated[
+    list[str], typer.Argument(metavar="QUEUE...", help="The queues.", autocompletion=completion.queues)
+]
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue as it is listed."""
+
+    name: str
+    paused: bool
+    reason: str | None
+    counts: dict[str, int]
+    oldest_ready_ms: int | None
+    sessions_at_work: int
+    """live sessions that hold a job of it now"""
+
+    @property
+    def waiting(self) -> int:
+        return sum(self.counts.get(status, 0) for status in _WAITING)
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """All queues, and what is known of the whole store."""
+
+    at_ms: int
+    queues: list[Queue]
+    rates: dict[str, float]
+    live_sessions: int
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(group, name="queues")
+
+
+@group.command(name="list", help=_LIST)
+@bundled
+def list_queues(where: Where, as_json: JsonOption = False) -> None:
+    """List the queues."""
+    seen = looking(where, _look)
+    if as_json:
+        print_json(msgspec.to_builtins(seen))
+    else:
+        _show(seen, screen())
+
+
+@group.command(name="pause", help=_PAUSE)
+@bundled
+def pause(
+    where: Where,
+    queues: QueuesArgument,
+    reason: Annotated[str | None, typer.Option("--reason", "-r", help="Why.", show_default=False)] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Pause queues."""
+
+    async def work(control: Control) -> list[QueueSettings]:
+        for queue in queues:
+            await control.pause(queue, reason=reason)
+        return await _settings(control.store, queues)
+
+    _tell(working(where, work), as_json=as_json)
+
+
+@group.command(name="resume", help=_RESUME)
+@bundled
+def resume(where: Where, queues: QueuesArgument, as_json: JsonOption = False) -> None:
+    """Resume queues."""
+
+    async def work(control: Control) -> list[QueueSettings]:
+        await _known(control.store, queues)
+        for queue in queues:
+            await control.resume(queue)
+        return await _settings(control.store, queues)
+
+    _tell(working(where, work), as_json=as_json)
+
+
+@group.command(name="purge", help=_PURGE)
+@bundled
+def purge(
+    where: Where,
+    manner: Manner,
+    queue: QueueArgument,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete them instead of cancelling them.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Purge one queue."""
+    manner = msgspec.structs.replace(manner, reason=manner.reason or f"queue {queue} was purged")
+
+    async def find(store: JobStore) -> Found:
+        await _known(store, [queue])
+        with act_view.counting(quiet=as_json) as seen:
+            return await bulk.matching(store, Query(queue=queue, status=_WAITING), limit=manner.limit, seen=seen)
+
+    action = act.deleting(manner) if delete else _withdrawing(manner)
+    act.settle(action, where, looking(where, find), manner, as_json=as_json)
+
+
+def _withdrawing(manner: Manner) -> Action:
+    why = manner.reason or ""
+
+    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
+        return bulk.answers(ids, await control.withdraw_many(ids, actor=manner.who, reason=why))
+
+    return Action(verb="cancel", done="cancelled", states=_WAITING, do=do)
+
+
+async def _look(store: JobStore) -> Seen:
+    stats: Stats = await store.stats()
+    settings = {queue.name: queue for queue in await store.queues()}
+    lease_ms = store.clock.lease_ms()
+    alive = [session for session in await store.sessions() if is_alive(session, lease_ms)]
+    at_work: dict[str, int] = {}
+    for session in alive:
+        held = await store.find(Query(session=session.id), limit=bulk.PAGE)
+        for name in {job.queue for job in held.jobs}:
+            at_work[name] = at_work.get(name, 0) + 1
+    queues = []
+    for name in sorted(stats.queues.keys() | settings.keys()):
+        found, setting = stats.queues.get(name), settings.get(name)
+        queues.append(
+            Queue(
+                name=name,
+                paused=setting is not None and setting.paused,
+                reason=None if setting is None else setting.reason,
+                counts={} if found is None else found.counts,
+                oldest_ready_ms=None if found is None else found.oldest_ready_ms,
+                sessions_at_work=at_work.get(name, 0),
+            )
+        )
+    return Seen(at_ms=stats.at_ms, queues=queues, rates=stats.rates, live_sessions=len(alive))
+
+
+def _show(seen: Seen, console: Console) -> None:
+    if not seen.queues:
+        console.print("no queues yet")
+        return
+    states = in_order({status for queue in seen.queues for status, n in queue.counts.items() if n})
+    console.print(_wide(seen, states) if console.width >= _WIDE else _narrow(seen, states))
+    console.print()
+    for queue in seen.queues:
+        if queue.paused:
+            why = f": {printable(queue.reason)}" if queue.reason else ""
+            console.print(Text(f"queue {printable(queue.name)} is paused{why}", style="yellow"))
+    are = "session is" if seen.live_sessions == 1 else "sessions are"
+    console.print(Text(f"{seen.live_sessions or 'no'} {are} alive", style="dim"))
+    rates = ", ".join(f"{rate:,.1f} {status}" for status in in_order(seen.rates) if (rate := seen.rates[status]))
+    if rates:
+        console.print(Text(f"per minute, all queues, last 5 min: {rates}", style="dim"))
+
+
+def _wide(seen: Seen, states: Sequence[str]) -> Table:
+    """One line for a queue, one column for a state."""
+    table = _table()
+    for status in states:
+        table.add_column(status, justify="right")
+    table.add_column("oldest ready", justify="right")
+    table.add_column("at work", justify="right")
+    for queue in seen.queues:
+        counts = [f"{queue.counts.get(status, 0):,}" if queue.counts.get(status) else "" for status in states]
+        table.add_row(_title(queue), *counts, _oldest(queue, seen), str(queue.sessions_at_work or ""))
+    return table
+
+
+def _narrow(seen: Seen, states: Sequence[str]) -> Table:
+    """One line for a queue, its states in words."""
+    table = _table()
+    table.add_column("jobs", overflow="fold")
+    table.add_column("oldest ready", justify="right", no_wrap=True)
+    table.add_column("at work", justify="right", no_wrap=True)
+    for queue in seen.queues:
+        counts = ", ".join(f"{n:,} {status}" for status in states if (n := queue.counts.get(status)))
+        table.add_row(_title(queue), counts, _oldest(queue, seen), str(queue.sessions_at_work or ""))
+    return table
+
+
+def _table() -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("queue", overflow="fold")
+    return table
+
+
+def _title(queue: Queue) -> Text:
+    title = Text(printable(queue.name))
+    return title.append(" (paused)", style="yellow") if queue.paused else title
+
+
+def _oldest(queue: Queue, seen: Seen) -> str:
+    return "" if queue.oldest_ready_ms is None else age(seen.at_ms - queue.oldest_ready_ms)
+
+
+async def _settings(store: JobStore, names: Sequence[str]) -> list[QueueSettings]:
+    found = {queue.name: queue for queue in await store.queues()}
+    return [found.get(name, QueueSettings(name=name)) for name in dict.fromkeys(names)]
+
+
+async def _known(store: JobStore, names: Sequence[str]) -> None:
+    """Refuse a queue nobody has heard of: it would be a misspelt one."""
+    known = (await store.stats()).queues.keys() | {queue.name for queue in await store.queues()}
+    for name in names:
+        if name not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise InvalidInput("queue", f"there is no queue {name!r}; there are {there}")
+
+
+def _tell(queues: Sequence[QueueSettings], *, as_json: bool) -> None:
+    if as_json:
+        data: list[dict[str, Any]] = [msgspec.to_builtins(queue) for queue in queues]
+        print_json({"queues": data})
+        return
+    console = screen()
+    for queue in queues:
+        why = f": {printable(queue.reason)}" if queue.reason else ""
+        said = f"is paused{why}" if queue.paused else "hands out its jobs"
+        console.print(f"queue {printable(queue.name)} {said}", markup=False)

@@ -1,0 +1,127 @@
+"""`mainstay jobs watch`: look on while jobs move."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from ..clock import seconds
+from ..errors import InvalidInput
+from ..stores import JobStore
+from . import completion, watch_view, watching
+from .bundles import bundled
+from .common import JsonOption, looking, print_line, reflowed
+from .exits import NO
+from .filters import Filters
+from .ids import full_id
+from .target import Where
+from .watching import Pace
+
+T = TypeVar("T")
+
+_SHORTEST_S = 0.05
+#: events of the story so far that are passed on to programs: none, they can ask for them
+_UNTOLD = 0
+
+_WATCH = reflowed("""
+Watch one job until it settles, or the newest of many until you press Ctrl-C.
+
+In a pipe, or with --json, there is one JSON value per line and change: first the job as it is, then each event and each
+progress report. Without an ID: the counts by state, and each job that was submitted or moved.
+
+Exit codes: 0 it succeeded, 1 it settled otherwise, 2 error, or not settled within --for; 130 Ctrl-C.
+
+[bold]Examples[/bold]
+
+  mainstay jobs watch 4de452e6b59d && echo done
+  mainstay jobs watch 4de452e6b59d --for 10m --json | jq .status
+  mainstay jobs watch --queue mail
+""")
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command to the group of jobs."""
+    group.command(name="watch", help=_WATCH)(watch)
+
+
+@bundled
+def watch(
+    where: Where,
+    filters: Filters,
+    job_id: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="The job's id, or a part of it.", autocompletion=completion.jobs),
+    ] = None,
+    every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often to look.")] = "500ms",
+    for_: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="Stop watching after this.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=200, help="Newest jobs that are looked at.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """Watch one job, or many."""
+    pace = Pace(every_s=_every(every), for_s=None if for_ is None else seconds(for_, field="for"))
+    console = Console(highlight=False)
+    lines = as_json or not console.is_terminal
+    if job_id is not None and filters.any:
+        raise InvalidInput("jobs", "give an id or filters, not both")
+
+    async def look(store: JobStore) -> bool:
+        if job_id is None:
+            await _many(store, filters, pace, limit, console, lines=lines)
+            return True
+        return await _one(store, await full_id(store, job_id), pace, console, lines=lines)
+
+    if not looking(where, look):
+        raise typer.Exit(NO)
+
+
+async def _one(store: JobStore, job_id: str, pace: Pace, console: Console, *, lines: bool) -> bool:
+    """Whether it succeeded."""
+    frame = watch_view.OneFrame(console.height)
+    seen = watching.one(store, job_id, pace, told=_UNTOLD if lines else frame.told)
+    status = ""
+    async for each in _shown(seen, frame.drawn, watch_view.one_lines, console, lines=lines):
+        status = each.job.status
+    return status == "succeeded"
+
+
+async def _many(store: JobStore, filters: Filters, pace: Pace, limit: int, console: Console, *, lines: bool) -> None:
+    frame = watch_view.ManyFrame(console.height)
+    seen = watching.many(store, await filters.query(store), pace, limit=limit)
+    async for _ in _shown(
+        seen, lambda each: frame.drawn(each, filters.queue), watch_view.many_lines, console, lines=lines
+    ):
+        pass
+
+
+async def _shown(
+    seen: AsyncIterator[T],
+    drawn: Callable[[T], Any],
+    told: Callable[[T], Any],
+    console: Console,
+    *,
+    lines: bool,
+) -> AsyncIterator[T]:
+    """Pass on what is seen, having shown it: as lines, or as pictures drawn over each other."""
+    if lines:
+        async for each in seen:
+            for line in told(each):
+                print_line(line)
+            yield each
+        return
+    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
+        async for each in seen:
+            live.update(drawn(each), refresh=True)
+            yield each
+
+
+def _every(text: str) -> float:
+    every_s = seconds(text, field="every")
+    if every_s < _SHORTEST_S:
+        raise InvalidInput("every", f"{text!r} is too often; 50ms is the least")
+    return every_s

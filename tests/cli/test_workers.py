@@ -1,0 +1,66 @@
+"""`workers list`."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from mainstay.control import Control
+from tests.cli.conftest import Shell
+
+
+@pytest.fixture
+def staffed(shell: Shell) -> Shell:
+    """w-1 holds two jobs; w-2 is alive and idle; w-3 fell silent with a job; w-4 was found dead."""
+
+    async def work(control: Control) -> None:
+        for _ in range(3):
+            await control.submit("mail.send", queue="mail")
+        first = await control.open_session(worker="w-1", host="box", pid=os.getpid())
+        await control.open_session(worker="w-2", host="box", pid=os.getpid())
+        third = await control.open_session(worker="w-3", host="far", pid=os.getpid())
+        await control.open_session(worker="w-4", host="far", pid=os.getpid())
+        await control.claim(["mail"], first.id, 2)
+        await control.claim(["mail"], third.id, 1)
+
+    shell.does(work)
+    shell.sql("UPDATE sessions SET beat_ms = beat_ms - 106000 WHERE worker = 'w-3'")
+    shell.sql("UPDATE sessions SET dead = 1 WHERE worker = 'w-4'")
+    return shell
+
+
+def test_sessions_are_listed_the_living_first(staffed: Shell) -> None:
+    sessions = staffed.json("workers", "list")["sessions"]
+
+    assert [(each["worker"], each["at_work"], each["dead"], each["holds"]) for each in sessions] == [
+        ("w-1", True, False, 2),
+        ("w-2", True, False, 0),
+        ("w-3", False, False, 1),
+        ("w-4", False, True, 0),
+    ]
+    assert sessions[0]["pid"] == os.getpid()
+    assert sessions[2]["silent_ms"] >= 106_000
+
+
+def test_each_session_is_a_line(staffed: Shell) -> None:
+    shown = staffed.run("workers", "list").stdout
+
+    assert re.search(rf"^w-1 +alive +box +{os.getpid()} +\d+s +\d+s ago +2$", shown, flags=re.MULTILINE)
+    assert re.search(r"^w-3 +silent +far .* 1m4\ds ago +1$", shown, flags=re.MULTILINE)
+    assert re.search(r"^w-4 +dead +far ", shown, flags=re.MULTILINE)
+    assert "1 job is held by nobody alive" in shown
+
+
+@pytest.mark.parametrize("columns", [60, 80, 130])
+def test_the_table_fits_the_terminal(staffed: Shell, columns: int) -> None:
+    shown = staffed.run("workers", "list", columns=columns).stdout
+
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= columns
+
+
+def test_nobody_is_no_error(shell: Shell) -> None:
+    done = shell.run("workers", "list")
+
+    assert (done.exit_code, done.stdout) == (0, "nobody is at work: no session is open\n")

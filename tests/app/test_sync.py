@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -89,6 +91,24 @@ def test_an_app_can_be_used_again_after_close(app: App) -> None:
     app.close_sync()
 
     assert double.submit_sync(2).status_sync() == "pending"
+
+
+def test_a_program_that_ends_without_a_close_leaves_its_store_in_good_order(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from mainstay import App\n"
+        "app = App('sqlite:///jobs.db')\n"
+        "job = app.task(name='work')(lambda: None).submit_sync()\n"
+        "assert job.cancel_sync().status == job.wait_sync().status\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(program)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert list(tmp_path.glob("jobs.db-wal")) == []
+    assert list((tmp_path / "jobs.db-mainstay" / "sockets").iterdir()) == []
 
 
 def test_a_forked_process_opens_the_store_for_itself(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from ..errors import MainstayError
@@ -62,10 +63,27 @@ class Portal:
         if self._loop is None:
             ready = threading.Event()
             loop = self._loop = asyncio.new_event_loop()
+            loop.set_default_executor(_Executor(thread_name_prefix="mainstay-sync"))
             self._thread = threading.Thread(target=_serve, args=(loop, ready), name="mainstay-sync", daemon=True)
             self._thread.start()
             ready.wait()
         return self._loop
+
+
+class _Executor(ThreadPoolExecutor):
+    """Goes on when the interpreter ends, so that a store can be closed then: executors take no more work by that time,
+    and nothing is left that the loop would keep waiting."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError:
+            done: Future[T] = Future()
+            try:
+                done.set_result(fn(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits for it
+                done.set_exception(error)
+            return done
 
 
 def _serve(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -119,10 +119,15 @@ def load(target: str) -> Program:
         raise InvalidInput("app", f"there is no module {error.name!r} here; run from the folder it is in") from None
     for part in attribute.split("."):
         if not hasattr(found, part):
-            apps = [name for name, value in vars(found).items() if isinstance(value, Program)]
+            apps = [name for name, value in vars(found).items() if _is_program(value)]
             hint = f"; did you mean {module_name}:{apps[0]}?" if apps else ""
             raise InvalidInput("app", f"{module_name} has no attribute {part!r}{hint}")
         found = getattr(found, part)
-    if not isinstance(found, Program):
+    if not _is_program(found):
         raise InvalidInput("app", f"{target} is a {type(found).__name__}, not an App")
-    return found
+    return cast("Program", found)
+
+
+def _is_program(found: object) -> bool:
+    """A class has all the attributes that its objects have."""
+    return isinstance(found, Program) and not isinstance(found, type)

@@ -110,3 +110,16 @@ async def test_another_store_can_stand_in_for_a_while() -> None:
 
     assert connection.control is None
     assert await connection.open() is not other
+
+
+async def test_what_closes_the_app_within_leaves_the_stand_in_where_it_is() -> None:
+    opener = Opener()
+    connection = Connection(opener)
+    other = Control(MemoryStore())
+
+    with connection.instead(other):
+        await connection.close()
+        assert await connection.open() is other
+        await other.stats()
+
+    assert opener.calls == 0

@@ -91,6 +91,24 @@ def test_a_class_or_a_number_is_no_task(app: App) -> None:
         app.task(name="five")(5)  # type: ignore[call-overload]
 
 
+class Mailer:
+    def send(self, to: str) -> str:
+        return to
+
+    @staticmethod
+    def check(to: str) -> str:
+        return to
+
+
+def test_a_method_is_refused_unless_it_has_its_object(app: App) -> None:
+    for method in (Mailer.send, vars(Mailer)["check"]):
+        with pytest.raises(InvalidInput, match="it is a method"):
+            app.task(method)
+
+    assert app.task(name="check")(Mailer.check).required == ("to",)
+    assert app.task(name="send")(Mailer().send).required == ("to",)
+
+
 def test_a_task_is_not_made_a_task_again(app: App) -> None:
     task = app.task(name="send")(at_the_top)
 

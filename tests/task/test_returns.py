@@ -61,6 +61,13 @@ def test_a_stored_result_of_another_type_says_that_the_task_has_changed() -> Non
         of(int).unpack(msgspec.msgpack.encode("x"), job_id="j")
 
 
+def test_a_coroutine_that_nobody_awaits_is_told() -> None:
+    async def later() -> None: ...
+
+    with pytest.raises(BadResult, match="pay returned: a coroutine, and is no `async def`"):
+        of(Any).pack(later())
+
+
 def test_a_damaged_result_is_told() -> None:
     with pytest.raises(InvalidInput, match="the result of job j: cannot be read"):
         of(int).unpack(b"\xc1", job_id="j")

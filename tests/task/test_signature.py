@@ -262,6 +262,16 @@ def test_an_annotation_nobody_knows_is_refused_with_advice() -> None:
         Signature(take, "take")
 
 
+@pytest.mark.parametrize("annotation", ["datetime.Missing", "list[", "5 + 'a'"])
+def test_an_annotation_that_cannot_be_read_is_refused(annotation: str) -> None:
+    def take(value: Any) -> None: ...
+
+    take.__annotations__["value"] = annotation
+
+    with pytest.raises(InvalidInput, match="take: its annotations cannot be read"):
+        Signature(take, "take")
+
+
 def test_a_type_that_holds_itself_is_fine() -> None:
     def take(node: Node) -> int:
         return 1 if node.next is None else 2

@@ -27,6 +27,7 @@ class Connection:
         self._opening: Future[Control | None] | None = None
         self.control: Control | None = None
         """None: not open"""
+        self._stand_ins = 0
 
     async def open(self) -> Control:
         while True:
@@ -44,6 +45,8 @@ class Connection:
     async def close(self) -> None:
         """Let go of the store, once; also when it is being opened this moment."""
         with self._lock:
+            if self._stand_ins:
+                return
             opening = self._opening
         if opening is not None:
             with contextlib.suppress(Exception):
@@ -55,14 +58,17 @@ class Connection:
 
     @contextlib.contextmanager
     def instead(self, control: Control) -> Iterator[None]:
-        """Use another control meanwhile, which is not closed here."""
+        """Use another control meanwhile. It is not closed here, nor by a `close` within: what follows that would use
+        the real store."""
         with self._lock:
             before, self.control = self.control, control
+            self._stand_ins += 1
         try:
             yield
         finally:
             with self._lock:
                 self.control = before
+                self._stand_ins -= 1
 
     async def _open(self, opening: Future[Control | None]) -> Control:
         try:

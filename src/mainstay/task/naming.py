@@ -49,6 +49,16 @@ def check_function(function: Callable[..., Any], name: str) -> None:
         raise InvalidInput(name, "it yields, and a task returns once; return a list, or submit a job for each part")
     if inspect.isclass(function):
         raise InvalidInput(name, "it is a class; write a function that makes one")
+    if isinstance(function, staticmethod | classmethod) or _is_method(function):
+        raise InvalidInput(name, "it is a method, and a worker has no object to call it on; write a function")
+
+
+def _is_method(function: Callable[..., Any]) -> bool:
+    """Whether it is written in the body of a class; a method of an object knows its object."""
+    owner = getattr(function, "__qualname__", "").rpartition(".")[0]
+    if not owner or owner.endswith("<locals>") or inspect.ismethod(function):
+        return False
+    return next(iter(inspect.signature(function).parameters), None) in ("self", "cls")
 
 
 def is_async(function: Callable[..., Any]) -> bool:

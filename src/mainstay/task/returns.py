@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -33,7 +34,7 @@ class Returns(Generic[R]):
             place, rule = place_and_rule(str(error))
             raise BadResult(f"{self._name} returned{' ' + place if place else ''}", rule) from None
         except _REFUSED as error:
-            raise BadResult(f"{self._name} returned", f"what cannot be stored as data: {said(error)}") from None
+            raise BadResult(f"{self._name} returned", _refusal(value, error)) from None
         return None if value is None else msgspec.Raw(self._sealer.seal(data))
 
     def unpack(self, data: bytes | None, *, job_id: str) -> R:
@@ -51,3 +52,10 @@ class Returns(Generic[R]):
             ) from None
         except _REFUSED as error:
             raise InvalidInput(f"the result of job {job_id}", f"cannot be read: {said(error)}") from None
+
+
+def _refusal(value: Any, error: Exception) -> str:
+    if inspect.iscoroutine(value):
+        value.close()
+        return "a coroutine, and is no `async def` (a decorator may hide it); make it one, and what decorates it"
+    return f"what cannot be stored as data: {said(error)}"

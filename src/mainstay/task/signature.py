@@ -178,6 +178,8 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
             f"the name {error.name!r} in its annotations is not known when the task is made; import it at the top of "
             "the module, and not only for type checkers",
         ) from None
+    except (AttributeError, SyntaxError, TypeError) as error:
+        raise InvalidInput(name, f"its annotations cannot be read: {said(error)}") from None
 
 
 def _annotated(function: Callable[..., Any]) -> Any:

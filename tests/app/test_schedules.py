@@ -112,6 +112,27 @@ async def test_hooks_see_the_jobs_of_schedules(app: App, clock: VirtualClock) ->
     assert job.options.metadata["schedule"] == "work"
 
 
+async def test_arguments_that_no_longer_fit_do_not_hold_up_a_tick(clock: VirtualClock) -> None:
+    store = MemoryStore(clock)
+    before, now = App("memory:"), App("memory:")
+    before.schedule("15m")(before.task(name="work")(lambda n: None).job(3))
+    now.task(name="work")(lambda m: None)
+    seen: list[Draft] = []
+    now.before_submit(seen.append)
+    with before.using(store):
+        await before.sync_schedules()
+
+    with now.using(store):
+        (duty,) = now.duties(now.control)
+        leading = await lead(now)
+        await duty.run(leading)
+        clock.advance(900)
+        await duty.run(leading)
+
+        assert len(await jobs(now, "work")) == 1
+    assert [draft.arguments for draft in seen] == [{}]
+
+
 async def test_a_codec_seals_the_arguments_of_a_schedule_once(clock: VirtualClock) -> None:
     app = App("memory:", clock=clock, codec=Xor())
 

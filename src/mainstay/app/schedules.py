@@ -124,9 +124,11 @@ class Schedules:
         hooks, task = self._client.before_submit, self._tasks.get(request.name)
         if not hooks or task is None or not isinstance(request.options, Mapping):
             return request
-        draft = Draft(
-            name=request.name, arguments=task.arguments(bytes(request.payload)), options=dict(request.options)
-        )
+        try:
+            arguments = task.arguments(bytes(request.payload))
+        except InvalidInput:
+            arguments = {}  # the task has changed since: its worker will say so, and keep the job
+        draft = Draft(name=request.name, arguments=arguments, options=dict(request.options))
         return msgspec.structs.replace(request, options=drafted(hooks, draft).options)
 
     def _tell_if_left(self, row: Schedule) -> None:

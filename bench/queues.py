@@ -58,6 +58,8 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
     repeated: int = 0
     processes: int = 1
     """In how many processes the jobs ran: one worker may leave the others nothing."""
+    cpu_us: float | None = None
+    """Processor time of the workers a job; unlike a rate it hardly depends on what else the machine does."""
     rss_mb: float = 0.0
     pss_mb: float = 0.0
 
@@ -137,8 +139,11 @@ def _backlog(seat: Seat, sizes: Sizes) -> int:
 def _drain(stand: Stand, marks: Slots, n: int, processes: int) -> Drain:
     marks.clear()
     with stand.workers(processes) as workers:
-        _wait_for_starts(stand, workers, marks, n)
+        begun = _wait_for_starts(stand, workers, marks, n, want=1)
+        cpu_s = workers.cpu_s()
+        rest = _wait_for_starts(stand, workers, marks, n, want=n) - begun
         committed_ns = _wait_for_commits(stand, n)
+        cpu_s = workers.cpu_s() - cpu_s
         rss_mb, pss_mb = workers.memory_mb()
     starts, pids = marks.started(0, n), marks.pids(0, n)
     ran = [at for at in starts if at]
@@ -149,16 +154,16 @@ def _drain(stand: Stand, marks: Slots, n: int, processes: int) -> Drain:
         lost=n - len(ran),
         repeated=marks.repeats,
         processes=len({pid for pid in pids if pid}),
+        cpu_us=cpu_s / rest * 1e6 if rest else None,
         rss_mb=rss_mb,
         pss_mb=pss_mb,
     )
 
 
-def _wait_for_starts(stand: Stand, workers: Workers, marks: Slots, n: int) -> None:
+def _wait_for_starts(stand: Stand, workers: Workers, marks: Slots, n: int, *, want: int) -> int:
+    """Until so many have started, or no more do; answers how many of the n."""
     done, since = 0, time.monotonic()
-    while done < n:
-        time.sleep(0.05)
-        now = n - marks.started(0, n).count(0)
+    while (now := n - marks.started(0, n).count(0)) < want:
         if now != done:
             done, since = now, time.monotonic()
         elif workers.died():
@@ -166,7 +171,9 @@ def _wait_for_starts(stand: Stand, workers: Workers, marks: Slots, n: int) -> No
         elif time.monotonic() - since > STALL_S:
             if not done:
                 raise stand.failed(f"no job started within {STALL_S} s")
-            return
+            break
+        time.sleep(0.05)
+    return now
 
 
 def _wait_for_commits(stand: Stand, n: int) -> int | None:

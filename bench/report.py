@@ -48,6 +48,7 @@ def sections(report: Report) -> list[Section]:
                 "submit, bulk",
                 "worked off, 1 process",
                 "worked off, 2 processes",
+                "worker CPU, us a job",
                 "memory, MB",
             ),
             [_rates(found) for found in rated],
@@ -94,13 +95,14 @@ def peers_ahead(report: Report) -> str:
 
 
 def _rates(found: Found) -> list[str]:
-    memory = _best_memory(found)
+    memory, cpu_us = _best_memory(found), _best_cpu(found)
     return [
         found.title,
         _rate(max(found.submit_one, default=None)),
         _rate(max(found.submit_bulk, default=None)),
         _drains(found.one),
         _drains(found.two),
+        NONE if cpu_us is None else f"{cpu_us:.0f}",
         NONE if memory is None else f"{memory:.0f}",
     ]
 
@@ -159,6 +161,10 @@ def _best_memory(found: Found) -> float | None:
     return min((drain.rss_mb for drain in found.one), default=None)
 
 
+def _best_cpu(found: Found) -> float | None:
+    return min((drain.cpu_us for drain in found.one if drain.cpu_us), default=None)
+
+
 def _wait(latency: Latency | None, field: str) -> float | None:
     return getattr(latency, field) if latency and latency.samples else None
 
@@ -168,6 +174,7 @@ MEASURES: tuple[tuple[str, str, Measure], ...] = (
     ("submit, bulk, jobs/s", "faster", lambda found: max(found.submit_bulk, default=None)),
     ("worked off, 1 process, jobs/s", "faster", lambda found: _best_done(found.one)),
     ("worked off, 2 processes, jobs/s", "faster", lambda found: _best_done(found.two)),
+    ("worker CPU, us a job", "smaller", _best_cpu),
     ("idle pickup p50, ms", "sooner", lambda found: _wait(found.idle, "p50")),
     (
         "idle pickup p50, ms, of those that run a killed job again",

@@ -52,6 +52,15 @@ class Workers:
     def died(self) -> bool:
         return any(process.poll() is not None for process in self._processes)
 
+    def cpu_s(self) -> float:
+        """Processor time that those alive have used."""
+        ticks = 0
+        for pid in self._pids():
+            with contextlib.suppress(OSError):
+                fields = _stat(Path(f"/proc/{pid}"))
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def memory_mb(self) -> tuple[float, float]:
         """Resident and proportional set size of all of them; pages shared by forks count once in the latter."""
         sums = {"Rss:": 0, "Pss:": 0}
@@ -82,11 +91,15 @@ def _process_table() -> dict[int, tuple[int, int]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                # the name, in brackets, may hold anything
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                fields = _stat(entry)
                 if fields[0] != "Z":
                     table[int(entry.name)] = int(fields[1]), int(fields[3])
     return table
+
+
+def _stat(process: Path) -> list[str]:
+    """The fields after the name, which stands in brackets and may hold anything: state, parent, ..."""
+    return (process / "stat").read_text().rpartition(")")[2].split()
 
 
 class Stand:

@@ -96,7 +96,8 @@ def test_ours_is_the_environment_that_runs_the_bench() -> None:
 
 
 FAMILY = """
-import os, subprocess, sys, time
+import subprocess, sys, time
+while time.process_time() < 0.03: pass
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
 print(child.pid, flush=True)
 time.sleep(60)
@@ -109,10 +110,12 @@ def test_killing_a_worker_reaches_children_in_sessions_of_their_own(tmp_path: Pa
     while not (said := log.read_text()).endswith("\n"):
         assert not workers.died()
     rss_mb, pss_mb = workers.memory_mb()
+    cpu_s = workers.cpu_s()
 
     workers.kill()
 
     assert 0 < pss_mb <= rss_mb
+    assert cpu_s > 0
     assert workers.died()
     assert _gone(int(said))
 

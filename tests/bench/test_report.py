@@ -34,10 +34,22 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
     assert report.load(tmp_path / "queues.json") == kept
 
 
-def test_a_rate_is_the_best_of_its_runs() -> None:
-    kept = _report(_found("huey", "Huey", submit_one=[1000.0, 3000.0], one=[Drain(jobs=5, started=50, rss_mb=34)]))
+def test_every_cell_stands_under_a_heading() -> None:
+    wait, drains = Latency(samples=1, p50=1.0), [Drain(jobs=5, started=50, cpu_us=9, rss_mb=34)]
+    measured = {"one": drains, "two": drains, "idle": wait, "load": wait, "kill": Kill(watched_s=20)}
+    kept = _report(_found("a", "Peer", **measured), _found("mainstay", "Mainstay", **measured))
 
-    assert _cells(kept, "Rates, jobs a second", "Huey") == ["3,000", "-", "50", "-", "34"]
+    for section in report.sections(kept):
+        assert {len(line) for line in section.lines} == {len(section.headings)}, section.title
+    assert len(report.sections(kept)) == 5
+
+
+def test_a_rate_is_the_best_of_its_runs() -> None:
+    kept = _report(
+        _found("huey", "Huey", submit_one=[1000.0, 3000.0], one=[Drain(jobs=5, started=50, cpu_us=700, rss_mb=34)])
+    )
+
+    assert _cells(kept, "Rates, jobs a second", "Huey") == ["3,000", "-", "50", "-", "700", "34"]
 
 
 def test_jobs_lost_or_run_twice_stand_beside_the_rate() -> None:

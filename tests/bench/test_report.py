@@ -35,7 +35,7 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
 
 
 def test_every_cell_stands_under_a_heading() -> None:
-    wait, drains = Latency(samples=1, p50=1.0), [Drain(jobs=5, started=50, cpu_us=9, rss_mb=34)]
+    wait, drains = Latency(samples=1, p50=1.0, p99=1.0), [Drain(jobs=5, started=50, cpu_us=9, rss_mb=34)]
     measured = {"one": drains, "two": drains, "idle": wait, "load": wait, "kill": Kill(watched_s=20)}
     kept = _report(_found("a", "Peer", **measured), _found("mainstay", "Mainstay", **measured))
 

@@ -464,6 +464,19 @@ async def test_a_follow_up_may_wait_for_the_job_that_submits_it_and_for_others(w
     assert (await world.row(both.job)).status == "pending"
 
 
+async def test_a_follow_up_is_released_by_a_completion_later_in_the_same_batch(world: World) -> None:
+    before, submitter, awaited = [await world.running(queue=queue) for queue in ("a", "b", "c")]
+    follow = world.new(queue="waiters", after=[awaited])
+    await world.store.apply(
+        [
+            world.change(before, "succeeded", holder="s1"),
+            world.change(submitter, "succeeded", holder="s1", spawn=(follow,)),
+            world.change(awaited, "succeeded", holder="s1"),
+        ]
+    )
+    assert await world.story(follow.job) == ["scheduled", "pending"]
+
+
 async def test_a_follow_up_that_waits_for_nobody_there_keeps_the_completion_from_being_written(world: World) -> None:
     first = await world.running()
     lost = world.new(after=[world.new().job.id])

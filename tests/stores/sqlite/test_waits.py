@@ -88,3 +88,13 @@ async def test_a_waiting_row_whose_options_are_lost_is_not_run_but_held(world: W
     report = await check(world.store, repair=True)
     assert report.clean
     assert (await world.row(job)).status == "quarantined"
+
+
+async def test_a_dependency_whose_status_is_no_text_counts_as_ended_otherwise(world: World, path: Path) -> None:
+    await world.open("s1")
+    first = await world.running()
+    await world.move(first, "succeeded", holder="s1")
+    raw(path, f"UPDATE jobs SET status = CAST(x'ff' AS TEXT) WHERE id = '{first.id}'")
+    job = await world.submit(after=[first])
+    assert job.status == "skipped"
+    assert (await check(world.store, repair=True)).clean

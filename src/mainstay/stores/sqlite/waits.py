@@ -56,9 +56,10 @@ class Entering:
         fresh = {job_id for job_id, stands in self._stands.items() if job_id == stands}
         over = []
         for on in dict.fromkeys(on for _, _, on in edges if on not in fresh):
-            row = first_row(tx.db, "SELECT status, settled_ms FROM jobs WHERE id = ?", (on,))
+            # as bytes, because a flipped bit there must not keep others from being stored
+            row = first_row(tx.db, "SELECT CAST(status AS BLOB), settled_ms FROM jobs WHERE id = ?", (on,))
             if row is None or row[1] is not None:
-                over.append((on, judge.GONE if row is None else row[0]))
+                over.append((on, judge.GONE if row is None else row[0].decode(errors="replace")))
         follow(tx, over, chain)
 
     def _awaited(self, tx: Tx, index: int, place: int, on: str) -> str:

@@ -52,9 +52,13 @@ class Sealer:
         return self._codec is not None
 
     def seal(self, data: bytes) -> bytes:
+        """As it is stored; raises `InvalidInput` when the codec fails, so that nothing is stored in the clear."""
         if self._codec is None:
             return data
-        return _encode(msgspec.msgpack.Ext(SEALED, self._codec.encode(data)))
+        try:
+            return _encode(msgspec.msgpack.Ext(SEALED, self._codec.encode(data)))
+        except Exception as error:  # the codec is not ours, it may raise anything
+            raise InvalidInput("codec", f"it could not seal the data ({_said(error)})") from error
 
     def open(self, data: bytes, *, field: str) -> bytes:
         """What was sealed, or the data itself if it was not; raises `InvalidInput`."""
@@ -68,7 +72,9 @@ class Sealer:
         try:
             return self._codec.decode(bytes(found.data))
         except Exception as error:  # the codec is not ours, it may raise anything
-            said = f"{type(error).__name__}: {error}"[:200]
-            raise InvalidInput(
-                field, f"the codec cannot open it ({said}); was it sealed by another one, or with another key?"
-            ) from error
+            rule = f"the codec cannot open it ({_said(error)}); was it sealed by another one, or with another key?"
+            raise InvalidInput(field, rule) from error
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:200]

@@ -68,6 +68,15 @@ class Task(Submits[P, R]):
     """A function that workers run. Made by `@app.task`.
 
     Calling it calls the function itself, here and now, as tests do. `submit` hands the call to a worker.
+
+    >>> from mainstay import App
+    >>> app = App("memory:")
+    >>> @app.task(name="double")
+    ... def double(n: int) -> int:
+    ...     return 2 * n
+    >>> double(4), double.options(delay="5m").submit_sync(4).status_sync()
+    (8, 'scheduled')
+    >>> app.close_sync()
     """
 
     def __init__(self, client: Client, function: Callable[P, Any], **given: Unpack[TaskOptions]) -> None:

@@ -78,7 +78,7 @@ async def test_exactly_the_poison_ones_end_in_quarantine(fleet: Fleet) -> None:
     assert {ended[number] for number in poison} == {"quarantined"}
     for number in poison:
         assert jobs[number].crashes == 3
-        assert len(fleet.traces(jobs[number].id, "start")) == 3
+        assert len(fleet.traces(jobs[number].id, "start")) >= 3
     # whoever ran beside one was suspected once, ran alone then, and was cleared
     assert all(jobs[number].crashes <= 1 for number in ended if number not in poison)
 

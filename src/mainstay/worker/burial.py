@@ -1,8 +1,9 @@
 """What is done about the jobs of an engine that died: at once, and each by what it had to do with it.
 
-A job that ran when the engine died by itself is counted as a crash. When the supervisor killed the engine because one
+A job that ran when the engine died by itself is counted as a crash, unless it ran apart, in a child: that one cannot
+have done it, and is given back. When the supervisor killed the engine because one
 job overran, that one is timed out and the others are given back. What had not begun is given back. Nobody else knows
-these three apart: a sweep sees only that the session is dead.
+these apart: a sweep sees only that the session is dead.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ async def bury(control: Control, death: Death) -> Buried:
         control.fail([Failure(job, error, crashed=True) for job in fates.crashed]),
         control.time_out(fates.overran, cause="run"),
         control.time_out(fates.stalled, cause="stall"),
-        control.release(fates.stopped, reason=death.wish or "its engine was killed because another job overran"),
+        control.release(fates.stopped, reason=death.wish or "its engine died because of another job"),
         control.release(fates.unbegun, reason="its worker died before the work began"),
     )
     await control.close_session(death.session)
@@ -128,6 +129,7 @@ async def _held(control: Control, death: Death) -> list[Job]:
 
 def _sorted(rows: Sequence[Job], death: Death) -> _Fates:
     begun = {(entry.job_id, entry.token) for entry in death.running}
+    apart = {(entry.job_id, entry.token) for entry in death.running if entry.apart}
     blamed = {(entry.job_id, entry.token) for entry in death.blamed}
     on_purpose = death.wish is not None or bool(blamed)
     fates = _Fates([], [], [], [], [])
@@ -137,7 +139,7 @@ def _sorted(rows: Sequence[Job], death: Death) -> _Fates:
             (fates.stalled if has_stalled(row) else fates.overran).append(row)
         elif claim not in begun:
             fates.unbegun.append(row)
-        elif on_purpose:
+        elif on_purpose or claim in apart:
             fates.stopped.append(row)
         elif is_stopping(row.parent, row.status) or table_of(row.parent).allows(row.status, "pending"):
             fates.crashed.append(row)

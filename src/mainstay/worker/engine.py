@@ -261,6 +261,7 @@ class Engine:
                 self._made_room()
                 return
         run = Run(job, work, self._free.pop(), self._clock.now_ms())
+        run.apart = self._children is not None and (work.mode == "process" or _is_suspect(job))
         run.context = Context(job, EngineLink(self, run), pack=self.program.pack, unpack=self.program.unpack)
         self._running[run.slot] = run
         if self._recorder is not None:
@@ -273,8 +274,8 @@ class Engine:
         try:
             if run.cause:
                 ending: Ending = Halted(run.cause)
-            elif self._children is not None and (run.work.mode == "process" or _is_suspect(run.job)):
-                ending = await self._in_child(run, self._children)
+            elif run.apart:
+                ending = await self._apart(run)
             else:
                 ending = await attempt(self.program, run.work, run.context, self._threads)
         except Exception as error:
@@ -282,14 +283,15 @@ class Engine:
             ending = Failed(error=error_info(error))
         self._finish(run, ending)
 
-    async def _in_child(self, run: Run, children: Children) -> Ending:
-        suspect = _is_suspect(run.job)
-        if suspect and not (await self.control.start([run.job]))[0]:
+    async def _apart(self, run: Run) -> Ending:
+        """In a child process. A suspect's start is stored first, so that the blame is exact; one that crashed twice
+        gets a process that nothing else has used."""
+        assert self._children is not None
+        if _is_suspect(run.job) and not (await self.control.start([run.job]))[0]:
             run.cause = LOST
-            return Halted("its claim was lost")
         if run.cause:
             return Halted(run.cause)
-        run.child = children.begin(run.job, run.context, fresh=suspect)
+        run.child = self._children.begin(run.job, run.context, fresh=run.job.crashes > 1)
         return await run.child.ending
 
     def _finish(self, run: Run, ending: Ending) -> None:
@@ -366,7 +368,7 @@ class Engine:
             run.child.stop(why)
             if grace_s == 0:
                 run.child.kill()
-        elif run.begun and run.work.is_async and run.work.mode == "loop":
+        elif run.begun and run.work.is_async and not run.apart:
             run.task.cancel()
 
     def _leave_behind(self, run: Run) -> None:
@@ -504,6 +506,5 @@ class Engine:
 
 
 def _is_suspect(job: Job) -> bool:
-    """Whether it may be what killed its workers: then it runs where it can kill nobody else, its start stored first,
-    so that the blame is exact."""
+    """Whether it may be what killed its workers: then it runs where it can kill nobody else."""
     return job.crashes > 0 or job.releases >= SUSPECT_RELEASES

@@ -24,6 +24,9 @@ _SLOT = struct.Struct("<q36s4xqqq")
 _BODY = struct.Struct("<36s4xqqq")
 _DEADLINE = struct.Struct("<q")
 
+#: the mark of a slot whose job runs; 0 when it is free
+_HERE, _APART = 1, 2
+
 #: enough for any concurrency; memory is taken only for the slots that are used
 SLOTS = 65_536
 
@@ -36,6 +39,8 @@ class Running(msgspec.Struct, frozen=True):
     started_ms: int
     deadline_ms: int
     """when it must have ended, its grace included; 0: no limit"""
+    apart: bool = False
+    """it runs in a process of its own: if the engine dies, it was not this one's doing"""
 
 
 class Recorder:
@@ -68,12 +73,14 @@ class Recorder:
         os.ftruncate(fd, _HEAD.size + slots * _SLOT.size)
         return cls(fd)
 
-    def begin(self, slot: int, job_id: str, *, token: int, started_ms: int, deadline_ms: int) -> None:
+    def begin(
+        self, slot: int, job_id: str, *, token: int, started_ms: int, deadline_ms: int, apart: bool = False
+    ) -> None:
         """A job begins. Slots are taken from the lowest free one up: reading stops at the highest ever used."""
         at = self._at(slot)
         _BODY.pack_into(self._map, at + 8, job_id.encode(), token, started_ms, deadline_ms)
         # the mark comes last: killed in between, the job has not begun
-        self._map[at] = 1
+        self._map[at] = _APART if apart else _HERE
         if slot >= self._used:
             self._used = slot + 1
             _TICKS.pack_into(self._map, _TICKS.size, self._used)
@@ -104,7 +111,8 @@ class Recorder:
             self._map[_HEAD.size : _HEAD.size + used * _SLOT.size]
         ):
             if running:
-                found.append(Running(job_id.decode("ascii", "replace"), token, started_ms, deadline_ms))
+                apart = running == _APART
+                found.append(Running(job_id.decode("ascii", "replace"), token, started_ms, deadline_ms, apart))
         return found
 
     def close(self) -> None:

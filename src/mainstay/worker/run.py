@@ -23,6 +23,7 @@ class Run:
     """A job, its limits, and the task that runs it."""
 
     __slots__ = (
+        "apart",
         "begun",
         "cause",
         "child",
@@ -49,6 +50,8 @@ class Run:
         """once it was told to stop: when its grace is over"""
         self.cause = ""
         """why it was told to stop"""
+        self.apart = False
+        """it runs in a child process"""
         self.begun = False
         """its task has had its first turn; before that, cancelling the task would end it without a word"""
         self.over = False

@@ -13,8 +13,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mainstay.cli import app
+from mainstay.clock import SystemClock
 from mainstay.control import Completion, Control, Failure, Request, error_info
 from mainstay.stores import open_store
+from mainstay.testing import VirtualClock
 
 runner = CliRunner()
 
@@ -97,6 +99,10 @@ def test_list_shows_the_newest_first(made: Made) -> None:
         (("--queue", "mail"), ["waiting", "done"]),
         (("--queue", "mail", "--status", "succeeded"), ["done"]),
         (("--name", "sums.add"), ["failed"]),
+        (("--task", "sums.add"), ["failed"]),
+        (("--newer-than", "1h"), ["waiting", "haunted", "failed", "done"]),
+        (("--older-than", "1h"), []),
+        (("--newer-than", "1h", "--older-than", "1ms", "--tag", "news"), ["done"]),
         (("--tag", "news"), ["done"]),
         (("--text", "NO SUCH column"), ["failed"]),
         (("--status", "running"), []),
@@ -104,6 +110,22 @@ def test_list_shows_the_newest_first(made: Made) -> None:
 )
 def test_filters_narrow_the_list_together(made: Made, words: tuple[str, ...], found: list[str]) -> None:
     assert made.listed(*words) == found
+
+
+def test_age_counts_from_the_submit(made: Made) -> None:
+    asyncio.run(_submit_long_ago(made))
+
+    assert made.listed("--older-than", "1h") == ["old"]
+    assert "old" not in made.listed("--newer-than", "1h")
+    assert made.listed("--older-than", "1h", "--newer-than", "3h") == ["old"]
+    assert made.listed("--older-than", "3h") == []
+
+
+def test_members_of_a_group_are_listed_by_its_callback(made: Made) -> None:
+    asyncio.run(_submit_group(made))
+
+    assert made.listed("--group", made.ids["callback"]) == ["second", "first"]
+    assert made.listed("--group", made.ids["callback"][-12:], "--status", "running") == []
 
 
 def test_units_are_listed_by_their_parent_only(made: Made) -> None:
@@ -346,6 +368,22 @@ async def _submit_units(made: Made) -> None:
     made.ids["whole"] = whole = (await control.submit("batch.run", kind="batch")).id
     for unit in ("left", "right"):
         made.ids[unit] = (await control.submit("batch.part", parent=whole, unit=unit)).id
+    await store.close()
+
+
+async def _submit_long_ago(made: Made) -> None:
+    clock = VirtualClock(SystemClock().now_ms() - 2 * 3_600_000)
+    store = await open_store(made.url, clock=clock)
+    made.ids["old"] = (await Control(store, rng=random.Random(8)).submit("mail.send")).id
+    await store.close()
+
+
+async def _submit_group(made: Made) -> None:
+    store = await open_store(made.url)
+    group = await Control(store, rng=random.Random(9)).submit_group(
+        [Request("part"), Request("part")], Request("whole")
+    )
+    made.ids |= {"first": group.members[0].id, "second": group.members[1].id, "callback": group.then.id}
     await store.close()
 
 

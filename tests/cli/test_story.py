@@ -80,6 +80,16 @@ def test_a_command_to_try_names_the_store_that_was_typed(shell: Shell, job_id: s
     assert f"mainstay jobs retry {job_id} --store {shell.url}\n" in done.stdout
 
 
+def test_a_worker_to_start_is_that_of_the_app_where_one_is_named(shell: Shell) -> None:
+    (job_id,) = shell.submit(queue="mail")
+
+    by_store = shell.json("jobs", "explain", job_id, "--store", shell.url)["advice"]
+    by_app = shell.json("jobs", "explain", job_id, "--store", shell.url, "--app", "shop:app")["advice"]
+
+    assert by_store[0]["command"] == "mainstay worker MODULE:APP --queues mail"
+    assert by_app[0]["command"] == "mainstay worker shop:app --queues mail"
+
+
 def test_commands_to_try_exist(shell: Shell, job_id: str) -> None:
     for advice in shell.json("jobs", "explain", job_id)["advice"]:
         words = advice["command"].split()[1:]

@@ -35,12 +35,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    before = set(sys.modules)
     (tmp_path / "target_shop").mkdir()
     (tmp_path / "target_shop" / "__init__.py").write_text("")
     (tmp_path / "target_shop" / "tasks.py").write_text(APP)
     yield tmp_path
-    for name in set(sys.modules) - before:
+    for name in [name for name in sys.modules if name.startswith(("target_", "broken"))]:
         del sys.modules[name]
 
 
@@ -125,6 +124,15 @@ def test_every_command_takes_an_app(shell: Shell, folder: Path) -> None:
         assert by_option.exit_code == 0, by_option.output
         by_variable = shell.run(*words, MAINSTAY_STORE="", MAINSTAY_APP="target_mine:app")
         assert by_variable.exit_code == 0, by_variable.output
+
+
+def test_a_real_app_will_do(shell: Shell, folder: Path) -> None:
+    (folder / "target_real.py").write_text(f"from mainstay import App\napp = App({shell.url!r}, lease='20s')\n")
+
+    target = Where(app="target_real:app").target()
+
+    assert (target.url, target.settings) == (shell.url, Settings.of(lease="20s"))
+    assert shell.run("queues", "pause", "mail", "--app", "target_real:app", MAINSTAY_STORE="").exit_code == 0
 
 
 def test_an_app_that_is_not_there_is_one_red_line(shell: Shell, folder: Path) -> None:

@@ -22,6 +22,8 @@ from .ids import IdArgument, full_id
 from .target import Where
 
 _MOST = 10_000
+#: what stands in advice for the app, which a store does not know
+_ANY_APP = "MODULE:APP"
 
 _EVENTS = reflowed("""
 Show the audit trail of a job: every move, by whom, when and why.
@@ -92,12 +94,19 @@ def explain(where: Where, job_id: IdArgument, as_json: JsonOption = False) -> No
         return await explained(store, await full_id(store, job_id))
 
     told = looking(where, look)
-    advice = tuple(msgspec.structs.replace(each, command=where.again(each.command)) for each in told.advice)
+    advice = tuple(msgspec.structs.replace(each, command=_here(each.command, where)) for each in told.advice)
     told = msgspec.structs.replace(told, advice=advice)
     if as_json:
         print_json(msgspec.to_builtins(told))
     else:
         _show(told, screen())
+
+
+def _here(command: str, where: Where) -> str:
+    """The command as it is typed here: on the same store, or for the same app."""
+    if _ANY_APP in command:
+        return command.replace(_ANY_APP, where.app or _ANY_APP)
+    return command if command == "mainstay --version" else where.again(command)
 
 
 def _show(told: Explanation, console: Console) -> None:

@@ -15,7 +15,8 @@ from ..clock import duration_text, seconds
 from ..errors import InvalidInput
 from ..worker import logs
 from ..worker.messages import Hello
-from ..worker.supervisor import Orders, Supervisor, shown_url
+from ..worker.orders import Orders, shown_url
+from ..worker.supervisor import Supervisor
 from .common import reflowed
 
 _HELP = reflowed("""

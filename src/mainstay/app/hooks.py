@@ -6,7 +6,7 @@ import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
-from typing import Any, TypeVar
+from typing import Any
 
 from ..errors import InvalidInput
 from ..worker import Context
@@ -15,7 +15,6 @@ from ..worker import Context
 Manager = Callable[
     ..., AbstractAsyncContextManager[Any] | AbstractContextManager[Any] | AsyncIterator[Any] | Iterator[Any]
 ]
-F = TypeVar("F", bound=Callable[..., Any])
 
 Opener = Callable[..., AbstractAsyncContextManager[Any] | AbstractContextManager[Any]]
 

@@ -48,8 +48,13 @@ class Keeper:
         """Look for the dead of other workers and for what overran. Jittered: no two workers look at the same time."""
         every_s = self._control.settings.sweep_s
         outage = Outage("sweep", self._rng)
+        yielded = False
         while True:
             await asyncio.sleep(every_s * self._rng.uniform(0.75, 1.25))
+            # a burial knows more about its dead than a sweep does: let it go first, but do not wait for it for ever
+            yielded = not yielded and any(member.dead for member in self._crew())
+            if yielded:
+                continue
             try:
                 await self._control.sweep()
                 outage.over()
@@ -73,7 +78,7 @@ class Keeper:
                     member.kill(blamed=stuck)
 
     async def _beat_once(self) -> None:
-        kept = {member.session: member for member in self._crew() if member.session is not None}
+        kept = {member.session: member for member in self._crew() if member.session is not None and not member.dead}
         if not kept:
             return
         marks = {session: member.marks() for session, member in kept.items()}

@@ -66,12 +66,17 @@ class Member:
 
     def kill(self, *, wish: str | None = None, blamed: tuple[Running, ...] = ()) -> None:
         """SIGKILL. The first reason counts."""
-        if self.wish is None and not self.blamed and not self.process.ended.done():
+        if self.wish is None and not self.blamed and not self.dead:
             self.wish, self.blamed = wish, blamed
         self.leaving.set()
         self.process.kill()
 
     # what is seen -------------------------------------------------------------------------------
+
+    @property
+    def dead(self) -> bool:
+        """Its process has ended."""
+        return self.process.ended.done()
 
     def running(self) -> list[Running]:
         """What it runs now."""

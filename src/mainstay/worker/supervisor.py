@@ -11,13 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
 import signal
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
-
-import msgspec
 
 from ..control import Control
 from ..errors import InvalidInput, MainstayError, StoreError
@@ -25,7 +22,8 @@ from ..stores import open_store
 from .burial import Death, bury, in_words
 from .keeping import Keeper
 from .member import Member
-from .messages import EngineConfig, FromEngine, Hello, Retiring, Unfit
+from .messages import FromEngine, Hello, Retiring, Unfit
+from .orders import Orders, shown_url
 from .outage import Outage
 from .spawn import ENGINE, spawn
 
@@ -40,36 +38,9 @@ _BEYOND_GRACE_S = 5.0
 _SHORT_LIFE_S = 5.0
 _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 10.0
+#: an engine that has not said hello by then is worth a word
+_SLOW_START_S = 30.0
 _STOPPED = "its worker was stopped"
-
-
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker is to run."""
-
-    target: str
-    """`module:app`"""
-    name: str
-    queues: tuple[str, ...] = ()
-    concurrency: int | None = None
-    processes: int = 1
-    grace_s: float = 30.0
-    """how long jobs may go on after the first request to stop"""
-    log_level: str = "info"
-    json_logs: bool = False
-
-    def config(self, link_fd: int, recorder_fd: int) -> EngineConfig:
-        """What an engine of this worker is told."""
-        return EngineConfig(
-            target=self.target,
-            name=self.name,
-            queues=self.queues,
-            concurrency=self.concurrency,
-            log_level=self.log_level,
-            json_logs=self.json_logs,
-            supervisor_pid=os.getpid(),
-            link_fd=link_fd,
-            recorder_fd=recorder_fd,
-        )
 
 
 class Supervisor:
@@ -148,7 +119,13 @@ class Supervisor:
             await _first(after.wait(), self._stopping.wait())
         wait_s = 0.0
         while not self._stopping.is_set():
-            member = post.member = post.member or self._enlist()
+            try:
+                member = post.member = post.member or self._enlist()
+            except OSError as error:  # no memory, no more processes: it may pass
+                wait_s = min(_LONGEST_WAIT_S, max(_FIRST_WAIT_S, wait_s * 2))
+                log.error("engine cannot be started: %s; again in %.1fs", error, wait_s)
+                await _within(self._stopping.wait(), wait_s)
+                continue
             await _first(member.process.ended, member.leaving.wait(), self._stopping.wait())
             if self._stopping.is_set():
                 return
@@ -167,8 +144,14 @@ class Supervisor:
         member.process = spawn(self._orders.config, lambda message: self._heard(member, message), self._command)
         self._crew.add(member)
         log.debug("engine started pid=%d", member.process.pid)
+        asyncio.get_running_loop().call_later(_SLOW_START_S, self._wonder, member)
         member.buried = self._start(self._attend(member))
         return member
+
+    def _wonder(self, member: Member) -> None:
+        if member.greeting is None and not member.dead:
+            pid = member.process.pid
+            log.warning("engine not ready after %gs pid=%d; does an import wait for something?", _SLOW_START_S, pid)
 
     def _heard(self, member: Member, message: FromEngine) -> None:
         match message:
@@ -200,7 +183,7 @@ class Supervisor:
             member.unfit = f"the program names another store now ({shown_url(hello.store_url)}); restart the worker"
             member.kill(wish=_STOPPED)
             return
-        if member.process.ended.done() or member.greeting is not hello:
+        if member.dead or member.greeting is not hello:
             return
         member.session = hello.session
         log.info("engine up pid=%d session=%s", member.process.pid, hello.session)
@@ -297,7 +280,11 @@ class Supervisor:
     async def _roll(self) -> None:
         log.info("restarting engines one by one engines=%d", len(self._posts))
         for post in self._posts:
-            successor = self._enlist()
+            try:
+                successor = self._enlist()
+            except OSError as error:
+                log.error("restart given up: %s; the engines that are there go on", error)
+                return
             await _first(successor.process.ended, successor.going.wait())
             if not successor.going.is_set() or self._stopping.is_set():
                 log.error("restart given up pid=%d; the engines that are there go on", successor.process.pid)
@@ -319,7 +306,7 @@ class Supervisor:
 
     def _kill_all(self) -> None:
         for member in self._crew:
-            if not member.process.ended.done():
+            if not member.dead:
                 if self._code == STOPPED:
                     log.warning("killed pid=%d; its jobs are given back", member.process.pid)
                     self._code = FORCED
@@ -404,17 +391,3 @@ async def _first(*waits: Any) -> None:
 async def _within(wait: Coroutine[Any, Any, Any], most_s: float) -> None:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(wait, most_s)
-
-
-def shown_url(url: str) -> str:
-    """A store's URL without its secrets.
-
-    >>> shown_url("postgresql://ann:secret@db/jobs?password=x")
-    'postgresql://ann:***@db/jobs'
-    """
-    head, _, _ = url.partition("?")
-    scheme, mark, rest = head.partition("://")
-    who, at, place = rest.rpartition("@")
-    if at:
-        who = f"{who.partition(':')[0]}:***" if ":" in who else who
-    return f"{scheme}{mark}{who}{at}{place}"

@@ -79,7 +79,9 @@ async def gather(store: JobStore, job_id: str, job: Job | None) -> Facts:
     )
     if job is None or job.settled_ms is not None or job.session is not None:
         return facts
-    ahead, counted = await _ahead(store, job)
+    # where nobody is at work, it does not matter who would go first
+    at_work = any(is_alive(session, facts.lease_ms) for session in sessions)
+    ahead, counted = await _ahead(store, job) if at_work else (0, True)
     limits = await store.limits() if job.concurrency_key is not None else {}
     return msgspec.structs.replace(
         facts,

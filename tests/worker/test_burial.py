@@ -106,12 +106,16 @@ async def test_what_a_stopped_worker_ran_is_given_back_with_the_reason(grave: Gr
 
 
 async def test_what_ran_in_a_process_of_its_own_did_not_kill_the_engine(grave: Grave) -> None:
-    (ran,) = await grave.hold(1)
+    ran, apart = await grave.hold(2)
 
-    await grave.bury(grave.ran(ran, apart=True))
+    await grave.bury((*grave.ran(ran), *grave.ran(apart, apart=True)))
 
-    job = await grave.now(ran)
+    job = await grave.now(apart)
     assert (job.status, job.crashes, job.releases) == ("pending", 0, 1)
+    assert "cannot have done it" in " ".join(await grave.control.story(apart.id))
+    suspect = await grave.now(ran)
+    assert suspect.error is not None
+    assert suspect.error.message == "its engine was killed by signal 9 (SIGKILL) while it ran this"
 
 
 async def test_a_slot_of_an_older_claim_blames_nobody(grave: Grave) -> None:

@@ -110,7 +110,7 @@ async def test_an_engine_that_does_not_end_what_overran_is_killed_for_that_job_a
         await claimed_again(crew, innocent)
         (other,) = await crew.jobs([innocent])
         assert (other.failures, other.crashes, other.releases) == (0, 0, 1)
-        assert "because of another job" in " ".join(await crew.control.story(innocent))
+        assert "because another job overran" in " ".join(await crew.control.story(innocent))
         assert not alive(pid)
 
 

@@ -1,9 +1,9 @@
 """What is done about the jobs of an engine that died: at once, and each by what it had to do with it.
 
 A job that ran when the engine died by itself is counted as a crash, unless it ran apart, in a child: that one cannot
-have done it, and is given back. When the supervisor killed the engine because one
-job overran, that one is timed out and the others are given back. What had not begun is given back. Nobody else knows
-these apart: a sweep sees only that the session is dead.
+have done it, and is given back. When the supervisor killed the engine because one job overran, that one is timed out
+and the others are given back. What had not begun is given back. Nobody else knows these apart: a sweep sees only that
+the session is dead.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ async def bury(control: Control, death: Death) -> Buried:
     """Deal with everything a dead engine held, and close its session. Doing it twice does no harm: what has been dealt
     with is no longer held."""
     fates = _sorted(await _held(control, death), death)
-    others = len(death.running) - 1
+    others = sum(not entry.apart for entry in death.running) - 1
     beside = f" and {others} other {'job' if others == 1 else 'jobs'}" if others > 0 else ""
     error = ErrorInfo(
         type="WorkerCrashed",
@@ -96,7 +96,7 @@ async def bury(control: Control, death: Death) -> Buried:
         control.fail([Failure(job, error, crashed=True) for job in fates.crashed]),
         control.time_out(fates.overran, cause="run"),
         control.time_out(fates.stalled, cause="stall"),
-        control.release(fates.stopped, reason=death.wish or "its engine died because of another job"),
+        control.release(fates.stopped, reason=_not_its_doing(death)),
         control.release(fates.unbegun, reason="its worker died before the work began"),
     )
     await control.close_session(death.session)
@@ -145,3 +145,11 @@ def _sorted(rows: Sequence[Job], death: Death) -> _Fates:
             fates.crashed.append(row)
         # a phase that can only be taken over in place is left to the sweep, which knows how
     return fates
+
+
+def _not_its_doing(death: Death) -> str:
+    if death.wish is not None:
+        return death.wish
+    if death.blamed:
+        return "its engine was killed because another job overran"
+    return f"its engine {in_words(death.status)}; this ran in a process of its own and cannot have done it"

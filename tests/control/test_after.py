@@ -239,6 +239,14 @@ async def test_asking_what_a_job_waits_for_needs_a_job(bench: Bench) -> None:
         await bench.control.awaited("018bcfe5-6800-7000-8000-0123456789ab")
 
 
+async def test_several_jobs_are_read_in_the_order_asked_for(bench: Bench) -> None:
+    made = await bench.control.submit_many([Request(name) for name in ("one", "two", "three")])
+    wanted = [made[2].id, made[0].id]
+    assert [job.id for job in await bench.control.get_many(wanted)] == wanted
+    with pytest.raises(JobNotFound):
+        await bench.control.get_many([made[0].id, "018bcfe5-6800-7000-8000-0123456789ab"])
+
+
 # groups --------------------------------------------------------------------------------------------
 
 

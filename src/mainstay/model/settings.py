@@ -19,7 +19,7 @@ from ..errors import InvalidInput, UnknownOption
 
 PREFIX = "MAINSTAY_"
 #: environment variables that share the prefix but are not settings
-NOT_SETTINGS = frozenset({"MAINSTAY_STORE", "MAINSTAY_APP", "MAINSTAY_AUDIT_KEY"})
+NOT_SETTINGS = frozenset({"MAINSTAY_STORE", "MAINSTAY_APP", "MAINSTAY_AUDIT_KEY", "MAINSTAY_METRICS"})
 
 _Doc = msgspec.Meta
 

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 from ..clock import Clock, SystemClock
 from ..errors import InvalidInput, NoAdapter
 from ..lifecycle import Chain
+from .metered import check_installed, metered, wanted
 from .port import JobStore
 
 GROUP = "mainstay.stores"
@@ -36,7 +37,7 @@ async def open_store(url: str, *, clock: Clock | None = None, audit_key: bytes |
     """Open the store a URL names: `memory:`, `sqlite:///jobs.db`, `sqlite:////srv/jobs.db`.
 
     Options follow a question mark (`sqlite:///jobs.db?busy_timeout=5s`). `audit_key` (or the environment
-    variable MAINSTAY_AUDIT_KEY) seals the audit trail with an HMAC.
+    variable MAINSTAY_AUDIT_KEY) seals the audit trail with an HMAC. With MAINSTAY_METRICS=on it counts for Prometheus.
     """
     if not isinstance(url, str) or ":" not in url:
         raise InvalidInput("store", f"{url!r} is not a store URL; write one like 'sqlite:///jobs.db'")
@@ -45,7 +46,10 @@ async def open_store(url: str, *, clock: Clock | None = None, audit_key: bytes |
     if audit_key is None and (text := os.environ.get("MAINSTAY_AUDIT_KEY")):
         audit_key = text.encode()
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    return await opener(url, clock=clock or SystemClock(), chain=Chain(audit_key), options=options)
+    if metrics := wanted(os.environ):
+        check_installed()
+    store = await opener(url, clock=clock or SystemClock(), chain=Chain(audit_key), options=options)
+    return metered(store, names=metrics == "names") if metrics else store
 
 
 def _adapter(scheme: str, url: str) -> OpenStore:

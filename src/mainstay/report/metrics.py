@@ -1,0 +1,206 @@
+"""Metrics for Prometheus: what is exposed, and how.
+
+Two sources. What happens is counted where it happens, by the metered stores of each process
+(`mainstay.stores.metered`). What there is, the depth and age of the queues, is asked of the store when somebody
+scrapes, by one collector for all. Needs the extra `prometheus`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from ..app import App
+from ..errors import InvalidInput, MainstayError
+from ..stores import JobStore, Stats, open_store
+from ..stores.metered import COUNTED, VARIABLE, MeteredStore, Metric, check_installed
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+__all__ = ["COUNTED", "GAUGES", "METRICS", "MeteredStore", "QueueCollector", "expose", "serving"]
+
+log = logging.getLogger("mainstay.report")
+
+_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+_PATIENCE_S = 5.0
+
+UP = Metric("mainstay_store_up", "gauge", (), "1 if the store answered this scrape, else 0")
+JOBS = Metric("mainstay_queue_jobs", "gauge", ("queue", "status"), "jobs in each state")
+AGE = Metric(
+    "mainstay_queue_oldest_ready_seconds",
+    "gauge",
+    ("queue",),
+    "how long the job that has waited longest for a worker has been due; 0 if none waits",
+)
+SESSIONS = Metric("mainstay_sessions", "gauge", (), "engines and other sessions that are alive")
+ASIDE = Metric("mainstay_rows_aside", "gauge", (), "rows set aside because they cannot be read; see mainstay check")
+
+#: what is asked of the store at each scrape
+GAUGES = (UP, JOBS, AGE, SESSIONS, ASIDE)
+METRICS = (*COUNTED, *GAUGES)
+
+
+class QueueCollector:
+    """Asks a store at each scrape: of an app, or by URL. Register it in one process only.
+
+    A scrape may come on any thread, one with a running loop included; the store is asked from a thread of the
+    collector's own.
+    """
+
+    def __init__(self, source: App | str | None = None) -> None:
+        check_installed()
+        self._source = source
+        self._store: JobStore | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mainstay-metrics")
+
+    def watch(self, source: App | str) -> None:
+        """Say what to ask, once it is known."""
+        self._source = source
+
+    def describe(self) -> Iterator[Any]:
+        """What it will tell, without asking the store."""
+        return (_family(metric) for metric in GAUGES)
+
+    def collect(self) -> Iterator[Any]:
+        """What there is now."""
+        if self._source is None:
+            return
+        stats = self._asked()
+        up = _family(UP)
+        up.add_metric((), 0 if stats is None else 1)
+        yield up
+        if stats is not None:
+            yield from _families(stats)
+
+    def close(self) -> None:
+        """Let go of the store, if it was opened here."""
+        self._source = None
+        with contextlib.suppress(RuntimeError):
+            self._thread.submit(asyncio.run, self._close()).result(_PATIENCE_S)
+        self._thread.shutdown(wait=False)
+
+    def _asked(self) -> Stats | None:
+        asking = self._thread.submit(lambda: asyncio.run(self._stats()))
+        try:
+            return asking.result(_PATIENCE_S)
+        except TimeoutError:
+            log.warning("the store did not answer a scrape within %gs", _PATIENCE_S)
+        except MainstayError as error:
+            log.warning("the store could not be asked for a scrape: %s", error)
+        return None
+
+    async def _stats(self) -> Stats:
+        if isinstance(self._source, App):
+            return await (await self._source.open()).stats()
+        if self._store is None:
+            assert self._source is not None
+            self._store = await open_store(self._source)
+        return await self._store.stats()
+
+    async def _close(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            await store.close()
+
+
+def expose(app: App, registry: CollectorRegistry | None = None) -> QueueCollector:
+    """Add the queues of an app to a registry (Prometheus' own if none is given), for a program with a `/metrics` of its
+    own. What the program itself submits is counted there as well when MAINSTAY_METRICS=on."""
+    collector = QueueCollector(app)
+    from prometheus_client import REGISTRY  # noqa: PLC0415 - an extra
+
+    (registry or REGISTRY).register(collector)
+    return collector
+
+
+@contextlib.contextmanager
+def serving(address: str) -> Iterator[QueueCollector]:
+    """Serve the metrics of this process and all it starts, at http://ADDRESS/metrics, meanwhile.
+
+    Processes started within the block count into files of a folder that the environment names; they must not be
+    started before. Tell the collector which store to `watch` as soon as that is known.
+    """
+    host, port = _host_and_port(address)
+    check_installed()
+    with _counting_together() as folder:
+        from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - reads the environment
+        from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415
+
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, path=folder)  # type: ignore[no-untyped-call]
+        queues = QueueCollector()
+        registry.register(queues)
+        try:
+            server, thread = start_http_server(port, addr=host, registry=registry)
+        except OSError as error:
+            raise InvalidInput("metrics", f"cannot listen on {address}: {error.strerror or error}") from None
+        log.info("metrics at http://%s:%d/metrics", *server.server_address[:2])
+        try:
+            yield queues
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+            queues.close()
+
+
+@contextlib.contextmanager
+def _counting_together() -> Iterator[str]:
+    """A folder into which this process and those it starts count; one that is named already is used, and left."""
+    before = {name: os.environ.get(name) for name in (_FOLDER, VARIABLE)}
+    with contextlib.ExitStack() as stack:
+        folder = before[_FOLDER]
+        if folder is None:
+            # a straggler may still be counting when it is removed
+            made = tempfile.TemporaryDirectory(prefix="mainstay-metrics-", ignore_cleanup_errors=True)
+            folder = stack.enter_context(made)
+        os.environ[_FOLDER] = folder
+        os.environ[VARIABLE] = before[VARIABLE] or "on"
+        try:
+            yield folder
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    """
+    >>> _host_and_port("127.0.0.1:9464"), _host_and_port(":9464"), _host_and_port("[::1]:9464")
+    (('127.0.0.1', 9464), ('127.0.0.1', 9464), ('::1', 9464))
+    >>> _host_and_port("everywhere")
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: metrics: 'everywhere' is not of the form host:port, like 127.0.0.1:9464
+    """
+    host, _, port = address.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise InvalidInput("metrics", f"{address!r} is not of the form host:port, like 127.0.0.1:9464")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _families(stats: Stats) -> Iterator[Any]:
+    jobs, age = _family(JOBS), _family(AGE)
+    for queue, found in sorted(stats.queues.items()):
+        for status, n in sorted(found.counts.items()):
+            jobs.add_metric((queue, status), n)
+        oldest_ms = found.oldest_ready_ms
+        age.add_metric((queue,), 0 if oldest_ms is None else max(0, stats.at_ms - oldest_ms) / 1000)
+    sessions, aside = _family(SESSIONS), _family(ASIDE)
+    sessions.add_metric((), stats.sessions)
+    aside.add_metric((), stats.aside)
+    yield from (jobs, age, sessions, aside)
+
+
+def _family(metric: Metric) -> Any:
+    from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 - an extra
+
+    return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)

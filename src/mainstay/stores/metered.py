@@ -1,0 +1,283 @@
+"""Metrics of a store: a wrapper around any adapter that counts for Prometheus.
+
+It is on when the environment says so (MAINSTAY_METRICS=on), for every store that `open_store` opens; so a worker's
+engines are metered without their program knowing. Moves are counted where the store commits them (its `observer`),
+so those that it makes by itself count as well; calls are timed and their answers counted around the port's methods.
+Needs the extra `prometheus`. What is exposed, and how: `mainstay.report.metrics` and docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+import weakref
+from collections import Counter as Tally
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import msgspec
+
+from ..errors import InvalidInput, MainstayError, MissingExtra
+from ..model import Job
+from .judge import moves
+from .port import Answer, JobStore, Observer, Written
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+#: the environment variable that switches it on: on, or names to have the names of tasks as well
+VARIABLE = "MAINSTAY_METRICS"
+#: so many queues, and so many names, have numbers of their own; those after them share the label "other"
+MOST_LABELS = 200
+
+_CALL_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_STATE_S = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0, 259200.0)
+_SIZES = (0.0, 1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 1000.0)
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One metric: the only place where its name is."""
+
+    name: str
+    kind: Literal["counter", "histogram", "gauge"]
+    labels: tuple[str, ...]
+    help: str
+    buckets: tuple[float, ...] = ()
+
+
+TRANSITIONS = Metric(
+    "mainstay_transitions_total",
+    "counter",
+    ("kind", "queue", "name", "from", "to"),
+    "moves of jobs from one state to another; a submit comes from 'new'",
+)
+STATE_SECONDS = Metric(
+    "mainstay_state_seconds",
+    "histogram",
+    ("kind", "queue", "status"),
+    "how long jobs were in a state, told when they leave it",
+    _STATE_S,
+)
+PICKUP_SECONDS = Metric(
+    "mainstay_pickup_seconds",
+    "histogram",
+    ("queue",),
+    "from the time a job was due until a worker had it",
+    _STATE_S,
+)
+CONFLICTS = Metric(
+    "mainstay_conflicts_total", "counter", (), "changes that came second: somebody else had moved the row first"
+)
+GHOSTS = Metric(
+    "mainstay_ghosts_refused_total",
+    "counter",
+    ("method",),
+    "writes of workers that had lost their claim, refused",
+)
+CLAIMS = Metric("mainstay_claims_total", "counter", ("found",), "claims, by whether they found jobs: yes or no")
+BATCH_SIZE = Metric(
+    "mainstay_batch_size",
+    "histogram",
+    ("method",),
+    "how many jobs went with one call: claimed, inserted, changed, reported",
+    _SIZES,
+)
+CALL_SECONDS = Metric("mainstay_store_call_seconds", "histogram", ("method",), "how long calls took", _CALL_S)
+ERRORS = Metric("mainstay_store_errors_total", "counter", ("method", "code"), "calls that raised, by the error's code")
+
+#: what a metered store counts
+COUNTED = (
+    TRANSITIONS,
+    STATE_SECONDS,
+    PICKUP_SECONDS,
+    CONFLICTS,
+    GHOSTS,
+    CLAIMS,
+    BATCH_SIZE,
+    CALL_SECONDS,
+    ERRORS,
+)
+
+_METHODS = tuple(name for name, found in vars(JobStore).items() if inspect.iscoroutinefunction(found))
+
+
+def wanted(environ: Mapping[str, str]) -> Literal["", "on", "names"]:
+    """What the environment says about metrics; "" is off.
+
+    >>> wanted({"MAINSTAY_METRICS": "on"}), wanted({})
+    ('on', '')
+    """
+    text = environ.get(VARIABLE, "").strip().lower()
+    if text in ("", "off", "false", "no", "0"):
+        return ""
+    if text in ("on", "true", "yes", "1"):
+        return "on"
+    if text == "names":
+        return "names"
+    raise InvalidInput(VARIABLE, f"{text!r} is none of on, off and names")
+
+
+def check_installed() -> None:
+    """Raise `MissingExtra` if there is nothing to count with."""
+    if find_spec("prometheus_client") is None:
+        raise MissingExtra("metrics", "prometheus_client is not installed; pip install 'mainstay[prometheus]'")
+
+
+class MeteredStore:
+    """A store whose calls and moves are counted in a registry; without one, in Prometheus' own.
+
+    `names` adds the names of tasks to the moves. Several stores may count in the same registry.
+    """
+
+    def __init__(self, store: JobStore, registry: CollectorRegistry | None = None, *, names: bool = False) -> None:
+        self._store = store
+        self._next: Observer | None = store.observer
+        meters = self._meters = Meters.of(registry)
+        self._names = names
+        store.observer = self._hear
+        for method in _METHODS:
+            setattr(self, method, _timed(method, getattr(store, method), meters))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    @property
+    def observer(self) -> Observer | None:
+        return self._next
+
+    @observer.setter
+    def observer(self, observer: Observer | None) -> None:
+        self._next = observer
+
+    def _hear(self, written: Sequence[Written]) -> None:
+        self._meters.count(written, names=self._names)
+        if self._next is not None:
+            self._next(written)
+
+
+def metered(store: JobStore, registry: CollectorRegistry | None = None, *, names: bool = False) -> JobStore:
+    """The same store, metered."""
+    return cast("JobStore", MeteredStore(store, registry, names=names))
+
+
+class Meters:
+    """The metrics in one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        from prometheus_client import Counter, Histogram  # noqa: PLC0415 - an extra
+
+        def counter(metric: Metric) -> Any:
+            return Counter(metric.name, metric.help, metric.labels, registry=registry)
+
+        def histogram(metric: Metric) -> Any:
+            return Histogram(metric.name, metric.help, metric.labels, registry=registry, buckets=metric.buckets)
+
+        self.transitions = counter(TRANSITIONS)
+        self.state_s = histogram(STATE_SECONDS)
+        self.pickup_s = histogram(PICKUP_SECONDS)
+        self.conflicts = counter(CONFLICTS)
+        self.ghosts = counter(GHOSTS)
+        self.claims = counter(CLAIMS)
+        self.batch_size = histogram(BATCH_SIZE)
+        self.call_s = histogram(CALL_SECONDS)
+        self.errors = counter(ERRORS)
+        self._queues = _Bounded()
+        self._names = _Bounded()
+
+    @classmethod
+    def of(cls, registry: CollectorRegistry | None) -> Meters:
+        """Those of a registry; made once, because a registry takes each name once."""
+        check_installed()
+        from prometheus_client import REGISTRY  # noqa: PLC0415 - an extra
+
+        registry = registry or REGISTRY
+        found = _meters.get(registry)
+        if found is None:
+            found = _meters[registry] = cls(registry)
+        return found
+
+    def count(self, written: Sequence[Written], *, names: bool) -> None:
+        """Count what one commit moved."""
+        tally: Tally[tuple[str, str, str, str, str]] = Tally()
+        for before, after, events in written:
+            kind, queue = _kind(after), self._queues.label(after.queue)
+            name = self._names.label(after.name) if names else ""
+            moved = [event for event in events if moves(event)]
+            for event in moved:
+                tally[kind, queue, name, event.source or "new", event.to] += 1
+            if before is None or not moved:
+                continue
+            self.state_s.labels(kind, queue, before.status).observe(_seconds(_since_ms(before), moved[0].at_ms))
+            if after.token > before.token:
+                self.pickup_s.labels(queue).observe(_seconds(after.due_ms, moved[-1].at_ms))
+        for labels, n in tally.items():
+            self.transitions.labels(*labels).inc(n)
+
+    def look_at(self, method: str, asked: Any, answer: Any) -> None:
+        """Count what a call came to."""
+        if method == "claim":
+            self.claims.labels("yes" if answer else "no").inc()
+            self.batch_size.labels(method).observe(len(answer))
+        elif method in ("insert", "apply", "report"):
+            self.batch_size.labels(method).observe(len(asked))
+        if method == "apply":
+            outcomes = Tally(each.outcome for each in cast("Sequence[Answer]", answer))
+            if conflicts := outcomes["conflict"]:
+                self.conflicts.inc(conflicts)
+            if stale := outcomes["stale"]:
+                self.ghosts.labels(method).inc(stale)
+        elif method == "report" and (refused := answer.count(False)):
+            self.ghosts.labels(method).inc(refused)
+
+
+_meters: weakref.WeakKeyDictionary[Any, Meters] = weakref.WeakKeyDictionary()
+
+
+class _Bounded:
+    """Keeps the values of a label few: every one of them costs the Prometheus server memory, for ever."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def label(self, value: str) -> str:
+        if value in self._known:
+            return value
+        if len(self._known) >= MOST_LABELS:
+            return "other"
+        self._known.add(value)
+        return value
+
+
+def _timed(method: str, call: Callable[..., Awaitable[Any]], meters: Meters) -> Callable[..., Awaitable[Any]]:
+    took = meters.call_s.labels(method)
+
+    async def timed(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            answer = await call(*args, **kwargs)
+        except Exception as error:
+            code = error.code if isinstance(error, MainstayError) else "unexpected"
+            meters.errors.labels(method, code).inc()
+            raise
+        finally:
+            took.observe(time.perf_counter() - began)
+        meters.look_at(method, args[0] if args else (), answer)
+        return answer
+
+    return timed
+
+
+def _kind(job: Job) -> str:
+    return job.kind if job.parent is None else f"{job.kind} unit"
+
+
+def _since_ms(before: Job) -> int:
+    """When it came into the state it leaves. A note on a running job (an extension) does not begin it anew."""
+    if before.status == "running" and before.claimed_ms is not None:
+        return before.claimed_ms
+    return before.changed_ms
+
+
+def _seconds(from_ms: int, to_ms: int) -> float:
+    return max(0, to_ms - from_ms) / 1000

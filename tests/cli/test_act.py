@@ -379,6 +379,31 @@ def test_an_error_in_the_middle_ends_the_json_in_good_form(shell: Shell, monkeyp
     assert data["error"] == {"code": "store_full", "message": "no space left"}
 
 
+@pytest.mark.parametrize("words", [(), ("--json",)], ids=["person", "program"])
+def test_when_it_is_stopped_in_the_middle_it_says_what_was_done(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    ids = shell.submit(n=4, queue="mail")
+    monkeypatch.setattr(bulk, "PAGE", 2)
+    cancel_many = Control.cancel_many
+
+    async def until_stopped(self: Control, chosen: list[str], **who: str) -> list[Outcome]:
+        if ids[2] in chosen:
+            raise KeyboardInterrupt
+        return await cancel_many(self, chosen, **who)
+
+    monkeypatch.setattr(Control, "cancel_many", until_stopped)
+
+    done = shell.run("jobs", "cancel", *ids, *words)
+
+    assert done.exit_code == 130
+    assert shell.statuses(ids) == ["cancelled"] * 2 + ["pending"] * 2
+    if words:
+        assert json.loads(done.stdout)["counts"] == {"applied": 2}
+    else:
+        assert done.stdout.endswith("2 cancelled\n")
+
+
 async def test_a_cursor_that_goes_back_ends_the_walk() -> None:
     class Forgetful:
         async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:

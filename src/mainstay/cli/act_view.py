@@ -19,7 +19,7 @@ from ..lifecycle import is_stopping
 from ..model import Job
 from ..stores import JobStore
 from . import jobs_view
-from .bulk import Answer, Found, walk
+from .bulk import Answer, Found, paged, walk
 from .common import coloured, printable
 from .exits import FAILED
 
@@ -92,7 +92,8 @@ async def show_plan(verb: str, found: Found, store: JobStore, console: Console, 
         return
     with _Stream({"action": verb, "dry_run": True}) as out:
         if found.query is None:
-            out.rows([_row(job) for job in await store.get(found.ids) if job is not None])
+            for ids in paged(found.ids):
+                out.rows([_row(job) for job in await store.get(ids) if job is not None])
         else:
             async for page in walk(store, found.query, limit=found.limit):
                 out.rows([_row(job) for job in page])

@@ -7,7 +7,7 @@ many rows stay as they are and however many are submitted meanwhile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
 import msgspec
 
@@ -64,14 +64,22 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 async def named(store: JobStore, ids: Sequence[str]) -> Found:
     """Jobs by id. One that is not there is an error before anything is done."""
     whole = tuple(dict.fromkeys(check_id(each) for each in ids))
-    jobs = []
-    for job_id, job in zip(whole, await store.get(whole), strict=True):
-        if job is None:
-            raise JobNotFound(job_id)
-        jobs.append(job)
-    return Found(
-        counts=dict(Counter(job.status for job in jobs)), first=jobs[:SHOWN], now_ms=store.clock.now_ms(), ids=whole
-    )
+    counts: Counter[str] = Counter()
+    first: list[Job] = []
+    for page in paged(whole):
+        for job_id, job in zip(page, await store.get(page), strict=True):
+            if job is None:
+                raise JobNotFound(job_id)
+            counts[job.status] += 1
+            if len(first) < SHOWN:
+                first.append(job)
+    return Found(counts=dict(counts), first=first, now_ms=store.clock.now_ms(), ids=whole)
+
+
+def paged(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Ids in pages."""
+    for start in range(0, len(ids), PAGE):
+        yield ids[start : start + PAGE]
 
 
 async def matching(
@@ -101,8 +109,8 @@ async def matching(
 async def carry_out(control: Control, found: Found, do: Do) -> AsyncIterator[list[Answer]]:
     """Do it, a page at a time."""
     if found.query is None:
-        for start in range(0, len(found.ids), PAGE):
-            yield await do(control, found.ids[start : start + PAGE])
+        for ids in paged(found.ids):
+            yield await do(control, ids)
         return
     async for page in walk(control.store, found.query, limit=found.limit):
         yield await do(control, [job.id for job in page])

@@ -51,7 +51,7 @@ def test_sealed_data_is_still_data_to_the_store() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [{}, None, "text", 7, datetime(2026, 3, 1, tzinfo=UTC), msgspec.msgpack.Ext(5, b"mine")], ids=str
+    "value", [{}, None, "text", 7, datetime(2026, 3, 1, tzinfo=UTC), msgspec.msgpack.Ext(5, b"mine")]
 )
 def test_plain_data_stays_readable_with_a_codec(value: object) -> None:
     data = msgspec.msgpack.encode(value)

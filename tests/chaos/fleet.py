@@ -146,8 +146,11 @@ class Fleet:
         try:
             return await self.control.wait(job_id, timeout)
         except TimeoutError as error:
-            story = "\n".join(await self.control.story(job_id))
-            raise AssertionError(f"{error}\n{story}\n{self.told()}") from None
+            raise AssertionError(f"{error}\n{await self.story(job_id)}") from None
+
+    async def story(self, job_id: str) -> str:
+        """All there is to know, for the report of a failure."""
+        return "\n".join([*await self.control.story(job_id), self.told(), ""])
 
     async def path(self, job_id: str) -> list[str]:
         return [event.to for event in await self.control.events(job_id) if event.flag != "note"]

@@ -74,11 +74,12 @@ async def test_exactly_the_poison_ones_end_in_quarantine(fleet: Fleet) -> None:
     jobs = [await fleet.settled(one.id, "120s") for one in made]
 
     ended = {number: job.status for number, job in enumerate(jobs)}
-    assert {number for number, status in ended.items() if status != "succeeded"} == poison
+    given_up = {number for number, status in ended.items() if status != "succeeded"}
+    assert given_up == poison, "".join([await fleet.story(jobs[number].id) for number in given_up - poison])
     assert {ended[number] for number in poison} == {"quarantined"}
     for number in poison:
         assert jobs[number].crashes == 3
-        assert len(fleet.traces(jobs[number].id, "start")) >= 3
+        assert len(fleet.traces(jobs[number].id, "start")) >= 3, await fleet.story(jobs[number].id)
     # whoever ran beside one was suspected once, ran alone then, and was cleared
     assert all(jobs[number].crashes <= 1 for number in ended if number not in poison)
 

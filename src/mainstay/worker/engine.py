@@ -265,8 +265,14 @@ class Engine:
         run.context = Context(job, EngineLink(self, run), pack=self.program.pack, unpack=self.program.unpack)
         self._running[run.slot] = run
         if self._recorder is not None:
-            deadline_ms = run.recorded_deadline_ms
-            self._recorder.begin(run.slot, job.id, token=job.token, started_ms=run.started_ms, deadline_ms=deadline_ms)
+            self._recorder.begin(
+                run.slot,
+                job.id,
+                token=job.token,
+                started_ms=run.started_ms,
+                deadline_ms=run.recorded_deadline_ms,
+                apart=run.apart,
+            )
         run.task = self.loop.create_task(self._perform(run))
 
     async def _perform(self, run: Run) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import socket
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -18,6 +20,9 @@ from ..worker.messages import Hello
 from ..worker.orders import Orders, shown_url
 from ..worker.supervisor import Supervisor
 from .common import reflowed
+
+if TYPE_CHECKING:
+    from ..report.metrics import Served
 
 _HELP = reflowed("""
 Run the jobs of an app, until Ctrl-C or SIGTERM.
@@ -34,6 +39,7 @@ start.
   mainstay worker shop.jobs:app
   mainstay worker shop.jobs:app --queues mail,default --concurrency 50
   mainstay worker shop.jobs:app --processes 4 --grace 2m --json-logs
+  mainstay worker shop.jobs:app --metrics 127.0.0.1:9464
 """)
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -59,6 +65,10 @@ def command(
         str, typer.Option("--log-level", metavar="|".join(logs.LEVELS), help="The least that is logged.")
     ] = "info",
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log JSON, an object a line.")] = False,
+    metrics: Annotated[
+        str,
+        typer.Option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus there.", show_default="off"),
+    ] = "",
 ) -> None:
     """Supervise engines until told to stop."""
     orders = Orders(
@@ -74,11 +84,16 @@ def command(
 
     logs.configure(log_level, as_json=json_logs)
 
-    def ready(hello: Hello) -> None:
-        if not json_logs:
-            _banner(orders, hello)
+    # before the first engine: what it counts with reads the environment when it starts
+    with _served(metrics) as served:
 
-    raise typer.Exit(asyncio.run(Supervisor(orders, ready=ready).run()))
+        def ready(hello: Hello) -> None:
+            if served is not None:
+                served.watch(hello.store_url)
+            if not json_logs:
+                _banner(orders, hello, "" if served is None else served.url)
+
+        raise typer.Exit(asyncio.run(Supervisor(orders, ready=ready).run()))
 
 
 def register(app: typer.Typer) -> None:
@@ -103,7 +118,18 @@ def _queues(given: str) -> tuple[str, ...]:
     return names
 
 
-def _banner(orders: Orders, hello: Hello) -> None:
+@contextlib.contextmanager
+def _served(address: str) -> Iterator[Served | None]:
+    if not address:
+        yield None
+        return
+    from ..report.metrics import serving  # noqa: PLC0415 - an extra
+
+    with serving(address) as served:
+        yield served
+
+
+def _banner(orders: Orders, hello: Hello, metrics: str) -> None:
     concurrency = orders.concurrency or hello.settings.concurrency
     engines = f"{orders.processes} {'process' if orders.processes == 1 else 'processes'} x {concurrency} jobs"
     lines = (
@@ -111,6 +137,7 @@ def _banner(orders: Orders, hello: Hello) -> None:
         f"  store    {shown_url(hello.store_url)}",
         f"  queues   {', '.join(hello.queues)}",
         f"  engines  {engines}",
+        *([f"  metrics  {metrics}"] if metrics else []),
         f"  Ctrl-C   drains ({duration_text(orders.grace_s)}); twice: stops now",
     )
     console = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -24,7 +24,7 @@ from ..stores.metered import COUNTED, VARIABLE, MeteredStore, Metric, check_inst
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-__all__ = ["COUNTED", "GAUGES", "METRICS", "MeteredStore", "QueueCollector", "expose", "serving"]
+__all__ = ["COUNTED", "GAUGES", "METRICS", "MeteredStore", "QueueCollector", "Served", "expose", "serving"]
 
 log = logging.getLogger("mainstay.report")
 
@@ -120,12 +120,20 @@ def expose(app: App, registry: CollectorRegistry | None = None) -> QueueCollecto
     return collector
 
 
+class Served:
+    """Where metrics are served; `watch` says of which store, as soon as that is known."""
+
+    def __init__(self, url: str, queues: QueueCollector) -> None:
+        self.url = url
+        self.watch = queues.watch
+
+
 @contextlib.contextmanager
-def serving(address: str) -> Iterator[QueueCollector]:
+def serving(address: str) -> Iterator[Served]:
     """Serve the metrics of this process and all it starts, at http://ADDRESS/metrics, meanwhile.
 
     Processes started within the block count into files of a folder that the environment names; they must not be
-    started before. Tell the collector which store to `watch` as soon as that is known.
+    started before, nor may this one have counted before.
     """
     host, port = _host_and_port(address)
     check_installed()
@@ -141,9 +149,8 @@ def serving(address: str) -> Iterator[QueueCollector]:
             server, thread = start_http_server(port, addr=host, registry=registry)
         except OSError as error:
             raise InvalidInput("metrics", f"cannot listen on {address}: {error.strerror or error}") from None
-        log.info("metrics at http://%s:%d/metrics", *server.server_address[:2])
         try:
-            yield queues
+            yield Served(_url(host, server.server_port), queues)
         finally:
             server.shutdown()
             server.server_close()
@@ -185,6 +192,10 @@ def _host_and_port(address: str) -> tuple[str, int]:
     if not port.isdigit() or int(port) > 65535:
         raise InvalidInput("metrics", f"{address!r} is not of the form host:port, like 127.0.0.1:9464")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
 
 def _families(stats: Stats) -> Iterator[Any]:

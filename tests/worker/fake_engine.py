@@ -75,7 +75,7 @@ class Fake:
 async def main() -> None:
     config = msgspec.json.decode(sys.argv[1], type=EngineConfig)
     link = socket.socket(fileno=config.link_fd)
-    if "unfit" in config.queues:
+    if "unfit" in config.queues or "FAKE_UNFIT" in os.environ:
         link.sendall(line(Unfit("it does not feel well")))
         sys.exit(2)
     if "silent" in config.queues:

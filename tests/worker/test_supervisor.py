@@ -6,10 +6,12 @@ import asyncio
 import logging
 import signal
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
+from mainstay.worker.spawn import EngineProcess, spawn
 from mainstay.worker.supervisor import FORCED, STOPPED, UNFIT
 from tests.worker.crews import Crew, alive, crew_on, kill
 
@@ -247,6 +249,51 @@ async def test_engines_are_replaced_one_by_one_each_when_the_next_is_up(path: Pa
         (job,) = await crew.jobs([ran])
         # one of the old engines may have had it in between
         assert (job.releases, job.crashes) in ((1, 0), (2, 0))
+
+
+async def test_new_code_that_does_not_start_leaves_the_old_at_work_and_is_tried_until_it_does(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with crew_on(path) as crew:
+        (ran,) = await crew.submit("run")
+        await crew.until_started([ran])
+        pid = await crew.engine()
+        monkeypatch.setenv("FAKE_UNFIT", "1")
+
+        async def told(text: str) -> None:
+            async def so() -> bool:
+                return text in caplog.text
+
+            await crew.until(so)
+
+        crew.supervisor.roll()
+        await told("restart given up")
+        assert crew.supervisor.pids == [pid]
+        (job,) = await crew.jobs([ran])
+        assert (job.status, job.token) == ("running", 1)
+
+        caplog.clear()
+        kill(pid)
+        await told("engine cannot start")
+        monkeypatch.delenv("FAKE_UNFIT")
+        await claimed_again(crew, ran)
+
+
+async def test_a_machine_that_is_short_of_processes_for_a_moment_does_not_end_the_worker(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = [OSError(11, "Resource temporarily unavailable")] * 2
+
+    def short(*given: Any) -> EngineProcess:
+        if left:
+            raise left.pop()
+        return spawn(*given)
+
+    monkeypatch.setattr("mainstay.worker.supervisor.spawn", short)
+    async with crew_on(path) as crew:
+        await crew.engine()
+
+    assert caplog.text.count("engine cannot be started: [Errno 11]") == 2
 
 
 # a store that is away ---------------------------------------------------------------------------------

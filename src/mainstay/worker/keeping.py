@@ -28,6 +28,8 @@ class Keeper:
         self._control = control
         self._crew = crew
         self._rng = rng
+        self.swept = asyncio.Event()
+        """what was there before us has been swept: jobs may be claimed"""
 
     async def beat(self) -> None:
         """Keep the sessions of all engines alive, in one write; with it go the start marks."""
@@ -50,16 +52,17 @@ class Keeper:
         outage = Outage("sweep", self._rng)
         yielded = False
         while True:
-            await asyncio.sleep(every_s * self._rng.uniform(0.75, 1.25))
             # a burial knows more about its dead than a sweep does: let it go first, but do not wait for it for ever
             yielded = not yielded and any(member.dead for member in self._crew())
-            if yielded:
-                continue
-            try:
-                await self._control.sweep()
-                outage.over()
-            except Exception as error:  # noqa: BLE001 - recovery must not stop, whatever it met
-                await asyncio.sleep(outage.failed(error))
+            wait_s = every_s * self._rng.uniform(0.75, 1.25)
+            if not yielded:
+                try:
+                    await self._control.sweep()
+                    outage.over()
+                    self.swept.set()
+                except Exception as error:  # noqa: BLE001 - recovery must not stop, whatever it met
+                    wait_s = outage.failed(error)
+            await asyncio.sleep(wait_s)
 
     async def watch(self) -> None:
         """Kill engines that do not end what is past its deadline."""

@@ -61,10 +61,10 @@ class Supervisor:
         self._crew: set[Member] = set()
         self._posts: list[_Post] = [_Post() for _ in range(orders.processes)]
         self._control: Control | None = None
-        self._opening: asyncio.Task[Control] | None = None
+        self._opening: asyncio.Task[Keeper] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._up = asyncio.Event()
-        """the store is open, for the first engine that came up"""
+        """the first engine has come up"""
         self._requests = 0
         self._stopping = asyncio.Event()
         self._killing: asyncio.TimerHandle | None = None
@@ -169,50 +169,46 @@ class Supervisor:
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(hello), name="mainstay open")
         try:
-            control = await asyncio.shield(self._opening)
+            keeper = await asyncio.shield(self._opening)
         except MainstayError as error:
             member.unfit = str(error)
             member.kill(wish=_STOPPED)
             return
-        if not self._up.is_set():
-            self._keep(control)
-            self._up.set()
-            if self._ready is not None:
-                self._ready(hello)
         if hello.store_url != self._url:
             member.unfit = f"the program names another store now ({shown_url(hello.store_url)}); restart the worker"
             member.kill(wish=_STOPPED)
             return
+        member.session = hello.session
+        # what the dead left may be much: meanwhile its session is beaten for
+        await keeper.swept.wait()
         if member.dead or member.greeting is not hello:
             return
-        member.session = hello.session
         log.info("engine up pid=%d session=%s", member.process.pid, hello.session)
+        if not self._up.is_set():
+            self._up.set()
+            if self._ready is not None:
+                self._ready(hello)
         if not self._stopping.is_set():
             member.go()
 
-    async def _open(self, hello: Hello) -> Control:
-        """The store, once it can be reached and what the dead left in it has been swept."""
+    async def _open(self, hello: Hello) -> Keeper:
+        """The store, as soon as it can be reached, and the loops that live on it."""
         if hello.store_url.startswith("memory:"):
             raise InvalidInput("store", "a store in memory is not shared between processes; use sqlite:///jobs.db")
         self._url = hello.store_url
         outage = Outage("open", self._rng)
-        control: Control | None = None
         while True:
             try:
-                if control is None:
-                    store = await open_store(hello.store_url)
-                    control = self._control = Control(store, settings=hello.settings, rng=self._rng, actor="worker")
-                await control.sweep()
+                store = await open_store(hello.store_url)
             except StoreError as error:
                 await asyncio.sleep(outage.failed(error))
-            else:
-                outage.over()
-                return control
-
-    def _keep(self, control: Control) -> None:
-        keeper = Keeper(control, lambda: self._crew, rng=self._rng)
-        for loop in (keeper.beat(), keeper.sweep(), keeper.watch()):
-            self._start(loop)
+                continue
+            outage.over()
+            control = self._control = Control(store, settings=hello.settings, rng=self._rng, actor="worker")
+            keeper = Keeper(control, lambda: self._crew, rng=self._rng)
+            for loop in (keeper.beat(), keeper.sweep(), keeper.watch()):
+                self._start(loop)
+            return keeper
 
     # ends ---------------------------------------------------------------------------------------
 

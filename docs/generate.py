@@ -23,6 +23,7 @@ from mainstay.lifecycle import JOB, UNIT, Table
 from mainstay.lifecycle.diagram import FLAG_MEANINGS, HEADINGS, mermaid, rows
 from mainstay.lifecycle.events import FLAGS
 from mainstay.model.settings import describe
+from mainstay.report.metrics import METRICS
 
 FOLDER = Path(__file__).resolve().parent
 _ISLAND = re.compile(r"(<!-- generated: ([a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -64,6 +65,11 @@ def _settings() -> str:
     return grid(("setting", "environment variable", "default", "meaning"), lines)
 
 
+def _metrics() -> str:
+    lines = [(_code(m.name), m.kind, ", ".join(_code(label) for label in m.labels), m.help) for m in METRICS]
+    return grid(("metric", "kind", "labels", "what it tells"), lines)
+
+
 ISLANDS: dict[str, Callable[[], str]] = {
     "job table": lambda: _table(JOB),
     "unit table": lambda: _table(UNIT),
@@ -73,6 +79,7 @@ ISLANDS: dict[str, Callable[[], str]] = {
     "event flags": lambda: grid(("flag", "meaning"), [(_code(f) or "(none)", _EVENT_FLAGS[f]) for f in FLAGS]),
     "vocabularies": lambda: "\n\n".join(_vocabulary(v) for v in VOCABULARIES),
     "settings": _settings,
+    "metrics": _metrics,
 }
 
 

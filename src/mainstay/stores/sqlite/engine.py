@@ -4,6 +4,9 @@ Writers hand in functions of a transaction. The writer thread takes all that wai
 each in a savepoint of one transaction and commits once; an answer is given only after the commit, so it
 means durable. A function that raises undoes its own savepoint and nobody else's. If the whole
 transaction breaks (a full disk, say), each function is run again alone, so that every caller gets its own answer.
+
+A transaction of nothing but claims and beats is not forced to the disk: a power cut that takes it ends every claimant
+too, and the next commit that is forced brings it along.
 """
 
 from __future__ import annotations
@@ -84,12 +87,20 @@ Undo = Callable[[T], Write[None]]
 class _Waiting(Generic[T]):
     """A write that waits for its commit, and the caller that waits for its answer, if one does."""
 
-    __slots__ = ("error", "future", "run", "undo", "value")
+    __slots__ = ("error", "future", "lasting", "run", "undo", "value")
 
-    def __init__(self, run: Write[T], future: asyncio.Future[T] | None = None, undo: Undo[T] | None = None) -> None:
+    def __init__(
+        self,
+        run: Write[T],
+        future: asyncio.Future[T] | None = None,
+        undo: Undo[T] | None = None,
+        *,
+        lasting: bool = True,
+    ) -> None:
         self.run = run
         self.future = future
         self.undo = undo
+        self.lasting = lasting
         self.value: Any = None
         self.error: BaseException | None = None
 
@@ -105,8 +116,11 @@ class Engine:
         turnstile: Turnstile,
         connect: Callable[[], apsw.Connection],
         notify: Callable[[list[Tx]], None],
+        durable: bool = True,
     ) -> None:
         self._path = path
+        self._durable = durable
+        self._forced = True
         self._clock = clock
         self._turnstile = turnstile
         self._connect = connect
@@ -129,14 +143,15 @@ class Engine:
         if self._closed:
             raise StoreClosed(f"the store on {self._path} was closed; open it again")
 
-    async def write(self, run: Write[T], undo: Undo[T] | None = None) -> T:
-        """Run a function in a write transaction; returns after the commit.
+    async def write(self, run: Write[T], undo: Undo[T] | None = None, *, lasting: bool = True) -> T:
+        """Run a function in a write transaction; returns after the commit. What is not `lasting` need not survive a
+        power cut.
 
         It is not run for a caller that was cancelled before its turn came. If the caller is cancelled later, what was
         written stays, unless `undo` makes another write of the answer that nobody heard.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        job = _Waiting(run, future, undo)
+        job = _Waiting(run, future, undo, lasting=lasting)
         with self._door:  # nothing may come in behind the last one, where nobody would answer it
             self.check_open()
             self._jobs.put(job)
@@ -238,6 +253,7 @@ class Engine:
         """Run a batch in one transaction. What it raises is about the transaction, not about one caller."""
         db = self._db
         effects: list[Tx] = []
+        self._force(any(job.lasting for job in batch))
         self._turnstile.enter()
         try:
             db.execute("BEGIN IMMEDIATE")
@@ -256,6 +272,12 @@ class Engine:
         finally:
             self._turnstile.leave()
         return effects
+
+    def _force(self, lasting: bool) -> None:
+        """Whether the next commit is forced to the disk; cannot be changed inside a transaction."""
+        if self._durable and lasting != self._forced:
+            self._db.execute("PRAGMA synchronous = FULL" if lasting else "PRAGMA synchronous = NORMAL")
+            self._forced = lasting
 
     def _tell(self, effects: list[Tx]) -> None:
         try:

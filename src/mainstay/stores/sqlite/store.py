@@ -79,7 +79,8 @@ class SqliteStore:
         self.chain = chain or Chain()
         self.observer: Observer | None = None
         self.durability = (
-            "an answer survives the death of the process and of the machine (WAL, synchronous=FULL)"
+            "an answer survives the death of the process and of the machine (WAL, synchronous=FULL); a claim or a beat "
+            "need not survive the latter, which ends every claimant"
             if durable
             else "an answer survives the death of the process; a power cut may take the last ones (synchronous=NORMAL)"
         )
@@ -99,7 +100,12 @@ class SqliteStore:
             self._board = WakeBoard(self._folder)
             undo.callback(self._board.close)
             self._engine = Engine(
-                path, clock=self.clock, turnstile=turnstile, connect=self._connect, notify=self._after_commit
+                path,
+                clock=self.clock,
+                turnstile=turnstile,
+                connect=self._connect,
+                notify=self._after_commit,
+                durable=durable,
             )
             undo.pop_all()
         for finding in self.findings:
@@ -141,6 +147,7 @@ class SqliteStore:
         return await self._engine.write(
             lambda tx: selection.claim_jobs(tx, queues, session, n, self.chain),
             undo=lambda claimed: lambda tx: _give_back(tx, claimed, self.chain),
+            lasting=False,
         )
 
     async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
@@ -206,7 +213,7 @@ class SqliteStore:
             writing.report(tx, reports)
             return registry.beat(tx, sessions)
 
-        return await self._engine.write(run)
+        return await self._engine.write(run, lasting=False)
 
     async def close_session(self, session: str) -> None:
         await self._engine.write(lambda tx: registry.close_session(tx, session))
@@ -216,7 +223,7 @@ class SqliteStore:
         return await self._engine.read(registry.sessions)
 
     async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
-        return await self._engine.write(lambda tx: registry.lead(tx, self._locks, name, session, ttl_s))
+        return await self._engine.write(lambda tx: registry.lead(tx, self._locks, name, session, ttl_s), lasting=False)
 
     async def resign(self, lead: Leadership) -> None:
         await self._engine.write(lambda tx: registry.resign(tx, lead))

@@ -203,3 +203,36 @@ async def test_a_task_that_replaces_its_like_can_be_scheduled(app: App) -> None:
     await app.sync_schedules()
 
     assert [row.name for row in await app.control.store.schedules()] == ["sync"]
+
+
+async def test_hooks_see_the_job_of_a_schedule_that_is_run_by_hand(app: App) -> None:
+    @app.before_submit
+    def trace(draft: Draft) -> None:
+        draft.add_metadata(trace=str(draft.arguments))
+
+    @app.task(name="work")
+    def work(n: int) -> None: ...
+
+    app.schedule("15m")(work.job(3))
+    await app.sync_schedules()
+
+    handle = await app.run_schedule("work", actor="ann")
+
+    assert handle.created
+    job = await handle.job()
+    assert (job.options.metadata["trace"], job.options.tags) == ("{'n': 3}", ("schedule:work",))
+
+
+async def test_what_is_declared_and_not_stored_is_described_and_cannot_be_run_yet(app: App) -> None:
+    app.schedule(Hours())(app.task(name="chime")(lambda: None))
+    await app.open()
+
+    (before,) = await app.describe_schedules()
+    with pytest.raises(InvalidInput, match="'chime' is declared but not registered yet; a worker registers it"):
+        await app.run_schedule("chime")
+    await app.sync_schedules()
+    (after,) = await app.describe_schedules()
+
+    assert (before.registered, after.registered) == (False, True)
+    assert before.next_ticks == after.next_ticks != ()
+    assert before.problem is None

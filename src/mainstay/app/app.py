@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from ..clock import Clock
 from ..control import Control, Duty, decoded
-from ..control.schedules import CatchUp, Overlap, ScheduleSpec, When
+from ..control.schedules import CatchUp, Overlap, ScheduleSpec, ScheduleView, When
 from ..errors import InvalidInput, MainstayError, UnknownTask
 from ..model import Settings
 from ..stores import JobStore
@@ -260,8 +260,7 @@ class App:
 
     @property
     def schedules(self) -> Mapping[str, ScheduleSpec]:
-        """The schedules it declares, by name. What is stored, and when each ticks next, says
-        `mainstay.control.schedules.describe(app.control)`."""
+        """The schedules it declares, by name. What is stored, and when each ticks next, says `describe_schedules`."""
         return MappingProxyType(self._schedules.specs)
 
     @property
@@ -350,6 +349,17 @@ class App:
         """Store the declared schedules now. A leading worker does it by itself; call this when the workers of another
         program lead, or to have them listed before any worker runs."""
         await self._schedules.store(await self.open())
+
+    async def describe_schedules(self) -> list[ScheduleView]:
+        """The schedules of its store, by name: their times, their last job, what is wrong with one. Those it declares
+        that are not stored yet have `registered` False."""
+        return await self._schedules.describe(await self.open())
+
+    async def run_schedule(self, name: str, *, actor: str = "client") -> Handle[Any]:
+        """Submit the job of a schedule now, beside its ticks, with `before_submit` asked; also when it is paused. With
+        overlap "skip" it may be the job that is not settled yet (`created` is False)."""
+        made = await self._schedules.run_now(await self.open(), name, actor=actor)
+        return Handle(self.client, self._anything, made.id, created=made.created)
 
     @asynccontextmanager
     async def _living(self) -> AsyncIterator[object]:

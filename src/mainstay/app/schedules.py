@@ -14,15 +14,18 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from ..control import Control, Duty, Request
+from ..control import Control, Duty, Request, Submitted
 from ..control.schedules import (
     CatchUp,
     Overlap,
     ScheduleSpec,
+    ScheduleView,
     Ticker,
     When,
+    describe,
     read_spec,
     register,
+    run_now,
     schedule,
     when_of,
 )
@@ -91,6 +94,17 @@ class Schedules:
         await register(control, [self._sealed(spec, rows.get(spec.name)) for spec in self._specs.values()])
         for row in rows.values():
             self._tell_if_left(row)
+
+    async def describe(self, control: Control) -> list[ScheduleView]:
+        """What is stored, with the times that only this program knows, and what is declared and not stored yet."""
+        return await describe(control, self._whens, declared=self._specs.values())
+
+    async def run_now(self, control: Control, name: str, *, actor: str) -> Submitted:
+        """Submit the job of a stored schedule, with the hooks asked as for a tick."""
+        if name in self._specs and name not in {row.name for row in await control.store.schedules()}:
+            rule = f"{name!r} is declared but not registered yet; a worker registers it when it leads"
+            raise InvalidInput("schedule", f"{rule}, and so does app.sync_schedules()")
+        return await run_now(control, name, actor=actor, prepare=self._prepared)
 
     def duty(self, control: Control) -> Duty:
         """The leader's: store, then tick."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -16,7 +16,7 @@ from ...stores import Query
 from ..control import Control
 from ..failure import shown
 from ..options import check_text
-from ..submit import Submitted
+from ..submit import Request, Submitted
 from .plan import COUNTED, ticks_between, upcoming
 from .spec import CatchUp, Overlap, ScheduleSpec, read_spec, request_of, spec_bytes
 from .when import When, at_of, next_tick
@@ -47,6 +47,8 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     last_status: str | None = None
     ticks_without_job: int = 0
     """ticks since `last_job` that made none because it is not settled yet (with overlap "skip"); counted up to 1000"""
+    registered: bool = True
+    """False: a program declares it, and no leader has stored it yet"""
     problem: str | None = None
     """why it does not tick"""
 
@@ -72,44 +74,59 @@ async def register(control: Control, specs: Iterable[ScheduleSpec]) -> None:
         log.info("%s schedule=%s when=%s", "registered" if row is None else "changed", spec.name, spec.when.text)
 
 
-async def pause(control: Control, name: str) -> None:
+async def pause(control: Control, name: str, *, actor: str = "client") -> None:
     """Make no more ticks, until `resume`; also across restarts of the workers that register it."""
     await _row(control, name)
     await control.store.pause_schedule(name, paused=True)
-    log.info("paused schedule=%s", name)
+    log.info("paused schedule=%s actor=%s", name, actor)
 
 
-async def resume(control: Control, name: str) -> None:
+async def resume(control: Control, name: str, *, actor: str = "client") -> None:
     """Tick again, from now on: what was due while it was paused is not made up for, whatever `catch_up` says."""
     row = await _row(control, name)
     if not row.paused:
         return
     await control.store.tick(name, control.store.clock.now_ms(), [])
     await control.store.pause_schedule(name, paused=False)
-    log.info("resumed schedule=%s", name)
+    log.info("resumed schedule=%s actor=%s", name, actor)
 
 
-async def run_now(control: Control, name: str, *, actor: str) -> Submitted:
+async def run_now(
+    control: Control, name: str, *, actor: str, prepare: Callable[[Request], Request] | None = None
+) -> Submitted:
     """Submit the schedule's job at once, beside its ticks; also when it is paused. With overlap "skip" the answer may
-    be the job that is not settled yet (`created` is False)."""
+    be the job that is not settled yet (`created` is False). `prepare` is that of the `Ticker`: a program's hooks."""
     check_text(actor, field="actor")
     spec = read_spec((await _row(control, name)).spec)
     request = request_of(spec, scheduled_for=at_of(control.store.clock.now_ms()))
+    if prepare is not None:
+        request = prepare(request)
     (made,) = await control.store.insert(control.new_jobs([request], actor=actor))
     log.info("run on request schedule=%s actor=%s job_id=%s created=%s", name, actor, made.id, made.created)
     return Submitted(made.id, made.created)
 
 
-async def drop(control: Control, name: str) -> None:
+async def drop(control: Control, name: str, *, actor: str = "client") -> None:
     """Forget a schedule. Its jobs stay; a program that still declares it registers it anew at its next start."""
     await _row(control, name)
     await control.store.drop_schedule(name)
-    log.info("dropped schedule=%s", name)
+    log.info("dropped schedule=%s actor=%s", name, actor)
 
 
-async def describe(control: Control, whens: Mapping[str, When] | None = None) -> list[ScheduleView]:
-    """All schedules, by name. One that cannot be read says so in `problem`."""
-    return [await _view(control, row, (whens or {}).get(row.name)) for row in await control.store.schedules()]
+async def describe(
+    control: Control,
+    whens: Mapping[str, When] | None = None,
+    *,
+    declared: Iterable[ScheduleSpec] = (),
+) -> list[ScheduleView]:
+    """All schedules, by name. One that cannot be read says so in `problem`.
+
+    Of those a program has `declared`, the ones that are not stored yet are shown with `registered` False.
+    """
+    rows = {row.name: row for row in await control.store.schedules()}
+    missing = {spec.name: Schedule(name=spec.name, spec=spec_bytes(spec)) for spec in declared if spec.name not in rows}
+    views = [await _view(control, row, (whens or {}).get(name)) for name, row in sorted({**rows, **missing}.items())]
+    return [msgspec.structs.replace(view, registered=view.name in rows) for view in views]
 
 
 async def _view(control: Control, row: Schedule, custom: When | None) -> ScheduleView:

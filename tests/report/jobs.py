@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 from mainstay import App, context
@@ -12,6 +13,12 @@ app = App(os.environ.get("SHOP_STORE", "memory:"), retries=1, backoff_base="1ms"
 @app.task(name="shop.pay")
 async def pay(n: int) -> int:
     return n
+
+
+@app.task(name="shop.stay_once")
+async def stay_once() -> None:
+    if context().attempt == 1:
+        await asyncio.Event().wait()
 
 
 @app.task(name="shop.flaky")

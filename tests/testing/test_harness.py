@@ -469,6 +469,8 @@ async def test_submits_are_found_by_task_and_arguments_defaults_included(app: Ap
             box.assert_submitted(send, times=3)
         with pytest.raises(AssertionError, match="was submitted after all"):
             box.assert_not_submitted(log)
+        with pytest.raises(InvalidInput, match="assert_not_submitted"):
+            box.assert_submitted(send, times=0)
         with pytest.raises(InvalidInput, match=r"send\.too: the task has no such parameter"):
             box.submitted(send, too="a")
 

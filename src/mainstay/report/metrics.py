@@ -82,8 +82,8 @@ class QueueCollector:
     def close(self) -> None:
         """Let go of the store, if it was opened here."""
         self._source = None
-        with contextlib.suppress(RuntimeError):
-            self._thread.submit(asyncio.run, self._close()).result(_PATIENCE_S)
+        with contextlib.suppress(TimeoutError):  # it hangs in a scrape; the store goes with the process
+            self._thread.submit(lambda: asyncio.run(self._close())).result(_PATIENCE_S)
         self._thread.shutdown(wait=False)
 
     def _asked(self) -> Stats | None:
@@ -149,8 +149,10 @@ def serving(address: str) -> Iterator[Served]:
             server, thread = start_http_server(port, addr=host, registry=registry)
         except OSError as error:
             raise InvalidInput("metrics", f"cannot listen on {address}: {error.strerror or error}") from None
+        served = Served(_url(host, server.server_port), queues)
+        log.info("serving metrics at %s", served.url)
         try:
-            yield Served(_url(host, server.server_port), queues)
+            yield served
         finally:
             server.shutdown()
             server.server_close()

@@ -150,7 +150,8 @@ class Harness:
 
     def submitted(self, task: Task[..., Any] | str | None = None, /, **arguments: Any) -> list[Submitted]:
         """What was submitted since the block began, oldest first: all of it, of one task, or with these arguments."""
-        found = [submitted_of(self.app, first, self._row(first)) for first in list(self._made.values())]
+        made = [job for job in list(self._made.values()) if job.parent is None]
+        found = [submitted_of(self.app, first, self._row(first)) for first in made]
         return matching(self.app, found, task, arguments)
 
     def assert_submitted(
@@ -158,6 +159,8 @@ class Harness:
     ) -> Submitted:
         """The newest job like this; raises an AssertionError that says what was submitted instead. `times` says how
         many there must be; by default, at least one."""
+        if times is not None and times < 1:
+            raise InvalidInput("times", "is at least 1; write assert_not_submitted for none")
         found = self.submitted(task, **arguments)
         if (len(found) == times) if times is not None else found:
             return found[-1]

@@ -76,12 +76,13 @@ class Worker:
         self._engine.queues = tuple(queues)
         while True:
             before = len(self.taken)
-            if not await self._let_finish(until_ms):
+            await self._let_finish(until_ms)
+            if not self._retired:
+                await self._watched.asked_again()
+                self._check_limit()
+            if self._retired:
                 await self._replace_engine()
-                continue
-            await self._watched.asked_again()
-            self._check_limit()
-            if len(self.taken) == before:
+            elif len(self.taken) == before:
                 return
 
     # the engine ---------------------------------------------------------------------------------
@@ -124,24 +125,21 @@ class Worker:
 
     def _retire(self, reason: str) -> None:  # noqa: ARG002 - what it is told; the engine has logged it
         self._retired = True
-        self._watched.alarm.set()
+        self._watched.raise_alarm()
 
     # the end of what runs -----------------------------------------------------------------------
 
-    async def _let_finish(self, until_ms: int | None) -> bool:
+    async def _let_finish(self, until_ms: int | None) -> None:
         """Wait for what runs. Real time passes for it; when that has gone on for too long it is taken to hang, and
-        virtual time moves on to where that has consequences. False: the engine has to be replaced."""
+        virtual time moves on to where that has consequences. The engine may have retired then."""
         async with _running(self._engine.idle()) as idle:
             seen = self._news
-            while not idle.done():
+            while not idle.done() and not self._retired:
                 await self._watched.first_of(idle, timeout_s=self._patience_s)
                 self._check_limit()
-                if self._retired:
-                    return False
                 if not idle.done() and seen == self._news:
                     await self._move_on(until_ms)
                 seen = self._news
-        return True
 
     @property
     def _news(self) -> tuple[int, int, int]:
@@ -189,8 +187,7 @@ class _Watched:
         self._store = store
         self._limit = limit
         self.taken: list[Job] = []
-        self.alarm = asyncio.Event()
-        """something happened that those who wait must look at"""
+        self._alarm = asyncio.Event()
         self._answered = asyncio.Event()
         self._bells: set[_Bell] = set()
 
@@ -200,7 +197,7 @@ class _Watched:
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         jobs: list[Job] = []
         if len(self.taken) > self._limit:
-            self.alarm.set()
+            self.raise_alarm()
         else:
             jobs = await self._store.claim(queues, session, n)
         self.taken += jobs
@@ -213,21 +210,26 @@ class _Watched:
             return found
         return _Bell(found, self._bells)
 
+    def raise_alarm(self) -> None:
+        """Something happened that whoever waits must look at."""
+        self._alarm.set()
+        self._answered.set()
+
     def ring(self) -> None:
         for bell in self._bells:
             bell.ring()
 
     async def asked_again(self) -> None:
-        """Wait for the answer to a claim that is made from here on."""
+        """Wait for the answer to a claim that is made from here on, or for an alarm."""
         self._answered.clear()
         self.ring()
         await self._answered.wait()
 
     async def first_of(self, done: asyncio.Future[None], *, timeout_s: float) -> None:
         """Wait for an end, an alarm, or until the time is over."""
-        async with _running(self.alarm.wait()) as alarm:
+        async with _running(self._alarm.wait()) as alarm:
             await asyncio.wait({done, alarm}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        self.alarm.clear()
+        self._alarm.clear()
 
 
 class _Bell:

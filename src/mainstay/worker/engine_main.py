@@ -199,9 +199,9 @@ def _say_unfit(config: EngineConfig, error: Exception) -> None:
 
 
 def run(process: EngineProcess) -> int:
-    """On the fastest loop there is."""
+    """On the fastest loop that is installed."""
     try:
-        import uvloop  # noqa: PLC0415 - not on every platform
+        import uvloop  # noqa: PLC0415 - an extra
     except ImportError:
         return asyncio.run(process.run())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -28,6 +28,10 @@ class Keeper:
         self._control = control
         self._crew = crew
         self._rng = rng
+        settings = control.settings
+        self._gap_s = max(settings.lease_s - settings.heartbeat_s, settings.heartbeat_s)
+        self._beaten_s: float | None = None
+        """when the store last took our beat, by the loop's clock; None: there was nothing to beat for"""
         self.swept = asyncio.Event()
         """what was there before us has been swept: jobs may be claimed"""
 
@@ -55,10 +59,11 @@ class Keeper:
             # a burial knows more about its dead than a sweep does: let it go first, but do not wait for it for ever
             yielded = not yielded and any(member.dead for member in self._crew())
             wait_s = every_s * self._rng.uniform(0.75, 1.25)
-            if not yielded:
+            if not yielded and not self._unheard():
                 try:
-                    await self._control.sweep()
-                    outage.over()
+                    swept = await self._control.sweep()
+                    if not swept.waiting:
+                        outage.over()
                     self.swept.set()
                 except Exception as error:  # noqa: BLE001 - recovery must not stop, whatever it met
                     wait_s = outage.failed(error)
@@ -80,12 +85,19 @@ class Keeper:
                     log.error("engine does not end what overran, killed pid=%d jobs=%s", member.process.pid, ids)
                     member.kill(blamed=stuck)
 
+    def _unheard(self) -> bool:
+        """Whether our own beats do not get through: then nobody's may, and their silence means nothing. Once they do,
+        control gives everybody a lease to be heard."""
+        return self._beaten_s is not None and asyncio.get_running_loop().time() - self._beaten_s > self._gap_s
+
     async def _beat_once(self) -> None:
         kept = {member.session: member for member in self._crew() if member.session is not None and not member.dead}
         if not kept:
+            self._beaten_s = None
             return
         marks = {session: member.marks() for session, member in kept.items()}
         pulses = await self._control.beat(list(kept), [mark for part in marks.values() for mark in part])
+        self._beaten_s = asyncio.get_running_loop().time()
         for pulse in pulses:
             member = kept[pulse.session]
             member.marked(marks[pulse.session])

@@ -1,0 +1,126 @@
+"""The loops of a supervisor, on a store that comes and goes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+
+import pytest
+
+from mainstay.control import Control
+from mainstay.errors import StoreLocked
+from mainstay.model import Settings
+from mainstay.stores import Overdue, Pulse, Report
+from mainstay.testing import MemoryStore
+from mainstay.worker.keeping import Keeper
+from mainstay.worker.member import Member
+from mainstay.worker.recorder import Recorder
+
+FAST = Settings.of(heartbeat="20ms", lease="200ms", sweep="10ms")
+
+
+class Fickle(MemoryStore):
+    """A store whose parts can be away."""
+
+    beats_fail = False
+    sweeps_hang = False
+    looks = 0
+
+    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+        if self.beats_fail:
+            raise StoreLocked("somebody keeps it locked")
+        return await super().beat(sessions, reports)
+
+    async def overdue(self, limit: int = 100) -> list[Overdue]:
+        self.looks += 1
+        if self.sweeps_hang:
+            await asyncio.Event().wait()
+        return await super().overdue(limit)
+
+
+class World:
+    """A supervisor's loops, and one engine that lives."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.store = Fickle()
+        self.control = Control(self.store, settings=FAST)
+        self.member = Member(0.0)
+        self.member.process = SimpleNamespace(  # type: ignore[assignment]
+            recorder=recorder, pid=7, send=lambda message: None, ended=asyncio.get_running_loop().create_future()
+        )
+        self.keeper = Keeper(self.control, lambda: [self.member], rng=random.Random(1))
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        self.member.session = (await self.control.open_session()).id
+        self.tasks = [asyncio.create_task(loop) for loop in (self.keeper.beat(), self.keeper.sweep())]
+
+    async def stop(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.wait(self.tasks)
+
+    async def beaten_ms(self) -> int:
+        (session,) = await self.store.sessions()
+        assert not session.dead
+        return session.beat_ms
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Come back once something is so that sends no event. The test's own timeout is the net."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    made = Recorder.create(1)
+    yield made
+    made.close()
+
+
+async def test_whoever_cannot_beat_does_not_judge_the_silence_of_others(recorder: Recorder) -> None:
+    world = World(recorder)
+    await world.start()
+    await world.keeper.swept.wait()
+    world.store.beats_fail = True
+    await asyncio.sleep(5 * FAST.lease_s)  # the silence itself is what is tested
+
+    before = await world.beaten_ms()
+    world.store.beats_fail = False
+
+    while await world.beaten_ms() == before:
+        await asyncio.sleep(0.001)
+    looks = world.store.looks
+    await until(lambda: world.store.looks > looks)
+    assert await world.beaten_ms() > before
+    await world.stop()
+
+
+async def test_a_sweep_that_hangs_does_not_stop_the_heartbeat(recorder: Recorder) -> None:
+    world = World(recorder)
+    world.store.sweeps_hang = True
+    await world.start()
+    await until(lambda: world.store.looks == 1)
+    before = await world.beaten_ms()
+
+    while await world.beaten_ms() - before < FAST.lease_s * 1000:
+        await asyncio.sleep(0.001)
+
+    assert world.store.looks == 1
+    await world.stop()
+
+
+async def test_a_sweep_lets_a_burial_go_first_once(recorder: Recorder) -> None:
+    world = World(recorder)
+    world.member.process.ended.set_result(-9)  # dead and not buried
+    await world.start()
+    await asyncio.sleep(0)
+    assert world.store.looks == 0
+
+    await world.keeper.swept.wait()
+
+    assert world.store.looks == 1
+    await world.stop()

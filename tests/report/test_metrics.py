@@ -191,6 +191,7 @@ async def test_a_worker_serves_the_sum_of_its_processes(worker: subprocess.Popen
     assert counted == trail
     assert counted["running", "succeeded"] == 26
     assert told["mainstay_queue_jobs"] == {(("queue", "default"), ("status", "succeeded")): 26}
+    assert told["shop_paid_total"][("how", "cash"),] == 20
     assert told["mainstay_store_up"][()] == 1
     assert told["mainstay_sessions"][()] >= 1
     assert sum(told["mainstay_pickup_seconds_count"].values()) == trail["pending", "running"]

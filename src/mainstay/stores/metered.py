@@ -8,9 +8,9 @@ Needs the extra `prometheus`. What is exposed, and how: `mainstay.report.metrics
 
 from __future__ import annotations
 
+import functools
 import inspect
 import time
-import weakref
 from collections import Counter as Tally
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -182,6 +182,9 @@ class Meters:
         self.batch_size = histogram(BATCH_SIZE)
         self.call_s = histogram(CALL_SECONDS)
         self.errors = counter(ERRORS)
+        # looked up once: by `labels` it takes as long as the counting itself
+        self._state_s: Callable[..., Any] = functools.cache(self.state_s.labels)
+        self._pickup_s: Callable[..., Any] = functools.cache(self.pickup_s.labels)
         self._queues = _Bounded()
         self._names = _Bounded()
 
@@ -208,9 +211,9 @@ class Meters:
                 tally[kind, queue, name, event.source or "new", event.to] += 1
             if before is None or not moved:
                 continue
-            self.state_s.labels(kind, queue, before.status).observe(_seconds(_since_ms(before), moved[0].at_ms))
+            self._state_s(kind, queue, before.status).observe(_seconds(_since_ms(before), moved[0].at_ms))
             if after.token > before.token:
-                self.pickup_s.labels(queue).observe(_seconds(after.due_ms, moved[-1].at_ms))
+                self._pickup_s(queue).observe(_seconds(after.due_ms, moved[-1].at_ms))
         for labels, n in tally.items():
             self.transitions.labels(*labels).inc(n)
 
@@ -231,7 +234,7 @@ class Meters:
             self.ghosts.labels(method).inc(refused)
 
 
-_meters: weakref.WeakKeyDictionary[Any, Meters] = weakref.WeakKeyDictionary()
+_meters: dict[CollectorRegistry, Meters] = {}
 
 
 class _Bounded:

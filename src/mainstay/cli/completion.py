@@ -1,7 +1,7 @@
 """What the shell offers when somebody presses Tab.
 
-States come from the table; queues and ids from the store, if `--store` or MAINSTAY_STORE names one. An app is not
-imported for this: Tab must not run the user's code. Whatever goes wrong, nothing is offered.
+States come from the table; queues, ids, schedules and task names from the store, if `--store` or MAINSTAY_STORE names
+one. An app is not imported for this: Tab must not run the user's code. Whatever goes wrong, nothing is offered.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ Offers = list[tuple[str, str]]
 
 #: how many of the newest jobs are offered
 _RECENT = 50
+#: how many of the newest jobs are asked for their names
+_NAMED_BY = 500
 
 
 def states(incomplete: str) -> Offers:
@@ -50,6 +52,25 @@ def jobs(ctx: typer.Context, incomplete: str) -> Offers:
     async def look(store: JobStore) -> Offers:
         page = await store.find(Query(), limit=_RECENT)
         return [(job.id, f"{job.name} {job.status}") for job in page.jobs]
+
+    return _offered(ctx, incomplete, look)
+
+
+def schedules(ctx: typer.Context, incomplete: str) -> Offers:
+    """Schedules that are stored."""
+
+    async def look(store: JobStore) -> Offers:
+        return [(row.name, "paused" if row.paused else "") for row in await store.schedules()]
+
+    return _offered(ctx, incomplete, look)
+
+
+def tasks(ctx: typer.Context, incomplete: str) -> Offers:
+    """Names that jobs were submitted under lately."""
+
+    async def look(store: JobStore) -> Offers:
+        page = await store.find(Query(), limit=_NAMED_BY)
+        return [(name, "") for name in sorted({job.name for job in page.jobs})]
 
     return _offered(ctx, incomplete, look)
 

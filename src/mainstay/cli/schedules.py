@@ -1,0 +1,236 @@
+"""`mainstay schedules`: when they tick next, and running, pausing, resuming and dropping them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Protocol
+
+import typer
+from rich.console import Console
+
+from ..control import Control
+from ..control.schedules import ScheduleView, describe, drop, pause, resume, run_now
+from ..errors import InvalidInput
+from ..lifecycle import time_text
+from . import completion, schedules_view
+from .act import myself
+from .bundles import bundled
+from .common import JsonOption, print_json, reflowed, screen
+from .programs import Connected, connecting
+from .target import Where
+
+_LIST = reflowed("""
+List the schedules: when they tick, in their time zone, and what they submit.
+
+With --app, those that the app declares and no worker has registered yet are shown as well, and the times that only
+its code knows.
+
+Exit codes: 0 fine (also when there are none), 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay schedules list
+  mainstay schedules list --app shop.tasks:app
+  mainstay schedules list --json | jq '.schedules[] | select(.paused)'
+""")
+
+_SHOW = reflowed("""
+Show one schedule: its next ticks, its last one, its last job, and what is wrong if it does not tick.
+
+Exit codes: 0 fine, 2 error (no such schedule).
+
+[bold]Examples[/bold]
+
+  mainstay schedules show sums
+""")
+
+_RUN = reflowed("""
+Submit the job of a schedule now, beside its ticks; also when it is paused. Prints the id of the job.
+
+With overlap "skip" no second job is made while an earlier one is not settled: the id is that one's, and it is said.
+With --app the hooks of the app are asked, as they are for a tick.
+
+Exit codes: 0 done, 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay schedules run sums --app shop.tasks:app
+  mainstay jobs watch $(mainstay schedules run sums)
+""")
+
+_PAUSE = reflowed("""
+Pause schedules: they make no ticks until they are resumed, whatever is restarted meanwhile.
+
+Exit codes: 0 done (or already so), 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay schedules pause sums
+""")
+
+_RESUME = reflowed("""
+Resume schedules: they tick again from now on. What fell due meanwhile is not made up for.
+
+Exit codes: 0 done (or already so), 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay schedules resume sums
+""")
+
+_DROP = reflowed("""
+Forget schedules. Their jobs stay. An app that still declares one registers it again when its next worker leads: to stop
+it for good, take it out of the code, or pause it.
+
+Exit codes: 0 done, 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay schedules drop sums
+""")
+
+group = typer.Typer(
+    help="See when schedules tick; run, pause, resume and drop them.", no_args_is_help=True, rich_markup_mode="rich"
+)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.", autocompletion=completion.schedules)]
+NamesArgument = Annotated[
+    list[str], typer.Argument(metavar="NAME...", help="The schedules.", autocompletion=completion.schedules)
+]
+ActorOption = Annotated[str | None, typer.Option("--actor", help="Who does it; you, if not given.", show_default=False)]
+
+
+class Operation(Protocol):
+    """What can be done to a schedule by its name."""
+
+    async def __call__(self, control: Control, name: str, *, actor: str) -> None: ...
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(group, name="schedules")
+
+
+@group.command(name="list", help=_LIST)
+@bundled
+def list_schedules(where: Where, as_json: JsonOption = False) -> None:
+    """List the schedules."""
+    views, now_ms = connecting(where, _look)
+    if as_json:
+        print_json({"schedules": [schedules_view.data(view) for view in views]})
+    else:
+        schedules_view.show_list(views, now_ms, screen())
+
+
+@group.command(name="show", help=_SHOW)
+@bundled
+def show_schedule(where: Where, name: NameArgument, as_json: JsonOption = False) -> None:
+    """Show one schedule."""
+    views, now_ms = connecting(where, _look)
+    (view,) = _known(views, [name])
+    if as_json:
+        print_json(schedules_view.data(view))
+    else:
+        schedules_view.show_one(view, now_ms, screen(), where)
+
+
+@group.command(name="run", help=_RUN)
+@bundled
+def run_schedule(where: Where, name: NameArgument, actor: ActorOption = None, as_json: JsonOption = False) -> None:
+    """Submit its job now."""
+
+    async def work(to: Connected) -> tuple[str, bool]:
+        who = actor or myself()
+        if to.app is None:
+            made = await run_now(to.control, name, actor=who)
+            return made.id, made.created
+        handle = await to.app.run_schedule(name, actor=who)
+        return handle.id, handle.created
+
+    job_id, created = connecting(where, work)
+    if as_json:
+        print_json({"schedule": name, "id": job_id, "created": created})
+        return
+    if not created:
+        _say(f"schedule {name} has a job that is not settled yet, and makes no other beside it (overlap skip):")
+    typer.echo(job_id)
+
+
+@group.command(name="pause", help=_PAUSE)
+@bundled
+def pause_schedules(where: Where, names: NamesArgument, actor: ActorOption = None, as_json: JsonOption = False) -> None:
+    """Pause schedules."""
+    _tell(connecting(where, _each(pause, "paused", names, actor)), as_json=as_json)
+
+
+@group.command(name="resume", help=_RESUME)
+@bundled
+def resume_schedules(
+    where: Where, names: NamesArgument, actor: ActorOption = None, as_json: JsonOption = False
+) -> None:
+    """Resume schedules."""
+    _tell(connecting(where, _each(resume, "resumed", names, actor)), as_json=as_json)
+
+
+@group.command(name="drop", help=_DROP)
+@bundled
+def drop_schedules(where: Where, names: NamesArgument, actor: ActorOption = None, as_json: JsonOption = False) -> None:
+    """Forget schedules."""
+    connecting(where, _each(drop, "dropped", names, actor))
+    if as_json:
+        print_json({"dropped": list(dict.fromkeys(names))})
+        return
+    for name in dict.fromkeys(names):
+        typer.echo(f"schedule {name} is dropped; its jobs stay")
+
+
+async def _look(to: Connected) -> tuple[list[ScheduleView], int]:
+    views = await (describe(to.control) if to.app is None else to.app.describe_schedules())
+    return views, to.control.store.clock.now_ms()
+
+
+def _each(
+    do: Operation, done: str, names: Sequence[str], actor: str | None
+) -> Callable[[Connected], Awaitable[tuple[list[ScheduleView], int]]]:
+    """Do it to all of them, or to none if one is misspelt; then look at them again."""
+
+    async def work(to: Connected) -> tuple[list[ScheduleView], int]:
+        who = actor or myself()
+        views, now_ms = await _look(to)
+        wanted = _known(views, names)
+        for view in wanted:
+            if not view.registered:
+                raise InvalidInput("schedule", f"{view.name!r} is declared but not registered yet; a worker does that")
+        for view in wanted:
+            await do(to.control, view.name, actor=who)
+            # nothing of it is kept in the store: whoever keeps a terminal's output can tell later
+            _say(f"{time_text(now_ms)} {done} schedule={view.name} actor={who}")
+        views, now_ms = await _look(to)
+        return [view for view in views if view.name in names], now_ms
+
+    return work
+
+
+def _known(views: Sequence[ScheduleView], names: Sequence[str]) -> list[ScheduleView]:
+    found = {view.name: view for view in views}
+    for name in names:
+        if name not in found:
+            close = difflib.get_close_matches(name, found, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(found) or 'none'}"
+            raise InvalidInput("schedule", f"there is no schedule {name!r}; {hint}")
+    return [found[name] for name in dict.fromkeys(names)]
+
+
+def _tell(seen: tuple[list[ScheduleView], int], *, as_json: bool) -> None:
+    views, now_ms = seen
+    if as_json:
+        print_json({"schedules": [schedules_view.data(view) for view in views]})
+        return
+    for view in views:
+        typer.echo(schedules_view.told(view, now_ms))
+
+
+def _say(text: str) -> None:
+    """Beside the output: for whoever reads along."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(text, style="dim", markup=False)

@@ -10,8 +10,11 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mainstay import App, JobFailed, MainstayError, context
+from mainstay.control.check import check
 from mainstay.errors import InvalidInput
 from mainstay.testing import DrainError, Harness
 
@@ -308,6 +311,75 @@ async def test_failures_are_told_in_the_message(app: App) -> None:
 
     with pytest.raises(AssertionError, match="breaks is .*LookupError: no such address"):
         drained.expect_success()
+
+
+async def test_what_is_left_to_chance_is_the_same_in_every_run() -> None:
+    async def story(seed: int) -> list[datetime]:
+        app = App("memory:", jitter=True)
+
+        @app.task(name="flaky", retries=4)
+        async def flaky() -> None:
+            raise ConnectionError("down")
+
+        async with Harness(app, now=BEGIN, seed=seed) as box:
+            await flaky.submit()
+            return [ran.at for ran in (await box.drain()).runs]
+
+    assert await story(1) == await story(1) != await story(2)
+
+
+async def test_an_app_that_is_closed_by_the_code_under_test_stays_in_the_harness(app: App) -> None:
+    @app.task(name="noop")
+    async def noop() -> None: ...
+
+    async with Harness(app) as box:
+        async with app:
+            await noop.submit()
+        await noop.submit()
+
+        assert (await box.drain()).counts == {"succeeded": 2}
+
+
+FATES = ("returns", "fails", "recovers", "snoozes", "skips", "follows", "gives up")
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.sampled_from(FATES), st.integers(0, 3)), max_size=12))
+def test_whatever_jobs_do_a_drain_brings_all_of_them_to_an_end_and_the_store_is_sound(
+    fates: list[tuple[str, int]],
+) -> None:
+    app = App("memory:")
+
+    @app.task(name="meets", retries=2)
+    async def meets(fate: str) -> None:
+        here = context()
+        if fate == "fails" or (fate == "recovers" and here.attempt == 1):
+            raise ConnectionError("down")
+        if fate == "snoozes" and here.job.releases < 2:
+            here.snooze("10m")
+        elif fate == "skips":
+            here.skip("nothing to do")
+        elif fate == "follows":
+            here.submit(meets.options(delay="5m").job("returns"))
+        elif fate == "gives up":
+            here.retry(after="1d", reason="later")
+
+    async def story() -> None:
+        with Harness(app) as box:
+            ids: list[str] = []
+            for fate, hours in fates:
+                after = ids[-1:] if hours == 3 else None
+                job = await meets.options(
+                    delay=f"{hours}h", after=after, after_when="settled" if after else None
+                ).submit(fate)
+                ids.append(job.id)
+            drained = await box.drain()
+
+            assert drained.left == ()
+            assert len(drained.settled) == len(ids) + sum(fate == "follows" for fate, _ in fates)
+            assert (await check(box.store)).violations == ()
+
+    asyncio.run(story())
 
 
 # run and inline ---------------------------------------------------------------------------------------

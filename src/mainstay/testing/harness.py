@@ -43,7 +43,8 @@ class Harness:
     `inline=True` every submit does so. What runs a job is the engine that workers run, without its processes: a task
     with `process=True` runs in a thread.
 
-    Virtual time begins at `now` (an aware datetime; by default, the time it is). `concurrency` is how many jobs run at
+    Virtual time begins at `now` (an aware datetime; by default, the time it is). `seed` decides what is left to chance,
+    such as the jitter of retries. `concurrency` is how many jobs run at
     a time, `patience` how long one may run in real time before it is taken to hang, and `limit` how many runs one
     drain makes at most.
     """
@@ -71,6 +72,7 @@ class Harness:
         self._used = cast("JobStore", _Inline(self.store, self)) if inline else self.store
         # sweeps for all: it never beats, so no jump of the clock makes it doubt its own sense of time
         self._sweeper = Control(self.store, settings=app.settings, rng=random.Random(seed))
+        self._rng = random.Random(seed)
         self._made: dict[str, Job] = {}
         self._heard: list[Written] = []
         self._turn = threading.Lock()
@@ -195,6 +197,7 @@ class Harness:
             concurrency=self._concurrency,
             patience_s=patience_s,
             limit=self._limit,
+            rng=self._rng,
         ) as worker:
             while True:
                 if duties:

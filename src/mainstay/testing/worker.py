@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from types import TracebackType
@@ -41,6 +42,7 @@ class Worker:
         concurrency: int | None,
         patience_s: float,
         limit: int,
+        rng: random.Random,
     ) -> None:
         self._app = app
         self._store = store
@@ -48,8 +50,9 @@ class Worker:
         self._concurrency = concurrency
         self._patience_s = patience_s
         self._limit = limit
+        self._rng = rng
         self._watched = _Watched(store, limit)
-        self._control = Control(cast("JobStore", self._watched), settings=app.settings, rng=app.client.rng)
+        self._control = Control(cast("JobStore", self._watched), settings=app.settings, rng=rng)
         self._retired = False
         self._stack = contextlib.AsyncExitStack()
         self._engine: Engine
@@ -106,6 +109,7 @@ class Worker:
             concurrency=self._concurrency,
             open_session=self._open_session,
             on_retire=self._retire,
+            rng=self._rng,
         )
         self._engine.start()
 

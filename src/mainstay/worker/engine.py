@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from ..control import Control, error_info
-from ..errors import MainstayError, SessionLost, StaleClaim, StoreError, UnknownTask
+from ..errors import SessionLost, StaleClaim, StoreError, UnknownTask
 from ..model import Job, Session
 from ..stores import Report
 from .attempt import attempt
@@ -203,16 +203,10 @@ class Engine:
             await self._room.wait()
 
     async def _claim(self, n: int) -> list[Job]:
+        """Take some. A claim that is called off by a drain is given back by the store."""
         session = self.session.id
         try:
-            # once asked for, what comes is ours: a drain in between must not lose it
-            asked = asyncio.ensure_future(self.control.claim(self.queues, session, n))
-            try:
-                jobs = await asyncio.shield(asked)
-            except asyncio.CancelledError:
-                with contextlib.suppress(MainstayError):
-                    self._take(await asked)
-                raise
+            jobs = await self.control.claim(self.queues, session, n)
         except SessionLost:
             await self.lose_session(session)
             return []

@@ -1,9 +1,10 @@
 """Runs every code block of a Markdown page. A block nobody knows how to run is a failure, never skipped.
 
 - `python` blocks of a page share one namespace and one event loop; top-level await is allowed.
+- a `python` block whose first line is `# name.py` is a file: it is written, for later blocks to import or to run.
 - a `text` block after a `python` block is what that block printed.
 - `console` and `bash` blocks hold commands after `$ `; lines below a `mainstay` command are what it prints at 80
-  columns.
+  columns, and `JOB` in one stands for the job id that was printed last. What else a shell does is in `shell.py`.
 - `mermaid` blocks are drawings of our own tables.
 
 Expected output may use `...` for what changes from run to run.
@@ -20,6 +21,7 @@ import inspect
 import io
 import re
 import shlex
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,16 +32,26 @@ from typer.testing import CliRunner
 from mainstay.cli import app
 from mainstay.lifecycle import JOB, UNIT
 from mainstay.lifecycle.diagram import mermaid
+from tests.docs.shell import Shell
 
 ROOT = Path(__file__).parents[2]
 _CHECKER = doctest.OutputChecker()
 _OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+_FILE = re.compile(r"# (\w+\.py)\n")
+_JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Block(NamedTuple):
     line: int
     language: str
     text: str
+
+
+    @property
+    def file(self) -> str | None:
+        """The name of the file that it is, if it is one."""
+        found = _FILE.match(self.text)
+        return found[1] if found and self.language == "python" else None
 
 
 class BadBlock(AssertionError):
@@ -70,20 +82,26 @@ class Page:
         self._blocks = list(blocks(text))
         self._names: dict[str, Any] = {"__name__": "__page__"}
         self._printed: str | None = None
+        self._job_id = "JOB"
         self._cli = CliRunner()
+        self._shell = Shell()
 
     def run(self) -> int:
         """Run all; the number of blocks that ran."""
-        with asyncio.Runner() as self._loop:
+        with _importing_from_here(), self._shell, asyncio.Runner() as self._loop:
             for block in self._blocks:
                 self._run_one(block)
+            if self._shell.running:
+                raise BadBlock(f"{self._shell.running} is still running at the end of the page")
         return len(self._blocks)
 
     def _run_one(self, block: Block) -> None:
         printed, self._printed = self._printed, None
         match block.language:
+            case "python" if block.file:
+                Path(block.file).write_text(block.text + "\n", encoding="utf-8")
             case "python":
-                self._printed = self._run_python(block)
+                self._printed = self._seen(self._run_python(block))
             case "text":
                 if printed is None:
                     raise BadBlock(f"line {block.line}: a text block stands for the output of a python block before it")
@@ -114,18 +132,38 @@ class Page:
             raise BadBlock(f"line {block.line}: commands start with `$ `")
         for part in found[1:]:
             command, _, expected = part.partition("\n")
-            words = shlex.split(command, comments=True)
-            if words[0] == "mainstay":
+            words = [self._job_id if word == "JOB" else word for word in shlex.split(command, comments=True)]
+            if words[0] == "mainstay" and words[-1] != "&":
                 self._run_mainstay(block, words[1:], expected)
-            elif expected.strip() or not _is_plausible(words):
+            elif expected.strip() or not (self._shell.did(words) or _is_plausible(words)):
                 raise BadBlock(f"line {block.line}: nobody knows how to check `{command}`")
 
     def _run_mainstay(self, block: Block, words: list[str], expected: str) -> None:
-        done = self._cli.invoke(app, words, catch_exceptions=False, env={"COLUMNS": "80"})
+        done = self._cli.invoke(app, words, catch_exceptions=False, env={**self._shell.variables, "COLUMNS": "80"})
         if done.exit_code:
             raise BadBlock(f"line {block.line}: `mainstay {shlex.join(words)}` failed:\n{done.output}")
         if expected.strip():
-            _compare(block, expected, done.stdout)
+            _compare(block, expected, self._seen(done.stdout))
+
+    def _seen(self, printed: str) -> str:
+        """Remember the last job id of what was printed, as a reader who will copy it does."""
+        for found in _JOB_ID.finditer(printed):
+            self._job_id = found[0]
+        return printed
+
+
+@contextlib.contextmanager
+def _importing_from_here() -> Iterator[None]:
+    """Python finds the files of a page, as it does for whoever stands in that folder, and forgets them afterwards."""
+    here = Path.cwd()
+    sys.path.insert(0, str(here))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(here))
+        for name, module in list(sys.modules.items()):
+            if (file := getattr(module, "__file__", None)) and Path(file).parent == here:
+                del sys.modules[name]
 
 
 def _compare(block: Block, expected: str, printed: str) -> None:
@@ -147,9 +185,12 @@ def _is_plausible(words: list[str]) -> bool:
             return activate == f"{venv()}/bin/activate"
         case ["python", "-m", module]:
             return importlib.util.find_spec(module) is not None
+        # from a clone, for there is no release yet; an extra of what is installed already
+        case ["pip", "install", "-e", "."]:
+            return True
         case ["pip", "install", package]:
-            found = re.fullmatch(r"mainstay(?:\[([a-z,]+)\])?", package)
-            return found is not None and set(filter(None, (found[1] or "").split(","))) <= extras()
+            found = re.fullmatch(r"mainstay\[([a-z,]+)\]", package)
+            return found is not None and set(found[1].split(",")) <= extras()
     return False
 
 

@@ -52,6 +52,9 @@ def test_blocks_share_names_and_may_await() -> None:
         ("```console\n$ make\n```", "nobody knows how to check `make`"),
         ("```console\n$ rm -rf /\n```", "nobody knows how to check"),
         ("```bash\n$ pip install 'mainstay[teapot]'\n```", "nobody knows how to check"),
+        ("```bash\n$ pip install mainstay\n```", "nobody knows how to check"),
+        ("```console\n$ kill -9 %mainstay\n```", "nobody knows how to check"),
+        ("```console\n$ export PATH=/tmp\n```", "nobody knows how to check"),
         ("```console\n$ . venv/bin/activate\n```", "nobody knows how to check"),
         ("```console\n$ python -m asynchio\n```", "nobody knows how to check"),
         ("```mermaid\nstateDiagram-v2\n    a --> b\n```", "not one our tables draw"),
@@ -77,12 +80,48 @@ def test_an_error_in_a_python_block_fails_the_page() -> None:
         ". .venv/bin/activate",
         "python -m asyncio",
         "git clone URL",
-        "pip install mainstay",
+        "pip install -e .",
         "pip install 'mainstay[postgres,redis]'",
     ],
 )
 def test_commands_that_are_not_run_are_checked_for_what_they_name(command: str) -> None:
     assert page(f"```console\n$ {command}\n```").run() == 1
+
+
+def test_a_file_of_the_page_can_be_imported_and_is_forgotten_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for answer in (1, 2):
+        text = f"```text\n{answer}\n```"
+        assert page(python(f"# bakery.py\nx = {answer}"), python("import bakery\nprint(bakery.x)"), text).run() == 3
+
+
+def test_a_variable_holds_for_later_commands() -> None:
+    page("```console\n$ export MAINSTAY_STORE=memory:\n$ mainstay check\nclean; 0 rows ...\n```").run()
+
+
+def test_a_command_in_the_background_runs_until_it_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    watch = "mainstay jobs watch --store sqlite:///jobs.db &"
+    made = python("from mainstay.stores import open_store\nawait (await open_store('sqlite:///jobs.db')).close()")
+
+    page(made, f"```console\n$ {watch}\n$ kill -9 %mainstay\n$ {watch}\n$ kill %mainstay\n```").run()
+    with pytest.raises(BadBlock, match="still running"):
+        page(f"```console\n$ {watch}\n```").run()
+
+
+def test_an_id_that_was_printed_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    submit = """
+from mainstay import App
+from mainstay.control import Control
+app = App("sqlite:///jobs.db")
+print((await (await app.open()).submit("mail.send")).id)
+await app.close()
+"""
+
+    page(python(submit), "```console\n$ mainstay jobs show JOB --store sqlite:///jobs.db\n```").run()
 
 
 def test_links_between_pages_lead_somewhere() -> None:

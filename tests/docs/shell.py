@@ -1,0 +1,74 @@
+"""The little of a shell that pages need beside `mainstay` itself: variables, workers in the background, signals.
+
+- `export NAME=value` holds for all later commands.
+- `mainstay ... &` starts a real process; it is ended with the page, and a page should end it itself.
+- `kill %mainstay` and `kill -9 %mainstay` are for the one that runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from types import TracebackType
+
+_ASSIGNED = re.compile(r"(MAINSTAY_[A-Z_]+)=(\S+)")
+_SIGNALS = {("kill",): signal.SIGTERM, ("kill", "-9"): signal.SIGKILL}
+_PATIENCE_S = 60
+
+
+class Shell:
+    """Where the commands of a page are typed."""
+
+    def __init__(self) -> None:
+        self.variables: dict[str, str] = {}
+        self._job: subprocess.Popen[bytes] | None = None
+        self._typed = ""
+
+    def __enter__(self) -> Shell:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.running:
+            self._end(signal.SIGKILL)
+
+    @property
+    def running(self) -> str:
+        """What runs in the background, as it was typed."""
+        return self._typed if self._job is not None else ""
+
+    def did(self, words: list[str]) -> bool:
+        """Do it, if it is known how."""
+        match words:
+            case ["export", assigned] if found := _ASSIGNED.fullmatch(assigned):
+                self.variables[found[1]] = found[2]
+            case ["mainstay", *rest, "&"] if not self.running:
+                self._typed = " ".join(words)
+                self._job = subprocess.Popen(
+                    [sys.executable, "-m", "mainstay", *rest],
+                    env={**os.environ, **self.variables},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            case [*kill, "%mainstay"] if tuple(kill) in _SIGNALS and self.running:
+                self._end(_SIGNALS[tuple(kill)])
+            case _:
+                return False
+        return True
+
+    def _end(self, number: signal.Signals) -> None:
+        assert self._job is not None
+        self._job.send_signal(number)
+        try:
+            self._job.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._job.kill()
+            self._job.wait()
+            raise
+        finally:
+            self._job = None

@@ -1,18 +1,24 @@
 """The demo's cast: which jobs are submitted, and what is to become of each.
 
-Seeded, so that everybody meets the same fate in every run.
+The jobs of a fate are found in the store by their tag, so what is counted at the end is what is there.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import demo_tasks as tasks
 import msgspec
 
-from mainstay.control import Request, decoded
+from mainstay import Call
+from mainstay.control import decoded
 from mainstay.model import Job
+
+ENDLESS, UNKNOWN, VICTIM, HAUNTED, WAITING = "endless", "unknown", "victim", "haunted", "waiting"
+NIGHT = "night"
+GROUP = range(1, 13)
+PARTS = 10
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,105 +26,210 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
 
     tag: str
     title: str
-    requests: list[Request]
+    jobs: int
     expected: str
     proof: Callable[[Job], bool]
-    jobs: int = 0
-    """how many there will be, when not one per request"""
 
 
-def fates(rng: random.Random, flag: Path) -> list[Fate]:
-    """The cast. `flag` is the file whose appearance ends the hang of a worker."""
+def result(job: Job) -> Any:
+    """What a job returned, as plain data."""
+    return None if job.result is None else decoded(job.result)
 
-    def cast(tag: str, name: str, n: int, options: dict[str, object] | None = None, **payload: object) -> list[Request]:
-        given = {"tags": [tag], **(options or {})}
-        return [Request(name, {"n": i, "takes": round(rng.uniform(0.05, 0.25), 3), **payload}, given) for i in range(n)]
 
-    again = [rng.randint(1, 2) for _ in range(36)]
+def crowd() -> list[Call[Any]]:
+    """Whatever can be submitted in one go."""
+    mail = tasks.send_mail
     return [
-        Fate(
-            tag="plain",
-            title="simply done",
-            requests=cast("plain", "mail.send", 240, {"queue": "mail"}),
-            expected="succeeded",
-            proof=lambda job: job.failures == 0,
-        ),
-        Fate(
-            tag="flaky",
-            title="failed once or twice, then done",
-            requests=[r for n in again for r in cast("flaky", "api.call", 1, failures=n)],
-            expected="succeeded",
-            proof=lambda job: job.failures == decoded(job.payload)["failures"],
-        ),
-        Fate(
-            tag="poison",
-            title="failed every time, given up",
-            requests=cast("poison", "file.parse", 8, {"retries": 2}),
-            expected="quarantined",
-            proof=lambda job: job.failures == 3,
-        ),
-        Fate(
-            tag="permanent",
-            title="failed for good at the first try",
-            requests=cast("permanent", "card.charge", 8),
-            expected="failed",
-            proof=lambda job: job.failures == 1,
-        ),
-        Fate(
-            tag="slow",
-            title="stopped at the run timeout, twice",
-            requests=cast("slow", "mail.send", 6, {"timeout": "300ms", "retries": 1}, takes=60),
-            expected="quarantined",
-            proof=lambda job: job.error is not None and job.error.code == "run_timeout" and job.failures == 2,
-        ),
-        Fate(
-            tag="late",
-            title="not begun by its queue deadline",
-            requests=cast("late", "mail.send", 6, {"queue": "night", "queue_deadline": "2500ms"}),
-            expected="timed_out",
-            proof=lambda job: job.starts == 0,
-        ),
-        Fate(
-            tag="delayed",
-            title="not before its time",
-            requests=cast("delayed", "mail.send", 12, {"delay": "2s"}),
-            expected="succeeded",
-            proof=lambda job: (job.settled_ms or 0) >= job.created_ms + 2000,
-        ),
-        Fate(
-            tag="keyed",
-            title="sent 4 times with one key",
-            requests=[r for n in range(6) for r in cast("keyed", "mail.send", 1, {"key": f"mail-{n}"}, takes=0.1) * 4],
-            expected="succeeded",
-            proof=lambda job: job.key is not None and job.token >= 1,
-            jobs=6,
-        ),
-        Fate(
-            tag="waiting",
-            title="cancelled while waiting",
-            requests=cast("waiting", "mail.send", 12, {"delay": "1h"}),
-            expected="cancelled",
-            proof=lambda job: job.starts == 0,
-        ),
-        Fate(
-            tag="endless",
-            title="cancelled while running",
-            requests=cast("endless", "feed.watch", 4, {"priority": 50}),
-            expected="cancelled",
-            proof=lambda job: job.starts >= 1,
-        ),
-        Fate(
-            tag="victim",
-            title="its worker was killed",
-            requests=cast("victim", "orders.import", 1, {"priority": 50}),
-            expected="succeeded",
-            proof=lambda job: job.crashes >= 1 and job.token >= 2,
-        ),
-        Fate(
-            tag="haunted",
-            title="its worker hung and came back",
-            requests=cast("haunted", "report.render", 1, {"priority": 50}, hangs_until=str(flag)),
-            expected="succeeded",
-            proof=lambda job: "ghost" not in decoded(job.result or b"\xa0"),
-        ),
+        *_repeat(tasks.watch_door.options(tags=[ENDLESS]).job(), 4),
+        *(mail.options(tags=["plain"]).job(f"user{n}@example.org", 0.03 + n % 5 * 0.02) for n in range(200)),
+        *(tasks.resize_image.options(tags=["thread"]).job(100 * n) for n in range(1, 25)),
+        *(tasks.count_primes.options(tags=["process"]).job(below=200_000) for _ in range(6)),
+        *(tasks.call_api.options(tags=["flaky"]).job(succeeds_at=3) for _ in range(24)),
+        *(tasks.parse_file.options(tags=["hopeless"]).job(f"{n}.csv") for n in range(8)),
+        *(tasks.charge_card.options(tags=["permanent"]).job(n) for n in range(8)),
+        *_repeat(tasks.eat_memory.options(tags=["poison"]).job(), 2),
+        *_repeat(tasks.encode_video.options(tags=["slow"]).job(), 4),
+        *_repeat(tasks.follow_feed.options(tags=["stalled"]).job(), 4),
+        *(mail.options(tags=["delayed"], delay="2s").job(f"later{n}@example.org") for n in range(12)),
+        *(mail.options(tags=["late"], queue=NIGHT, queue_deadline="3s").job("owl@example.org") for _ in range(6)),
+        *(mail.options(tags=[WAITING], delay="1h").job(f"never{n}@example.org") for n in range(12)),
+        *(mail.options(tags=["keyed"], key=f"welcome-{n % 6}").job(f"new{n % 6}@example.org") for n in range(24)),
+        *_repeat(mail.options(tags=["unique"], unique=True).job("everybody@example.org"), 5),
+        *(tasks.place_order.options(tags=["order"]).job(n) for n in range(5)),
     ]
+
+
+def _repeat(call: Call[Any], times: int) -> list[Call[Any]]:
+    return [call] * times
+
+
+FATES: Sequence[Fate] = (
+    Fate(
+        tag="plain",
+        title="simply done (async)",
+        jobs=200,
+        expected="succeeded",
+        proof=lambda job: result(job).startswith("sent to user"),
+    ),
+    Fate(
+        tag="thread",
+        title="done in a thread",
+        jobs=24,
+        expected="succeeded",
+        proof=lambda job: result(job) != "MainThread",
+    ),
+    Fate(
+        tag="process",
+        title="done in a process of its own",
+        jobs=6,
+        expected="succeeded",
+        proof=lambda job: result(job)["count"] == 17_984,
+    ),
+    Fate(
+        tag="flaky",
+        title="failed twice, done at the third attempt",
+        jobs=24,
+        expected="succeeded",
+        proof=lambda job: result(job) == "attempt 3",
+    ),
+    Fate(
+        tag="hopeless",
+        title="failed at every attempt, given up",
+        jobs=8,
+        expected="quarantined",
+        proof=lambda job: job.failures == 2,
+    ),
+    Fate(
+        tag="orphan",
+        title="not needed: what it waited for failed",
+        jobs=2,
+        expected="skipped",
+        proof=lambda job: job.starts == 0,
+    ),
+    Fate(
+        tag="permanent",
+        title="failed for good at the first attempt",
+        jobs=8,
+        expected="failed",
+        proof=lambda job: job.failures == 1,
+    ),
+    Fate(
+        tag="poison",
+        title="killed its process twice, given up",
+        jobs=2,
+        expected="quarantined",
+        proof=lambda job: job.crashes == 2 and job.failures == 0,
+    ),
+    Fate(
+        tag="slow",
+        title="stopped at its timeout, twice",
+        jobs=4,
+        expected="quarantined",
+        proof=lambda job: job.error is not None and job.error.code == "run_timeout" and job.failures == 2,
+    ),
+    Fate(
+        tag="stalled",
+        title="stopped getting on, held for a person",
+        jobs=4,
+        expected="quarantined",
+        proof=lambda job: job.error is not None and job.error.code == "stalled",
+    ),
+    Fate(
+        tag="misfit",
+        title="arguments no longer fit its task",
+        jobs=1,
+        expected="quarantined",
+        proof=lambda job: job.error is not None and "card.charge" in job.error.message,
+    ),
+    Fate(
+        tag=UNKNOWN,
+        title="no worker knows its task: parked",
+        jobs=1,
+        expected="scheduled",
+        proof=lambda job: job.starts == 0 and "waits for a worker that has it" in (job.reason or ""),
+    ),
+    Fate(
+        tag="delayed",
+        title="not before its time",
+        jobs=12,
+        expected="succeeded",
+        proof=lambda job: (job.settled_ms or 0) >= job.created_ms + 2000,
+    ),
+    Fate(
+        tag="late",
+        title="not begun by its queue deadline",
+        jobs=6,
+        expected="timed_out",
+        proof=lambda job: job.starts == 0,
+    ),
+    Fate(
+        tag="keyed",
+        title="6 mails, each sent 4 times with one key",
+        jobs=6,
+        expected="succeeded",
+        proof=lambda job: job.key is not None,
+    ),
+    Fate(
+        tag="unique",
+        title="one of its kind, asked for 5 times",
+        jobs=1,
+        expected="succeeded",
+        proof=lambda job: job.unique_key is not None,
+    ),
+    Fate(
+        tag=WAITING,
+        title="cancelled while waiting",
+        jobs=12,
+        expected="cancelled",
+        proof=lambda job: job.starts == 0,
+    ),
+    Fate(
+        tag=ENDLESS,
+        title="cancelled while running",
+        jobs=4,
+        expected="cancelled",
+        proof=lambda job: job.starts >= 1,
+    ),
+    Fate(
+        tag="member",
+        title="members of a group",
+        jobs=len(GROUP),
+        expected="succeeded",
+        proof=lambda job: job.failures == 0,
+    ),
+    Fate(
+        tag="callback",
+        title="the one that runs when all are done",
+        jobs=1,
+        expected="succeeded",
+        proof=lambda job: result(job) == sum(n * n for n in GROUP),
+    ),
+    Fate(
+        tag="order",
+        title="each left a follow-up",
+        jobs=5,
+        expected="succeeded",
+        proof=lambda job: job.failures == 0,
+    ),
+    Fate(
+        tag="receipt",
+        title="the follow-ups",
+        jobs=5,
+        expected="succeeded",
+        proof=lambda job: result(job).startswith("receipt "),
+    ),
+    Fate(
+        tag=VICTIM,
+        title="its worker was killed",
+        jobs=1,
+        expected="succeeded",
+        proof=lambda job: job.crashes >= 1 and result(job) == f"began at part {PARTS // 2}",
+    ),
+    Fate(
+        tag=HAUNTED,
+        title="its worker froze and came back",
+        jobs=1,
+        expected="succeeded",
+        proof=lambda job: job.crashes >= 1 and result(job) == "rendered",
+    ),
+)

@@ -26,6 +26,7 @@ _COLOURS = {
     "quarantined": "bright_red",
     "succeeded": "green",
     "cancelled": "magenta",
+    "skipped": "grey50",
 }
 
 
@@ -101,32 +102,29 @@ class Screen:
             table.add_row(Text(name, style="" if n else "dim"), bar, Text(str(n), style="bold" if n else "dim"))
         people = Text("workers ", style="dim", justify="left")
         for name, mood in self.seen.moods.items():
-            dot, style = {"dead": ("✗", "red"), "hangs": ("◌", "yellow")}.get(mood, ("●", "green"))
+            dot, style = {"dead": ("✗", "red"), "frozen": ("◌", "yellow")}.get(mood, ("●", "green"))
             people.append(f"  {dot} ", style=style).append(name, style="strike dim" if mood == "dead" else "")
         return Group(Text(), table, Text("      ").append_text(people), Text())
 
 
-def summary(rows: Sequence[tuple[str, int, str, str, bool]]) -> Table:
-    """The table at the end: (fate, jobs, expected, got, as expected)."""
+def summary(rows: Sequence[tuple[str, str, bool]]) -> Table:
+    """The table at the end: (fate, what was found, whether that is as expected)."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("fate", overflow="fold")
-    table.add_column("jobs", justify="right")
-    table.add_column("expected")
-    table.add_column("got", overflow="fold")
+    table.add_column("found, of those expected", overflow="fold")
     table.add_column("")
-    for fate, jobs, expected, got, fine in rows:
+    for fate, found, fine in rows:
         mark = Text("ok", style="green") if fine else Text("NO", style="bold red")
-        table.add_row(fate, str(jobs), Text(expected, style=_COLOURS.get(expected, "")), got, mark)
+        colour = _COLOURS.get(found.rpartition(" ")[2], "")
+        table.add_row(fate, Text(found, style=colour if fine else "bold red"), mark)
     return table
 
 
-def timeline(rows: Sequence[tuple[str, str, str, str]]) -> Table:
-    """A job's life: (when, move, by whom, why)."""
+def sentences(title: str, said: Sequence[str]) -> Table:
+    """One part of a story."""
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold", style="dim")
-    for when, move, who, why in rows:
-        table.add_row(when, move, who, why)
+    table.add_column(style="dim", no_wrap=True, width=9)
+    table.add_column(overflow="fold")
+    for n, sentence in enumerate(said):
+        table.add_row("" if n else title, Text(sentence))
     return table

@@ -1,83 +1,144 @@
-"""What the demo's jobs do: each task meets one fate, the same in every run.
+"""The demo's app: what its jobs do. Each task meets one fate, the same in every run.
 
-A task is a coroutine that gets the job as claimed and its payload as arguments; what it returns is the result.
+It is an app like yours. Which store it uses, `demo.py` says in the environment (MAINSTAY_STORE), and it is run as yours
+is: `mainstay worker demo_tasks:app`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import threading
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
-from mainstay.model import Job
+import msgspec
 
-QUEUES = ("default", "mail")
+from mainstay import App, context
+
+app = App()
 
 
 class CardRefused(Exception):
-    """Trying again would not help, and the error says so."""
-
-    code = "card_refused"
-    retryable = False
+    """Trying again would not help."""
 
 
-async def send_mail(_job: Job, *, takes: float, **_: Any) -> str:
-    await asyncio.sleep(takes)
-    return "sent"
+class Primes(msgspec.Struct, frozen=True):
+    """A result is data of a declared type."""
+
+    below: int
+    count: int
+    pid: int
 
 
-async def call_api(job: Job, *, takes: float, failures: int, **_: Any) -> str:
-    """Fails a few times first."""
-    await asyncio.sleep(takes)
-    if job.failures < failures:
+@app.task(name="mail.send", queue="mail")
+async def send_mail(to: str, takes_s: float = 0.05) -> str:
+    await asyncio.sleep(takes_s)
+    return f"sent to {to}"
+
+
+@app.task(name="image.resize")
+def resize_image(width: int) -> str:
+    """A plain function: it runs in a thread."""
+    time.sleep(0.02 + width / 10_000)
+    return threading.current_thread().name
+
+
+@app.task(name="primes.count", process=True)
+def count_primes(below: int) -> Primes:
+    """Busy with the processor: it runs in a process of its own."""
+    sieve = bytearray([1]) * below
+    for n in range(2, int(below**0.5) + 1):
+        if sieve[n]:
+            sieve[n * n :: n] = bytes(len(range(n * n, below, n)))
+    return Primes(below, sum(sieve[2:]), os.getpid())
+
+
+@app.task(name="memory.eat", process=True, crash_budget=2)
+def eat_memory() -> None:
+    """Ends as the kernel ends what eats all memory: its process is gone, without a word."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(name="api.call")
+async def call_api(succeeds_at: int) -> str:
+    if context().attempt < succeeds_at:
         raise ConnectionError("the other side hung up")
-    return "ok"
+    return f"attempt {context().attempt}"
 
 
-async def parse_file(_job: Job, *, takes: float, **_: Any) -> str:
-    """Fails every time."""
-    await asyncio.sleep(takes)
-    raise ValueError("line 7: not a number: 'n/a'")
+@app.task(name="file.parse", retries=1)
+async def parse_file(name: str) -> None:
+    raise ValueError(f"{name}, line 7: not a number: 'n/a'")
 
 
-async def charge_card(_job: Job, *, takes: float, **_: Any) -> str:
-    await asyncio.sleep(takes)
-    raise CardRefused("the card has expired")
+@app.task(name="card.charge", give_up_on=CardRefused)
+async def charge_card(card: int) -> None:
+    raise CardRefused(f"card {card} has expired")
 
 
-async def watch_feed(_job: Job, **_: Any) -> str:
-    """Goes on until somebody stops it."""
+@app.task(name="video.encode", timeout="300ms", retries=1)
+async def encode_video() -> None:
     await asyncio.sleep(3600)
-    return "unreachable"
 
 
-async def import_orders(job: Job, **_: Any) -> str:
-    """Long at first; quick for whoever takes it over."""
-    await asyncio.sleep(3600 if job.crashes == 0 else 0.2)
-    return "imported"
+@app.task(name="feed.follow", stall_timeout="500ms", on_stall="hold")
+async def follow_feed() -> None:
+    """Gets somewhere, then nowhere: alive, and of no use."""
+    for done in range(3):
+        context().progress(done, 100)
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(3600)
 
 
-async def render_report(job: Job, *, hangs_until: str, **_: Any) -> str:
-    """Blocks its whole process the first time: no beat leaves it, as with a library that never lets go.
-
-    Nothing is awaited after the hang, so the ghost's result is the first thing it sends.
-    """
-    if job.crashes == 0:
-        ends = time.monotonic() + 30
-        while not Path(hangs_until).exists() and time.monotonic() < ends:  # noqa: ASYNC240 - hanging is the point
-            time.sleep(0.02)  # noqa: ASYNC251
-        return "rendered by a ghost"
-    return f"rendered by claim {job.token}"
+@app.task(name="door.watch", priority=50)
+async def watch_door() -> None:
+    """Goes on until somebody stops it."""
+    await asyncio.Event().wait()
 
 
-TASKS: dict[str, Callable[..., Awaitable[Any]]] = {
-    "mail.send": send_mail,
-    "api.call": call_api,
-    "file.parse": parse_file,
-    "card.charge": charge_card,
-    "feed.watch": watch_feed,
-    "orders.import": import_orders,
-    "report.render": render_report,
-}
+@app.task(name="square")
+async def square(n: int) -> int:
+    return n * n
+
+
+@app.task(name="total")
+async def total() -> int:
+    """The fan-in: runs once, when all squares are there."""
+    return sum(member.result for member in await context().inputs())
+
+
+@app.task(name="receipt.send")
+async def send_receipt(order: int) -> str:
+    return f"receipt {order}"
+
+
+@app.task(name="order.place")
+async def place_order(order: int) -> None:
+    """What follows is stored in the transaction that completes this, or not at all."""
+    context().submit(send_receipt.options(tags=["receipt"]).job(order))
+
+
+@app.task(name="orders.import", priority=50)
+async def import_orders(parts: int) -> str:
+    """Saves how far it came; the first attempt gets stuck half-way, for somebody to kill."""
+    began = context().checkpoint or 0
+    for part in range(began, parts):
+        if part == parts // 2 and context().attempt == 1:
+            await asyncio.Event().wait()
+        await context().save(part + 1)
+        context().progress(part + 1, parts)
+    return f"began at part {began}"
+
+
+@app.task(name="report.render", priority=50)
+def render_report(until: str) -> str:
+    """The first attempt waits for a file to appear. A thread cannot be interrupted: when its worker is frozen and
+    comes back, it has a result, and hands it in."""
+    if context().attempt > 1:
+        return "rendered"
+    ends = time.monotonic() + 60
+    while not Path(until).exists() and time.monotonic() < ends:
+        time.sleep(0.02)
+    return "rendered by a ghost"

@@ -1,68 +1,102 @@
-"""The demo's worker processes: started, killed and stopped from outside, as an operator would."""
+"""The demo's workers: `mainstay worker` processes, started, killed, frozen and stopped from outside, as an operator
+would."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-#: everything is quicker than in earnest, so that the story fits into a few seconds
-SETTINGS = {
-    "heartbeat": "400ms",
-    "lease": "2s",
-    "sweep": "200ms",
-    "poll": "200ms",
-    "grace": "1s",
-    "concurrency": "8",
-    "backoff_base": "300ms",
-    "crash_budget": "5",
-}
+APP = "demo_tasks:app"
+_PATIENCE_S = 10.0
 
 
 class Workers:
-    """The worker processes."""
+    """The worker processes. Each leads a process group, so that a signal reaches its engines as well."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._url = url
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.moods: dict[str, str] = {}
-        # settings from outside would change the story; the key that seals the audit trail must be everybody's
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("MAINSTAY_") or k == "MAINSTAY_AUDIT_KEY"}
-        self._environ = kept | {f"MAINSTAY_{name.upper()}": value for name, value in SETTINGS.items()}
+        """how each is doing: works, frozen, dead"""
 
     def start(self) -> str:
         name = f"worker-{len(self.moods) + 1}"
-        program = Path(__file__).with_name("demo_runner.py")
+        here = str(Path(__file__).parent)
+        environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))}
         with (self._folder / f"{name}.log").open("wb") as log:
             self._running[name] = subprocess.Popen(
-                [sys.executable, program, self._url, name], env=self._environ, stdout=log, stderr=log
+                [sys.executable, "-m", "mainstay", "worker", APP, "--name", name, "--grace", "2s"],
+                cwd=self._folder,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self.moods[name] = "works"
         return name
 
+    @property
+    def alive(self) -> list[str]:
+        return list(self._running)
+
     def kill(self, name: str) -> int:
-        """SIGKILL: no goodbye."""
+        """SIGKILL to the whole of it, supervisor and engines: no goodbye. Its number."""
         process = self._running.pop(name)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
         self.moods[name] = "dead"
+        _kill(process)
         return process.pid
 
+    def freeze(self, name: str) -> None:
+        """As a machine that is suspended, or swaps: it does nothing, and does not know it."""
+        self.moods[name] = "frozen"
+        os.killpg(self._running[name].pid, signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        os.killpg(self._running[name].pid, signal.SIGCONT)
+        self.moods[name] = "works"
+
     def stop(self) -> list[str]:
-        """Let everybody finish; the names of those who ended badly."""
+        """SIGTERM, and wait until everybody has drained; the names of those who ended badly."""
         for process in self._running.values():
             process.terminate()
         bad = []
-        for name, process in self._running.items():
-            try:
-                if process.wait(10):
-                    bad.append(name)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                bad.append(name)
-        self._running.clear()
+        for name, process in list(self._running.items()):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if process.wait(_PATIENCE_S) == 0:
+                    self._running.pop(name, None)
+                    continue
+            bad.append(name)
+        self.end()
         return bad
+
+    def end(self) -> None:
+        """Whatever happened: nobody is left."""
+        ended = list(self._running.values())
+        for process in ended:
+            _kill(process)
+        self._running.clear()
+        # engines are not our children: give the system a moment to see them off
+        ends = time.monotonic() + 0.5
+        while time.monotonic() < ends and any(map(_is_there, ended)):
+            time.sleep(0.01)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _is_there(process: subprocess.Popen[bytes]) -> bool:
+    """Whether anybody of its group is."""
+    try:
+        os.killpg(process.pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""What every part of the demo needs at hand: the store, the workers, the screen, and ways to look and to wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import demo_tasks
+from demo_fates import UNKNOWN
+from demo_screen import Screen
+from demo_workers import Workers
+
+from mainstay.control import Control
+from mainstay.lifecycle import JOB
+from mainstay.model import Job
+from mainstay.stores import JobStore, Query
+
+_LOOK_S = 0.1
+_ASK_S = 0.03
+_MOST = 500
+
+
+class Stage:
+    """Made with an open app."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.control: Control = demo_tasks.app.control
+        self.store: JobStore = self.control.store
+        self.workers = Workers(folder)
+        self.names: dict[str, str] = {}
+        """of the workers, by session"""
+        self.wrong: list[str] = []
+        """what was not as expected"""
+        self._counts: Mapping[str, int] = dict.fromkeys(JOB.states, 0)
+        self.screen = Screen(self)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many jobs are in which state."""
+        return self._counts
+
+    @property
+    def moods(self) -> Mapping[str, str]:
+        """How each worker is doing."""
+        return self.workers.moods
+
+    async def watch(self) -> None:
+        """Keep the bars true, until cancelled."""
+        while True:
+            await self.look()
+            self.screen.tick()
+            await asyncio.sleep(_LOOK_S)
+
+    async def look(self) -> None:
+        """Count the jobs once, and learn which session is whose."""
+        counts: Counter[str] = Counter()
+        for queue in (await self.control.stats()).queues.values():
+            counts.update(queue.counts)
+        self._counts = {name: counts[name] for name in (*JOB.states, *(counts.keys() - JOB.states.keys()))}
+        self.names |= {session.id: session.worker for session in await self.store.sessions()}
+
+    async def until(self, true: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until something is true of the store."""
+        while not await true():  # noqa: ASYNC110 - the truth is in a database, where other processes write it
+            await asyncio.sleep(_ASK_S)
+
+    async def jobs(self, tag: str) -> list[Job]:
+        """The jobs of one fate, as they are now."""
+        return (await self.control.find(Query(tag=tag), limit=_MOST)).jobs
+
+    async def job(self, tag: str) -> Job:
+        """The only one of its fate."""
+        (found,) = await self.jobs(tag)
+        return found
+
+    async def all_settled(self) -> bool:
+        """Whether nothing is left to happen. What no worker knows stays parked, and is not waited for."""
+        await self.look()
+        parked = sum(job.releases > 0 for job in await self.jobs(UNKNOWN))
+        return sum(n for name, n in self.counts.items() if not JOB.states[name].settled) == parked > 0
+
+    async def worker_of(self, job: Job) -> str:
+        """The name of the worker that holds a job."""
+        await self.look()
+        return self.names[job.session or ""]
+
+    def named(self, text: str) -> str:
+        """Session ids are long; their workers have names."""
+        for session, name in self.names.items():
+            text = text.replace(f"session {session}", name).replace(session, name)
+        return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from mainstay import App, JobFailed, MainstayError, context
 from mainstay.control.check import check
 from mainstay.errors import InvalidInput
 from mainstay.testing import DrainError, Harness
+from tests.testing import heavy
 
 BEGIN = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -91,6 +93,19 @@ async def test_plain_functions_run_in_threads_and_those_for_processes_too(app: A
     async with Harness(app) as box:
         assert (await box.run(plain.job())).startswith("mainstay-job")
         assert (await box.run(heavy.job())).startswith("mainstay-job")
+
+
+@pytest.mark.slow
+async def test_tasks_for_processes_get_their_own_if_told_where_the_app_is() -> None:
+    async with Harness(heavy.app, processes="tests.testing.heavy:app", patience="60s") as box:
+        job = await heavy.leaves.submit()
+        assert await box.run(heavy.where.job()) not in (0, os.getpid())
+        await box.drain()
+        row = await job.job()
+
+    assert (row.status, row.crashes) == ("quarantined", 1)
+    assert row.error is not None
+    assert "exited with code 3" in row.error.message
 
 
 async def test_what_a_job_submits_runs_in_the_same_drain_whatever_its_queue(app: App) -> None:

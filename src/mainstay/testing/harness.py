@@ -41,7 +41,7 @@ class Harness:
     Within the block the app uses a store in memory of its own, whose time moves only when told. Nothing runs by
     itself: `drain` runs what there is, retries, delays and all; `run` submits one job and brings it to its end. With
     `inline=True` every submit does so. What runs a job is the engine that workers run, without its processes: a task
-    with `process=True` runs in a thread.
+    with `process=True` runs in a thread, unless `processes` says where its process finds the app: `"shop.jobs:app"`.
 
     Virtual time begins at `now` (an aware datetime; by default, the time it is). `seed` decides what is left to chance,
     such as the jitter of retries. `concurrency` is how many jobs run at
@@ -59,6 +59,7 @@ class Harness:
         concurrency: int | None = None,
         patience: Duration = "5s",
         limit: int = 2000,
+        processes: str | None = None,
     ) -> None:
         if not isinstance(app, App):
             raise InvalidInput("app", f"{app!r} is not an App")
@@ -68,6 +69,7 @@ class Harness:
         self.store.observer = self._hear
         self._patience_s = seconds(patience, field="patience")
         self._limit = limit
+        self._processes = processes
         self._concurrency = concurrency
         self._used = cast("JobStore", _Inline(self.store, self)) if inline else self.store
         # sweeps for all: it never beats, so no jump of the clock makes it doubt its own sense of time
@@ -197,6 +199,7 @@ class Harness:
             concurrency=self._concurrency,
             patience_s=patience_s,
             limit=self._limit,
+            processes=self._processes,
             rng=self._rng,
         ) as worker:
             while True:

@@ -20,6 +20,7 @@ from ..control import Control
 from ..model import Job, Session
 from ..stores import JobStore, Wake
 from ..stores.memory import MemoryStore
+from ..worker.children import Children
 from ..worker.engine import Engine
 from .clock import VirtualClock
 from .seen import DrainError
@@ -42,6 +43,7 @@ class Worker:
         concurrency: int | None,
         patience_s: float,
         limit: int,
+        processes: str | None,
         rng: random.Random,
     ) -> None:
         self._app = app
@@ -50,6 +52,7 @@ class Worker:
         self._concurrency = concurrency
         self._patience_s = patience_s
         self._limit = limit
+        self._processes = processes
         self._rng = rng
         self._watched = _Watched(store, limit)
         self._control = Control(cast("JobStore", self._watched), settings=app.settings, rng=rng)
@@ -107,11 +110,18 @@ class Worker:
             self.session,
             queues=self._app.queues,
             concurrency=self._concurrency,
+            children=self._children(),
             open_session=self._open_session,
             on_retire=self._retire,
             rng=self._rng,
         )
         self._engine.start()
+
+    def _children(self) -> Children | None:
+        if self._processes is None:
+            return None
+        most = self._concurrency or self._app.settings.concurrency
+        return Children(self._processes, most=most, name="testing", log_level="warning")
 
     async def _stop_engine(self) -> None:
         self._engine.drain(0)

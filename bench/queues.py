@@ -53,7 +53,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
     started: float
     """From the first start to the last; of several processes, while all of them ran."""
     committed: float | None = None
-    """From the first start until the store says that all are done, if the system can say so."""
+    """The same until the store says that all are done, if the system can say so."""
     lost: int = 0
     repeated: int = 0
     processes: int = 1
@@ -146,12 +146,14 @@ def _drain(stand: Stand, marks: Slots, n: int, processes: int) -> Drain:
         cpu_s = workers.cpu_s() - cpu_s
         rss_mb, pss_mb = workers.memory_mb()
     starts, pids = marks.started(0, n), marks.pids(0, n)
-    ran = [at for at in starts if at]
+    window = together(starts, pids)
+    # what was started since then is done by that time, the last of it included
+    since = sum(at >= window[0] for at in starts)
     return Drain(
         jobs=n,
-        started=steady_rate(starts, pids),
-        committed=len(ran) / ((committed_ns - min(ran)) / 1e9) if committed_ns else None,
-        lost=n - len(ran),
+        started=start_rate(window),
+        committed=since / ((committed_ns - window[0]) / 1e9) if committed_ns else None,
+        lost=starts.count(0),
         repeated=marks.repeats,
         processes=len({pid for pid in pids if pid}),
         cpu_us=cpu_s / rest * 1e6 if rest else None,
@@ -188,8 +190,8 @@ def _wait_for_commits(stand: Stand, n: int) -> int | None:
     return time.monotonic_ns()
 
 
-def steady_rate(starts: list[int], pids: list[int]) -> float:
-    """Starts a second, over the time in which every process was at work.
+def together(starts: list[int], pids: list[int]) -> list[int]:
+    """The starts, in order, over the time in which every process was at work.
 
     Interpreters do not boot at the same moment, and a backlog may be gone before the second is there; so the time
     before and after is left out, unless that would leave out most of the jobs.
@@ -199,13 +201,15 @@ def steady_rate(starts: list[int], pids: list[int]) -> float:
         if at:
             by_pid.setdefault(pid, []).append(at)
     ran = sorted(at for times in by_pid.values() for at in times)
-    if len(ran) < 2:
-        return 0.0
-    begin, end = max(min(times) for times in by_pid.values()), min(max(times) for times in by_pid.values())
-    together = [at for at in ran if begin <= at <= end]
-    if len(together) < 0.3 * len(ran):
-        together = ran
-    return (len(together) - 1) / max((together[-1] - together[0]) / 1e9, 1e-9)
+    begin = max((min(times) for times in by_pid.values()), default=0)
+    end = min((max(times) for times in by_pid.values()), default=0)
+    window = [at for at in ran if begin <= at <= end]
+    return window if len(window) >= 0.3 * len(ran) else ran
+
+
+def start_rate(window: list[int]) -> float:
+    """Starts a second, from the first to the last of them."""
+    return (len(window) - 1) / max((window[-1] - window[0]) / 1e9, 1e-9) if len(window) > 1 else 0.0
 
 
 # -- latency ------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench import report
 from docs.vocabularies import VOCABULARIES, Vocabulary
 from mainstay.lifecycle import JOB, UNIT, Table
 from mainstay.lifecycle.diagram import FLAG_MEANINGS, HEADINGS, mermaid, rows
@@ -65,6 +66,12 @@ def _settings() -> str:
     return grid(("setting", "environment variable", "default", "meaning"), lines)
 
 
+def _queue_benchmark() -> str:
+    kept = report.load()
+    tables = [f"### {section.title}\n\n{grid(section.headings, section.lines)}" for section in report.sections(kept)]
+    return "\n\n".join([report.about(kept), report.peers_ahead(kept), *tables])
+
+
 def _metrics() -> str:
     lines = [(_code(m.name), m.kind, ", ".join(_code(label) for label in m.labels), m.help) for m in METRICS]
     return grid(("metric", "kind", "labels", "what it tells"), lines)
@@ -80,6 +87,7 @@ ISLANDS: dict[str, Callable[[], str]] = {
     "vocabularies": lambda: "\n\n".join(_vocabulary(v) for v in VOCABULARIES),
     "settings": _settings,
     "metrics": _metrics,
+    "queue benchmark": _queue_benchmark,
 }
 
 

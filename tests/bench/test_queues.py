@@ -9,32 +9,36 @@ from pathlib import Path
 import pytest
 
 from bench import report
-from bench.queues import latency, steady_rate
+from bench.queues import latency, start_rate, together
 
 ROOT = Path(__file__).parents[2]
 S = 1_000_000_000
 
 
+def _rate(starts: list[int], pids: list[int]) -> float:
+    return start_rate(together(starts, pids))
+
+
 def test_the_rate_of_one_process_is_from_its_first_start_to_its_last() -> None:
-    assert steady_rate([10 * S, 11 * S, 12 * S], [1, 1, 1]) == pytest.approx(1.0)
+    assert _rate([10 * S, 11 * S, 12 * S], [1, 1, 1]) == pytest.approx(1.0)
 
 
 def test_the_rate_of_two_processes_leaves_out_the_time_in_which_one_was_not_there() -> None:
     # the second boots at 4 s; from then on each starts a job a second, and both end at 9 s
     first, second = [at * S for at in range(10)], [at * S for at in range(4, 10)]
 
-    rate = steady_rate([*first, *second], [1] * 10 + [2] * 6)
+    rate = _rate([*first, *second], [1] * 10 + [2] * 6)
 
     assert rate == pytest.approx(11 / 5)
 
 
 def test_a_process_that_came_when_all_was_over_does_not_shrink_the_window_to_nothing() -> None:
-    assert steady_rate([S * at for at in range(11)], [1] * 10 + [2]) == pytest.approx(1.0)
+    assert _rate([S * at for at in range(11)], [1] * 10 + [2]) == pytest.approx(1.0)
 
 
 def test_jobs_that_never_started_do_not_count_in_the_rate() -> None:
-    assert steady_rate([S, 0, 2 * S], [1, 0, 1]) == pytest.approx(1.0)
-    assert steady_rate([0, 0], [0, 0]) == 0.0
+    assert _rate([S, 0, 2 * S], [1, 0, 1]) == pytest.approx(1.0)
+    assert _rate([0, 0], [0, 0]) == 0.0
 
 
 def test_latency_tells_the_middle_the_end_and_what_never_came() -> None:

@@ -15,6 +15,9 @@ from demo_stage import Stage
 from demo_tasks import app
 from rich.text import Text
 
+from mainstay.clock import duration_text
+from mainstay.model import Settings
+
 PATIENCE_S = 60
 
 
@@ -38,6 +41,9 @@ async def play(folder: Path, *, keep: bool) -> int:
 async def _tell(stage: Stage, *, keep: bool) -> None:
     head = Text("Mainstay", style="bold").append(f"  {stage.store.url}", style="dim not bold")
     stage.screen.console.print(head, soft_wrap=True)
+    lease, usual = (duration_text(settings.lease_s) for settings in (app.settings, Settings()))
+    hurry = f"everything is quicker than in earnest: the lease is {lease} instead of {usual}, and so on"
+    stage.screen.console.print(Text(hurry, style="dim"))
     with stage.screen:
         async with asyncio.timeout(PATIENCE_S):
             await _act(stage)

@@ -79,7 +79,7 @@ class Stage:
     async def all_settled(self) -> bool:
         """Whether nothing is left to happen. What no worker knows stays parked, and is not waited for."""
         await self.look()
-        parked = sum(job.releases > 0 for job in await self.jobs(UNKNOWN))
+        parked = sum(job.status == "scheduled" for job in await self.jobs(UNKNOWN))
         return sum(n for name, n in self.counts.items() if not JOB.states[name].settled) == parked > 0
 
     async def worker_of(self, job: Job) -> str:

@@ -50,7 +50,7 @@ lock: ## choose the newest allowed versions and pin them (needs uv and a network
 		--upgrade pyproject.toml --group dev; } > requirements.new && mv requirements.new requirements.lock
 
 clean: ## remove the environment and every cache
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Re-made only when what is installed changes. uv is faster but does not read pip's configuration, so where

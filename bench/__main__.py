@@ -59,7 +59,10 @@ def _kept_in(suite: str, names: dict[str, list[str]], given: argparse.Namespace)
     """Where the JSON goes. What is kept with the code is of one whole run, never of a part."""
     whole = not (given.quick or given.systems) and given.store == "sqlite" and set(names[suite]) == set(SUITES[suite])
     folder: Path | None = given.results or (RESULTS if whole else None)
-    return folder and folder.resolve() / f"{suite}.json"
+    if folder is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.resolve() / f"{suite}.json"
 
 
 def _arguments() -> argparse.Namespace:

@@ -113,8 +113,8 @@ def _program(server: str, name: str) -> str:
 
 def _found(name: str) -> str | None:
     # Debian keeps the server programs of PostgreSQL off the PATH
-    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda bin_: int(bin_.parent.name), reverse=True)
-    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *map(str, debian)]))
+    debian = sorted(Path("/usr/lib/postgresql").glob("[0-9]*/bin"), key=lambda bin_: float(bin_.parent.name))
+    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *map(str, reversed(debian))]))
 
 
 def _unprivileged() -> str:

@@ -292,3 +292,18 @@ def test_every_call_that_python_accepts_arrives_as_python_would_make_it(args: li
         return (a, b, c, rest, d, more)
 
     assert round_trip(take, *args, **named) == take(*args, **named)
+
+
+def test_what_is_declared_of_an_argument_can_be_asked() -> None:
+    def send(to: str, *extra: int, copies, anything: object = None, **rest: float) -> None: ...  # type: ignore[no-untyped-def]
+
+    signature = Signature(send, "send")
+
+    assert [signature.annotation(name) for name in ("to", "copies", "anything", "extra", "other")] == [
+        str,
+        Any,
+        Any,
+        float,
+        float,
+    ]
+    assert Signature(lambda n: n, "f").annotation("other") is Any

@@ -55,6 +55,7 @@ class Signature:
             p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY) for p in self._parameters
         )
         self._names = tuple(p.name for p in self._parameters)
+        self._hints = hints
         self._bind: Callable[..., Any] = self._type if self._is_plain else self._bind_slowly
         self.returns: Any = checked_type(hints.get("return", Any), field=f"{name}: what it returns")
 
@@ -62,6 +63,15 @@ class Signature:
     def required(self) -> tuple[str, ...]:
         """The parameters that a call must give."""
         return tuple(p.name for p in self._parameters if p.default is Parameter.empty and p.kind not in _VARIABLE)
+
+    def annotation(self, name: str) -> Any:
+        """What is declared of an argument with this name, for whoever reads arguments from text; Any if nothing is."""
+        for parameter in self._parameters:
+            if parameter.kind is Parameter.VAR_KEYWORD or (
+                parameter.name == name and parameter.kind is not Parameter.VAR_POSITIONAL
+            ):
+                return checked_type(self._hints.get(parameter.name, Any), field=f"{self.name}.{name}")
+        return Any
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """A call as it is stored; raises `InvalidInput` naming the task and the parameter."""

@@ -112,6 +112,10 @@ class Task(Submits[P, R]):
         """The options it was given."""
         return dict(self._options)
 
+    def annotation(self, name: str) -> Any:
+        """What is declared of its argument with this name; Any if nothing is."""
+        return self._signature.annotation(name)
+
     def handle(self, job_id: str) -> Handle[R]:
         """One of its jobs, by id."""
         return Handle(self._client, self._returns, job_id)

@@ -1,0 +1,116 @@
+"""The arguments of a job as people type them: `key=value`, or JSON.
+
+A value is JSON if it can be read as that, and else it is text. Where the task is known, its annotation decides: `to=42`
+is the text "42" for a `str` and the number for an `int`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import InvalidInput
+from ..task import Task
+from ..task.wording import place_and_rule
+
+STDIN = "-"
+
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments by name, as they were written."""
+
+    data: Mapping[str, bytes] = {}
+    """JSON"""
+    texts: Mapping[str, str] = {}
+    """`key=value`; they go before the others"""
+
+    def plain(self) -> dict[str, Any]:
+        """As data, with nothing declared about it.
+
+        >>> Given(texts={"n": "3", "to": "ann"}).plain()
+        {'n': 3, 'to': 'ann'}
+        """
+        data = {name: msgspec.json.decode(value) for name, value in self.data.items()}
+        return {**data, **{name: _from_text(text, Any) for name, text in self.texts.items()}}
+
+    def typed(self, task: Task[..., Any]) -> dict[str, Any]:
+        """As the task declares them; raises `InvalidInput` naming the field."""
+        written: dict[str, bytes | str] = {**self.data, **self.texts}
+        made: dict[str, Any] = {}
+        for name, value in written.items():
+            kind = task.annotation(name)
+            try:
+                made[name] = (
+                    _from_text(value, kind) if isinstance(value, str) else msgspec.json.decode(value, type=kind)
+                )
+            except msgspec.ValidationError as error:
+                place, rule = place_and_rule(str(error))
+                inner = f"{'' if place.startswith('[') else '.'}{place}" if place else ""
+                raise InvalidInput(f"{task.name}.{name}{inner}", rule) from None
+        return made
+
+
+def read(words: Sequence[str], args: str | None, args_file: str | None) -> Given:
+    """From the command line: `key=value` words, `-` for JSON from stdin, `--args` or `--args-file`."""
+    texts: dict[str, str] = {}
+    sources = [(source, field) for source, field in ((args, "args"), (args_file, "args-file")) if source is not None]
+    for word in words:
+        if word == STDIN:
+            sources.append((STDIN, STDIN))
+            continue
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise InvalidInput("arguments", f"{word!r} is not of the form key=value")
+        if name in texts:
+            raise InvalidInput(f"arguments.{name}", "is given twice")
+        texts[name] = value
+    if len(sources) > 1:
+        raise InvalidInput("arguments", f"give one of {' and '.join(field for _, field in sources)}, not both")
+    if not sources:
+        return Given(texts=texts)
+    ((source, field),) = sources
+    text = source.encode() if field == "args" else _content(source, field)
+    return Given(data=read_object(text, field), texts=texts)
+
+
+def read_object(text: bytes, field: str) -> dict[str, bytes]:
+    """A JSON object, its values left as they are.
+
+    >>> read_object(b'[1]', "args")
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: args: must be a JSON object of arguments by name ...
+    """
+    try:
+        return {name: bytes(value) for name, value in _object(text).items()}
+    except msgspec.ValidationError:
+        raise InvalidInput(field, 'must be a JSON object of arguments by name, like {"to": "a@b.c"}') from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(field, f"is not JSON: {error}") from None
+
+
+def _from_text(text: str, kind: Any) -> Any:
+    try:
+        # straight into the type: by way of a float, a Decimal would lose digits
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        try:
+            return msgspec.convert(text, kind, strict=False)
+        except msgspec.ValidationError:
+            raise error from None
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return msgspec.convert(text, kind, strict=False)
+
+
+def _content(source: str, field: str) -> bytes:
+    if source == STDIN:
+        return sys.stdin.buffer.read()
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise InvalidInput(field, f"{source!r} cannot be read: {error.strerror}") from None

@@ -38,6 +38,11 @@ async def leaves() -> None:
     os._exit(3)
 
 
+def takes_in_a_thread(seconds: float) -> str:
+    time.sleep(seconds)
+    return "done"
+
+
 def moves_slowly(steps: int) -> str:
     for step in range(steps):
         context().progress(step + 1, steps)
@@ -45,6 +50,13 @@ def moves_slowly(steps: int) -> str:
     return "done"
 
 
+def takes_apart(seconds: float) -> str:
+    time.sleep(seconds)
+    return "done"
+
+
 for function in (goes_on, takes, blocks_the_loop, holds_the_interpreter, leaves):
     stage.act(function, "loop")
 stage.act(moves_slowly, "thread")
+stage.act(takes_in_a_thread, "thread")
+stage.act(takes_apart, "process")

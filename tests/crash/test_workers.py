@@ -1,0 +1,153 @@
+"""Whole workers under fire: supervisors, engines, children and the leader are killed at random points, and every job
+that was accepted settles exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from mainstay.control import Control, Request
+from mainstay.control.check import check
+from mainstay.stores import Query, open_store
+from mainstay.stores.sqlite import SqliteStore
+
+ROOT = Path(__file__).parents[2]
+KILLS = 30
+WORKERS = 2
+BATCH = 20
+NAMES, WEIGHTS = ("takes", "takes_in_a_thread", "takes_apart"), (5, 5, 1)
+#: however often they are hit, they are tried again
+PATIENT = {"crash_budget": 1000, "retries": 1000}
+
+
+class Fleet:
+    """Workers of one store, each replaced when it is killed."""
+
+    def __init__(self, url: str) -> None:
+        self._env = {**os.environ, "CREW_STORE": url}
+        self._workers = [self._started() for _ in range(WORKERS)]
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "mainstay", "worker", "tests.worker.crew_program:stage", "--processes", "2"]
+        return subprocess.Popen(command, cwd=ROOT, env=self._env, stderr=subprocess.DEVNULL)
+
+    def kill_a_supervisor(self, rng: random.Random) -> None:
+        place = rng.randrange(WORKERS)
+        self._workers[place].kill()
+        self._workers[place].wait()
+        self._workers[place] = self._started()
+
+    def descendants(self) -> list[int]:
+        """Engines and their children."""
+        found: list[int] = []
+        todo = [worker.pid for worker in self._workers]
+        while todo:
+            children = _children(todo.pop())
+            found += children
+            todo += children
+        return found
+
+    def drain(self) -> list[int]:
+        for worker in self._workers:
+            worker.send_signal(signal.SIGTERM)
+        return [worker.wait() for worker in self._workers]
+
+    def close(self) -> None:
+        for worker in self._workers:
+            if worker.poll() is None:
+                worker.kill()
+            worker.wait()
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:  # it was killed meanwhile
+        return []
+    return [int(word) for text in texts for word in text.split()]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[SqliteStore]:
+    opened = await open_store(url)
+    assert isinstance(opened, SqliteStore)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def fleet(store: SqliteStore, url: str) -> Iterator[Fleet]:
+    made = Fleet(url)
+    yield made
+    made.close()
+
+
+async def _leader(store: SqliteStore) -> int | None:
+    """The process of the session that leads, if any does now."""
+    rows = await store._engine.read(lambda db: list(db.execute("SELECT holder FROM leaders")))
+    pids = {session.id: session.pid for session in await store.sessions()}
+    return next((pids[holder] for (holder,) in rows if holder in pids), None)
+
+
+async def _strike(rng: random.Random, fleet: Fleet, store: SqliteStore) -> str:
+    """Kill something; what it was."""
+    what = rng.choices(["supervisor", "leader", "any"], [1, 1, 4])[0]
+    if what == "supervisor":
+        fleet.kill_a_supervisor(rng)
+        return what
+    victims = fleet.descendants()
+    leader = await _leader(store)
+    victim = leader if what == "leader" and leader in victims else rng.choice(victims) if victims else None
+    if victim is None:
+        return "nothing"
+    try:
+        os.kill(victim, signal.SIGKILL)
+    except ProcessLookupError:
+        return "nothing"
+    return what
+
+
+def _some_work(rng: random.Random) -> list[Request]:
+    names = rng.choices(NAMES, WEIGHTS, k=BATCH)
+    return [Request(name, {"seconds": rng.choice([0.0, 0.01, 0.1, 1.0])}, PATIENT) for name in names]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # half a minute on an idle machine; a busy one must not fail it
+async def test_every_accepted_job_settles_exactly_once_whoever_is_killed(store: SqliteStore, fleet: Fleet) -> None:
+    rng = random.Random(3)
+    control = Control(store)
+    ids: list[str] = []
+    struck: Counter[str] = Counter()
+
+    while sum(struck.values()) - struck["nothing"] < KILLS:
+        # a few at a time, so that there is work to hurt until the last blow
+        ids += [submitted.id for submitted in await control.submit_many(_some_work(rng))]
+        while not (await control.find(Query(status=("running",)), limit=1)).jobs:
+            await asyncio.sleep(0.01)  # on a busy machine engines would be killed before they ever begin
+        await asyncio.sleep(rng.uniform(0.0, 0.5))
+        struck[await _strike(rng, fleet, store)] += 1
+
+    assert min(struck["supervisor"], struck["leader"], struck["any"]) > 0
+    jobs = [await control.wait(job_id, "250s") for job_id in ids]
+    assert Counter(job.status for job in jobs) == {"succeeded": len(ids)}
+    for job_id in ids:
+        assert sum(event.to == "succeeded" for event in await control.events(job_id)) == 1
+    assert sum(job.crashes for job in jobs) > KILLS // 3, f"{struck} hurt too few"
+    assert fleet.drain() == [0] * WORKERS
+    assert (await check(store)).violations == ()
+    assert await store.sessions() == []

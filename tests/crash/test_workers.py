@@ -21,7 +21,7 @@ from mainstay.stores import Query, open_store
 from mainstay.stores.sqlite import SqliteStore
 
 ROOT = Path(__file__).parents[2]
-KILLS = 30
+KILLS = 20
 WORKERS = 2
 BATCH = 20
 NAMES, WEIGHTS = ("takes", "takes_in_a_thread", "takes_apart"), (5, 5, 1)

@@ -350,3 +350,20 @@ async def test_every_loss_before_the_start_counts_a_release(bench: Bench) -> Non
         await bench.control.sweep()
         row = await bench.control.get(job.id)
         assert (row.status, row.releases, row.starts, row.crashes) == ("pending", n, 0, 0)
+
+
+async def test_the_unique_key_of_a_job_that_a_sweep_gives_up_is_free(bench: Bench) -> None:
+    lost = await bench.running(unique="nightly", crash_budget=2)
+    bench.clock.advance(9)
+    await bench.control.sweep()
+    again = await bench.control.submit("demo.task", {"n": 2}, unique="nightly")
+    session = await bench.session()
+    await bench.worker.start(await bench.worker.claim(["default"], session.id, 1))
+    bench.clock.advance(9)
+    await bench.control.sweep()
+
+    fresh = await bench.control.submit("demo.task", {"n": 3}, unique="nightly")
+
+    assert (again.id, again.created) == (lost.id, False), "it waits to be run again, and holds its key"
+    assert (await bench.control.get(lost.id)).status == "quarantined"
+    assert fresh.created

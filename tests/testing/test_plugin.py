@@ -105,7 +105,7 @@ def test_it(mainstay_harness):
     [
         ("", "put `mainstay_app = module:app` into the configuration"),
         ("[pytest]\nmainstay_app = shop:ap\npythonpath = .\n", "did you mean shop:app?"),
-        ("[pytest]\nmainstay_app = shop\npythonpath = .\n", "not of the form module:attribute"),
+        ("[pytest]\nmainstay_app = shop\npythonpath = .\n", "which object is the app; did you mean shop:app?"),
     ],
 )
 def test_a_missing_or_wrong_app_is_told_with_what_to_do(tmp_path: Path, configured: str, complaint: str) -> None:

@@ -181,7 +181,8 @@ def main() -> int:
     try:
         program = load(config.target)
     except Exception as error:
-        if not isinstance(error, MainstayError):  # ours say it all in a line, and the supervisor shows it
+        # ours say it all in a line, and the supervisor shows it; where another is behind it, its trace is wanted
+        if not isinstance(error, MainstayError) or error.__cause__ is not None:
             log.exception("cannot load %s", config.target)
         _say_unfit(config, error)
         return 2

@@ -6,9 +6,6 @@ arguments, arguments into a call, and what comes back into stored bytes. Nothing
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol, cast, runtime_checkable
@@ -16,9 +13,9 @@ from typing import Any, Literal, Protocol, cast, runtime_checkable
 import msgspec
 
 from ..control import Control, Decide, Duty
-from ..errors import InvalidInput
 from ..model import Settings
 from .context import Context
+from .loading import find
 
 #: where the call is made: on the engine's loop, in one of its threads, or in a child process of its own
 Mode = Literal["loop", "thread", "process"]
@@ -100,34 +97,10 @@ class Program(Protocol):
 
 
 def load(target: str) -> Program:
-    """The program that `module:attribute` names. Modules are found as `python -m` finds them: here first.
+    """The program that `module:attribute` names.
 
     >>> load("mainstay")
     Traceback (most recent call last):
-    mainstay.errors.InvalidInput: app: 'mainstay' is not of the form module:attribute, like shop.jobs:app
+    mainstay.errors.InvalidInput: app: 'mainstay' does not say which object is the app; did you mean mainstay:app?
     """
-    module_name, _, attribute = target.partition(":")
-    if not module_name or not attribute:
-        raise InvalidInput("app", f"{target!r} is not of the form module:attribute, like shop.jobs:app")
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there, and something it imports is not
-        raise InvalidInput("app", f"there is no module {error.name!r} here; run from the folder it is in") from None
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            apps = [name for name, value in vars(found).items() if _is_program(value)]
-            hint = f"; did you mean {module_name}:{apps[0]}?" if apps else ""
-            raise InvalidInput("app", f"{module_name} has no attribute {part!r}{hint}")
-        found = getattr(found, part)
-    if not _is_program(found):
-        raise InvalidInput("app", f"{target} is a {type(found).__name__}, not an App")
-    return cast("Program", found)
-
-
-def _is_program(found: object) -> bool:
-    """A class has all the attributes that its objects have."""
-    return isinstance(found, Program) and not isinstance(found, type)
+    return cast("Program", find(target, lambda found: isinstance(found, Program)))

@@ -1,0 +1,107 @@
+"""From `module:app` to the object it names, or to what may have been meant.
+
+The one place that does so: workers, commands and tests all load their app here, and say the same when they cannot.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import pkgutil
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import InvalidInput, MainstayError
+
+#: whether an object is what is looked for
+Fits = Callable[[object], bool]
+
+_FORM = "write it as module:app, like shop.tasks:app"
+
+
+def find(target: str, fits: Fits) -> Any:
+    """The object that `module:app` names. Modules are found as `python -m` finds them: in this folder first.
+
+    What an import raises is the cause of the `InvalidInput` raised here.
+
+    >>> find("shop/tasks.py:app", callable)
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: app: 'shop/tasks.py:app' is a file; write its module: shop.tasks:app
+    """
+    name, _, path = target.strip().partition(":")
+    if name.endswith(".py") or "/" in name:
+        module = name.removesuffix(".py").strip("./").replace("/", ".")
+        raise InvalidInput("app", f"{target!r} is a file; write its module: {module}:{path or 'app'}")
+    if not name or not path:
+        hint = f"did you mean {name}:app?" if name else _FORM
+        raise InvalidInput("app", f"{target!r} does not say which object is the app; {hint}")
+    module = _module(name)
+    found: Any = module
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise InvalidInput("app", f"{_place(name, module)} has no {part!r}; {_other(name, found, part, fits)}")
+        found = getattr(found, part)
+    if not _is_app(found, fits):
+        what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
+        raise InvalidInput("app", f"{target} is {what}, not an app; make one: app = App('sqlite:///jobs.db')")
+    return found
+
+
+def _is_app(found: object, fits: Fits) -> bool:
+    """A class has all the attributes that its objects have."""
+    return not isinstance(found, type) and fits(found)
+
+
+def _module(name: str) -> Any:
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or name
+        if f"{name}.".startswith(f"{missing}."):
+            raise InvalidInput("app", f"there is no module {missing!r}; {_other_module(missing, here)}") from None
+        raise InvalidInput(
+            "app", f"module {name} imports {missing!r}, which is not installed here{_where(error)}"
+        ) from error
+    except MainstayError as error:
+        raise InvalidInput("app", f"importing {name} failed: {error}{_where(error)}") from error
+    except (Exception, SystemExit) as error:
+        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise InvalidInput("app", f"importing {name} failed: {told}{_where(error)}") from error
+
+
+def _where(error: BaseException) -> str:
+    """The line of the user's own file that raised."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
+    own = [frame for frame in frames if frame.filename not in (__file__, importlib.__file__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({error.filename}, line {error.lineno})"
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+
+
+def _place(name: str, module: Any) -> str:
+    file = getattr(module, "__file__", None)
+    return f"module {name} ({file})" if file else f"module {name}"
+
+
+def _other(name: str, found: Any, wanted: str, fits: Fits) -> str:
+    """What may have been meant: an app there is, or else a name that looks alike."""
+    names = [key for key in dir(found) if not key.startswith("_")]
+    apps = [key for key in names if _is_app(getattr(found, key, None), fits)]
+    close = difflib.get_close_matches(wanted, apps or names, n=1) or apps[:1]
+    return f"did you mean {name}:{close[0]}?" if close else "make one there: app = App('sqlite:///jobs.db')"
+
+
+def _other_module(missing: str, here: str) -> str:
+    parent, _, last = missing.rpartition(".")
+    places = list(getattr(sys.modules.get(parent), "__path__", ())) if parent else [here]
+    known = [found.name for found in pkgutil.iter_modules(places)]
+    close = difflib.get_close_matches(last, known, n=1)
+    if close:
+        return f"did you mean {f'{parent}.' if parent else ''}{close[0]}?"
+    return f"run this from the folder it is in (now: {here}), or install it"

@@ -46,7 +46,6 @@ class Block(NamedTuple):
     language: str
     text: str
 
-
     @property
     def file(self) -> str | None:
         """The name of the file that it is, if it is one."""

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from types import TracebackType
+from typing import Self
 
 _ASSIGNED = re.compile(r"(MAINSTAY_[A-Z_]+)=(\S+)")
 _SIGNALS = {("kill",): signal.SIGTERM, ("kill", "-9"): signal.SIGKILL}
@@ -27,7 +28,7 @@ class Shell:
         self._job: subprocess.Popen[bytes] | None = None
         self._typed = ""
 
-    def __enter__(self) -> Shell:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -43,11 +43,16 @@ def prepare(folder: Path) -> None:
     os.environ |= {f"MAINSTAY_{name.upper()}": value for name, value in SETTINGS.items()}
 
 
-def play(folder: Path, *, keep: bool) -> int:
-    """Play the demo; the exit code. What stops it, Ctrl-C or another signal, finds it ready to clear up."""
-    prepare(folder)
+def listen() -> None:
+    """Be stopped by other signals as by Ctrl-C, and by Ctrl-C even where a shell that started us said otherwise."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+
+
+def run(folder: Path, *, keep: bool) -> int:
+    """Play the demo in a folder; the exit code."""
+    prepare(folder)
     try:
         from demo_play import play  # noqa: PLC0415 - the app looks for its store when it is imported
 
@@ -58,6 +63,7 @@ def play(folder: Path, *, keep: bool) -> int:
 
 
 def main() -> int:
+    """Choose a folder, and clear it up at the end, whatever that is."""
     parser = argparse.ArgumentParser(description="A few hundred jobs meet every fate.")
     parser.add_argument("--keep", action="store_true", help="keep the folder, to look into afterwards")
     parser.add_argument("--folder", type=Path, help="where to work (default: a new temporary folder); it is kept")
@@ -69,13 +75,14 @@ def main() -> int:
     keep = given.keep or given.folder is not None
     code = 1
     try:
-        code = play(folder, keep=keep)
+        listen()
+        code = run(folder, keep=keep)
     finally:
-        if keep:
-            if code:
-                print(f"what there is, logs of the workers included, is in {folder}\nremove it with: rm -r {folder}")
-        else:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if not keep:
             shutil.rmtree(folder, ignore_errors=True)
+        elif code:
+            print(f"what there is, logs of the workers included, is in {folder}\nremove it with: rm -r {folder}")
     return code
 
 

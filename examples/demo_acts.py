@@ -98,8 +98,9 @@ async def kill_one(stage: Stage) -> None:
         stage.wrong.append("nobody took over the jobs of the killed worker")
         return
     first, last = (duration_text(round(wait_s, 1)) for wait_s in (waits_s[0], waits_s[-1]))
+    when = last if first == last else f"{first} to {last}"
     count = f"{len(waits_s)} {'job' if len(waits_s) == 1 else 'jobs'}"
-    stage.screen.tell(f"the system freed its lock: the {count} it held ran again, {first} to {last} later", "green")
+    stage.screen.tell(f"the system freed its lock: the {count} it held ran again, {when} later", "green")
 
 
 async def _held_by(stage: Stage, session: str) -> list[Job]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -30,6 +31,7 @@ async def play(folder: Path, *, keep: bool) -> int:
         except TimeoutError:
             stage.wrong.append(f"not done after {PATIENCE_S} s")
         finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever is impatient now would leave somebody running
             stage.workers.end()
     for each in stage.wrong:
         stage.screen.console.print(Text(each, style="bold red"))

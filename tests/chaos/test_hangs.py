@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from mainstay.control import Request
-from tests.chaos.fleet import Fleet
+from tests.chaos.fleet import Fleet, gone
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -43,6 +43,30 @@ async def test_a_stall_ends_a_silent_job_and_not_one_whose_progress_rises(fleet:
 
     assert (stalled.status, stalled.error and stalled.error.code) == ("quarantined", "stalled")
     assert (climbed.status, climbed.failures) == ("succeeded", 0)
+
+
+@pytest.mark.parametrize("name", ["blocks_the_loop", "holds_the_interpreter", "deaf_thread"])
+async def test_a_cancel_ends_what_hangs_and_counts_nothing_to_its_neighbours(fleet: Fleet, name: str) -> None:
+    """Asked first, by force after the grace: the process that would not let go of it is gone in the end."""
+    fleet.worker(concurrency=4)
+    neighbour = (await fleet.control.submit("chaos_tasks.waits", {"gate_name": "go"})).id
+    await fleet.traced(neighbour)
+    hung = (await fleet.control.submit(f"chaos_tasks.{name}", {}, grace="3s")).id
+    process = (await fleet.traced(hung)).pid
+
+    await fleet.control.cancel(hung, actor="ann", reason="enough")
+    job = await fleet.settled(hung)
+    fleet.open_gate("go")
+    beside = await fleet.settled(neighbour)
+
+    assert (job.status, job.crashes, job.failures) == ("cancelled", 0, 0)
+    assert (beside.status, beside.crashes, beside.failures) == ("succeeded", 0, 0)
+    await asyncio.wait_for(_gone(process), 30)
+
+
+async def _gone(pid: int) -> None:
+    while not gone(pid):
+        await asyncio.sleep(0.02)
 
 
 async def test_a_busy_job_does_not_starve_the_heartbeat(fleet: Fleet) -> None:

@@ -52,6 +52,33 @@ async def test_a_deadline_that_was_moved_in_time_starts_the_second_anew(member: 
     assert len(member.stuck(now_ms=3_200, loop_s=2.2)) == 1
 
 
+async def test_a_job_that_was_cancelled_by_force_and_still_runs_is_stuck(member: Member, recorder: Recorder) -> None:
+    recorder.begin(0, JOB, token=1, started_ms=0, deadline_ms=0)
+    recorder.begin(1, OTHER, token=1, started_ms=0, deadline_ms=0)
+
+    member.pulsed(Pulsed(session="s1", known=True, cancelling=(JOB, OTHER)))
+    assert member.stuck(now_ms=0, loop_s=0.0) == (), "it is asked, and has its grace"
+    recorder.end(1)  # this one has stopped
+    member.pulsed(Pulsed(session="s1", known=True))
+
+    assert member.stuck(now_ms=0, loop_s=10.0) == ()
+    member.pulsed(Pulsed(session="s1", known=True))
+    assert [entry.job_id for entry in member.stuck(now_ms=0, loop_s=11.1)] == [JOB]
+
+
+async def test_a_cancel_that_its_engine_confirms_in_time_leaves_nobody_stuck(
+    member: Member, recorder: Recorder
+) -> None:
+    recorder.begin(0, JOB, token=1, started_ms=0, deadline_ms=0)
+    member.pulsed(Pulsed(session="s1", known=True, cancelling=(JOB,)))
+    member.pulsed(Pulsed(session="s1", known=True))
+    assert member.stuck(now_ms=0, loop_s=0.0) == ()
+
+    recorder.end(0)
+
+    assert member.stuck(now_ms=0, loop_s=5.0) == ()
+
+
 async def test_a_start_is_told_to_the_store_once(member: Member, recorder: Recorder) -> None:
     recorder.begin(0, JOB, token=3, started_ms=5, deadline_ms=0)
     (mark,) = member.marks()

@@ -40,6 +40,8 @@ class Member:
         self.wish: str | None = None
         self._marked: set[tuple[str, int]] = set()
         self._late: dict[tuple[str, int], float] = {}
+        self._asked: set[str] = set()
+        self._taken: set[str] = set()
         self._ticks = 0
         self._quiet = 0
 
@@ -62,7 +64,18 @@ class Member:
         """Pass on what the store said to its beat."""
         if not message.known and message.session == self.session:
             self.session = None  # it opens another and says so
+        elif message.session == self.session:
+            self._follow_cancels(set(message.cancelling))
         self.process.send(message)
+
+    def _follow_cancels(self, asked: set[str]) -> None:
+        """A job that was to stop, is no longer its engine's to stop, and runs: its grace is over and a sweep has
+        ended it in the store. Its engine did not hear, or cannot act."""
+        if not (asked or self._asked or self._taken):
+            return
+        running = {entry.job_id for entry in self.running()}
+        self._taken = (self._taken | (self._asked - asked)) & running
+        self._asked = asked & running
 
     def kill(self, *, wish: str | None = None, blamed: tuple[Running, ...] = ()) -> None:
         """SIGKILL. The first reason counts."""
@@ -99,12 +112,12 @@ class Member:
         self._marked |= {(mark.job_id, mark.token) for mark in marks}
 
     def stuck(self, now_ms: int, loop_s: float) -> tuple[Running, ...]:
-        """Jobs that are past their deadline and that it has had time to end.
+        """Jobs that are past their deadline, or were cancelled by force, and that it has had time to end.
 
         The time it has had is counted from when we first saw it, by a clock that stands still when the machine
         sleeps: after a sleep every deadline has passed, through no fault of the engine.
         """
-        late = [entry for entry in self.running() if 0 < entry.deadline_ms < now_ms]
+        late = [entry for entry in self.running() if 0 < entry.deadline_ms < now_ms or entry.job_id in self._taken]
         seen = self._late
         self._late = {claim: seen.get(claim, loop_s) for entry in late if (claim := (entry.job_id, entry.token))}
         return tuple(entry for entry in late if loop_s - self._late[entry.job_id, entry.token] >= STUCK_S)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mainstay.control import Control
+from mainstay.control.schedules import register, schedule
 from mainstay.lifecycle import JOB
 from tests.cli.conftest import Shell
 
@@ -68,3 +70,16 @@ def test_an_app_is_not_imported_for_a_tab(shell: Shell, tmp_path: Path, monkeypa
     (tmp_path / "tabbed.py").write_text("raise RuntimeError('imported')")
 
     assert tab(shell, "mainstay jobs show ", MAINSTAY_STORE="", MAINSTAY_APP="tabbed:app") == []
+
+
+def test_tasks_and_schedules_come_from_the_store(shell: Shell) -> None:
+    async def plan(control: Control) -> None:
+        await register(control, [schedule("sums", "1h", "report.sums"), schedule("calls", "1h", "calls.make")])
+
+    shell.submit("mail.send", n=2)
+    shell.submit("report.build")
+    shell.does(plan)
+
+    assert tab(shell, "mainstay submit ") == ["mail.send", "report.build"]
+    assert tab(shell, "mainstay schedules pause s") == ["sums"]
+    assert tab(shell, "mainstay submit ", MAINSTAY_STORE="", MAINSTAY_APP="nowhere:app") == []

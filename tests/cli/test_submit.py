@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -491,6 +493,24 @@ async def test_a_chunk_under_way_when_somebody_stops_it_is_counted(shop: Shell) 
     assert (len(stored.jobs), stored.next_line) == (2, 3)
     assert len((await control.find(Query())).jobs) == 2
     await store.close()
+
+
+def test_ctrl_c_says_what_is_stored_and_how_to_go_on(shop: Shell) -> None:
+    words = [sys.executable, "-m", "mainstay", "submit", "x", "--jsonl", "-", "--store", shop.url]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as command:
+        assert command.stdin is not None
+        command.stdin.write("{}\n" * 1500)
+        command.stdin.flush()
+        while len(everything(shop)) < submitting.CHUNK:
+            assert command.poll() is None
+        command.send_signal(signal.SIGINT)
+        _, said = command.communicate(timeout=60)
+
+    n = shop.json("stats")["queues"]["default"]["counts"]["pending"]
+    assert command.returncode == 130
+    assert f"stopped: {n:,} jobs are stored, from the lines before line {n + 1}" in said
+    assert f"--from-line {n + 1}" in said
 
 
 async def test_a_store_that_fails_in_between_says_how_far_it_got(shop: Shell, small_chunks: None) -> None:

@@ -13,7 +13,7 @@ import pytest
 from mainstay.app import App
 from mainstay.cli.worker import command
 from mainstay.model import Settings
-from mainstay.model.settings import public_name
+from mainstay.model.settings import describe, public_name
 from mainstay.stores.sqlite import _OPTIONS
 from mainstay.task.options import SubmitOptions, TaskOptions
 from tests.docs.blocks import ROOT
@@ -103,8 +103,10 @@ def test_what_weakens_a_promise_is_a_knob_that_there_is() -> None:
         assert set(_NAMED.findall(row[2])) <= every_knob() | _BESIDES | more, row[2]
 
 
-def test_every_knob_table_is_whole() -> None:
-    section = TEXT.partition("## Which knob loses my job?")[2]
-    for knob, _, cost in tables(section, KNOBS):
+def test_every_knob_has_its_cost_and_its_default() -> None:
+    defaults = {name: default for name, _, default, _ in describe()}
+    for knob, default, cost in tables(TEXT, KNOBS):
         assert knob
         assert cost, knob
+        for name in _NAMED.findall(knob):
+            assert defaults.get(name, "") in default, f"{name}: {defaults[name]}"

@@ -62,7 +62,7 @@ def test_a_misspelt_setting_is_refused() -> None:
 
 
 def test_its_repr_keeps_a_password_to_itself() -> None:
-    assert repr(App("postgresql://ann:secret@db/jobs")) == "<App postgresql://...@db/jobs: 0 tasks>"
+    assert repr(App("postgresql://ann:secret@db/jobs?password=x")) == "<App postgresql://ann:***@db/jobs: 0 tasks>"
 
 
 # declaring ------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mainstay.errors import InvalidInput, NoAdapter
-from mainstay.stores import open_store
+from mainstay.stores import open_store, shown_url
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,27 @@ async def test_a_scheme_nobody_knows_is_refused_with_the_known_ones() -> None:
 async def test_what_is_no_url_is_refused_with_an_example(url: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^store: .* is not a store URL; write one like 'sqlite:///jobs.db'"):
         await open_store(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:////srv/jobs.db", "sqlite:////srv/jobs.db"),
+        ("memory:", "memory:"),
+        ("postgresql://ann@db/jobs", "postgresql://ann@db/jobs"),
+        ("postgresql://ann:secret@db/jobs", "postgresql://ann:***@db/jobs"),
+        ("postgresql://ann:se@cr:et@db/jobs", "postgresql://ann:***@db/jobs"),
+        ("postgresql://db/jobs?user=ann&password=secret", "postgresql://db/jobs"),
+        ("redis://:secret@db/0", "redis://:***@db/0"),
+        ("redis:secret@db", "redis:***@db"),
+    ],
+)
+def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
+
+
+async def test_a_refused_url_keeps_its_secrets_to_itself() -> None:
+    with pytest.raises(NoAdapter) as refused:
+        await open_store("carrier://ann:secret@coop/jobs?password=secret")
+
+    assert "secret" not in str(refused.value)

@@ -16,7 +16,7 @@ from ..control import Control, Duty, decoded
 from ..control.schedules import CatchUp, Overlap, ScheduleSpec, ScheduleView, When
 from ..errors import InvalidInput, MainstayError, UnknownTask
 from ..model import Settings
-from ..stores import JobStore
+from ..stores import JobStore, shown_url
 from ..task import AsyncTask, BeforeSubmit, Call, Client, Codec, Handle, PlainTask, Task, TaskOptions
 from ..task.drafts import check_hook
 from ..task.naming import is_async, place_of
@@ -374,7 +374,7 @@ class App:
                 self._state = _NOT_OPEN
 
     def __repr__(self) -> str:
-        return f"<App {_public(self.store_url)}: {len(self._tasks)} tasks>"
+        return f"<App {shown_url(self.store_url)}: {len(self._tasks)} tasks>"
 
 
 def _scheduled(what: object) -> Call[Any]:
@@ -396,11 +396,3 @@ class _NotOpen:
 
 
 _NOT_OPEN = _NotOpen()
-
-
-def _public(url: str) -> str:
-    """A store URL without its password."""
-    scheme, found, rest = url.partition("://")
-    if not found or "@" not in rest:
-        return url
-    return f"{scheme}://...@{rest.rpartition('@')[2]}"

@@ -3,7 +3,7 @@
 Layer: above lifecycle, below control. Start from `open_store` and `port.py`.
 """
 
-from .factory import open_store
+from .factory import open_store, shown_url
 from .port import (
     Answer,
     Audited,
@@ -51,4 +51,5 @@ __all__ = [
     "Wake",
     "Written",
     "open_store",
+    "shown_url",
 ]

@@ -52,6 +52,25 @@ async def open_store(url: str, *, clock: Clock | None = None, audit_key: bytes |
     return metered(store, names=metrics == "names") if metrics else store
 
 
+def shown_url(url: str) -> str:
+    """A store's URL without its secrets: for messages and logs.
+
+    >>> shown_url("postgresql://ann:secret@db/jobs?password=x")
+    'postgresql://ann:***@db/jobs'
+    """
+    head, _, _ = url.partition("?")
+    scheme, slashes, rest = head.partition("://")
+    if not slashes:
+        scheme, _, rest = head.partition(":")
+    who, at, place = rest.rpartition("@")
+    if not at:
+        return head
+    if not slashes:  # there is no telling a name from a password then
+        return f"{scheme}:***@{place}"
+    user, colon, _ = who.partition(":")
+    return f"{scheme}://{user}{':***' if colon else ''}@{place}"
+
+
 def _adapter(scheme: str, url: str) -> OpenStore:
     found: OpenStore
     if target := _OURS.get(scheme):
@@ -68,4 +87,4 @@ def _adapter(scheme: str, url: str) -> OpenStore:
             f"(they will come with the extra {extra!r})",
         )
     known = ", ".join(sorted({*_OURS, *(entry.name for entry in entry_points(group=GROUP))}))
-    raise NoAdapter("store", f"no adapter for {scheme!r} (in {url!r}); known schemes: {known}")
+    raise NoAdapter("store", f"no adapter for {scheme!r} (in {shown_url(url)!r}); known schemes: {known}")

@@ -6,7 +6,10 @@ import os
 
 import msgspec
 
+from ..stores import shown_url
 from .messages import EngineConfig
+
+__all__ = ["Orders", "shown_url"]
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,17 +39,3 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
             link_fd=link_fd,
             recorder_fd=recorder_fd,
         )
-
-
-def shown_url(url: str) -> str:
-    """A store's URL without its secrets.
-
-    >>> shown_url("postgresql://ann:secret@db/jobs?password=x")
-    'postgresql://ann:***@db/jobs'
-    """
-    head, _, _ = url.partition("?")
-    scheme, mark, rest = head.partition("://")
-    who, at, place = rest.rpartition("@")
-    if at:
-        who = f"{who.partition(':')[0]}:***" if ":" in who else who
-    return f"{scheme}{mark}{who}{at}{place}"

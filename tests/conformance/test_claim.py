@@ -8,7 +8,7 @@ import pytest
 
 from mainstay.errors import SessionLost
 from mainstay.lifecycle import Move
-from mainstay.model import Lane, QueueSettings
+from mainstay.model import Lane, Options, QueueSettings
 from tests.conformance.world import World
 
 
@@ -203,3 +203,32 @@ async def test_a_paused_queue_does_not_make_workers_wait_for_a_time_in_the_past(
     world.clock.advance(20)
     assert await world.claim() == []
     assert await world.store.due(["default"]) is None
+
+
+async def test_a_row_past_its_deadline_is_passed_over_and_left_to_the_sweeper(world: World) -> None:
+    await world.open("s1")
+    deadline = Options(start_by_ms=world.clock.now_ms() + 1000)
+    late = [await world.submit(options=deadline, priority=9) for _ in range(30)]
+    good = [await world.submit() for _ in range(2)]
+    other = await world.submit(queue="other", options=deadline)
+    world.clock.advance(1)
+
+    claimed = await world.claim(n=10, queues=["default", "other"])
+
+    assert [job.id for job in claimed] == [job.id for job in good]
+    assert {found.job.id for found in await world.store.overdue()} == {job.id for job in (*late, other)}
+
+
+async def test_a_row_is_handed_out_up_to_its_deadline_and_later_if_it_had_begun(world: World) -> None:
+    await world.open("s1")
+    deadline = Options(start_by_ms=world.clock.now_ms() + 1000)
+    in_time = await world.submit(options=deadline)
+    world.clock.advance(0.999)
+    [first] = await world.claim()
+    assert first.id == in_time.id
+    await world.move(first, Move(to="failed", fields={"failures": 1, "starts": 1}), "pending", holder="s1")
+    world.clock.advance(60)
+
+    [again] = await world.claim()
+
+    assert again.id == in_time.id

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from mainstay.control import Completion, Control, Request
-from mainstay.errors import Conflict
+from mainstay.errors import Conflict, StoreLocked
 from mainstay.lifecycle import Move, apply
 from mainstay.model import Job
 from mainstay.stores import Change
@@ -121,7 +121,25 @@ async def test_a_job_past_its_queue_deadline_is_not_handed_out_even_before_a_swe
     claimed = await bench.worker.claim(["default"], session.id, 10)
 
     assert [job.id for job in claimed] == [good.id]
+    assert (await bench.control.get(late.id)).status == "pending"
+    await bench.control.sweep()
     assert (await bench.control.get(late.id)).status == "timed_out"
+
+
+async def test_a_late_job_costs_the_others_of_its_claim_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    await bench.control.submit("late", queue_deadline="5m")
+    good = [(await bench.control.submit("good")).id for _ in range(3)]
+    bench.clock.advance(300)
+    session = await bench.session()
+
+    async def locked(*_: object, **__: object) -> None:
+        raise StoreLocked("the database is locked")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.store, "apply", locked)
+        claimed = await bench.worker.claim(["default"], session.id, 10)
+
+    assert [job.id for job in claimed] == good
 
 
 async def _beaten(bench: Bench, job: Job, seconds: int) -> None:

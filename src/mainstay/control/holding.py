@@ -16,7 +16,7 @@ from ..model import Job, Progress, Session, Settings
 from ..stores import JobStore, Pulse, Report
 from .options import check_queue, check_text
 from .progress import checked_checkpoint, checked_progress
-from .rules import extension, overdue
+from .rules import extension
 from .rules.extension import Extension
 from .rules.guard import SweepGuard
 from .writer import Moves, Wish, Writer, refused
@@ -80,7 +80,8 @@ class Holder:
             self._guard.forget()
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
-        """Take up to n jobs. Those that come too late for their queue deadline are not handed out."""
+        """Take up to n jobs. Those that come too late for their queue deadline are not handed out: a sweep ends them.
+        Nothing is awaited once they are taken, so nothing can come between a claim and its answer."""
         if isinstance(queues, str | bytes) or not isinstance(queues, Collection) or not queues:
             raise InvalidInput("queues", f"{queues!r} is not a list of queue names")
         for queue in queues:
@@ -88,16 +89,7 @@ class Holder:
         check_session(session)
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
             raise InvalidInput("n", f"{n!r} is not a whole number above zero; claim when there is room for a job")
-        jobs = await self._store.claim(queues, session, n)
-        now_ms = self._store.clock.now_ms()
-        late = [job for job in jobs if job.options.start_by_ms is not None and _too_late(job, now_ms)]
-        if not late:
-            return jobs
-        await self._writer.write(
-            [Wish(job, lambda row, _: overdue.missed_start(row), session, session) for job in late]
-        )
-        gone = {job.id for job in late}
-        return [job for job in jobs if job.id not in gone]
+        return await self._store.claim(queues, session, n)
 
     async def start(self, jobs: Sequence[Job]) -> list[bool]:
         """Commit that the work begins now; False where the claim was lost: do not begin."""
@@ -202,10 +194,6 @@ def _report(
         progress=progress,
         checkpoint=checkpoint,
     )
-
-
-def _too_late(job: Job, now_ms: int) -> bool:
-    return overdue.too_late_to_start(job, now_ms=now_ms)
 
 
 __all__ = ["Extension", "Holder", "check_session"]

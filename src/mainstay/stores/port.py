@@ -292,8 +292,10 @@ class JobStore(Protocol):
         """Take up to n ready rows, lowest rank first over all the queues, for an open session.
 
         Due rows are promoted first (with their event). Paused queues give nothing. A row whose concurrency key
-        is at its limit goes to `Lane.BLOCKED` instead. A session that is dead or not known raises `SessionLost`,
-        whether there is anything to claim or not: its worker would idle for ever otherwise.
+        is at its limit goes to `Lane.BLOCKED` instead. A row past its `expires_ms` (its queue deadline) is passed over
+        and left to the sweeper, so that nothing more has to be written about what was taken. A session that is dead or
+        not known raises `SessionLost`, whether there is anything to claim or not: its worker would idle for ever
+        otherwise.
         """
         ...
 

@@ -94,13 +94,7 @@ def _limit(what: str, limit_s: float | None) -> str:
     return what if limit_s is None else f"{what} {duration_text(limit_s)}"
 
 
-def too_late_to_start(job: Job, *, now_ms: int) -> bool:
-    """Whether the queue deadline of a job that never began has passed."""
-    start_by_ms = job.options.start_by_ms
-    return start_by_ms is not None and job.starts == 0 and job.started_ms is None and start_by_ms <= now_ms
-
-
-def missed_start(job: Job) -> Moves:
+def _missed_start(job: Job) -> Moves:
     """It was not begun by its queue deadline: settled, for a person or the submitter to decide."""
     by = time_text(job.options.start_by_ms or 0)
     message = f"no attempt had begun by {by} (queue deadline)"
@@ -113,7 +107,7 @@ def _late_start(job: Job) -> Moves:
         return _watch_again(job, job.options.start_by_ms if job.starts == 0 else None)
     if not table_of(job.parent).allows(job.status, "timed_out"):
         return _watch_again(job, None)
-    return missed_start(job)
+    return _missed_start(job)
 
 
 def _watch_again(job: Job, at_ms: int | None) -> Moves:

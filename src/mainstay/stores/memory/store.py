@@ -135,9 +135,16 @@ class MemoryStore:
             for queue in queues:
                 self._promote_due(queue, now_ms)
             taken: list[Job] = []
+            late: list[Job] = []
             while len(taken) < n and (best := self._best(queues)) is not None:
-                if (job := self._take(best, session, now_ms)) is not None:
+                if best.expires_ms is not None and best.expires_ms <= now_ms:
+                    self._rows.ready[best.queue].drop(best.id)
+                    late.append(best)
+                elif (job := self._take(best, session, now_ms)) is not None:
                     taken.append(job)
+            for row in late:
+                # out of the way for this claim only: it is the sweeper's to end
+                self._rows.ready[row.queue].put(row.id, row.rank)
             for job in taken:
                 # rows that got ready in this very step and were taken by it need nobody else
                 topic = f"queue:{job.queue}"

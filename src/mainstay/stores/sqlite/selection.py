@@ -187,7 +187,8 @@ class Slots:
 
 
 def _heads(tx: Tx, queues: Sequence[str], n: int) -> Iterator[Row]:
-    """Ready rows, best rank first over all queues, each with its row id at the end; read in short pages."""
+    """Ready rows, best rank first over all queues, each with its row id at the end; read in short pages. Those that
+    missed their deadline are passed over here, where one costs a microsecond: a sweep ends them."""
     if len(queues) == 1:
         return _head(tx, queues[0], n)
     page = max(10, -(-n // max(1, len(queues))))
@@ -199,8 +200,9 @@ def _head(tx: Tx, queue: str, n: int) -> Iterator[Row]:
     while True:
         found, page = _page(
             tx,
-            "WHERE lane = 1 AND queue = ? AND (rank, due_ms, rowid) > (?, ?, ?) ORDER BY rank, due_ms, rowid LIMIT ?",
-            (queue, *after, n),
+            "WHERE lane = 1 AND queue = ? AND (rank, due_ms, rowid) > (?, ?, ?) "
+            "AND (expires_ms IS NULL OR expires_ms > ?) ORDER BY rank, due_ms, rowid LIMIT ?",
+            (queue, *after, tx.now_ms, n),
         )
         yield from page
         if len(found) < n:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from enum import IntEnum
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from mainstay.control import Control
 from mainstay.errors import InvalidInput, PayloadTooLarge
 from mainstay.model import Progress, Settings
+from mainstay.stores import Report
 
 from .conftest import Bench
 
@@ -53,3 +56,77 @@ async def test_a_checkpoint_is_bounded_like_a_payload(bench: Bench) -> None:
     assert await control.report([control.progress(job, 1, 2, "half\nway", checkpoint=b"x" * 10)]) == [True]
     row = await bench.control.get(job.id)
     assert (row.progress, row.checkpoint) == (Progress(done=1, total=2, message="half\nway"), b"x" * 10)
+
+
+class Fraction(float):
+    """As numpy's are: a float by descent, and not one that can be encoded."""
+
+
+class Step(IntEnum):
+    HALF = 1
+    ALL = 2
+
+
+class Label(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    ("said", "stored"),
+    [
+        ({"done": Fraction(0.5), "total": Fraction(1)}, Progress(done=0.5, total=1.0)),
+        ({"done": Step.HALF, "total": Step.ALL, "message": Label("half")}, Progress(done=1, total=2, message="half")),
+        ({"done": 2**70}, Progress(done=float(2**70))),
+        ({"done": 2**62}, Progress(done=2**62)),
+    ],
+)
+async def test_numbers_and_texts_of_types_made_from_the_plain_ones_are_stored_as_plain(
+    bench: Bench, said: dict[str, Any], stored: Progress
+) -> None:
+    job = await bench.running()
+
+    report = bench.worker.progress(job, **said)
+    assert {type(part) for part in (report.progress.done, report.progress.total)} <= {int, float, type(None)}  # type: ignore[union-attr]
+    assert await bench.worker.report([report]) == [True]
+
+    assert (await bench.control.get(job.id)).progress == stored
+
+
+def _bare(job_id: str, session: str | None, **said: Any) -> Report:
+    """A report as another process may have made it, without being looked at."""
+    return Report(job_id=job_id, session=session or "", token=1, **said)
+
+
+async def test_a_report_that_cannot_be_stored_is_refused_by_the_name_of_its_job_and_spoils_no_other(
+    bench: Bench,
+) -> None:
+    control = Control(bench.store, settings=Settings(payload_limit=10))
+    bad, good = await bench.running(), await bench.running()
+
+    with pytest.raises(PayloadTooLarge, match=f"checkpoint: job {bad.id}: 11 bytes are more than the limit of 10"):
+        await control.report(
+            [
+                _bare(bad.id, bad.session, checkpoint=b"x" * 11),
+                _bare(good.id, good.session, progress=Progress(done=Fraction(1))),
+            ]
+        )
+
+    assert (await bench.control.get(bad.id)).checkpoint is None
+    assert (await bench.control.get(good.id)).progress == Progress(done=1.0)
+
+
+async def test_a_report_that_cannot_be_stored_does_not_stop_the_beat_it_rides_on(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, good = await bench.running(), await bench.running()
+    reports = [
+        _bare(bad.id, bad.session, progress=Progress(done=float("nan"))),
+        _bare(good.id, good.session, progress=Progress(done=1)),
+    ]
+
+    with caplog.at_level(logging.WARNING):
+        pulses = await bench.worker.beat([str(bad.session), str(good.session)], reports)
+
+    assert [pulse.known for pulse in pulses] == [True, True]
+    assert f"report refused progress.done: job {bad.id}: nan is not a finite number" in caplog.text
+    assert (await bench.control.get(good.id)).progress == Progress(done=1)

@@ -163,8 +163,9 @@ class Control:
         return self._holder.progress(job, Progress(done=done, total=total, message=message), checkpoint)
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
-        """Send reports now; False where the claim was lost."""
-        return await self.store.report(reports)
+        """Send reports now; False where the claim was lost. What cannot be stored (a checkpoint over the limit, say) is
+        refused, naming the job, once the others are stored."""
+        return await self._holder.report(reports)
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
         """Keep sessions alive, with whatever they have to report, in one write."""

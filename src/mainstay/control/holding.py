@@ -15,7 +15,7 @@ from ..lifecycle import Move, table_of
 from ..model import Job, Progress, Session, Settings
 from ..stores import JobStore, Pulse, Report
 from .options import check_queue, check_text
-from .progress import checked_checkpoint, checked_progress
+from .progress import checked_checkpoint, checked_progress, checked_report
 from .rules import extension
 from .rules.extension import Extension
 from .rules.guard import SweepGuard
@@ -102,16 +102,28 @@ class Holder:
     def progress(self, job: Job, progress: Progress, checkpoint: bytes | None = None) -> Report:
         """A report of progress, to send with the next beat. Only progress feeds the stall clock."""
         if checkpoint is not None:
-            checked_checkpoint(checkpoint, limit=self._settings.payload_limit)
+            checkpoint = checked_checkpoint(checkpoint, limit=self._settings.payload_limit)
         return _report(job, progress=checked_progress(progress), checkpoint=checkpoint)
 
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        """Send reports now. One that cannot be stored is refused by its name, once the others are stored."""
+        good, refused = self._checked(reports)
+        answers = await self._store.report(good)
+        if refused:
+            raise refused[0]
+        return answers
+
     async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
-        """Keep sessions alive, and tell what they have to report."""
+        """Keep sessions alive, and tell what they have to report. A report that cannot be stored is logged: it must
+        cost nobody's life."""
         if isinstance(sessions, str | bytes) or not isinstance(sessions, Collection):
             raise InvalidInput("sessions", f"{sessions!r} is not a list of session ids; write [session.id]")
         for index, session in enumerate(sessions):
             check_session(session, field=f"sessions[{index}]")
-        pulses = await self._store.beat(sessions, reports)
+        good, refused = self._checked(reports)
+        for error in refused:
+            log.warning("report refused %s", error)
+        pulses = await self._store.beat(sessions, good)
         if any(pulse.known for pulse in pulses):
             self._guard.beat(self._store.clock.lease_ms())
         for pulse in pulses:
@@ -121,6 +133,16 @@ class Holder:
                 self._mine.discard(pulse.session)
                 log.warning("session declared dead session=%s", pulse.session)
         return pulses
+
+    def _checked(self, reports: Sequence[Report]) -> tuple[list[Report], list[InvalidInput]]:
+        good: list[Report] = []
+        refused: list[InvalidInput] = []
+        for report in reports:
+            try:
+                good.append(checked_report(report, limit=self._settings.payload_limit))
+            except InvalidInput as error:
+                refused.append(error)
+        return good, refused
 
     async def extend(self, job: Job, *, progress: Progress | None = None) -> Extension:
         """Ask for more run time. `progress`, if given, is reported first."""

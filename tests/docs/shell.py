@@ -2,7 +2,7 @@
 
 - `export NAME=value` holds for all later commands.
 - `mainstay ... &` starts a real process; it is ended with the page, and a page should end it itself.
-- `kill %mainstay` and `kill -9 %mainstay` are for the one that runs.
+- `kill $!` and `kill -9 $!` are for the one that was started last.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Shell:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                 )
-            case [*kill, "%mainstay"] if tuple(kill) in _SIGNALS and self.running:
+            case [*kill, "$!"] if tuple(kill) in _SIGNALS and self.running:
                 self._end(_SIGNALS[tuple(kill)])
             case _:
                 return False

@@ -54,7 +54,7 @@ def test_blocks_share_names_and_may_await() -> None:
         ("```console\n$ rm -rf /\n```", "nobody knows how to check"),
         ("```bash\n$ pip install 'mainstay[teapot]'\n```", "nobody knows how to check"),
         ("```bash\n$ pip install mainstay\n```", "nobody knows how to check"),
-        ("```console\n$ kill -9 %mainstay\n```", "nobody knows how to check"),
+        ("```console\n$ kill -9 $!\n```", "nobody knows how to check"),
         ("```console\n$ export PATH=/tmp\n```", "nobody knows how to check"),
         ("```console\n$ . venv/bin/activate\n```", "nobody knows how to check"),
         ("```console\n$ python -m asynchio\n```", "nobody knows how to check"),
@@ -107,7 +107,7 @@ def test_a_command_in_the_background_runs_until_it_is_ended(tmp_path: Path, monk
     watch = "mainstay jobs watch --store sqlite:///jobs.db &"
     made = python("from mainstay.stores import open_store\nawait (await open_store('sqlite:///jobs.db')).close()")
 
-    page(made, f"```console\n$ {watch}\n$ kill -9 %mainstay\n$ {watch}\n$ kill %mainstay\n```").run()
+    page(made, f"```console\n$ {watch}\n$ kill -9 $!\n$ {watch}\n$ kill $!\n```").run()
     with pytest.raises(BadBlock, match="still running"):
         page(f"```console\n$ {watch}\n```").run()
 

@@ -310,6 +310,32 @@ async def test_an_app_opens_again_after_it_was_closed(tmp_path: Path) -> None:
         assert await task.handle(job.id).status() == "pending"
 
 
+async def test_an_app_entered_twice_closes_when_it_is_left_twice(app: App) -> None:
+    task = app.task(name="never")(lambda: None)
+
+    async with app:
+        async with app:
+            job = await task.submit()
+        assert await job.status() == "pending"
+        await app.close()
+        assert await job.status() == "pending"
+
+    with pytest.raises(MainstayError, match="not open yet"):
+        _ = app.control
+
+
+async def test_who_leaves_an_app_that_another_has_opened_leaves_it_open(app: App) -> None:
+    control = await app.open()
+
+    async with app:
+        pass
+
+    assert app.control is control
+    await app.close()
+    with pytest.raises(MainstayError, match="not open yet"):
+        _ = app.control
+
+
 async def test_another_store_stands_in_for_tests(app: App) -> None:
     clock = VirtualClock()
     task = app.task(name="never")(lambda: None)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -74,6 +75,59 @@ async def test_a_plain_function_in_a_worker_may_submit_and_wait(app: App) -> Non
 
     async with working(app):
         assert await (await outer.submit(4)).result(timeout="20s") == 9
+
+
+@pytest.mark.parametrize("lives", [True, False], ids=["worker", "bare engine"])
+async def test_a_job_cannot_close_the_store_that_its_worker_uses(app: App, lives: bool) -> None:
+    double = app.tasks["double"]
+
+    @app.task(name="entering")
+    async def entering() -> None:
+        async with app:
+            await double.submit(1)
+
+    @app.task(name="closing")
+    async def closing() -> None:
+        await app.close()
+
+    @app.task(name="closing-thread")
+    def closing_thread() -> None:
+        double.submit_sync(1)
+        app.close_sync()
+
+    async with working(app, lives=lives):
+        for task in (entering, closing, closing_thread):
+            await (await task.submit()).result(timeout="10s")
+            assert await (await double.submit(4)).result(timeout="10s") == 8
+
+
+async def test_a_thread_that_a_job_started_cannot_close_it_either(app: App) -> None:
+    double = app.tasks["double"]
+
+    @app.task(name="closing")
+    def closing() -> None:
+        thread = threading.Thread(target=app.close_sync)
+        thread.start()
+        thread.join()
+
+    async with working(app):
+        await (await closing.submit()).result(timeout="10s")
+        assert await (await double.submit(4)).result(timeout="10s") == 8
+
+
+async def test_a_job_closes_another_app_as_anybody_does(app: App) -> None:
+    other = App("memory:")
+    task = other.task(name="never")(lambda: None)
+
+    @app.task(name="elsewhere")
+    async def elsewhere() -> None:
+        async with other:
+            await task.submit()
+
+    async with working(app):
+        await (await elsewhere.submit()).result(timeout="10s")
+
+    assert other.client.connection.control is None
 
 
 async def test_on_a_running_loop_it_refuses_with_advice(app: App) -> None:

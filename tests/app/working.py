@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from mainstay import App
 from mainstay.worker.engine import Engine
 
 
 @asynccontextmanager
-async def working(app: App) -> AsyncIterator[Engine]:
-    """Runs the app's jobs until the block is left."""
+async def working(app: App, *, lives: bool = True) -> AsyncIterator[Engine]:
+    """Runs the app's jobs until the block is left, with its lifespan or without."""
     control = await app.open()
     session = await control.open_session()
     engine = Engine(app, control, session, queues=app.queues, concurrency=4)
-    async with app.lifespan():
+    async with app.lifespan() if lives else nullcontext():
         engine.start()
         try:
             yield engine

@@ -123,3 +123,91 @@ async def test_what_closes_the_app_within_leaves_the_stand_in_where_it_is() -> N
         await other.stats()
 
     assert opener.calls == 0
+
+
+async def test_the_last_one_to_leave_closes_it() -> None:
+    opener = Opener()
+    opener.may.set()
+    connection = Connection(opener)
+    first = await connection.enter()
+    second = await connection.enter()
+
+    await connection.leave()
+    await second.stats()
+    await connection.leave()
+
+    assert first is second
+    assert connection.control is None
+    assert await connection.enter() is not first
+
+
+async def test_who_leaves_does_not_close_what_another_keeps() -> None:
+    opener = Opener()
+    opener.may.set()
+    connection = Connection(opener)
+    kept = await connection.keep()
+    await connection.enter()
+
+    await connection.leave()
+    await kept.stats()
+    await connection.release()
+
+    assert connection.control is None
+
+
+async def test_a_release_leaves_it_to_those_who_entered() -> None:
+    opener = Opener()
+    opener.may.set()
+    connection = Connection(opener)
+    control = await connection.enter()
+
+    await connection.keep()
+    await connection.release()
+    await connection.release()
+    await control.stats()
+    await connection.leave()
+
+    assert connection.control is None
+
+
+async def test_a_keep_among_those_who_entered_does_not_outlive_them() -> None:
+    opener = Opener()
+    opener.may.set()
+    connection = Connection(opener)
+    await connection.enter()
+    await connection.keep()
+
+    await connection.leave()
+
+    assert connection.control is None
+
+
+async def test_who_could_not_enter_holds_nothing() -> None:
+    opener = Opener()
+    opener.may.set()
+    opener.fails = OSError("locked")
+    connection = Connection(opener)
+    with pytest.raises(OSError, match="locked"):
+        await connection.enter()
+    opener.fails = None
+    await connection.open()
+
+    await connection.release()
+
+    assert connection.control is None
+
+
+async def test_who_enters_while_another_waits_to_close_it_gets_an_open_one() -> None:
+    opener = Opener()
+    connection = Connection(opener)
+    opening = asyncio.create_task(connection.open())
+    await opener.asked.wait()
+    closing = asyncio.create_task(connection.release())
+    entering = asyncio.create_task(connection.enter())
+    await asyncio.sleep(0)  # both have begun, and wait
+
+    opener.may.set()
+    await closing
+
+    await (await entering).stats()
+    assert await opening is connection.control

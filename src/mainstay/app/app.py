@@ -52,7 +52,7 @@ class Decorator(Protocol):
 class App:
     """Tasks, their settings, and the store their jobs are in.
 
-    The store opens on first use. `async with app:` opens it now and closes it at the end. Settings are keyword
+    The store opens on first use. `async with app:` opens it now; the last one to leave closes it. Settings are keyword
     arguments (`App("sqlite:///jobs.db", lease="20s", retries=5)`), and otherwise come from the environment
     (`MAINSTAY_LEASE=20s`). Without a URL, MAINSTAY_STORE names the store.
 
@@ -289,25 +289,27 @@ class App:
     # open and close ---------------------------------------------------------------------------------
 
     async def open(self) -> Control:
-        """Open the store, if nobody has; the same control each time. It may be used from any loop and thread."""
-        return await self.client.open()
+        """Open the store, if nobody has; the same control each time. It may be used from any loop and thread, and stays
+        open until `close`; within `async with app:`, until that is left."""
+        return await self.client.connection.keep()
 
     async def close(self) -> None:
-        """Close the store. The next use opens it again."""
-        await self.client.close()
+        """Close the store, unless others use it: an `async with app:` that is not left yet, a worker of this process.
+        The last of them closes it; a job never does. The next use opens it again."""
+        await self.client.release()
 
     def close_sync(self) -> None:
         """`close`, for code without an event loop; ends the thread behind the `_sync` forms as well."""
-        self.client.close_sync(what="close_sync")
+        self.client.release_sync(what="close_sync")
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        await self.client.connection.enter()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.client.leave()
 
     @contextmanager
     def using(self, store: JobStore) -> Iterator[Control]:
@@ -348,22 +350,25 @@ class App:
     async def sync_schedules(self) -> None:
         """Store the declared schedules now. A leading worker does it by itself; call this when the workers of another
         program lead, or to have them listed before any worker runs."""
-        await self._schedules.store(await self.open())
+        await self._schedules.store(await self.client.open())
 
     async def describe_schedules(self) -> list[ScheduleView]:
         """The schedules of its store, by name: their times, their last job, what is wrong with one. Those it declares
         that are not stored yet have `registered` False."""
-        return await self._schedules.describe(await self.open())
+        return await self._schedules.describe(await self.client.open())
 
     async def run_schedule(self, name: str, *, actor: str = "client") -> Handle[Any]:
         """Submit the job of a schedule now, beside its ticks, with `before_submit` asked; also when it is paused. With
         overlap "skip" it may be the job that is not settled yet (`created` is False)."""
-        made = await self._schedules.run_now(await self.open(), name, actor=actor)
+        made = await self._schedules.run_now(await self.client.open(), name, actor=actor)
         return Handle(self.client, self._anything, made.id, created=made.created)
 
     @asynccontextmanager
     async def _living(self) -> AsyncIterator[object]:
         async with AsyncExitStack() as stack:
+            # the worker's: nothing that its jobs do shall close the store it works on
+            self.client.connection.hold()
+            stack.callback(self.client.connection.let_go)
             state = None
             if self._lifespan is not None:
                 state = await hooks.entered(stack, self._lifespan(), field="lifespan")

@@ -18,6 +18,7 @@ from ..stores import open_store
 from .connection import Connection
 from .drafts import BeforeSubmit
 from .portal import Portal
+from .running import running
 from .sealing import Codec, Sealer
 
 T = TypeVar("T")
@@ -58,9 +59,6 @@ class Client:
     async def open(self) -> Control:
         return self.connection.control or await self.connection.open()
 
-    async def close(self) -> None:
-        await self.connection.close()
-
     def run(self, make: Callable[[], Coroutine[Any, Any, T]], *, what: str) -> T:
         """Run a coroutine for code without a loop."""
         if not self._at_exit:
@@ -69,7 +67,27 @@ class Client:
             atexit.register(_close_at_exit, mine)
         return self._portal.run(make, what=what)
 
+    async def release(self) -> None:
+        """Close the store, unless others use it. A job never closes its own: its worker uses it."""
+        if running() is not self:
+            await self.connection.release()
+
+    async def leave(self) -> None:
+        """The same for whoever entered."""
+        if running() is not self:
+            await self.connection.leave()
+        else:
+            self.connection.let_go()
+
+    def release_sync(self, *, what: str) -> None:
+        """`release`, and the end of the thread behind the sync forms, unless others may be in there."""
+        if self._portal.is_open or self.connection.control is not None:
+            self._portal.run(self.release, what=what)
+        if self.connection.control is None:
+            self._portal.close()
+
     def close_sync(self, *, what: str) -> None:
+        """Close the store and end that thread, whoever uses them."""
         if self._portal.is_open or self.connection.control is not None:
             self._portal.run(self.connection.close, what=what)
         self._portal.close()

@@ -19,7 +19,11 @@ _inherited: list[Control] = []
 
 
 class Connection:
-    """Opens on first use, once, however many ask at the same time; can be opened again after `close`."""
+    """Opens on first use, once, however many ask at the same time; can be opened again after it was closed.
+
+    Many share it, so it counts them: those who come and go by `enter` and `leave`, and whoever opens it for good by
+    `keep` and `release`. The last one to go closes it.
+    """
 
     def __init__(self, connect: Callable[[], Awaitable[Control]]) -> None:
         self._connect = connect
@@ -28,6 +32,8 @@ class Connection:
         self.control: Control | None = None
         """None: not open"""
         self._stand_ins = 0
+        self._users = 0
+        self._kept = False
 
     async def open(self) -> Control:
         while True:
@@ -42,24 +48,71 @@ class Connection:
             if (control := await asyncio.shield(asyncio.wrap_future(opening))) is not None:
                 return control
 
-    async def close(self) -> None:
-        """Let go of the store, once; also when it is being opened this moment."""
+    async def enter(self) -> Control:
+        """Open it, and have it stay open until `leave`."""
+        self.hold()
+        try:
+            return await self.open()
+        except BaseException:
+            self.let_go()
+            raise
+
+    async def leave(self) -> None:
+        """The reverse; closes it when nobody else is left."""
+        self.let_go()
+        await self._close_unless_used()
+
+    def hold(self) -> None:
+        """Have it stay open, once it is, until `let_go`."""
         with self._lock:
-            if self._stand_ins:
+            self._users += 1
+
+    def let_go(self) -> None:
+        """The reverse. It closes nothing."""
+        with self._lock:
+            self._users = max(0, self._users - 1)  # a forked process leaves what only its parent entered
+
+    async def keep(self) -> Control:
+        """Open it, and have it stay open until `release`. Twice is once, and within an `enter` it adds nothing: who
+        asks there wants the control, and would not think of a `release`."""
+        control = await self.open()
+        with self._lock:
+            self._kept = self._kept or not self._in_use()
+        return control
+
+    async def release(self) -> None:
+        """The reverse, and the end of what the first use opened; closes it unless there are others."""
+        self._kept = False
+        await self._close_unless_used()
+
+    async def close(self) -> None:
+        """Let go of the store, once, whoever uses it; also when it is being opened this moment."""
+        with self._lock:
+            self._users, self._kept = 0, False
+        await self._close_unless_used()
+
+    async def _close_unless_used(self) -> None:
+        with self._lock:
+            if self._in_use():
                 return
             opening = self._opening
         if opening is not None:
             with contextlib.suppress(Exception):
                 await asyncio.shield(asyncio.wrap_future(opening))
         with self._lock:
+            if self._in_use():  # somebody came while it was being opened
+                return
             control, self.control = self.control, None
         if control is not None:
             await control.store.close()
 
+    def _in_use(self) -> bool:
+        return bool(self._stand_ins or self._users or self._kept)
+
     @contextlib.contextmanager
     def instead(self, control: Control) -> Iterator[None]:
-        """Use another control meanwhile. It is not closed here, nor by a `close` within: what follows that would use
-        the real store."""
+        """Use another control meanwhile. It is not closed here, nor by anybody who leaves within: what follows would
+        use the real store."""
         with self._lock:
             before, self.control = self.control, control
             self._stand_ins += 1
@@ -90,6 +143,7 @@ class Connection:
         """After a fork: the store's threads and locks are the parent's."""
         self._lock = threading.Lock()
         self._opening = None
+        self._users, self._kept = 0, False
         if self.control is not None:
             _inherited.append(self.control)
             self.control = None

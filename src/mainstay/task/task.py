@@ -18,6 +18,7 @@ from .handle import Handle
 from .naming import check_function, is_async, name_of
 from .options import SubmitOptions, TaskOptions, check_task_options, merged
 from .returns import Returns
+from .running import begin
 from .signature import Arguments, Signature
 
 P = ParamSpec("P")
@@ -142,6 +143,7 @@ class Task(Submits[P, R]):
 
     def call(self, arguments: Arguments) -> Any:
         """Make the call."""
+        begin(self._client)
         judge = self._judge
         if judge is None:
             return self._signature.call(arguments)

@@ -23,7 +23,7 @@ import msgspec
 
 from mainstay.control import Control, Duty, Request, decoded
 from mainstay.control.payload import encoded
-from mainstay.errors import BadArguments, UnknownTask
+from mainstay.errors import BadArguments, BadResult, InvalidInput, UnknownTask
 from mainstay.model import BLANK, Job, Settings
 from mainstay.stores import open_store
 from mainstay.worker import Context, Mode, context
@@ -38,6 +38,7 @@ class Act:
         self.function = function
         self.mode = mode
         self.is_async = inspect.iscoroutinefunction(function)
+        self.decide = None
 
     def unpack(self, payload: bytes) -> Any:
         arguments = decoded(payload)
@@ -51,7 +52,10 @@ class Act:
         return self.function(**arguments)
 
     def pack(self, result: Any) -> msgspec.Raw | None:
-        return None if result is None else msgspec.Raw(encoded(result, field="result", limit=LIMIT))
+        try:
+            return None if result is None else msgspec.Raw(encoded(result, field="result", limit=LIMIT))
+        except InvalidInput as error:
+            raise BadResult(error.field, error.rule) from None
 
 
 class Stage:
@@ -101,6 +105,8 @@ class Stage:
 
     def around(self, context: Context) -> None:
         return None
+
+    async def prepare(self, control: Control) -> None: ...
 
     def duties(self, control: Control) -> Sequence[Duty]:
         return ()

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import random
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from mainstay.control import Control, Request
-from mainstay.errors import StaleClaim, StoreError
+from mainstay.errors import MainstayError, StaleClaim, StoreError
 from mainstay.model import Job, Session
 from mainstay.stores import JobStore, Query
 from mainstay.testing import MemoryStore, VirtualClock
-from mainstay.worker import context
+from mainstay.worker import Context, context
 from mainstay.worker.engine import Engine
 from mainstay.worker.program import Mode
 from mainstay.worker.recorder import Recorder
@@ -341,15 +342,17 @@ async def test_what_will_not_stop_is_left_behind_and_the_engine_retires(shift: S
     shift.clock.advance(31)
     await _tick(lambda: shift.recorder.running()[0].deadline_ms == shift.clock.now_ms() + 5_000)
     shift.clock.advance(6)
-    await asyncio.wait_for(_until(shift, job_id, "timed_out"), 5)
-
+    await _tick(lambda: len(shift.retired) == 1)
     assert engine.left_behind == 1
-    assert len(shift.retired) == 1
+    assert (await shift.client.get(job_id)).status == "running", "as long as its ghost lives, nobody else may run it"
+
+    engine.drain(0)
+    await engine.stopped.wait()
     release.set()
-    await _tick(lambda: engine.left_behind == 0)
-    job = await shift.job(job_id)
-    assert job.result is None
-    assert job.failures == 1
+
+    job = await shift.client.get(job_id)
+    assert await shift.path(job_id) == ["pending", "running", "timed_out", "scheduled"]
+    assert (job.result, job.failures) == (None, 1)
 
 
 async def test_a_slow_job_with_rising_progress_is_not_stalled_and_a_silent_one_is(shift: Shift) -> None:
@@ -370,7 +373,7 @@ async def test_a_slow_job_with_rising_progress_is_not_stalled_and_a_silent_one_i
         go.put_nowait(None)
         await silent.wait()
         shift.clock.advance(9)
-        await _turns()
+        await _turns(shift)
         assert (await shift.client.get(job_id)).status == "running"
 
     shift.clock.advance(2)
@@ -398,7 +401,7 @@ async def test_time_is_extended_by_progress(shift: Shift) -> None:
     await shift.begin()
     await granted.wait()
     shift.clock.advance(80)
-    await _turns()
+    await _turns(shift)
     end.set()
 
     job = await shift.settled(job_id)
@@ -662,7 +665,7 @@ async def test_endings_are_kept_while_the_store_is_away_and_written_when_it_is_b
 async def test_a_claimed_job_that_cannot_begin_goes_back_for_others(
     shift: Shift, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainstay.worker.engine._HELD_S", 0.05)
+    monkeypatch.setattr("mainstay.worker.held.MOST_S", 0.05)
     begun, end = asyncio.Event(), asyncio.Event()
 
     async def quick() -> None: ...
@@ -729,6 +732,218 @@ async def test_many_jobs_run_side_by_side_and_each_exactly_once(shift: Shift) ->
     assert most == 7
 
 
+async def test_nothing_a_job_sets_in_its_context_is_seen_by_the_next(shift: Shift) -> None:
+    tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
+
+    async def reads_and_sets() -> str:
+        before = tenant.get()
+        tenant.set("alice")
+        return before
+
+    shift.act(reads_and_sets)
+    made = await shift.client.submit_many([Request("reads_and_sets", {}) for _ in range(5)])
+    await shift.begin(concurrency=1)
+
+    seen = [shift.stage.unpack((await shift.settled(one.id)).result or b"") for one in made]
+
+    assert seen == ["nobody"] * 5
+
+
+async def test_an_error_on_the_way_out_of_a_drain_is_no_failure(shift: Shift) -> None:
+    begun = asyncio.Event()
+
+    async def waits() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionError("the pool was closed under me") from None
+
+    shift.act(waits)
+    job_id = await shift.submit("waits", retries=0)
+    engine = await shift.begin()
+    await begun.wait()
+
+    engine.drain(0)
+    await engine.stopped.wait()
+
+    job = await shift.client.get(job_id)
+    assert (job.status, job.failures, job.releases) == ("pending", 0, 1)
+
+
+async def test_an_error_after_a_timeout_does_not_hide_the_timeout(shift: Shift) -> None:
+    begun = asyncio.Event()
+
+    async def waits() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionError("cut off") from None
+
+    shift.act(waits)
+    job_id = await shift.submit("waits", timeout="30s", retries=0)
+    await shift.begin()
+    await begun.wait()
+    shift.clock.advance(31)
+
+    await shift.settled(job_id)
+
+    assert await shift.path(job_id) == ["pending", "running", "timed_out", "quarantined"]
+
+
+async def test_what_a_job_says_after_its_end_is_not_put_on_its_successor(shift: Shift) -> None:
+    stray: list[Context] = []
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def leaves_a_ticker() -> None:
+        stray.append(context())
+
+    async def innocent() -> None:
+        begun.set()
+        await end.wait()
+
+    shift.act(leaves_a_ticker)
+    shift.act(innocent)
+    first = await shift.submit("leaves_a_ticker", stall_timeout="1s", timeout="off")
+    await shift.begin(concurrency=1)
+    await shift.settled(first)
+    second = await shift.submit("innocent", timeout="off")
+    await begun.wait()
+
+    stray[0].progress(1)
+    [entry] = shift.recorder.running()
+    end.set()
+    await shift.settled(second)
+
+    assert (entry.job_id, entry.deadline_ms) == (second, 0)
+
+
+async def test_a_submit_after_the_end_of_its_job_is_refused(shift: Shift) -> None:
+    stray: list[Context] = []
+
+    async def ends() -> None:
+        stray.append(context())
+
+    shift.act(ends)
+    job_id = await shift.submit("ends")
+    await shift.begin()
+    await shift.settled(job_id)
+
+    with pytest.raises(MainstayError, match="has ended"):
+        stray[0].submit(Request("ends"))
+
+
+@pytest.mark.parametrize("error", [GeneratorExit, KeyboardInterrupt, SystemExit, StopAsyncIteration])
+async def test_whatever_leaves_a_task_is_an_ending(shift: Shift, error: type[BaseException]) -> None:
+    async def raises() -> None:
+        raise error
+
+    shift.act(raises)
+    job_id = await shift.submit("raises", retries=0)
+    engine = await shift.begin()
+
+    job = await shift.settled(job_id)
+
+    assert (job.status, job.failures) == ("quarantined", 1)
+    assert engine.held == 0
+
+
+async def test_a_directive_inside_a_task_group_is_obeyed(shift: Shift) -> None:
+    async def looks() -> None:
+        async def part() -> None:
+            context().skip("nothing to do")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(part())
+
+    shift.act(looks)
+    job_id = await shift.submit("looks")
+    await shift.begin()
+
+    job = await shift.settled(job_id)
+
+    assert (job.status, job.reason) == ("skipped", "nothing to do")
+
+
+async def test_a_step_of_the_wall_clock_times_nothing_out(shift: Shift) -> None:
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def waits() -> str:
+        begun.set()
+        await end.wait()
+        return "undisturbed"
+
+    shift.act(waits)
+    job_id = await shift.submit("waits", timeout="1h")
+    engine = await shift.begin()
+    await begun.wait()
+
+    shift.clock.set_wall(shift.clock.now_ms() + 7_200_000)
+    engine._tick()
+    end.set()
+
+    assert (await shift.settled(job_id)).status == "succeeded"
+
+
+async def test_an_ending_that_cannot_be_written_fails_its_job_and_no_other(shift: Shift) -> None:
+    complete = shift.control.complete
+
+    async def breaks(completions: Sequence[Any]) -> Any:
+        if any(item.job.name == "odd" for item in completions):
+            raise TypeError("nobody has foreseen this")
+        return await complete(completions)
+
+    async def odd() -> None: ...
+
+    async def good() -> None: ...
+
+    shift.control.complete = breaks  # type: ignore[method-assign]
+    shift.act(odd)
+    shift.act(good)
+    strange = await shift.submit("odd")
+    others = [await shift.submit("good") for _ in range(5)]
+    await shift.begin()
+
+    assert {(await shift.settled(job_id)).status for job_id in others} == {"succeeded"}
+    job = await shift.settled(strange)
+    assert (job.status, job.error and job.error.message) == ("failed", "nobody has foreseen this")
+
+
+async def test_reports_that_cannot_be_stored_cost_no_ending(shift: Shift) -> None:
+    async def breaks(*_: object) -> Any:
+        raise TypeError("nobody has foreseen this")
+
+    async def tells() -> str:
+        context().progress(1)
+        return "done"
+
+    shift.control.report = breaks  # type: ignore[method-assign]
+    shift.act(tells)
+    job_id = await shift.submit("tells")
+    await shift.begin()
+
+    assert (await shift.settled(job_id)).status == "succeeded"
+
+
+async def test_what_the_store_says_we_hold_and_we_know_nothing_of_goes_back(shift: Shift) -> None:
+    async def quick() -> None: ...
+
+    shift.act(quick)
+    engine = await shift.begin(start=False)
+    job_id = await shift.submit("quick")
+    await shift.control.claim(["default"], engine.session.id, 1)  # an answer that never reached the engine
+    engine._ledger.start()
+
+    once = await engine._reconcile(set())
+    assert (await shift.client.get(job_id)).status == "running", "it may be on its way: not at first sight"
+    await engine._reconcile(once)
+    await engine.idle()
+
+    job = await shift.client.get(job_id)
+    assert (job.status, job.releases, job.failures) == ("pending", 1, 0)
+
+
 async def _named(shift: Shift, name: str) -> list[Job]:
     return (await shift.client.find(Query(name=name))).jobs
 
@@ -749,6 +964,7 @@ async def _tick(condition: Callable[[], bool]) -> None:
     await asyncio.wait_for(turn(), 5)
 
 
-async def _turns() -> None:
+async def _turns(shift: Shift) -> None:
     """Let the engine's tick pass, twice."""
-    await asyncio.sleep(0.25)
+    ticks = shift.recorder.ticks
+    await _tick(lambda: shift.recorder.ticks >= ticks + 2)

@@ -7,10 +7,12 @@ import contextvars
 from concurrent.futures import Executor
 from typing import Any
 
+import msgspec
+
 from ..control import error_info
-from ..errors import BadArguments, InvalidInput
+from ..errors import BadArguments
 from ..model import ErrorInfo
-from .context import Context, Retry, Skip, Snooze, Stopped, enter
+from .context import Context, Directive, Retry, Skip, Snooze, Stopped, enter
 from .endings import Done, Ending, Failed, Halted, Misfit, NotNeeded, PutOff
 from .program import Program, Work
 
@@ -25,49 +27,61 @@ async def attempt(program: Program, work: Work, context: Context, threads: Execu
     except BadArguments as error:
         return Misfit(error_info(error, retryable=False))
     enter(context)
-    value: Any = None  # what a hook that swallows an error leaves
+    result: msgspec.Raw | None = None  # what a hook that swallows an error leaves
     try:
         around = program.around(context)
         if around is None:
-            value = await _call(work, arguments, threads)
+            result = work.pack(await work.call(arguments)) if work.is_async else await _plain(work, arguments, threads)
         else:
             async with around:
-                value = await _call(work, arguments, threads)
-    except Retry as asked:
-        return Failed(error=ErrorInfo(type="Retry", code="retry", message=asked.reason), after_s=asked.after_s)
-    except Snooze as asked:
-        return PutOff(asked.wait_s, asked.reason)
-    except Skip as asked:
-        return NotNeeded(asked.reason)
-    except Stopped as asked:
-        return Halted(str(asked))
-    except asyncio.CancelledError as error:
-        if context.stopping is not None:
-            return Halted(context.stopping)
-        return Failed(error=error_info(error))
-    except GeneratorExit:
-        raise
+                result = await _result(work, arguments, threads)
+        return Done(result, context.close())
     except BaseException as error:  # noqa: BLE001 - `sys.exit()` in a task ends that task, not its neighbours
-        return Failed(error=error_info(error))
-    try:
-        return Done(work.pack(value), tuple(context.followups))
-    except InvalidInput as error:
-        # the work is done, and would come to the same result again
-        return Failed(error=error_info(error, retryable=False))
+        context.close()
+        return _ending_of(error, context)
 
 
-async def _call(work: Work, arguments: Any, threads: Executor) -> Any:
+async def _result(work: Work, arguments: Any, threads: Executor) -> msgspec.Raw | None:
     if work.is_async:
-        return await work.call(arguments)
-    # the thread sees what the hooks have set
-    return await asyncio.get_running_loop().run_in_executor(
-        threads, contextvars.copy_context().run, _plainly, work, arguments
-    )
+        return work.pack(await work.call(arguments))
+    return await _plain(work, arguments, threads)
 
 
-def _plainly(work: Work, arguments: Any) -> Any:
+async def _plain(work: Work, arguments: Any, threads: Executor) -> msgspec.Raw | None:
+    # the thread sees what the hooks have set; its result is packed there as well, big ones would block the loop
+    run = contextvars.copy_context().run
+    return await asyncio.get_running_loop().run_in_executor(threads, run, _plainly, work, arguments)
+
+
+def _plainly(work: Work, arguments: Any) -> msgspec.Raw | None:
     try:
-        return work.call(arguments)
+        return work.pack(work.call(arguments))
     except StopIteration as error:
         # no future takes one (before Python 3.12 it would never be done); a coroutine turns it into the same
         raise RuntimeError("it raised StopIteration") from error
+
+
+def _ending_of(error: BaseException, context: Context) -> Ending:
+    """What an exception that left the task means."""
+    match _unwrapped(error):
+        case Retry(after_s=after_s, reason=reason):
+            return Failed(error=ErrorInfo(type="Retry", code="retry", message=reason), after_s=after_s)
+        case Snooze(wait_s=wait_s, reason=why):
+            return PutOff(wait_s, why)
+        case Skip(reason=reason):
+            return NotNeeded(reason)
+        case Stopped() as stopped:
+            return Halted(str(stopped))
+        case asyncio.CancelledError() if context.stopping is not None:
+            return Halted(context.stopping)
+    return Failed(error=error_info(error))
+
+
+def _unwrapped(error: BaseException) -> BaseException:
+    """A directive given inside a task group comes wrapped, however deep; more than one error is an error."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        inner = error.exceptions[0]
+        if not isinstance(inner, BaseExceptionGroup | Directive):
+            return error
+        error = inner
+    return error

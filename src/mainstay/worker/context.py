@@ -74,8 +74,10 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 class Link(Protocol):
     """Where a context's words go."""
 
-    loop: asyncio.AbstractEventLoop
-    """the loop that the coroutines below run on"""
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that the coroutines below run on."""
+        ...
 
     def progress(self, progress: Progress) -> None:
         """Take note; sent with the next beat. Callable from any thread, never waits."""
@@ -100,8 +102,8 @@ class Context:
     def __init__(self, job: Job, link: Link, *, pack: Callable[[Any], bytes], unpack: Callable[[bytes], Any]) -> None:
         self.job = job
         """the row as it was claimed"""
-        self.followups: list[Request] = []
-        """what was given to `submit`"""
+        self._followups: list[Request] | None = []
+        """what was given to `submit`; None once the job has ended"""
         self._link = link
         self._pack = pack
         self._unpack = unpack
@@ -188,11 +190,19 @@ class Context:
 
     def submit(self, *jobs: Any) -> None:
         """Submit jobs (`task.job(...)`) in the same transaction as this one's success, or not at all."""
+        if self._followups is None:
+            raise MainstayError(f"job {self.id} has ended; what it submits now would go with nothing")
         for job in jobs:
-            request = getattr(job, "request", job)
+            followup = getattr(job, "followup", None)
+            request = job if followup is None else followup()
             if not isinstance(request, Request):
                 raise InvalidInput("submit", f"{job!r} is not a job to submit; write task.job(...)")
-            self.followups.append(request)
+            self._followups.append(request)
+
+    def close(self) -> tuple[Request, ...]:
+        """The job has ended; what it submits with its success. Called by its worker."""
+        followups, self._followups = self._followups, None
+        return tuple(followups or ())
 
     def retry(self, after: str | timedelta | None = None, reason: str = "asked to be tried again") -> NoReturn:
         """Leave here; count a failure and try again, after `after` if given, else after the usual backoff."""

@@ -1,40 +1,45 @@
 """The engine: one process's loop. Claims jobs in batches, runs them, and has their endings written in batches.
 
-    claim -> waiting (held, not begun) -> running -> ledger -> store
+    claims -> held (not begun) -> running -> ledger -> store
 
 - *Claiming* never stops for running, nor running for acknowledging: each goes on while the others wait for the store.
 - *Limits* (run timeout, stall, grace) are kept here, by a tick ten times a second while anything runs. A job is first
-  told to stop; when its grace is over a child process is killed, and a thread or coroutine, which cannot be, is left
-  behind: its ending is written without it, and the engine retires so that a fresh process takes its place.
+  told to stop; when its grace is over a child process is killed. A thread or coroutine cannot be: it is left behind,
+  and the engine retires. Its ending is written last of all, right before the process goes, so that the job does not
+  run anew beside its own ghost.
 - *Losing the session* (silent for too long) means that others have our jobs: they are told to stop, nothing is
   written for them, and work goes on under a new session.
 - *Draining* gives back what has not begun, waits for the rest within the grace, gives back what did not finish.
+- Every few seconds it compares what the store says it holds with what it has. Whatever was lost on the way between the
+  two, through whatever mistake, goes back to the queue.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import random
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from ..control import Control, error_info
-from ..errors import SessionLost, StaleClaim, StoreError, UnknownTask
+from ..errors import SessionLost, StoreError, UnknownTask
 from ..model import Job, Session
-from ..stores import Report
+from ..stores import Query
 from .attempt import attempt
-from .context import Context
+from .claims import Claims
 from .endings import Ending, Failed, Halted
-from .ledger import CANCELLED, DRAINED, LOST, Entry, Ledger, Parked
+from .held import Held
+from .ledger import CANCELLED, DRAINED, LOST, OVERRAN, STALLED, Entry, Ledger, Parked
 from .outage import Outage
 from .pace import Pace
 from .program import Program, Work
 from .recorder import Recorder
-from .run import EngineLink, Run
+from .reports import Reports
+from .run import Run
 
 if TYPE_CHECKING:
     from .children import Children
@@ -42,15 +47,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("mainstay.worker")
 
 _TICK_S = 0.1
-#: how often what jobs say of their progress is stored
-_REPORT_S = 0.5
-#: a claimed job that could not begin for so long goes back, for others to take
-_HELD_S = 2.0
-#: how long the answer to "when is the next row due" is used
-_DUE_S = 0.2
-_SHORTEST_WAIT_S = 0.001
-#: from so many lost claims on a job is run in a process of its own: it may be what kills its workers
-SUSPECT_RELEASES = 3
+_RECONCILE_S = 5.0
+#: from so many claims on that were lost with their worker, a job is run in a process of its own
+SUSPECT_LOSSES = 2
 _FIRST_PARK_S = 30.0
 _LONGEST_PARK_S = 600.0
 #: how long a coroutine or child may take to stop once a drain's grace is over
@@ -80,40 +79,42 @@ class Engine:
         self.queues = tuple(queues)
         self.loop = asyncio.get_running_loop()
         self.stopped = asyncio.Event()
-        self.left_behind = 0
-        """threads and coroutines that would not stop"""
+        self.reports = Reports(control, record=self.record, lost=self._lose_claim)
         settings = control.settings
-        self._concurrency = concurrency or settings.concurrency
-        self._poll_s = settings.poll_s
         self._clock = control.store.clock
         self._recorder = recorder
         self._children = children
         self._open_session = open_session
         self._on_retire = on_retire
         self._rng = rng or random.Random()
-        self._ledger = Ledger(control, rng=self._rng)
-        self._ledger.before_write = self._send_reports
-        self._pace = Pace(concurrency=self._concurrency, batch=settings.claim_batch)
-        self._threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="mainstay-job")
+        self._ledger = Ledger(control, rng=self._rng, before_write=self.reports.send)
+        concurrency = concurrency or settings.concurrency
+        self._pace = Pace(concurrency=concurrency, batch=settings.claim_batch)
+        self._claims = Claims(
+            control.store,
+            queues=lambda: self.queues,
+            wanted=self._wanted,
+            claim=self._claim,
+            poll_s=settings.poll_s,
+            rng=self._rng,
+        )
+        self._poll_s = settings.poll_s
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="mainstay-job")
         self._works: dict[tuple[str, str], Work] = {}
-        self._free = list(range(self._concurrency - 1, -1, -1))
-        self._waiting: deque[Job] = deque()
-        self._waiting_since_s = 0.0
+        self._free = list(range(concurrency - 1, -1, -1))
+        self._held = Held()
         self._running: dict[int, Run] = {}
         """by slot: after a lost session the same job may be here twice, once stopping and once anew"""
-        self._reports: dict[Run, Report] = {}
-        self._reported_s = 0.0
-        self._due_ms: int | None = None
-        self._asked_due_s = -1.0
-        self._side: set[asyncio.Future[None]] = set()
-        self._room = asyncio.Event()
+        self._behind: list[Run] = []
+        """what would not stop"""
+        self._clean = contextvars.copy_context()
+        """what every run begins with: nothing that another job has set"""
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._ticking = False
         self._retired = False
-        self._draining = False
+        self._draining: asyncio.Task[None] | None = None
         self._loops: list[asyncio.Task[None]] = []
-        self._draining_task: asyncio.Task[None] | None = None
         self._renewing = asyncio.Lock()
 
     # life ---------------------------------------------------------------------------------------
@@ -122,27 +123,30 @@ class Engine:
         """Begin to claim and to listen for cancels."""
         self._ledger.start()
         self._loops = [
-            asyncio.create_task(self._claim_for_ever(), name="mainstay claims"),
+            asyncio.create_task(self._claims.for_ever(), name="mainstay claims"),
             asyncio.create_task(self._listen_for_ever(), name="mainstay cancels"),
+            asyncio.create_task(self._reconcile_for_ever(), name="mainstay reconciler"),
         ]
 
     def drain(self, grace_s: float) -> None:
-        """Take no more jobs and come to an end within the grace. A shorter one replaces a longer one."""
-        before, self._draining_task = self._draining_task, None
+        """Take no more jobs and come to an end within the grace. Told again, the new grace counts from then."""
+        before, self._draining = self._draining, None
         if before is not None:
             before.cancel()
-        self._draining = True
-        self._draining_task = asyncio.create_task(self._drain(grace_s), name="mainstay drain")
+        self._draining = asyncio.create_task(self._drain(grace_s), name="mainstay drain")
 
     async def _drain(self, grace_s: float) -> None:
         await self._stop_claiming()
-        self._give_back_waiting()
+        self._give_back(self._held.everything())
         if not await self._quiet_within(grace_s):
             for run in list(self._running.values()):
                 self._halt(run, DRAINED, "its worker stops", grace_s=0.0 if run.child is not None else _LAST_WORD_S)
             await self._quiet_within(_LAST_WORD_S)
             for run in list(self._running.values()):
                 self._leave_behind(run)
+        await self._ledger.flush()
+        for run in self._behind:
+            self._end(run, Halted("did not stop within its grace"))
         await self._ledger.flush()
         await self._ledger.stop()
         if self._children is not None:
@@ -158,11 +162,16 @@ class Engine:
     @property
     def held(self) -> int:
         """Jobs it holds, begun or not."""
-        return len(self._running) + len(self._waiting)
+        return len(self._running) + len(self._held)
 
     @property
     def running(self) -> Collection[Run]:
         return self._running.values()
+
+    @property
+    def left_behind(self) -> int:
+        """Threads and coroutines that would not stop, and still go on."""
+        return len(self._behind)
 
     async def _stop_claiming(self) -> None:
         loops, self._loops = self._loops, []
@@ -179,31 +188,10 @@ class Engine:
 
     # claiming -----------------------------------------------------------------------------------
 
-    async def _claim_for_ever(self) -> None:
-        outage = Outage("claim", self._rng)
-        while True:
-            try:
-                async with self.control.store.wake([f"queue:{queue}" for queue in self.queues]) as wake:
-                    while True:
-                        wanted = await self._wanted()
-                        taken = await self._claim(wanted)
-                        outage.over()
-                        if len(taken) < wanted:
-                            await wake.wait(await self._until_due())
-            except Exception as error:  # noqa: BLE001 - an engine that claims no more looks alive and does nothing
-                await asyncio.sleep(outage.failed(error))
-
-    async def _wanted(self) -> int:
-        """How many to claim; waits until there is room for one."""
-        while True:
-            self._room.clear()
-            wanted = self._pace.wanted(running=len(self._running), waiting=len(self._waiting))
-            if wanted and not self._retired:
-                return wanted
-            await self._room.wait()
+    def _wanted(self) -> int:
+        return 0 if self._retired else self._pace.wanted(running=len(self._running), waiting=len(self._held))
 
     async def _claim(self, n: int) -> list[Job]:
-        """Take some. A claim that is called off by a drain is given back by the store."""
         session = self.session.id
         try:
             jobs = await self.control.claim(self.queues, session, n)
@@ -213,35 +201,29 @@ class Engine:
         self._take(jobs)
         return jobs
 
-    async def _until_due(self) -> float:
-        """How long to wait for a wake: a row that gets due wakes nobody."""
-        now_s = self.loop.time()
-        if now_s - self._asked_due_s > _DUE_S:
-            self._due_ms = await self.control.store.due(self.queues)
-            self._asked_due_s = now_s
-        if self._due_ms is None:
-            return self._poll_s
-        left_s = (self._due_ms - self._clock.now_ms()) / 1000
-        if left_s <= 0:
-            self._asked_due_s = -1.0
-        return min(self._poll_s, max(_SHORTEST_WAIT_S, left_s))
-
     def _take(self, jobs: Sequence[Job]) -> None:
         if not jobs:
             return
         self._quiet.clear()
-        if not self._waiting:
-            self._waiting_since_s = self.loop.time()
-        self._waiting.extend(jobs)
-        self._begin_waiting()
+        self._held.add(jobs, now_s=self.loop.time())
+        self._begin_held()
         if not self._ticking:
             self._ticking = True
             self.loop.call_later(_TICK_S, self._tick)
 
-    def _begin_waiting(self) -> None:
-        while self._waiting and self._free and not self._draining:
-            self._begin(self._waiting.popleft())
-            self._waiting_since_s = self.loop.time()
+    def _begin_held(self) -> None:
+        while self._held and self._free and self._draining is None:
+            self._begin(self._held.next())
+
+    def _give_back(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self._ledger.add(Entry(job, Halted("not begun"), None, DRAINED))
+        self._made_room()
+
+    def _made_room(self) -> None:
+        self._claims.made_room()
+        if not self._running and not self._held:
+            self._quiet.set()
 
     # running ------------------------------------------------------------------------------------
 
@@ -251,12 +233,18 @@ class Engine:
             try:
                 work = self._works[job.kind, job.name] = self.program.work(job.kind, job.name)
             except UnknownTask as error:
-                self._end(job, self._parked(job, error))
+                self._ledger.add(Entry(job, _parked(job, error)))
                 self._made_room()
                 return
-        run = Run(job, work, self._free.pop(), self._clock.now_ms())
-        run.apart = self._children is not None and (work.mode == "process" or _is_suspect(job))
-        run.context = Context(job, EngineLink(self, run), pack=self.program.pack, unpack=self.program.unpack)
+        run = Run(
+            self,
+            job,
+            work,
+            self._free.pop(),
+            apart=self._children is not None and (work.mode == "process" or _is_suspect(job)),
+            started_ms=self._clock.now_ms(),
+            began_ms=self._clock.lease_ms(),
+        )
         self._running[run.slot] = run
         if self._recorder is not None:
             self._recorder.begin(
@@ -267,7 +255,7 @@ class Engine:
                 deadline_ms=run.recorded_deadline_ms,
                 apart=run.apart,
             )
-        run.task = self.loop.create_task(self._perform(run))
+        run.task = asyncio.Task(self._perform(run), loop=self.loop, context=self._clean.copy())
 
     async def _perform(self, run: Run) -> None:
         run.begun = True
@@ -287,138 +275,124 @@ class Engine:
         """In a child process. A suspect's start is stored first, so that the blame is exact; one that crashed twice
         gets a process that nothing else has used."""
         assert self._children is not None
-        if _is_suspect(run.job) and not (await self.control.start([run.job]))[0]:
-            run.cause = LOST
-        if run.cause:
+        if _is_suspect(run.job) and not await self._start_stored(run):
             return Halted(run.cause)
         run.child = self._children.begin(run.job, run.context, fresh=run.job.crashes > 1)
         return await run.child.ending
 
+    async def _start_stored(self, run: Run) -> bool:
+        """As soon as the store takes it; False if it was told to stop meanwhile, or was lost."""
+        outage = Outage("start", self._rng)
+        while not run.cause:
+            try:
+                if not (await self.control.start([run.job]))[0]:
+                    self._lose_claim(run)
+            except StoreError as error:
+                await asyncio.sleep(outage.failed(error))
+            else:
+                outage.over()
+                break
+        return not run.cause
+
     def _finish(self, run: Run, ending: Ending) -> None:
         if run.over:
             log.info("came to its end after it was given up job_id=%s", run.job.id)
-            self.left_behind -= 1
             return
         self._let_go(run)
         self._free.append(run.slot)
-        if run.cause != LOST or not isinstance(ending, Halted):
-            self._end(run.job, ending, run)
-        self._pace.finished(self._clock.now_ms() - run.started_ms)
-        self._begin_waiting()
+        self._end(run, ending)
+        self._pace.finished(self._clock.lease_ms() - run.began_ms)
+        self._begin_held()
         self._made_room()
 
     def _let_go(self, run: Run) -> None:
         run.over = True
+        del self._running[run.slot]
         if self._recorder is not None:
             self._recorder.end(run.slot)
-        del self._running[run.slot]
 
-    def _made_room(self) -> None:
-        self._room.set()
-        if not self._running and not self._waiting:
-            self._quiet.set()
-
-    def _end(self, job: Job, ending: Ending | Parked, run: Run | None = None) -> None:
-        if run is None:
-            self._ledger.add(Entry(job, ending))
-        else:
-            decide = getattr(run.work, "decide", None)
-            self._ledger.add(Entry(job, ending, run.started_ms, run.cause, decide))
-
-    def _parked(self, job: Job, error: UnknownTask) -> Parked:
-        wait_s = min(_LONGEST_PARK_S, _FIRST_PARK_S * 2.0 ** min(job.releases, 10))
-        return Parked(wait_s, f"{error}; it waits for a worker that has it")
+    def _end(self, run: Run, ending: Ending) -> None:
+        if run.cause == LOST and isinstance(ending, Halted):
+            return  # somebody else has it
+        if run.cause in (DRAINED, OVERRAN, STALLED) and isinstance(ending, Failed):
+            # an error on the way out is not what ended it
+            log.info("failed while it stopped job_id=%s: %s: %s", run.job.id, ending.error.type, ending.error.message)
+            ending = Halted(run.cause)
+        self._ledger.add(Entry(run.job, ending, run.started_ms, run.cause, run.work.decide))
 
     # stopping -----------------------------------------------------------------------------------
 
     def cancel(self, ids: Collection[str]) -> None:
         """Stop jobs that were cancelled."""
-        waiting = [job for job in self._waiting if job.id in ids]
-        for job in waiting:
-            self._waiting.remove(job)
+        for job in self._held.only(ids):
             self._ledger.add(Entry(job, Halted("cancelled before it began"), None, CANCELLED))
         for run in list(self._running.values()):
             if run.job.id in ids and not run.cause:
                 self._halt(run, CANCELLED, "cancelled", grace_s=run.job.options.grace_s)
-        if waiting:
-            self._made_room()
+        self._made_room()
 
     async def lose_session(self, session: str) -> None:
         """Others have our jobs: stop them, write nothing about them, go on under a new session."""
         async with self._renewing:
-            if session != self.session.id or self._draining:
+            if session != self.session.id or self._draining is not None:
                 return
             log.warning("session lost session=%s jobs=%d; stopping them", session, self.held)
-            self._waiting.clear()
+            self._held.everything()
             for run in list(self._running.values()):
                 self._halt(run, LOST, "its worker lost its session", grace_s=run.job.options.grace_s)
             self._made_room()
             if self._open_session is not None:
                 self.session = await self._open_session()
 
+    def _lose_claim(self, run: Run) -> None:
+        self._halt(run, LOST, "its claim was lost", grace_s=run.job.options.grace_s)
+
     def _halt(self, run: Run, cause: str, why: str, *, grace_s: float) -> None:
-        if run.cause:
-            run.kill_ms = min(run.kill_ms, self._clock.now_ms() + int(grace_s * 1000))
-            return
-        run.cause = cause
-        run.kill_ms = self._clock.now_ms() + int(grace_s * 1000)
-        run.context.stop(why)
+        run.halt(cause, why, kill_ms=self._clock.lease_ms() + int(grace_s * 1000))
         self.record(run)
-        if run.child is not None:
-            run.child.stop(why)
-            if grace_s == 0:
-                run.child.kill()
-        elif run.begun and run.work.is_async and not run.apart:
-            run.task.cancel()
+        if run.child is not None and grace_s == 0:
+            run.child.kill()
 
     def _leave_behind(self, run: Run) -> None:
-        """It would not stop. Write its ending without it; its slot stays taken, and this process is no longer clean."""
+        """It would not stop, and cannot be made to: its slot stays taken and this process is no longer clean."""
         self._let_go(run)
-        self.left_behind += 1
-        if run.cause != LOST:
-            self._end(run.job, Halted("did not stop within its grace"), run)
+        self._behind.append(run)
         log.error("would not stop job_id=%s name=%s cause=%s", run.job.id, run.job.name, run.cause)
         self.retire(f"job {run.job.id} ({run.job.name}) would not stop")
         self._made_room()
 
     def retire(self, reason: str) -> None:
         """Take no more jobs, because this process is no longer clean, and say so once."""
-        if self._retired or self._draining:
+        if self._retired or self._draining is not None:
             return
         self._retired = True
         log.warning("retiring session=%s: %s", self.session.id, reason)
-        self._give_back_waiting()
+        self._give_back(self._held.everything())
         if self._on_retire is not None:
             self._on_retire(reason)
-
-    def _give_back_waiting(self) -> None:
-        waiting = list(self._waiting)
-        self._waiting.clear()
-        for job in waiting:
-            self._ledger.add(Entry(job, Halted("not begun"), None, DRAINED))
-        self._made_room()
 
     # watching -----------------------------------------------------------------------------------
 
     def record(self, run: Run) -> None:
         """Show the supervisor until when it may run now."""
-        if self._recorder is not None:
+        if self._recorder is not None and not run.over:
             self._recorder.move_deadline(run.slot, run.recorded_deadline_ms)
 
     def _tick(self) -> None:
         if self._recorder is not None:
             self._recorder.tick()
-        if not self._running and not self._waiting:
+        if not self._running and not self._held:
             self._ticking = False
             return
         self.loop.call_later(_TICK_S, self._tick)
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.lease_ms()
         for run in list(self._running.values()):
             self._watch(run, now_ms)
-        if self._waiting and self.loop.time() - self._waiting_since_s > _HELD_S:
-            self._give_back_waiting()
-        if self._reports and self.loop.time() - self._reported_s > _REPORT_S:
-            self._spawn(self._report_quietly())
+        if stale := self._held.too_long(now_s=self.loop.time()):
+            self._pace.stuck()
+            self._give_back(stale)
+        if self.reports.due:
+            self._ledger.wake()
 
     def _watch(self, run: Run, now_ms: int) -> None:
         if not run.cause:
@@ -439,14 +413,11 @@ class Engine:
                 async with self.control.store.wake([f"session:{session}"]) as wake:
                     while self.session.id == session:
                         if await wake.wait(self._poll_s):
-                            await self._obey(session)
+                            (pulse,) = await self.control.beat([session])
                             outage.over()
+                            await self.pulsed(session, known=pulse.known, cancelling=pulse.cancelling)
             except Exception as error:  # noqa: BLE001 - as for claims
                 await asyncio.sleep(outage.failed(error))
-
-    async def _obey(self, session: str) -> None:
-        (pulse,) = await self.control.beat([session])
-        await self.pulsed(session, known=pulse.known, cancelling=pulse.cancelling)
 
     async def pulsed(self, session: str, *, known: bool, cancelling: Collection[str]) -> None:
         """What the store said to a beat of ours."""
@@ -455,56 +426,32 @@ class Engine:
         elif cancelling:
             self.cancel(set(cancelling))
 
-    # reports ------------------------------------------------------------------------------------
+    async def _reconcile_for_ever(self) -> None:
+        unknown: set[tuple[str, int]] = set()
+        while True:
+            await asyncio.sleep(_RECONCILE_S)
+            with contextlib.suppress(StoreError):  # told by whoever claims and acknowledges
+                unknown = await self._reconcile(unknown)
 
-    def note(self, run: Run, report: Report) -> None:
-        """Keep what a job says until the next write. May be called from any thread."""
-        run.progress_ms = self._clock.now_ms()
-        self._reports[run] = report
-        if run.job.options.stall_timeout_s is not None and not run.cause:
-            self.record(run)
+    async def _reconcile(self, before: set[tuple[str, int]]) -> set[tuple[str, int]]:
+        """Give back what we hold by the store's account and know nothing of, if that was so the last time as well: what
+        is on its way from or to the store is there only once."""
+        rows = (await self.control.find(Query(session=self.session.id), limit=1000)).jobs
+        runs = (*self._running.values(), *self._behind)
+        known = {(job.id, job.token) for job in (*self._held, *self._ledger.jobs, *(run.job for run in runs))}
+        unknown = {(row.id, row.token): row for row in rows if (row.id, row.token) not in known}
+        lost = [row for claim, row in unknown.items() if claim in before]
+        if lost:
+            log.error("held and unknown jobs=%s; giving them back", ",".join(row.id for row in lost[:5]))
+            self._give_back(lost)
+        return set(unknown)
 
-    async def report_now(self, run: Run, checkpoint: bytes | None = None) -> None:
-        """Store that it began, how far it came, and its checkpoint; raises `StaleClaim`."""
-        said = self._reports.pop(run, None)
-        report = Report(
-            job_id=run.job.id,
-            session=run.job.session or "",
-            token=run.job.token,
-            started_ms=run.started_ms,
-            progress=None if said is None else said.progress,
-            checkpoint=checkpoint,
-        )
-        if not (await self.control.report([report]))[0]:
-            raise StaleClaim(f"job {run.job.id}: the claim was lost; stop the work")
 
-    async def _send_reports(self) -> None:
-        """Store what was said since the last time; kept if the store is away, unless newer has come."""
-        if not self._reports:
-            return
-        self._reported_s = self.loop.time()
-        # taken one by one: threads add to it meanwhile
-        said = {run: report for run in list(self._reports) if (report := self._reports.pop(run, None)) is not None}
-        try:
-            answers = await self.control.report(list(said.values()))
-        except StoreError:
-            for run, report in said.items():
-                self._reports.setdefault(run, report)
-            raise
-        for run, held in zip(said, answers, strict=True):
-            if not held and not run.over:
-                self._halt(run, LOST, "its claim was lost", grace_s=run.job.options.grace_s)
-
-    async def _report_quietly(self) -> None:
-        with contextlib.suppress(StoreError):  # told by whoever claims and acknowledges
-            await self._send_reports()
-
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._side.add(task)
-        task.add_done_callback(self._side.discard)
+def _parked(job: Job, error: UnknownTask) -> Parked:
+    wait_s = min(_LONGEST_PARK_S, _FIRST_PARK_S * 2.0 ** min(job.releases, 10))
+    return Parked(wait_s, f"{error}; it waits for a worker that has it")
 
 
 def _is_suspect(job: Job) -> bool:
     """Whether it may be what killed its workers: then it runs where it can kill nobody else."""
-    return job.crashes > 0 or job.releases >= SUSPECT_RELEASES
+    return job.crashes > 0 or getattr(job, "losses", 0) >= SUSPECT_LOSSES

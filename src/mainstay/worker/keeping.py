@@ -74,7 +74,7 @@ class Keeper:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(WATCH_S)
-            now_ms = self._control.store.clock.now_ms()
+            now_ms = self._control.store.clock.lease_ms()
             for member in list(self._crew()):
                 member.notice_silence()
                 if member.leaving.is_set():

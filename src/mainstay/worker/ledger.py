@@ -51,16 +51,19 @@ class Entry(msgspec.Struct, gc=False):
 class Ledger:
     """Add endings; they are written in the background, in the order they came."""
 
-    def __init__(self, control: Control, *, rng: random.Random) -> None:
+    def __init__(
+        self, control: Control, *, rng: random.Random, before_write: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self._control = control
         self._rng = rng
+        self._before_write = before_write
+        """what has to be stored before endings are; only the store may stop it"""
         self._entries: list[Entry] = []
+        self._writing: list[Entry] = []
         self._wanted = asyncio.Event()
         self._settled = asyncio.Event()
         self._settled.set()
         self._task: asyncio.Task[None] | None = None
-        self.before_write: Callable[[], Awaitable[None]] | None = None
-        """called before each batch: what has to be stored before the endings are"""
 
     def start(self) -> None:
         """Begin to write."""
@@ -75,14 +78,18 @@ class Ledger:
             await asyncio.wait([task])
 
     @property
-    def size(self) -> int:
-        """Endings that are not stored yet."""
-        return len(self._entries)
+    def jobs(self) -> list[Job]:
+        """Those whose endings are not stored yet."""
+        return [entry.job for entry in (*self._writing, *self._entries)]
 
     def add(self, entry: Entry) -> None:
         """Take an ending; it is on its way."""
         self._entries.append(entry)
         self._settled.clear()
+        self._wanted.set()
+
+    def wake(self) -> None:
+        """Have done what comes before a write, also if there is no ending."""
         self._wanted.set()
 
     async def flush(self) -> None:
@@ -96,37 +103,50 @@ class Ledger:
             self._wanted.clear()
             # what ends in this turn of the loop goes together
             await asyncio.sleep(0)
-            entries, self._entries = self._entries, []
+            self._writing, self._entries = self._entries, []
             try:
-                if self.before_write is not None:
-                    await self.before_write()
-                await self._write(entries)
+                if self._before_write is not None:
+                    await self._before_write()
+                await self._write_all(self._writing)
                 outage.over()
             except StoreError as error:
-                self._entries[:0] = entries
+                self._entries[:0] = self._writing
+                self._writing = []
                 await asyncio.sleep(outage.failed(error))
                 self._wanted.set()
                 continue
-            except Exception:
-                # not the store: a mistake in what was to be written; alone, each shows whether it was that one
-                if len(entries) == 1:
-                    log.exception("ending could not be written job_id=%s; its lease decides", entries[0].job.id)
-                else:
-                    log.exception("endings could not be written together n=%d; one by one", len(entries))
-                    await self._one_by_one(entries)
+            self._writing = []
             if self._entries:
                 self._wanted.set()
             else:
                 self._settled.set()
 
-    async def _one_by_one(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            try:
-                await self._write([entry])
-            except StoreError:
-                self._entries.append(entry)
-            except Exception:
-                log.exception("ending could not be written job_id=%s; its lease decides", entry.job.id)
+    async def _write_all(self, entries: list[Entry]) -> None:
+        """Together; if that fails through no fault of the store, one by one, so that it shows which one it is."""
+        if not entries:
+            return
+        try:
+            await self._write(entries)
+        except StoreError:
+            raise
+        except Exception:
+            log.exception("endings could not be written together n=%d; one by one", len(entries))
+            while entries:
+                await self._write_one(entries[0])
+                entries.pop(0)
+
+    async def _write_one(self, entry: Entry) -> None:
+        """An ending that cannot be written is a failure; one of which not even that can be said is given back."""
+        try:
+            await self._write([entry])
+        except StoreError:
+            raise
+        except Exception as error:
+            log.exception("ending could not be written job_id=%s", entry.job.id)
+            if entry.tries < _MOST_TRIES:
+                entry.tries = _MOST_TRIES
+                entry.ending = Failed(error=error_info(error, retryable=False))
+                self.add(entry)
 
     async def _write(self, entries: Sequence[Entry]) -> None:
         """All endings at once; the store makes one commit of what is asked for at the same time."""

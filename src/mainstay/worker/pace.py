@@ -33,6 +33,10 @@ class Pace:
         average = self._average_ms
         self._average_ms = took_ms if average is None else average + _WEIGHT * (took_ms - average)
 
+    def stuck(self) -> None:
+        """What was claimed ahead could not begin: the jobs that run are slow, whatever those before them were."""
+        self._average_ms = self._concurrency * AHEAD_MS * 2
+
     def wanted(self, *, running: int, waiting: int) -> int:
         """How many to claim now; 0: none yet."""
         ahead = self.ahead

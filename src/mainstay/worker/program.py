@@ -46,7 +46,7 @@ class Work(Protocol):
         ...
 
     def pack(self, result: Any) -> msgspec.Raw | None:
-        """What came back, as it is stored; raises `InvalidInput` when it is not what was declared."""
+        """What came back, as it is stored; raises `BadResult` when it cannot be, or is not what was declared."""
         ...
 
 
@@ -89,6 +89,10 @@ class Program(Protocol):
 
     def around(self, context: Context) -> AbstractAsyncContextManager[object] | None:
         """Entered around each run; None when there is nothing to enter."""
+        ...
+
+    async def prepare(self, control: Control) -> None:
+        """Once in each engine, before its first job: store what this program declares, whoever leads."""
         ...
 
     def duties(self, control: Control) -> Sequence[Duty]:

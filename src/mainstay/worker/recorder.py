@@ -38,7 +38,7 @@ class Running(msgspec.Struct, frozen=True):
     token: int
     started_ms: int
     deadline_ms: int
-    """when it must have ended, its grace included; 0: no limit"""
+    """when it must have ended, its grace included, in lease time; 0: no limit"""
     apart: bool = False
     """it runs in a process of its own: if the engine dies, it was not this one's doing"""
 

@@ -1,9 +1,9 @@
-"""One job that an engine is running: what it may do until when, and how it is made to stop."""
+"""One job that an engine is running: what it may do until when, how it is made to stop, and where its words go."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..control import Extension
 from ..model import Job, Progress
@@ -15,19 +15,24 @@ if TYPE_CHECKING:
     from .children import ChildRun
     from .engine import Engine
 
-#: a plain function or a coroutine that goes on after it was told to stop cannot be ended; a child process can
-_NEVER = 1 << 62
+#: later than everything
+NEVER_MS = 1 << 62
 
 
 class Run:
-    """A job, its limits, and the task that runs it."""
+    """A job, its limits, and the task that runs it. It is the `Link` of its own context.
+
+    Limits are judged by lease time, which no one can set: a step of the wall clock must not time anything out.
+    """
 
     __slots__ = (
         "apart",
+        "began_ms",
         "begun",
         "cause",
         "child",
         "context",
+        "engine",
         "extra_ms",
         "job",
         "kill_ms",
@@ -39,34 +44,41 @@ class Run:
         "work",
     )
 
-    def __init__(self, job: Job, work: Work, slot: int, started_ms: int) -> None:
+    def __init__(
+        self, engine: Engine, job: Job, work: Work, slot: int, *, apart: bool, started_ms: int, began_ms: int
+    ) -> None:
+        self.engine = engine
         self.job = job
         self.work = work
         self.slot = slot
+        self.apart = apart
+        """it runs in a child process"""
         self.started_ms = started_ms
-        self.progress_ms = started_ms
+        """wall time, to be stored"""
+        self.began_ms = self.progress_ms = began_ms
+        """lease time, to be judged by"""
         self.extra_ms = 0
-        self.kill_ms = _NEVER
+        self.kill_ms = NEVER_MS
         """once it was told to stop: when its grace is over"""
         self.cause = ""
         """why it was told to stop"""
-        self.apart = False
-        """it runs in a child process"""
         self.begun = False
         """its task has had its first turn; before that, cancelling the task would end it without a word"""
         self.over = False
-        """its ending is in the ledger; what it still does is nobody's business"""
-        self.context: Context
+        """it has ended, or was given up; what it still says and does is nobody's business"""
+        self.context = Context(job, self, pack=engine.program.pack, unpack=engine.program.unpack)
         self.task: asyncio.Task[None]
         self.child: ChildRun | None = None
+
+    # limits -------------------------------------------------------------------------------------
 
     @property
     def deadline_ms(self) -> int:
         """When its run or its patience ends, whichever is first."""
         options = self.job.options
-        ends = _NEVER
+        ends = NEVER_MS
         if options.run_timeout_s is not None:
-            ends = self.started_ms + self.extra_ms + int(options.run_timeout_s * 1000)
+            ends = self.began_ms + self.extra_ms + int(options.run_timeout_s * 1000)
         if options.stall_timeout_s is not None:
             ends = min(ends, self.progress_ms + int(options.stall_timeout_s * 1000))
         return ends
@@ -75,7 +87,7 @@ class Run:
     def recorded_deadline_ms(self) -> int:
         """The same for the supervisor, which waits for the grace as well; 0: none."""
         ends = self.kill_ms if self.cause else self.deadline_ms
-        if ends == _NEVER:
+        if ends == NEVER_MS:
             return 0
         return ends if self.cause else ends + int(self.job.options.grace_s * 1000)
 
@@ -86,38 +98,44 @@ class Run:
         stalls = stall_s is not None and self.deadline_ms == self.progress_ms + int(stall_s * 1000)
         return STALLED if stalls else OVERRAN
 
+    def halt(self, cause: str, why: str, *, kill_ms: int) -> None:
+        """Tell it to stop, by then. Told again, it has until the earlier of the two."""
+        self.kill_ms = min(self.kill_ms, kill_ms)
+        if self.cause:
+            return
+        self.cause = cause
+        self.context.stop(why)
+        if self.child is not None:
+            self.child.stop(why)
+        elif self.begun and self.work.is_async and not self.apart:
+            self.task.cancel()
 
-class EngineLink:
-    """Where the words of a job in this process go."""
+    # its words ----------------------------------------------------------------------------------
 
-    def __init__(self, engine: Engine, run: Run) -> None:
-        self.loop = engine.loop
-        self._engine = engine
-        self._run = run
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self.engine.loop
 
     def progress(self, progress: Progress) -> None:
-        run = self._run
-        report = self._engine.control.progress(run.job, progress.done, progress.total, progress.message)
-        self._engine.note(run, report)
+        self.engine.reports.note(self, progress)
 
     async def save(self, checkpoint: bytes) -> None:
-        await self._engine.report_now(self._run, checkpoint)
+        await self.engine.reports.now(self, checkpoint)
 
     async def extend(self) -> Extension:
-        run = self._run
         # the grant is decided from the stored row: what was said must be there first
-        await self._engine.report_now(run)
-        extension = await self._engine.control.extend(run.job)
+        await self.engine.reports.now(self)
+        extension = await self.engine.control.extend(self.job)
         if extension.granted:
-            run.extra_ms += round(extension.granted_s * 1000)
-            self._engine.record(run)
+            self.extra_ms += round(extension.granted_s * 1000)
+            self.engine.record(self)
         return extension
 
     async def inputs(self) -> list[Input]:
-        control, unpack = self._engine.control, self._engine.program.unpack
+        control, unpack = self.engine.control, self.engine.program.unpack
         found = []
-        for job in await control.store.get(await control.awaited(self._run.job.id)):
+        for job in await control.store.get(await control.awaited(self.job.id)):
             if job is not None:
-                result = None if job.result is None else unpack(job.result)
+                result: Any = None if job.result is None else unpack(job.result)
                 found.append(Input(id=job.id, name=job.name, status=job.status, result=result, error=job.error))
         return found

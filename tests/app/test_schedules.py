@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from mainstay import App, Draft, Every
-from mainstay.control.schedules import describe, read_spec
+from mainstay.control.schedules import describe, pause, read_spec
 from mainstay.errors import InvalidInput
 from mainstay.model import Job, Leadership
 from mainstay.stores import Query
@@ -236,3 +236,68 @@ async def test_what_is_declared_and_not_stored_is_described_and_cannot_be_run_ye
     assert (before.registered, after.registered) == (False, True)
     assert before.next_ticks == after.next_ticks != ()
     assert before.problem is None
+
+
+async def test_a_worker_that_does_not_lead_stores_its_schedules_and_the_leader_ticks_them(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryStore(clock)
+    ours, theirs = App("memory:"), App("memory:")
+    ours.schedule("15m")(ours.task(name="ours")(lambda: None))
+    theirs.task(name="theirs", queue="there")(lambda n: None)
+    theirs.schedule("0 * * * *", name="hourly")(theirs.tasks["theirs"].options(priority=3).job(7))
+    theirs.schedule(Hours(), name="own")(theirs.tasks["theirs"].job(8))
+    with theirs.using(store) as control:
+        await theirs.prepare(control)
+
+    with ours.using(store) as control, caplog.at_level(logging.ERROR, "mainstay.schedules"):
+        await ours.prepare(control)
+        (duty,) = ours.duties(control)
+        leading = await lead(ours)
+        for _ in range(3):
+            clock.advance(3600)
+            await duty.run(leading)
+        views = {view.name: view for view in await ours.describe_schedules()}
+        made = (await jobs(ours, "hourly"))[0]
+
+        assert {view.name for view in views.values() if view.last_job} == {"ours", "hourly"}
+        assert (made.name, made.queue, made.priority) == ("theirs", "there", 3)
+        assert theirs.tasks["theirs"].arguments(made.payload) == {"n": 7}
+        assert views["own"].problem == "its times are known only to the program that declares it"
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["cannot tick schedule=own"]
+
+
+async def test_storing_them_again_keeps_the_last_tick_and_the_pause(app: App, clock: VirtualClock) -> None:
+    app.schedule("15m")(app.task(name="work")(lambda: None))
+    control = await app.open()
+    await app.prepare(control)
+    (duty,) = app.duties(control)
+    leading = await lead(app)
+    clock.advance(900)
+    await duty.run(leading)
+    await pause(control, "work")
+    (before,) = await control.store.schedules()
+
+    clock.advance(60)
+    another = app.client.control_of(control.store)  # another worker's
+    await app.prepare(another)
+
+    assert [before] == await control.store.schedules()
+    assert before.paused
+
+
+async def test_a_worker_that_begins_to_lead_leaves_what_newer_workers_have_changed(clock: VirtualClock) -> None:
+    store = MemoryStore(clock)
+    old, new = App("memory:"), App("memory:")
+    for app, when in ((old, "15m"), (new, "30m")):
+        app.schedule(when)(app.task(name="work")(lambda: None))
+    with old.using(store) as control:
+        await old.prepare(control)
+        with new.using(store) as newer:
+            await new.prepare(newer)
+
+        (duty,) = old.duties(control)
+        await duty.run(await lead(old))
+
+        (view,) = await describe(control)
+        assert view.when == "every 30m"

@@ -343,13 +343,17 @@ class App:
         """What `around_run` registered, as one; None when there is nothing."""
         return hooks.nested(self._around, context) if self._around else None
 
+    async def prepare(self, control: Control) -> None:
+        """What every worker does when it starts: it stores the declared schedules, whoever leads."""
+        await self._schedules.prepare(control)
+
     def duties(self, control: Control) -> Sequence[Duty]:
-        """What the leader does for this app: it stores the declared schedules in its first run, then ticks them."""
+        """What the leader does for this app: it ticks the stored schedules, those of other apps as well."""
         return (self._schedules.duty(control),)
 
     async def sync_schedules(self) -> None:
-        """Store the declared schedules now. A leading worker does it by itself; call this when the workers of another
-        program lead, or to have them listed before any worker runs."""
+        """Store the declared schedules now, to have them listed before any worker runs. A worker does it by itself
+        when it starts."""
         await self._schedules.store(await self.client.open())
 
     async def describe_schedules(self) -> list[ScheduleView]:

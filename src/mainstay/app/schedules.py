@@ -1,7 +1,8 @@
-"""The schedules an app declares: kept until a leader stores them, then ticked from the store.
+"""The schedules an app declares: kept until a worker stores them, then ticked from the store.
 
-Nothing is written when a program is imported or opened. The leader's duty stores what is declared in its first run, and
-ticks from then on; so of many workers that start together one writes.
+Nothing is written when a program is imported or opened. Each worker stores what its program declares when it starts,
+because the one that leads may be another program's; what is stored already costs it one read. The leader ticks all that
+are stored.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ..control.schedules import (
     schedule,
     when_of,
 )
-from ..errors import InvalidInput
+from ..errors import InvalidInput, RowDamaged
 from ..model import Leadership, Schedule
 from ..task import Call, Client, Draft, Task
 from ..task.drafts import drafted
@@ -46,6 +47,9 @@ class Schedules:
         self._specs: dict[str, ScheduleSpec] = {}
         """with the payload as it is before it is sealed"""
         self._whens: dict[str, When] = {}
+        self._stored_on: Control | None = None
+        """where a worker has stored them: it does so once, or a deployment's old workers would undo what its new ones
+        have changed whenever one of them begins to lead"""
 
     @property
     def specs(self) -> Mapping[str, ScheduleSpec]:
@@ -95,6 +99,17 @@ class Schedules:
         for row in rows.values():
             self._tell_if_left(row)
 
+    async def prepare(self, control: Control) -> None:
+        """Store what is declared, at a worker's start. What is damaged in the store keeps no worker from its jobs."""
+        if self._stored_on is control:
+            return
+        try:
+            await self.store(control)
+        except (RowDamaged, InvalidInput) as error:
+            log.error("cannot store the schedules of this program: %s; its jobs run, and a leader tries again", error)
+        else:
+            self._stored_on = control
+
     async def describe(self, control: Control) -> list[ScheduleView]:
         """What is stored, with the times that only this program knows, and what is declared and not stored yet."""
         return await describe(control, self._whens, declared=self._specs.values())
@@ -102,20 +117,16 @@ class Schedules:
     async def run_now(self, control: Control, name: str, *, actor: str) -> Submitted:
         """Submit the job of a stored schedule, with the hooks asked as for a tick."""
         if name in self._specs and name not in {row.name for row in await control.store.schedules()}:
-            rule = f"{name!r} is declared but not registered yet; a worker registers it when it leads"
+            rule = f"{name!r} is declared but not registered yet; a worker registers it when it starts"
             raise InvalidInput("schedule", f"{rule}, and so does app.sync_schedules()")
         return await run_now(control, name, actor=actor, prepare=self._prepared)
 
     def duty(self, control: Control) -> Duty:
-        """The leader's: store, then tick."""
+        """The leader's: tick what is stored; first of all store what is not."""
         ticker = Ticker(control, self._whens, prepare=self._prepared)
-        stored = False
 
         async def run(lead: Leadership) -> float:
-            nonlocal stored
-            if not stored:
-                await self.store(control)
-                stored = True
+            await self.prepare(control)
             return await ticker.run(lead)
 
         return Duty(ticker.duty().name, ticker.duty().every_s, run)

@@ -4,7 +4,7 @@ Layer: above model, below stores. Pure: no clock, no I/O. Start from `JOB`, `UNI
 """
 
 from .events import Chain, Event, details_text, story, time_text
-from .machine import Move, Moved, apply, claim, promote, submit, tombstone
+from .machine import Move, Moved, apply, claim, promote, submit, succeed, tombstone
 from .states import JOB, UNIT, State, Table, is_stopping, table_of
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "promote",
     "story",
     "submit",
+    "succeed",
     "table_of",
     "time_text",
     "tombstone",

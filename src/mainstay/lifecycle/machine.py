@@ -121,6 +121,38 @@ def claim(job: Job, *, session: str, now_ms: int, chain: Chain) -> Moved:
     return Moved(claimed, (Event(*body, head),))
 
 
+def succeed(
+    job: Job, *, result: bytes | None, starts: int, started_ms: int | None, now_ms: int, actor: str, chain: Chain
+) -> Moved:
+    """Settle a job whose work is done."""
+    details = None if started_ms is None else {"started_ms": started_ms}
+    if job.settled_ms is not None or not (JOB if job.parent is None else UNIT).allows(job.status, "succeeded"):
+        fields = {"result": result, "starts": starts, "error": None}
+        return apply(job, Move(to="succeeded", details=details, fields=fields), now_ms=now_ms, actor=actor, chain=chain)
+    # what `apply` would come to, written out, as for `claim`
+    seq = job.version + 1
+    body = (job.id, seq, now_ms, job.status, "succeeded", actor, None, job.token, "", details_text(details))
+    head = chain.digest(job.head, body)
+    done = msgspec.structs.replace(
+        job,
+        status="succeeded",
+        reason=None,
+        version=seq,
+        session=None,
+        starts=starts,
+        changed_ms=now_ms,
+        claimed_ms=None,
+        started_ms=None,
+        settled_ms=now_ms,
+        expires_ms=_trim_at(job, now_ms),
+        error=None,
+        result=result,
+        head=head,
+        lane=Lane.NONE,
+    )
+    return Moved(done, (Event(*body, head),))
+
+
 def promote(job: Job, *, now_ms: int, chain: Chain) -> Moved:
     """Move a waiting job whose time has come to the claimable state."""
     return apply(job, Move(to="pending", reason="its time has come"), now_ms=now_ms, actor="store", chain=chain)
@@ -202,4 +234,4 @@ def _trim_at(job: Job, settled_ms: int | None) -> int | None:
     return settled_ms + int(job.options.keep_s * 1000)
 
 
-__all__ = ["Move", "Moved", "apply", "claim", "promote", "submit", "tombstone"]
+__all__ = ["Move", "Moved", "apply", "claim", "promote", "submit", "succeed", "tombstone"]

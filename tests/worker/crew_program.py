@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import sys
 import time
 
 from mainstay.model import Settings
@@ -38,6 +39,13 @@ async def leaves() -> None:
     os._exit(3)
 
 
+async def exits_in_a_task_of_its_own() -> None:
+    async def helper() -> None:
+        sys.exit(3)
+
+    await asyncio.gather(helper())
+
+
 def takes_in_a_thread(seconds: float) -> str:
     time.sleep(seconds)
     return "done"
@@ -55,7 +63,7 @@ def takes_apart(seconds: float) -> str:
     return "done"
 
 
-for function in (goes_on, takes, blocks_the_loop, holds_the_interpreter, leaves):
+for function in (goes_on, takes, blocks_the_loop, holds_the_interpreter, leaves, exits_in_a_task_of_its_own):
     stage.act(function, "loop")
 stage.act(moves_slowly, "thread")
 stage.act(takes_in_a_thread, "thread")

@@ -161,6 +161,14 @@ def exits() -> None:
 
 
 @stage.act
+async def exits_in_a_task_of_its_own() -> None:
+    async def helper() -> None:
+        sys.exit(4)
+
+    await asyncio.gather(helper())
+
+
+@stage.act
 def tries_again() -> None:
     context().retry("90s", "the line is busy")
 

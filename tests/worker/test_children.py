@@ -147,6 +147,15 @@ async def test_an_exit_asked_for_by_a_job_is_a_failure_and_the_child_lives_on(nu
     assert (await nursery.result("who"))[0] == pid
 
 
+async def test_an_exit_in_a_task_that_a_job_started_is_its_crash(
+    nursery: Nursery, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ending = await nursery.ending("exits_in_a_task_of_its_own")
+    assert isinstance(ending, Crashed)
+    assert "exited with code 70" in ending.error.message
+    assert "a job ended its process with SystemExit" in capfd.readouterr().err
+
+
 async def test_a_plain_function_that_lets_stop_iteration_escape_fails(nursery: Nursery) -> None:
     ending = await nursery.ending("ends_iteration")
     assert isinstance(ending, Failed)

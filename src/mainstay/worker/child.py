@@ -28,6 +28,7 @@ from . import logs
 from .attempt import attempt
 from .context import Context, Input
 from .endings import Ending, Failed, Halted
+from .exits import leave_at_once
 from .parent import die_with_parent
 from .pipe import Answer, Ask, Begun, ChildConfig, Pipe, Ready, Run, Stop, ToChild, Told, Unfit, frame, refused, to_wire
 from .program import Program, load
@@ -199,14 +200,18 @@ def main(argument: str) -> int:
             started = True
             await Child(program).serve(sock)
 
-    try:
-        # before there is a loop: modules may run one of their own while they are imported
-        asyncio.run(run(load(config.target)))
-    except BaseException as error:
-        if started:
-            raise
-        _give_up(sock, error)
-        return 1
+    with asyncio.Runner() as runner:
+        try:
+            # before there is a loop: modules may run one of their own while they are imported
+            program = load(config.target)
+            runner.run(run(program))
+        except BaseException as error:
+            if started and isinstance(error, SystemExit | KeyboardInterrupt):
+                leave_at_once(error)
+            if started:
+                raise
+            _give_up(sock, error)
+            return 1
     return 0
 
 

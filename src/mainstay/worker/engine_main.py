@@ -13,32 +13,38 @@ import os
 import random
 import socket
 import sys
+from collections.abc import Coroutine
+from typing import Any
 
 import msgspec
 
 from ..control import Control
 from ..control.check import watching
-from ..errors import MainstayError, StoreLocked
+from ..errors import MainstayError, StoreError, StoreLocked
 from ..model import Session
 from . import logs
 from .children import Children
 from .engine import Engine
-from .messages import Drain, EngineConfig, FromEngine, Go, Hello, Pulsed, Retiring, ToEngine, Unfit, line
+from .exits import leave_at_once
+from .messages import Drain, EngineConfig, FromEngine, Go, Hello, Retiring, ToEngine, Unfit, line
 from .outage import Outage
 from .parent import die_with_parent
 from .program import Program, load
 from .recorder import Recorder
 from .spawn import leave_stopping_to_the_supervisor
+from .waiting import first, within
 
 log = logging.getLogger("mainstay.worker")
 
 #: the loop and the store's writer thread share the interpreter; at the usual 5 ms the one waits long for the other
 SWITCH_S = 0.0005
+#: the longest line the supervisor may say: a cancel of very many jobs
+_LONGEST_LINE = 1 << 26
 
 _decode = msgspec.json.Decoder(ToEngine).decode
 
 
-class EngineProcess:
+class EngineHost:
     """One engine and its line to the supervisor."""
 
     def __init__(self, config: EngineConfig, program: Program) -> None:
@@ -50,16 +56,20 @@ class EngineProcess:
         self._drained = asyncio.Event()
         self._engine: Engine | None = None
         self._control: Control
+        self._side: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
         """Work until told to stop; the exit code."""
-        reader, self._writer = await asyncio.open_connection(sock=socket.socket(fileno=self._config.link_fd))
+        link = socket.socket(fileno=self._config.link_fd)
+        reader, self._writer = await asyncio.open_connection(sock=link, limit=_LONGEST_LINE)
         listening = asyncio.create_task(self._listen(reader), name="mainstay link")
         try:
             async with self._program.lifespan():
                 await self._work()
         finally:
-            listening.cancel()
+            for task in (listening, *self._side):
+                task.cancel()
+            self._writer.close()
             await self._program.close()
         return 0
 
@@ -69,7 +79,7 @@ class EngineProcess:
         recorder = Recorder(self._config.recorder_fd)
         children = Children(
             self._config.target,
-            most=self._concurrency,
+            most=children_at_most(self._concurrency, processors=os.cpu_count() or 1),
             name=self._config.name,
             log_level=self._config.log_level,
             json_logs=self._config.json_logs,
@@ -85,7 +95,7 @@ class EngineProcess:
             open_session=self._open_session,
             on_retire=self._retire,
         )
-        await self._first_of(self._go, self._drained)
+        await first(self._go.wait(), self._drained.wait())
         duties = control.duties(session.id, check=watching(control.store), extra=list(self._program.duties(control)))
         try:
             if self._drain is None:
@@ -109,6 +119,7 @@ class EngineProcess:
         while True:
             try:
                 control = await self._program.open()
+                await self._program.prepare(control)
             except StoreLocked as error:
                 await asyncio.sleep(outage.failed(error))
             else:
@@ -116,16 +127,27 @@ class EngineProcess:
                 return control
 
     async def _open_session(self) -> Session:
-        session = await self._control.open_session(worker=self._config.name, pid=os.getpid())
-        self._say(
-            Hello(
-                session=session.id,
-                store_url=self._program.store_url,
-                settings=self._control.settings,
-                queues=self._queues,
-            )
+        """A session, as soon as it can be had. A drain ends the tries: then there is nothing to claim for."""
+        outage = Outage("session", random.Random())
+        while True:
+            try:
+                session = await self._control.open_session(worker=self._config.name, pid=os.getpid())
+            except StoreError as error:
+                if self._drained.is_set():
+                    raise
+                await within(self._drained.wait(), outage.failed(error))
+            else:
+                outage.over()
+                self._say(self._hello(session))
+                return session
+
+    def _hello(self, session: Session) -> Hello:
+        return Hello(
+            session=session.id,
+            store_url=self._program.store_url,
+            settings=self._control.settings,
+            queues=self._queues,
         )
-        return session
 
     @property
     def _queues(self) -> tuple[str, ...]:
@@ -147,16 +169,40 @@ class EngineProcess:
         self._writer.write(line(message))
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        while text := await reader.readline():
+        """Hear, and nothing else: what takes long is done aside, so that a drain is always heard."""
+        try:
+            while text := await reader.readline():
+                self._heard(text)
+        except Exception:
+            log.exception("engine cannot hear its supervisor any more, draining")
+            self._told(Drain(self._grace_s))
+        else:
+            # the supervisor is gone: nobody beats for us any more
+            self._told(Drain(0.0))
+
+    def _heard(self, text: bytes) -> None:
+        try:
             message = _decode(text)
-            if isinstance(message, Go):
-                self._go.set()
-            elif isinstance(message, Drain):
-                self._told(message)
-            elif isinstance(message, Pulsed) and self._engine is not None:
-                await self._engine.pulsed(message.session, known=message.known, cancelling=message.cancelling)
-        # the supervisor is gone: nobody beats for us any more
-        self._told(Drain(0.0))
+        except msgspec.MsgspecError as error:
+            log.warning("supervisor said something odd: %s", error)
+            return
+        if isinstance(message, Go):
+            self._go.set()
+        elif isinstance(message, Drain):
+            self._told(message)
+        elif self._engine is not None:
+            pulsed = self._engine.pulsed(message.session, known=message.known, cancelling=message.cancelling)
+            self._aside(pulsed)
+
+    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._side.add(task)
+        task.add_done_callback(self._done_aside)
+
+    def _done_aside(self, task: asyncio.Task[None]) -> None:
+        self._side.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._drained.is_set():
+            log.error("what the supervisor said could not be followed; its next word may", exc_info=error)
 
     def _told(self, drain: Drain) -> None:
         self._drain = drain
@@ -164,11 +210,11 @@ class EngineProcess:
         if self._engine is not None and self._go.is_set():
             self._engine.drain(drain.grace_s)
 
-    async def _first_of(self, *events: asyncio.Event) -> None:
-        waits = [asyncio.create_task(event.wait()) for event in events]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+
+def children_at_most(concurrency: int, *, processors: int) -> int:
+    """How many child processes an engine has: more than there are processors would only slow each other down. Two at
+    least, so that one long job does not keep a suspect waiting."""
+    return min(concurrency, max(2, processors))
 
 
 def main() -> int:
@@ -187,7 +233,7 @@ def main() -> int:
         _say_unfit(config, error)
         return 2
     try:
-        return run(EngineProcess(config, program))
+        return run(EngineHost(config, program))
     except MainstayError as error:
         _say_unfit(config, error)
         return 2
@@ -199,14 +245,19 @@ def _say_unfit(config: EngineConfig, error: Exception) -> None:
         os.write(config.link_fd, text)
 
 
-def run(process: EngineProcess) -> int:
+def run(host: EngineHost) -> int:
     """On the fastest loop that is installed."""
     try:
         import uvloop  # noqa: PLC0415 - an extra
     except ImportError:
-        return asyncio.run(process.run())
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(process.run())
+        made = None
+    else:
+        made = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=made) as runner:
+        try:
+            return runner.run(host.run())
+        except (SystemExit, KeyboardInterrupt) as error:
+            leave_at_once(error)
 
 
 if __name__ == "__main__":

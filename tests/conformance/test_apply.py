@@ -231,11 +231,11 @@ async def test_of_three_racing_moves_exactly_one_writes_an_event(world: World) -
     assert len(await world.store.events(job.id)) == 2
 
 
-@pytest.mark.parametrize("counter", ["token", "starts", "failures", "crashes", "releases"])
+@pytest.mark.parametrize("counter", ["token", "starts", "failures", "crashes", "releases", "losses"])
 async def test_no_change_makes_a_counter_smaller(world: World, counter: str) -> None:
     await world.open("s1")
     job = await world.running()
-    grown = {"failures": 2, "crashes": 2, "releases": 2}
+    grown = {"failures": 2, "crashes": 2, "releases": 2, "losses": 2}
     await world.move(job, Move(to="running", reason="so far", flag="note", fields=grown))
     await world.store.report([Report(job_id=job.id, session="s1", token=1, started_ms=1)])
     row = await world.row(job)

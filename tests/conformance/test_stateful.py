@@ -53,6 +53,7 @@ class Known(msgspec.Struct):
     starts: int = 0
     failures: int = 0
     releases: int = 0
+    losses: int = 0
     crashes: int = 0
     started: bool = False
     story: list[str] = []
@@ -375,8 +376,9 @@ class StoreBesideModel(RuleBasedStateMachine):
                 moves = [Move(to="timed_out", fields={"crashes": known.crashes + 1}), Move(to="pending")]
                 known.crashes += 1
             else:
-                moves = [Move(to="pending", fields={"releases": known.releases + 1})]
                 known.releases += 1
+                known.losses += 1
+                moves = [Move(to="pending", fields={"releases": known.releases, "losses": known.losses})]
             self.write(late.job, *moves, actor="sweeper")
             self.moved(late.job.id, *(move.to for move in moves))
         for session in dead:
@@ -409,7 +411,7 @@ class StoreBesideModel(RuleBasedStateMachine):
             row, known = found.job, self.jobs[found.job.id]
             assert (row.status, row.token, row.session) == (known.status, known.token, known.holder)
             assert (row.starts, row.failures) == (known.starts, known.failures)
-            assert (row.crashes, row.releases) == (known.crashes, known.releases)
+            assert (row.crashes, row.releases, row.losses) == (known.crashes, known.releases, known.losses)
             assert (row.settled_ms is not None) == (known.status in SETTLED)
 
     @invariant()

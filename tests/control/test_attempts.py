@@ -281,6 +281,15 @@ async def test_a_release_counts_no_failure_and_keeps_the_place_in_the_queue(benc
     assert [found.id for found in await bench.worker.claim(["default"], session.id, 1)] == [job.id]
 
 
+async def test_a_release_for_a_dead_session_counts_a_loss(bench: Bench) -> None:
+    job = await bench.claimed()
+
+    await bench.worker.release([job], reason="its worker died before the work began", lost=True)
+
+    row = await bench.control.get(job.id)
+    assert (row.status, row.releases, row.losses, row.crashes) == ("pending", 1, 1, 0)
+
+
 async def test_a_parked_job_waits_without_a_failure_or_a_start(bench: Bench) -> None:
     job = await bench.claimed()
 
@@ -462,8 +471,8 @@ async def test_a_decision_that_breaks_is_that_jobs_outcome_and_the_others_are_wr
     good, bad = await bench.claimed(), await bench.claimed()
     rule = attempts.release
 
-    def broken(job: Job, reason: str) -> object:
-        return rule(job, reason) if job.id == good.id else 1 / 0
+    def broken(job: Job, reason: str, **more: bool) -> object:
+        return rule(job, reason, **more) if job.id == good.id else 1 / 0
 
     monkeypatch.setattr(attempts, "release", broken)
 

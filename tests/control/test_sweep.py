@@ -44,7 +44,7 @@ async def test_a_claim_that_had_not_started_is_only_released(bench: Bench) -> No
     await bench.control.sweep()
 
     row = await bench.control.get(job.id)
-    assert (row.status, row.releases, row.crashes, row.starts) == ("pending", 1, 0, 0)
+    assert (row.status, row.releases, row.losses, row.crashes, row.starts) == ("pending", 1, 1, 0, 0)
 
 
 async def test_a_live_session_is_never_reaped_however_long_its_job_runs(bench: Bench) -> None:
@@ -358,7 +358,7 @@ async def test_a_session_closed_beside_others_leaves_the_sweeper_as_careful_as_b
     assert (await bench.control.get(job.id)).status == "pending"
 
 
-async def test_every_loss_before_the_start_counts_a_release(bench: Bench) -> None:
+async def test_every_loss_before_the_start_is_counted(bench: Bench) -> None:
     """So that a job which kills its workers before they can say so does not go round unseen."""
     await bench.control.submit("demo")
     for n in range(1, 4):
@@ -367,7 +367,21 @@ async def test_every_loss_before_the_start_counts_a_release(bench: Bench) -> Non
         bench.clock.advance(9)
         await bench.control.sweep()
         row = await bench.control.get(job.id)
-        assert (row.status, row.releases, row.starts, row.crashes) == ("pending", n, 0, 0)
+        assert (row.status, row.releases, row.losses, row.starts, row.crashes) == ("pending", n, n, 0, 0)
+
+
+async def test_what_is_put_off_drained_or_stopped_is_no_loss(bench: Bench) -> None:
+    drained, parked, snoozed, stopped = [await bench.claimed() for _ in range(4)]
+    await bench.control.cancel(stopped.id, actor="me")
+
+    await bench.worker.release([drained], reason="draining")
+    await bench.worker.park([parked], wait="30s", reason="no such task")
+    await bench.worker.snooze(snoozed, "30s")
+    bench.clock.advance(9)
+    await bench.control.sweep()
+
+    rows = await bench.control.get_many([drained.id, parked.id, snoozed.id, stopped.id])
+    assert [(row.releases, row.losses) for row in rows] == [(1, 0), (1, 0), (1, 0), (0, 0)]
 
 
 async def test_the_unique_key_of_a_job_that_a_sweep_gives_up_is_free(bench: Bench) -> None:

@@ -55,6 +55,7 @@ async def test_what_ran_crashed_and_what_had_not_begun_is_given_back(grave: Grav
     one, other = await grave.now(ran), await grave.now(waited)
     assert (one.status, one.crashes, one.starts, one.releases) == ("pending", 1, 1, 0)
     assert (other.status, other.crashes, other.starts, other.releases) == ("pending", 0, 0, 1)
+    assert (one.losses, other.losses) == (0, 1)
     assert await grave.control.store.sessions() == []
 
 
@@ -93,6 +94,16 @@ async def test_one_that_made_no_progress_is_told_as_stalled(grave: Grave) -> Non
     job = await grave.now(guilty)
     assert job.error is not None
     assert job.error.code == "stalled"
+
+
+async def test_what_had_not_begun_when_an_engine_was_killed_for_anothers_sake_is_no_loss(grave: Grave) -> None:
+    blamed, waited = await grave.hold(2)
+    running = grave.ran(blamed)
+
+    await grave.bury(running, blamed=running)
+
+    other = await grave.now(waited)
+    assert (other.status, other.releases, other.losses) == ("pending", 1, 0)
 
 
 async def test_what_a_stopped_worker_ran_is_given_back_with_the_reason(grave: Grave) -> None:

@@ -179,6 +179,7 @@ def _counters(job: Job) -> str:
         "failures": job.failures,
         "crashes": job.crashes,
         "releases": job.releases,
+        "losses": job.losses,
     }
     return ", ".join(f"{name} {n}" for name, n in counters.items())
 

@@ -108,12 +108,12 @@ class Attempts:
 
         return await self._write(jobs, [decide] * len(jobs))
 
-    async def release(self, jobs: Sequence[Job], *, reason: str) -> list[Outcome]:
+    async def release(self, jobs: Sequence[Job], *, reason: str, lost: bool) -> list[Outcome]:
         """Give claims back: no failure is counted."""
         check_text(reason, field="reason", limit=1000)
 
         def decide(job: Job, _: int) -> Moves:
-            return attempts.release(job, reason)
+            return attempts.release(job, reason, lost=lost)
 
         return await self._write(jobs, [decide] * len(jobs))
 

@@ -193,9 +193,10 @@ class Control:
         """End runs that their worker stopped at a limit."""
         return await self._attempts.time_out(jobs, cause=cause)
 
-    async def release(self, jobs: Sequence[Job], *, reason: str) -> list[Outcome]:
-        """Give claims back (a drain); no failure is counted."""
-        return await self._attempts.release(jobs, reason=reason)
+    async def release(self, jobs: Sequence[Job], *, reason: str, lost: bool = False) -> list[Outcome]:
+        """Give claims back (a drain); no failure is counted. `lost` says that their session died before the work began,
+        which is counted in `losses` besides `releases`."""
+        return await self._attempts.release(jobs, reason=reason, lost=lost)
 
     async def snooze(self, job: Job, wait: str | timedelta, *, reason: str | None = None) -> Outcome:
         """Put a job off by its own wish; no failure is counted."""

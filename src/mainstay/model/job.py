@@ -133,6 +133,9 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     failures: int
     crashes: int
     releases: int
+    losses: int
+    """of the releases, those because its session died before the work began: many of them look like a job that takes
+    its worker down at once"""
     created_ms: int
     changed_ms: int
     due_ms: int
@@ -204,6 +207,7 @@ BLANK = Job(
     failures=0,
     crashes=0,
     releases=0,
+    losses=0,
     created_ms=0,
     changed_ms=0,
     due_ms=0,

@@ -79,6 +79,7 @@ def _shrinks(row: Job, after: Job) -> bool:
         or after.failures < row.failures
         or after.crashes < row.crashes
         or after.releases < row.releases
+        or after.losses < row.losses
     )
 
 

@@ -91,13 +91,15 @@ async def bury(control: Control, death: Death) -> Buried:
         code="worker_crashed",
         message=f"its engine {in_words(death.status)} while it ran this{beside}",
     )
+    # killed for another's sake, what had not begun is above suspicion
+    on_purpose = death.wish is not None or bool(death.blamed)
     # asked for together, they are one commit
     outcomes = await asyncio.gather(
         control.fail([Failure(job, error, crashed=True) for job in fates.crashed]),
         control.time_out(fates.overran, cause="run"),
         control.time_out(fates.stalled, cause="stall"),
         control.release(fates.stopped, reason=_not_its_doing(death)),
-        control.release(fates.unbegun, reason="its worker died before the work began"),
+        control.release(fates.unbegun, reason="its worker died before the work began", lost=not on_purpose),
     )
     await control.close_session(death.session)
     crashed, overran, stalled, stopped, unbegun = [sum(outcome.ok for outcome in part) for part in outcomes]

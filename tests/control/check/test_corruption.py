@@ -133,6 +133,7 @@ DAMAGES = [
     row("fewer starts than failures", "quarantined", "counters", starts=0),
     row("negative crashes", "pending", "counters", crashes=-5),
     row("absurd releases", "pending", "counters", releases=2**60),
+    row("more losses than releases", "pending", "counters", losses=1),
     row("a priority out of range", "pending", "bad_number", priority=101),
     row("a priority far below the range", "scheduled", "bad_number", priority=-(2**40)),
     row("a negative extension", "running", "bad_number", extra_ms=-1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from mainstay.control import Completion, Control, Failure
 from mainstay.control.check import check, watching
+from mainstay.errors import SessionLost
 from mainstay.lifecycle import JOB
 from mainstay.model import ErrorInfo, Job, Lane, Options, Progress, Session
 from mainstay.testing import MemoryStore, VirtualClock
@@ -47,7 +49,8 @@ class Life:
         elif what == "delay":
             await control.submit("work.do", {"n": n}, delay=f"{n}s")
         elif what == "claim":
-            self.held += await control.claim(["default"], "s1", n + 1)
+            with contextlib.suppress(SessionLost):  # a sweep may have given it up
+                self.held += await control.claim(["default"], "s1", n + 1)
         elif what == "start" and self.held:
             await control.start(self.held[:n])
         elif what == "sweep":
@@ -114,7 +117,7 @@ numbers = st.integers(-5, 5) | st.integers(-(2**62), 2**62)
 times = st.none() | numbers | st.integers(0, 2_000_000_000_000)
 names = st.none() | st.text(max_size=5)
 EDITS: dict[str, st.SearchStrategy[Any]] = {
-    **dict.fromkeys(("priority", "version", "token", "starts", "failures", "crashes", "releases"), numbers),
+    **dict.fromkeys(("priority", "version", "token", "starts", "failures", "crashes", "releases", "losses"), numbers),
     **dict.fromkeys(("created_ms", "changed_ms", "due_ms", "extra_ms", "trimmed_seq", "rank"), numbers),
     **dict.fromkeys(("claimed_ms", "started_ms", "settled_ms", "expires_ms", "progress_ms"), times),
     **dict.fromkeys(("session", "reason"), names),

@@ -51,13 +51,15 @@ def crash(job: Job, error: ErrorInfo, verdict: Verdict, *, now_ms: int, to: str)
     return (ended, *_then(job, to, verdict, now_ms))
 
 
-def release(job: Job, reason: str) -> Moves:
-    """Give the claim back; no failure is counted and the place in the queue is kept."""
+def release(job: Job, reason: str, *, lost: bool = False) -> Moves:
+    """Give the claim back; no failure is counted and the place in the queue is kept. `lost`: its session died before
+    the work began."""
     if stopping(job):
         return _stopped(job, reason)
     if not _table(job).allows(job.status, "pending"):
         return disown(job, reason)
-    return (Move(to="pending", reason=reason, fields={"releases": job.releases + 1, "extra_ms": 0}),)
+    counted = {"releases": job.releases + 1, "losses": job.losses + int(lost)}
+    return (Move(to="pending", reason=reason, fields={**counted, "extra_ms": 0}),)
 
 
 def snooze(job: Job, wait_s: float, reason: str | None, *, now_ms: int) -> Moves:

@@ -24,7 +24,7 @@ def lost(job: Job, *, now_ms: int) -> Moves:
         return attempts.release(job, f"{_LOST} while stopping it")
     started = job.started_ms is not None
     if not started and table.allows(job.status, "pending"):
-        return attempts.release(job, f"{_LOST} before the work began")
+        return attempts.release(job, f"{_LOST} before the work began", lost=True)
     error = ErrorInfo(
         type="WorkerLost", code="worker_lost", message=f"session {job.session} was lost while it was {job.status}"
     )

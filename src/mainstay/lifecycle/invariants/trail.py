@@ -130,8 +130,8 @@ def _proven_token(view: View) -> int:
 
 
 def counters(view: View) -> Iterator[Flaw]:
-    """Each claim ends in a failure, a crash or a release at most, and a failure or crash had begun. Events of
-    failed attempts carry their number, so that a counter set back is found."""
+    """Each claim ends in a failure, a crash or a release at most; a failure or crash had begun, and a loss is one of
+    the releases. Events of failed attempts carry their number, so that a counter set back is found."""
     job, claims = view.job, _proven_token(view)
     failed, crashed = (0, 0) if view.broken else (_highest(view, "attempt"), _highest(view, "crash"))
     failures, crashes, releases = max(job.failures, failed), max(job.crashes, crashed), max(job.releases, 0)
@@ -140,7 +140,8 @@ def counters(view: View) -> Iterator[Flaw]:
         crashes = min(crashes, max(crashed, claims - failures - releases))
         releases = min(releases, max(claims - failures - crashes, 0))
     starts = min(max(job.starts, failures + crashes), claims)
-    right = {"starts": starts, "failures": failures, "crashes": crashes, "releases": releases}
+    losses = min(max(job.losses, 0), releases)
+    right = {"starts": starts, "failures": failures, "crashes": crashes, "releases": releases, "losses": losses}
     for name, value in right.items():
         if (found := getattr(job, name)) != value:
             yield Flaw(f"{name} is {found}, but {claims} claims and the trail prove {value}", {name: value})

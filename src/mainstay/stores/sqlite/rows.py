@@ -43,6 +43,7 @@ CHANGED = [
     "failures",
     "crashes",
     "releases",
+    "losses",
     "changed_ms",
     "due_ms",
     "claimed_ms",
@@ -62,7 +63,7 @@ _CHANGED_ERROR = CHANGED.index("error")
 #: whether all were written shows in the number of changes.
 UPDATE_JOB = (
     f"UPDATE jobs SET {', '.join(f'{name} = ?' for name in CHANGED)} WHERE id = ? AND version = ? "
-    "AND token <= ? AND starts <= ? AND failures <= ? AND crashes <= ? AND releases <= ? "
+    "AND token <= ? AND starts <= ? AND failures <= ? AND crashes <= ? AND releases <= ? AND losses <= ? "
     "AND coalesce(progress_ms, -1) = coalesce(?, progress_ms, -1)"
 )
 #: A claim changes less, so it writes less.
@@ -129,7 +130,7 @@ def change_values(change: Change) -> list[Any]:
     values = list(_changed(_as_tuple(after)))
     if after.error is not None:
         values[_CHANGED_ERROR] = _json.encode(after.error).decode()
-    counters = (after.token, after.starts, after.failures, after.crashes, after.releases)
+    counters = (after.token, after.starts, after.failures, after.crashes, after.releases, after.losses)
     seen_ms = (-1 if before.progress_ms is None else before.progress_ms) if takes_away(change) else None
     values += (after.id, before.version, *counters, seen_ms)
     return values

@@ -1,6 +1,7 @@
 """The SQLite schema and its forward migrations.
 
-One column per field of `Job` and `Event`, in the same order: rows are bound and built positionally.
+One column per field of `Job` and `Event`. Statements name the columns in the order of the fields, because rows are
+bound and built positionally; the order in the table does not matter.
 Partial indexes hold only what is still to be worked on, so claims cost the same with a thousand and with a
 million stored jobs. `settled_ms IS NULL` is the stored form of "unsettled"; `lane` that of "ready".
 """
@@ -179,6 +180,7 @@ CREATE INDEX waits_on ON waits (on_id) WHERE done = 0;
 -- Without it, the last members of a big group would walk over all that are done: 0.3 ms each at 10,000.
 CREATE INDEX waits_open ON waits (job_id) WHERE done = 0;
 CREATE INDEX jobs_group ON jobs ("group", id) WHERE "group" IS NOT NULL;
+ALTER TABLE jobs ADD COLUMN losses INTEGER NOT NULL DEFAULT 0;
 """
 
 #: Migration i brings a database from version i to i + 1. Landed entries never change.

@@ -7,9 +7,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ..control import Plan, Request
+from ..errors import InvalidInput
 from .client import Client
 from .drafts import Draft, drafted
 from .returns import Returns
+from .running import running
 from .signature import Signature
 
 R_co = TypeVar("R_co", covariant=True)
@@ -61,6 +63,26 @@ class Call(Generic[R_co]):
         if client.sealer.seals:
             return Request(name, msgspec.Raw(client.sealer.seal(payload)), plan, payload)
         return Request(name, msgspec.Raw(payload), plan)
+
+    def followup(self) -> Request:
+        """What control is given when a running job submits it with its own success. Raises `InvalidInput` for what
+        could never be stored that way, where it is written and not when the job has done its work."""
+        here = running()
+        if here is not None and here is not self.client:
+            raise InvalidInput(
+                "submit",
+                f"{self!r} belongs to another app, whose workers would not find it in this store; submit it there: "
+                "await task.submit(...)",
+            )
+        request = self.request
+        plan = request.options
+        if isinstance(plan, Plan) and plan.on_clash == "replace":
+            raise InvalidInput(
+                "submit",
+                f"{self!r} has on_clash='replace', which takes a write of its own; await task.submit(...) instead, or "
+                "have another on_clash",
+            )
+        return request
 
     def __repr__(self) -> str:
         return f"<call of {self.name}>"

@@ -43,6 +43,8 @@ class Client:
         self.reader = OptionReader(settings)
         self.before_submit: list[BeforeSubmit] = []
         self.rng = rng
+        self.waits_told: set[str] = set()
+        """the tasks whose jobs were seen to wait for other jobs"""
 
         async def connect() -> Control:
             return self.control_of(await open_store(url, clock=clock, audit_key=audit_key))

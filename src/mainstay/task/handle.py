@@ -9,6 +9,7 @@ from ..errors import JobFailed
 from ..model import Job
 from .client import Client
 from .returns import Returns
+from .running import tell_of_wait
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -40,8 +41,11 @@ class Handle(Generic[R_co]):
         return self._client.run(lambda: self.result(timeout), what="result_sync")
 
     async def wait(self, timeout: str | timedelta | None = None) -> Job:  # noqa: ASYNC109 - how users say it
-        """The row once it is settled, however it settled; raises `WaitTimeout`."""
-        return await (await self._client.open()).wait(self.id, timeout)
+        """The row once it is settled, however it settled; raises `WaitTimeout`. Inside a job this holds the job's
+        place in its worker meanwhile; see docs/tasks.md, "Jobs after jobs"."""
+        control = await self._client.open()
+        await tell_of_wait(control, self.id)
+        return await control.wait(self.id, timeout)
 
     def wait_sync(self, timeout: str | timedelta | None = None) -> Job:
         return self._client.run(lambda: self.wait(timeout), what="wait_sync")

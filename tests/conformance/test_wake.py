@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from mainstay.lifecycle import Move
-from mainstay.model import QueueSettings
+from mainstay.model import Options, QueueSettings
 from tests.conformance.world import World
 
 LONG_S = 10.0
@@ -36,10 +36,58 @@ async def test_nothing_wakes_a_subscriber_of_something_else(world: World) -> Non
         assert await wake.wait(QUIET_S) is False
 
 
-async def test_a_delayed_job_wakes_nobody_when_it_is_submitted(world: World) -> None:
+async def test_a_delayed_job_wakes_one_subscriber_to_learn_when_it_is_due(world: World) -> None:
+    wakes = [world.store.wake(["queue:default"]) for _ in range(3)]
+    waiting = [asyncio.create_task(wake.wait(LONG_S)) for wake in wakes]
+    await asyncio.sleep(0)
+
+    await world.store.insert([world.new(delay_s=wait_s) for wait_s in (3, 2, 1)])
+
+    done, idle = await asyncio.wait(waiting, timeout=QUIET_S)
+    assert [task.result() for task in done] == [True]
+    assert await world.store.due(["default"]) == world.clock.now_ms() + 1000
+    for task in idle:
+        task.cancel()
+    await asyncio.wait(idle)
+    for wake in wakes:
+        await wake.close()
+
+
+async def test_a_job_due_later_than_another_wakes_nobody(world: World) -> None:
+    await world.submit(delay_s=60)
     async with world.store.wake(["queue:default"]) as wake:
-        await world.submit(delay_s=60)
+        await world.submit(delay_s=61)
         assert await wake.wait(QUIET_S) is False
+        await world.submit(delay_s=59)
+        assert await wake.wait(LONG_S) is True
+
+
+async def test_a_job_whose_time_has_passed_does_not_hide_one_that_comes(world: World) -> None:
+    await world.submit(delay_s=1)
+    world.clock.advance(2)
+    async with world.store.wake(["queue:default"]) as wake:
+        await world.submit(delay_s=1)
+        assert await wake.wait(LONG_S) is True
+
+
+async def test_a_retry_after_a_short_wait_wakes_its_queue(world: World) -> None:
+    await world.open("s1")
+    job = await world.running()
+    due = {"due_ms": world.clock.now_ms() + 100}
+    async with world.store.wake(["queue:own"]) as wake:
+        await world.move(job, "failed", Move(to="scheduled", fields=due), holder="s1")
+        assert await wake.wait(LONG_S) is True
+
+
+async def test_a_job_that_waits_for_others_wakes_nobody_until_its_time_is_known(world: World) -> None:
+    await world.open("s1")
+    first = await world.running()
+    async with world.store.wake(["queue:default"]) as wake:
+        later = Options(after_when="succeeded", after_failed="skip", not_before_ms=world.clock.now_ms() + 500)
+        await world.submit(after=[first], options=later)
+        assert await wake.wait(QUIET_S) is False
+        await world.move(first, "succeeded", holder="s1")
+        assert await wake.wait(LONG_S) is True
 
 
 async def test_a_released_job_wakes_its_queue(world: World) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import AlreadySubmitted, Conflict, InvalidInput, InvalidTransition, KeyConflict, UniqueClash
 from ..lifecycle import Chain, Event, Move, Moved, apply, is_stopping, table_of, time_text
-from ..model import ErrorInfo, Job, Lane, expiry
+from ..model import AWAITS_MS, ErrorInfo, Job, Lane, expiry
 from .port import Change, Key, NewJob, Outcome, Refusal, Report
 
 #: how many events after `change.before` an adapter hands to `judge`: those of one claim are far fewer
@@ -156,6 +156,14 @@ def topics(before: Job | None, after: Job) -> list[str]:
     if moved and after.session and is_stopping(after.parent, after.status):
         woken.append(f"session:{after.session}")
     return woken
+
+
+def falls_due(before: Job | None, after: Job) -> bool:
+    """Whether a row has begun to wait for a time, or for an earlier one than before. If no other of its queue comes
+    sooner, one subscriber must hear of it: those that sleep know only of the times there were."""
+    if after.lane != Lane.DUE or after.due_ms == AWAITS_MS:
+        return False
+    return before is None or before.lane != Lane.DUE or after.due_ms < before.due_ms
 
 
 def moves(event: Event) -> bool:

@@ -398,8 +398,9 @@ class JobStore(Protocol):
     # wake ---------------------------------------------------------------------------------------
 
     def wake(self, topics: Sequence[str]) -> Wake:
-        """Subscribe to `queue:NAME` (a row got ready), `job:ID` (it settled), `session:ID` (a job it
-        holds is asked to stop). A queue wakes no more subscribers than rows got ready."""
+        """Subscribe to `queue:NAME` (a row got ready, or waits for a sooner time than the others: ask `due` again),
+        `job:ID` (it settled), `session:ID` (a job it holds is asked to stop). A queue wakes no more subscribers than
+        there were such rows."""
         ...
 
     # check --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import msgspec
 
 from ...lifecycle import Chain, Event
 from ...model import Job, Lane
-from ..judge import GONE, dependant_move, freed, is_settled, keeps_waiting, moves, slot, topics
+from ..judge import GONE, dependant_move, falls_due, freed, is_settled, keeps_waiting, moves, slot, topics
 from ..port import Written
 from .ranked import Ranked
 from .waits import Waits
@@ -58,6 +58,9 @@ class Rows:
             self._unindex(before)
             if key := freed(before, after):
                 self.freed[key] += 1
+        if falls_due(before, after) and self._comes_first(after, now_ms):
+            topic = f"queue:{after.queue}"
+            self.woken[topic] = max(self.woken[topic], 1)
         self._index(after)
         self.woken.update(topics(before, after))
         if events:
@@ -137,6 +140,11 @@ class Rows:
             if minute >= first:
                 total.update(counted)
         return {status: count / _RATE_MINUTES for status, count in total.items()}
+
+    def _comes_first(self, job: Job, now_ms: int) -> bool:
+        """Whether no other row of its queue that waits for a time comes sooner."""
+        first = self.due[job.queue].first()
+        return first is None or job.due_ms <= first[0] or first[0] <= now_ms
 
     def _rate(self, statuses: Sequence[str], now_ms: int) -> None:
         minute = now_ms // 60_000

@@ -28,8 +28,10 @@ from ...errors import (
     StoreClosed,
     StoreLocked,
 )
-from ..judge import moves
+from ...model import Job
+from ..judge import falls_due, moves
 from ..port import Written
+from .sql import first_row
 from .trouble import in_our_words, translated
 from .turnstile import Turnstile
 
@@ -65,6 +67,18 @@ class Tx:
         for (queue_name, old, new), n in moved.items():
             self.count(queue_name, old, new, n)
         self.entered.update([event.to for _, _, events in jobs for event in events if moves(event)])
+        self._wake_for_due([after for before, after, _ in written if falls_due(before, after)])
+
+    def _wake_for_due(self, jobs: Sequence[Job]) -> None:
+        """One subscriber of each queue that now has a row which comes sooner than the next one did."""
+        soonest: dict[str, int] = {}
+        for job in jobs:
+            soonest[job.queue] = min(job.due_ms, soonest.get(job.queue, job.due_ms))
+        for name, due_ms in soonest.items():
+            # those whose time has passed count for nothing: in a queue that nobody serves they stay
+            sooner = "SELECT 1 FROM jobs WHERE lane = 2 AND queue = ? AND due_ms > ? AND due_ms < ? LIMIT 1"
+            if first_row(self.db, sooner, (name, self.now_ms, due_ms)) is None:
+                self.woken[f"queue:{name}"] = max(self.woken[f"queue:{name}"], 1)
 
     def count(self, queue_name: str, before: str | None, after: str | None, n: int = 1) -> None:
         """Tell the tallies that jobs moved; None stands for "not stored"."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -158,6 +158,42 @@ async def test_a_failure_without_an_error_is_refused_and_the_others_are_written(
     assert [outcome.outcome for outcome in outcomes] == ["invalid", "applied"]
     assert str(outcomes[0].error) == "error: 'boom' is no error; wrap an exception with error_info()"
     assert (await bench.control.get(bad.id)).status == "running"
+
+
+@pytest.mark.parametrize(("cause", "code"), [("run", "run_timeout"), ("stall", "stalled")])
+async def test_a_policy_of_ones_own_is_asked_about_a_time_out(
+    bench: Bench, cause: Literal["run", "stall"], code: str
+) -> None:
+    own, plain = await bench.running(), await bench.running()
+    asked: list[tuple[int, str, str]] = []
+
+    def policy(attempt: int, job: Job, error: ErrorInfo) -> Stop:
+        asked.append((attempt, job.id, error.code))
+        return Stop("never again")
+
+    await bench.worker.time_out([own, plain], cause=cause, decide=[policy, None])
+
+    assert asked == [(1, own.id, code)]
+    stopped, again = await bench.control.get_many([own.id, plain.id])
+    assert (stopped.status, stopped.failures, stopped.settled_ms) == ("timed_out", 1, bench.clock.now_ms())
+    assert (again.status, again.failures) == ("scheduled", 1)
+
+
+async def test_a_stall_that_is_to_be_held_is_held_whatever_a_policy_says(bench: Bench) -> None:
+    job = await bench.running(stall_timeout="5s", on_stall="hold")
+
+    await bench.worker.time_out([job], cause="stall", decide=[lambda *_: Wait(1)])
+
+    assert (await bench.control.get(job.id)).status == "quarantined"
+
+
+async def test_policies_that_do_not_match_the_jobs_are_refused(bench: Bench) -> None:
+    job = await bench.running()
+
+    with pytest.raises(InvalidInput, match="decide: 2 policies for 1 jobs"):
+        await bench.worker.time_out([job], cause="run", decide=[None, None])
+
+    assert (await bench.control.get(job.id)).status == "running"
 
 
 async def test_an_unknown_cause_of_a_time_out_is_refused(bench: Bench) -> None:

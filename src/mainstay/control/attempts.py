@@ -98,15 +98,23 @@ class Attempts:
             [item.on_last for item in failures],
         )
 
-    async def time_out(self, jobs: Sequence[Job], *, cause: Literal["run", "stall"]) -> list[Outcome]:
+    async def time_out(
+        self, jobs: Sequence[Job], *, cause: Literal["run", "stall"], decide: Sequence[Decide | None] | None = None
+    ) -> list[Outcome]:
         """The worker stopped a run at its run timeout, or because it stalled."""
         if cause not in ("run", "stall"):
             raise InvalidInput("cause", f"{cause!r} is not one of run, stall")
+        policies = [None] * len(jobs) if decide is None else list(decide)
+        if len(policies) != len(jobs):
+            raise InvalidInput("decide", f"{len(policies)} policies for {len(jobs)} jobs; give one each, or None")
 
-        def decide(job: Job, now_ms: int) -> Moves:
-            return overdue.time_out(job, stalled=cause == "stall", now_ms=now_ms, rng=self._rng)
+        def timing_out(policy: Decide | None) -> Decision:
+            def decided(job: Job, now_ms: int) -> Moves:
+                return overdue.time_out(job, stalled=cause == "stall", now_ms=now_ms, rng=self._rng, decide=policy)
 
-        return await self._write(jobs, [decide] * len(jobs))
+            return decided
+
+        return await self._write(jobs, [timing_out(policy) for policy in policies])
 
     async def release(self, jobs: Sequence[Job], *, reason: str, lost: bool) -> list[Outcome]:
         """Give claims back: no failure is counted."""

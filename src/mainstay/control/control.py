@@ -22,6 +22,7 @@ from .operate import Operator
 from .options import MOST, Plan, check_queue, check_text
 from .reading import Reader
 from .rules.guard import SweepGuard
+from .rules.retry import Decide
 from .submit import Request, Submitted, Submitter
 from .sweep import Sweeper, Swept
 from .writer import Outcome, Writer
@@ -189,9 +190,12 @@ class Control:
         """Count failures; retry, stop or quarantine as each policy says."""
         return await self._attempts.fail(failures)
 
-    async def time_out(self, jobs: Sequence[Job], *, cause: Literal["run", "stall"]) -> list[Outcome]:
-        """End runs that their worker stopped at a limit."""
-        return await self._attempts.time_out(jobs, cause=cause)
+    async def time_out(
+        self, jobs: Sequence[Job], *, cause: Literal["run", "stall"], decide: Sequence[Decide | None] | None = None
+    ) -> list[Outcome]:
+        """End runs that their worker stopped at a limit. `decide` has a retry policy for each job, or None for the
+        job's own; a stall that is to be held is held whatever a policy would say."""
+        return await self._attempts.time_out(jobs, cause=cause, decide=decide)
 
     async def release(self, jobs: Sequence[Job], *, reason: str, lost: bool = False) -> list[Outcome]:
         """Give claims back (a drain); no failure is counted. `lost` says that their session died before the work began,

@@ -9,7 +9,7 @@ from ...lifecycle import Move, table_of, time_text
 from ...model import ErrorInfo, Job, expiry
 from . import attempts
 from .attempts import Moves
-from .retry import Quarantine, after_crash, after_failure
+from .retry import Decide, Quarantine, after_crash, after_failure
 
 _LOST = "its worker died"
 
@@ -68,7 +68,7 @@ def has_stalled(job: Job) -> bool:
     return quiet_from + options.stall_timeout_s * 1000 <= job.started_ms + job.extra_ms + options.run_timeout_s * 1000
 
 
-def time_out(job: Job, *, stalled: bool, now_ms: int, rng: random.Random) -> Moves:
+def time_out(job: Job, *, stalled: bool, now_ms: int, rng: random.Random, decide: Decide | None = None) -> Moves:
     """A run that overran: counted as a failure, then by policy; a stall may be held for a person."""
     began_ms = job.started_ms or job.claimed_ms or job.changed_ms
     if stalled:
@@ -82,7 +82,8 @@ def time_out(job: Job, *, stalled: bool, now_ms: int, rng: random.Random) -> Mov
         limit = _limit("run timeout", None if run_s is None else run_s + job.extra_ms / 1000)
         message = f"still running after {_elapsed(began_ms, now_ms)} ({limit})"
         error = ErrorInfo(type="RunTimeout", code="run_timeout", message=message)
-    return attempts.fail(job, error, after_failure(job, error, rng=rng), now_ms=now_ms, to="timed_out")
+    verdict = after_failure(job, error, rng=rng, decide=decide)
+    return attempts.fail(job, error, verdict, now_ms=now_ms, to="timed_out")
 
 
 def _elapsed(since_ms: int, now_ms: int) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import Any
 
 import msgspec
 
 from ..errors import MainstayError
 from ..model import ErrorInfo
+from .trace import trace_text
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 8_000
@@ -80,7 +80,7 @@ def _trace(error: BaseException) -> str | None:
     if error.__traceback__ is None:
         return None
     try:
-        return "".join(traceback.format_exception(error))
+        return trace_text(error)
     except Exception:  # noqa: BLE001 - formatting runs code of the exception
         return None
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
-from typing import Any, Never, NoReturn
+import copy
+from collections.abc import Iterable, Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Never, NoReturn, cast
+from uuid import UUID
 
 import msgspec
 from msgspec.inspect import CustomType, Type, type_info
@@ -16,32 +19,99 @@ _ordered = msgspec.msgpack.Encoder(order="deterministic").encode
 _unordered = msgspec.msgpack.Encoder().encode
 #: what msgpack has a form of its own for; the rest becomes text
 _NATIVE = (bytes, bytearray, datetime)
+#: what the encoder says of data that it cannot put in order
+_NO_ORDER = ("str keys", "not supported between instances")
+#: types with an order, or without parts
+_SIMPLE = frozenset({str, int, float, bool, type(None), bytes, datetime, date, time, timedelta, UUID, Decimal})
+_SETS = (set, frozenset)
+#: from here on it pays to look at the types of all at once
+_MANY = 16
 _ADVICE = (
     "use a dataclass, a msgspec.Struct, a TypedDict or plain data, or leave the annotation out to pass data unchecked"
 )
 
 
 def canonical(value: Any) -> bytes:
-    """The same bytes for equal data, whatever order its mappings were filled in.
+    """The same bytes for equal data, whatever order its mappings and sets were filled in, in every process.
 
     >>> canonical({"b": 1, "a": 2}) == canonical({"a": 2, "b": 1})
     True
     """
     try:
-        return _ordered(value)
+        data = _ordered(value)
     except TypeError as error:
-        if "str keys" not in str(error):
+        if not any(words in str(error) for words in _NO_ORDER):
             raise
-    # the encoder puts mappings in order by their keys as text only; the others are put in order here
-    return _unordered(_in_order(msgspec.to_builtins(value, builtin_types=_NATIVE, str_keys=False)))
+    else:
+        if not _is_ordered_in_part(value):
+            return data
+    # what the encoder cannot put in order by itself: keys that are not text, sets of anything but simple values
+    return _unordered(_in_order(msgspec.to_builtins(_without_sets(value), builtin_types=_NATIVE, str_keys=False)))
+
+
+def _is_ordered_in_part(value: Any) -> bool:
+    """Whether there is a set of what Python compares otherwise than by an order from first to last, as sets are."""
+    kind = type(value)
+    if kind is dict:
+        value = value.values()
+    elif kind in _SETS:
+        return not _SIMPLE.issuperset(map(type, value))
+    elif isinstance(value, msgspec.Struct):
+        value = msgspec.structs.astuple(value)
+    elif kind is not list and kind is not tuple:
+        value = [getattr(value, name, None) for name in _fields(kind)]
+    if len(value) > _MANY and _SIMPLE.issuperset(map(type, value)):
+        return False
+    for part in value:  # noqa: SIM110 - `any` takes twice as long, and this is done for every submit
+        if type(part) not in _SIMPLE and _is_ordered_in_part(part):
+            return True
+    return False
+
+
+def _fields(kind: Any) -> Iterable[str]:
+    """The names of the fields, of a type that has fields."""
+    if issubclass(kind, msgspec.Struct):
+        return cast("tuple[str, ...]", kind.__struct_fields__)
+    if (fields := getattr(kind, "__dataclass_fields__", None)) is not None:
+        return cast("dict[str, Any]", fields)
+    return [attribute.name for attribute in getattr(kind, "__attrs_attrs__", ())]
+
+
+def _without_sets(value: Any) -> Any:
+    """The same with tuples in place of sets, in one order."""
+    if isinstance(value, _SETS):
+        return tuple(sorted(map(_without_sets, value), key=canonical))
+    if isinstance(value, dict):
+        return {_without_sets(key): _without_sets(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_without_sets, value))
+    if isinstance(value, list):
+        return list(map(_without_sets, value))
+    changed = {
+        name: made
+        for name in _fields(type(value))
+        if (made := _without_sets(part := getattr(value, name, None))) != part
+    }
+    if not changed:
+        return value
+    put = msgspec.structs.force_setattr if isinstance(value, msgspec.Struct) else object.__setattr__
+    value = copy.copy(value)
+    for name, made in changed.items():
+        put(value, name, made)
+    return value
 
 
 def _in_order(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _in_order(value[key]) for key in sorted(value, key=lambda key: (type(key).__name__, key))}
+        return {key: _in_order(value[key]) for key in sorted(value, key=_rank)}
     if isinstance(value, list | tuple):
         return [_in_order(part) for part in value]
     return value
+
+
+def _rank(key: Any) -> tuple[str, Any]:
+    """Where a key belongs. Keys of one kind are compared as they are, save for tuples, which may hold anything."""
+    return type(key).__name__, _unordered(key) if isinstance(key, tuple) else key
 
 
 def checked_type(annotation: Any, *, field: str) -> Any:

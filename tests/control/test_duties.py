@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -175,7 +176,27 @@ async def test_a_store_that_was_away_is_led_once_it_is_back(bench: Bench, caplog
         await seen.runs(1)
     finally:
         await duties.stop()
-    assert sum("cannot reach the store" in record.message for record in caplog.records) == 2
+    assert sum("cannot reach the store" in record.message for record in caplog.records) == 1
+
+
+async def test_a_duty_in_trouble_tells_once_per_outage(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    away = [StoreLocked("the database is locked") for _ in range(2)]
+    seen = Seen(*away, RuntimeError("odd"), *away)
+    duties = _duties(bench, "s1", seen)
+    with caplog.at_level(logging.INFO, "mainstay.control"):
+        duties.start()
+        try:
+            await seen.runs(7)
+        finally:
+            await duties.stop()
+
+    told = [record.message for record in caplog.records if "duty seen" in record.message]
+    assert [line.partition(" session=")[0] for line in told] == [
+        "cannot reach the store for duty seen",
+        "duty seen failed",
+        "cannot reach the store for duty seen",
+        "duty seen goes on",
+    ]
 
 
 class Broken(Away):

@@ -63,6 +63,8 @@ class Duties:
         self._keeper: asyncio.Task[None] | None = None
         self._worker: asyncio.Task[None] | None = None
         self._lead: Leadership | None = None
+        self._troubles: dict[str, type[Exception]] = {}
+        """what fails, and with what; told already"""
         self._asking: asyncio.Future[Leadership] | None = None
         """the latest question for the lease; the store may grant it although nobody waits for the answer any more"""
 
@@ -104,16 +106,14 @@ class Duties:
         while True:
             try:
                 await self._renew()
+                self._well_again("leadership")
                 failures = 0
                 # whoever waits looks more often: a leader whose death is known is replaced at once
                 wait_s = self._lease_s / 3 if self.leading else min(self._lease_s / 3, _LOOK_S)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - it is told, and tried again
                 failures += 1
                 wait_s = self._away(failures)
-                if isinstance(error, StoreError):
-                    log.warning("cannot reach the store for leadership session=%s: %s; again", self._session, error)
-                else:
-                    log.exception("leadership failed session=%s with %s; trying again", self._session, _named(error))
+                self._tell("leadership", error)
                 await self._step_down_if_over()
             await asyncio.sleep(wait_s)
 
@@ -157,17 +157,29 @@ class Duties:
                 log.warning("duty refused: not leading any more duty=%s epoch=%d", duty.name, lead.epoch)
                 self._lead = None
                 return
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - it is told, and tried again
                 failures[duty.name] += 1
-                if isinstance(error, StoreError):
-                    log.warning("duty could not use the store duty=%s: %s; trying again", duty.name, error)
-                else:
-                    log.exception("duty failed duty=%s with %s; trying again", duty.name, _named(error))
+                self._tell(f"duty {duty.name}", error)
                 due[duty.name] = loop.time() + min(duty.every_s, self._away(failures[duty.name]))
             else:
+                self._well_again(f"duty {duty.name}")
                 failures[duty.name] = 0
                 wait_s = min(duty.every_s, answer) if isinstance(answer, float) else duty.every_s
                 due[duty.name] = loop.time() + wait_s
+
+    def _tell(self, what: str, error: Exception) -> None:
+        """Once per outage: it is the same trouble on every try."""
+        if self._troubles.get(what) is type(error):
+            return
+        self._troubles[what] = type(error)
+        if isinstance(error, StoreError):
+            log.warning("cannot reach the store for %s session=%s: %s; trying until it can", what, self._session, error)
+        else:
+            log.error("%s failed session=%s with %s; trying again", what, self._session, _named(error), exc_info=error)
+
+    def _well_again(self, what: str) -> None:
+        if self._troubles.pop(what, None) is not None:
+            log.info("%s goes on session=%s", what, self._session)
 
     def _away(self, failures: int) -> float:
         """The wait after so many failures in a row; jittered, so that a fleet does not come back as one."""

@@ -233,14 +233,21 @@ async def test_a_job_that_hangs_without_a_limit_is_named(app: App) -> None:
 
 
 async def test_a_job_that_takes_real_time_is_waited_for(app: App) -> None:
+    began, may_end = asyncio.Event(), asyncio.Event()
+
     @app.task(name="slow", timeout="1s")
     async def slow() -> str:
-        await asyncio.sleep(0.05)
+        began.set()
+        await may_end.wait()
         return "done"
 
     async with Harness(app) as box:
         job = await slow.submit()
-        drained = await box.drain()
+        draining = asyncio.create_task(box.drain())
+        await began.wait()
+        assert not draining.done()
+        may_end.set()
+        drained = await draining
 
         assert await job.result() == "done"
     assert drained.took == timedelta()

@@ -26,7 +26,7 @@ class Returns(Generic[R]):
         self._decode = msgspec.msgpack.Decoder(kind).decode
 
     def pack(self, value: Any) -> msgspec.Raw | None:
-        """A result as it is stored; raises `BadResult` when it is not what was declared."""
+        """A result as it is stored; raises `BadResult` when it is not what was declared, or cannot be sealed."""
         try:
             data = canonical(value)
             self._decode(data)
@@ -35,7 +35,10 @@ class Returns(Generic[R]):
             raise BadResult(f"{self._name} returned{' ' + place if place else ''}", rule) from None
         except _REFUSED as error:
             raise BadResult(f"{self._name} returned", _refusal(value, error)) from None
-        return None if value is None else msgspec.Raw(self._sealer.seal(data))
+        try:
+            return None if value is None else msgspec.Raw(self._sealer.seal(data))
+        except InvalidInput as error:
+            raise BadResult(error.field, error.rule) from error.__cause__
 
     def unpack(self, data: bytes | None, *, job_id: str) -> R:
         """A stored result as declared."""

@@ -281,6 +281,55 @@ async def test_a_sweeper_that_missed_its_own_beat_waits_one_lease(bench: Bench) 
     assert (await bench.control.get(job.id)).status == "running"
 
 
+@pytest.mark.parametrize("slept_s", [0, 60])
+async def test_a_sweeper_whose_own_beats_do_not_get_through_judges_nobody(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, slept_s: int
+) -> None:
+    """As when the store was locked for long: everybody is silent, and nobody is dead."""
+    job = await bench.running()
+    own = await bench.control.open_session()
+    bench.clock.advance(slept_s)
+    if slept_s:
+        assert (await bench.control.sweep()).waiting
+
+    async def locked(*_: object) -> None:
+        raise StoreLocked("the database is locked")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.store, "beat", locked)
+        for second in range(60):
+            bench.clock.advance(1)
+            with pytest.raises(StoreLocked):
+                await bench.control.beat([own.id])
+            assert (await bench.control.sweep()).waiting or second < 6
+    await bench.control.beat([own.id])
+    for _ in range(4):
+        assert (await bench.control.sweep()).waiting
+        bench.clock.advance(2)
+        await bench.worker.beat([str(job.session)])
+        await bench.control.beat([own.id])
+
+    swept = await bench.control.sweep()
+    assert (swept.waiting, swept.total) == (False, 0)
+    assert (await bench.control.get(job.id)).status == "running"
+
+
+async def test_a_sweeper_whose_sessions_were_given_up_goes_on_sweeping(bench: Bench) -> None:
+    job = await bench.running()
+    own = await bench.control.open_session()
+    bench.clock.advance(60)
+    await Control(bench.store).sweep()
+
+    assert [pulse.known for pulse in await bench.control.beat([own.id])] == [False]
+    waited = [(await bench.control.sweep()).waiting]
+    for _ in range(8):
+        bench.clock.advance(1)
+        waited.append((await bench.control.sweep()).waiting)
+
+    assert waited == [True] * 8 + [False]
+    assert (await bench.control.get(job.id)).crashes == 1
+
+
 async def test_one_bad_row_does_not_stop_the_sweep(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     from mainstay.control.rules import overdue
 

@@ -123,7 +123,9 @@ class Holder:
         good, refused = self._checked(reports)
         for error in refused:
             log.warning("report refused %s", error)
+        self._guard.trying()
         pulses = await self._store.beat(sessions, good)
+        self._guard.answered()
         if any(pulse.known for pulse in pulses):
             self._guard.beat(self._store.clock.lease_ms())
         for pulse in pulses:

@@ -38,7 +38,8 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     closed: tuple[str, ...] = ()
     """ids of jobs whose last unsettled unit was ended by this sweep: what follows is up to whoever holds them"""
     waiting: bool = False
-    """nothing was done: this sweeper missed its own beat and gives the others a lease to be heard"""
+    """nothing was done: this sweeper's own beats do not get through, or did not, and it gives the others a lease to be
+    heard"""
 
     @property
     def total(self) -> int:

@@ -232,3 +232,20 @@ async def test_a_row_is_handed_out_up_to_its_deadline_and_later_if_it_had_begun(
     [again] = await world.claim()
 
     assert again.id == in_time.id
+
+
+async def test_the_few_that_are_ready_are_found_among_many_queues(world: World) -> None:
+    await world.open("s1")
+    queues = [f"q{n}" for n in range(300)] + ['a "quoted" one', "ein größerer"]
+    ready = [await world.submit(queue=queue) for queue in ("q7", queues[-1], queues[-2])]
+    due = await world.submit(queue="q299", delay_s=1)
+    await world.submit(queue="q8", delay_s=60)
+    await world.submit(queue="not asked for")
+    await world.store.set_queue(QueueSettings(name="q9", paused=True))
+    await world.submit(queue="q9")
+    world.clock.advance(2)
+
+    claimed = await world.claim(n=10, queues=queues)
+
+    assert [job.id for job in claimed] == [job.id for job in (*ready, due)]
+    assert await world.claim(n=10, queues=queues) == []

@@ -39,13 +39,13 @@ def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain
         raise SessionLost(session)
     paused = {row[0] for row in all_rows(tx.db, "SELECT name FROM queues WHERE paused")}
     open_queues = [name for name in dict.fromkeys(queues) if name not in paused]
-    for name in open_queues:
+    for name in _those_with(tx, open_queues, "lane = 2 AND due_ms <= ?2", tx.now_ms):
         promote_due(tx, name, chain)
     limits = Slots(tx)
     jobs: list[Job] = []
     updates: list[tuple[object, ...]] = []
     written: list[tuple[Job | None, Job, tuple[Event, ...]]] = []
-    for row in _heads(tx, open_queues, n):
+    for row in _heads(tx, _those_with(tx, open_queues, "lane = 1"), n):
         rowid = row[-1]
         job = _usable(tx, rowid, row)
         if job is None:
@@ -184,6 +184,15 @@ class Slots:
             return False
         self._free[key] = free - 1
         return True
+
+
+def _those_with(tx: Tx, queues: Sequence[str], what: str, *values: object) -> Sequence[str]:
+    """Those of many queues that have such a row, by one statement: asking 300 empty ones in turn took 35 ms."""
+    if len(queues) == 1:
+        return queues
+    sql = f"SELECT value FROM json_each(?1) WHERE EXISTS (SELECT 1 FROM jobs WHERE queue = value AND {what})"
+    names = msgspec.json.encode(list(queues)).decode()
+    return [row[0] for row in all_rows(tx.db, sql, (names, *values))]
 
 
 def _heads(tx: Tx, queues: Sequence[str], n: int) -> Iterator[Row]:

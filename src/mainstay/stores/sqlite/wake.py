@@ -238,8 +238,9 @@ class SocketWake:
         self._ear = ear
         self._name = name
         self._topics = tuple(dict.fromkeys(topics))
+        # as text: there is a file for every queue, and paths as objects cost more than the calls
         self._files = [
-            (folder / (_AWAKE + name), folder / (_ASLEEP + name)) for folder in map(board.folder_of, self._topics)
+            (f"{folder}/{_AWAKE}{name}", f"{folder}/{_ASLEEP}{name}") for folder in map(board.folder_of, self._topics)
         ]
         self._rung = asyncio.Event()
         self._closed = False
@@ -250,7 +251,7 @@ class SocketWake:
             return False
         taken = False
         for awake, asleep in self._files:
-            if not (_rename(asleep, awake) or awake.exists()):
+            if not (_rename(asleep, awake) or os.path.exists(awake)):
                 _touch(awake)
                 taken = True
         return taken
@@ -263,18 +264,19 @@ class SocketWake:
             left = [_unlink(file) for file in files]
             if not any(left):
                 taken.append(topic)
-            _remove(files[0].parent)
+            _remove(os.path.dirname(files[0]))
         return taken
 
     def ring(self) -> None:
         """Get up if a registration was taken."""
-        if not (self._closed or all(asleep.exists() or awake.exists() for awake, asleep in self._files)):
+        if not (self._closed or all(os.path.exists(asleep) or os.path.exists(awake) for awake, asleep in self._files)):
             self._rung.set()
 
     async def wait(self, timeout_s: float) -> bool:
-        for awake, asleep in self._files:
-            _rename(awake, asleep)
-        self.ring()  # its doorbell may have been lost
+        # one that is not there was taken: its doorbell may have been lost
+        there = [_rename(awake, asleep) for awake, asleep in self._files]
+        if not all(there):
+            self.ring()
         try:
             await asyncio.wait_for(self._rung.wait(), timeout_s)
         except TimeoutError:
@@ -322,32 +324,33 @@ def _names(folder: Path) -> list[str]:
     return []
 
 
-def _touch(path: Path) -> None:
+def _touch(path: str) -> None:
     while True:
         try:
-            path.touch()
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
         except FileNotFoundError:  # the last one to leave took the folder away
-            path.parent.mkdir(exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(os.path.dirname(path))
         else:
             return
 
 
-def _rename(path: Path, to: Path) -> bool:
+def _rename(path: str, to: str) -> bool:
     try:
-        path.rename(to)
+        os.rename(path, to)
     except FileNotFoundError:
         return False
     return True
 
 
-def _unlink(path: Path) -> bool:
+def _unlink(path: str | Path) -> bool:
     try:
-        path.unlink()
+        os.unlink(path)
     except FileNotFoundError:
         return False
     return True
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder: str | Path) -> None:
     with contextlib.suppress(OSError):  # somebody is registered there
-        folder.rmdir()
+        os.rmdir(folder)

@@ -157,7 +157,7 @@ def test_what_the_app_declares_and_nobody_registered_is_shown_as_that(shop: Shel
     assert len(later["next_ticks_ms"]) == 3
     shown = shop.run("schedules", "list", "--app", "schedules_shop:app").stdout
     assert re.search(r"later +custom \(Later\) +not registered yet", shown)
-    assert "later: declared by the app; a worker registers it when it leads" in shown
+    assert "later: declared by the app; a worker registers it when it starts" in shown
     assert "later" not in shop.run("schedules", "list").stdout
 
 

@@ -123,7 +123,7 @@ def _remarks(view: ScheduleView) -> list[Text]:
     if view.problem is not None:
         remarks.append(Text(f"{name}: {printable(view.problem)}", style="red"))
     if not view.registered:
-        remarks.append(Text(f"{name}: declared by the app; a worker registers it when it leads", style="yellow"))
+        remarks.append(Text(f"{name}: declared by the app; a worker registers it when it starts", style="yellow"))
     if view.paused:
         remarks.append(Text(f"{name}: paused; its ticks are passed over until it is resumed", style="yellow"))
     if view.ticks_without_job:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InvalidInput, MainstayError
-from ..lifecycle import Move
+from ..lifecycle import Chain, Move, Moved, succeed
 from ..model import ErrorInfo, Job, Settings
 from .failure import bounded, error_info, shown
 from .options import check_text
@@ -62,6 +62,7 @@ class Attempts:
 
     def __init__(self, writer: Writer, submitter: Submitter, settings: Settings, rng: random.Random) -> None:
         self._writer = writer
+        self._chain = writer.chain
         self._submitter = submitter
         self._limit = settings.payload_limit
         self._rng = rng
@@ -71,6 +72,7 @@ class Attempts:
         and leaves the job running: fail it with the error of the outcome."""
         refused: dict[int, Outcome] = {}
         wishes = []
+        chain = self._chain
         for index, item in enumerate(done):
             job = item.job
             try:
@@ -86,7 +88,8 @@ class Attempts:
             except MainstayError as error:
                 refused[index] = Outcome("invalid", job, error)
                 continue
-            wishes.append(Wish(job, _succeeding(data, item.started_ms), holder, holder, spawn, item.on_last))
+            decide = partial(_succeed, data, item.started_ms, holder, chain)
+            wishes.append(Wish(job, decide, holder, holder, spawn, item.on_last))
         outcomes = await self._writer.write(wishes)
         return _merged(outcomes, refused) if refused else outcomes
 
@@ -199,12 +202,17 @@ def _refusing(error: MainstayError) -> Decision:
     return decide
 
 
-def _succeeding(result: bytes | None, started_ms: int | None) -> Decision:
-    return partial(_succeed, result, started_ms)
-
-
-def _succeed(result: bytes | None, started_ms: int | None, job: Job, _: int) -> Moves:
-    return attempts.succeed(job, result=result, started_ms=started_ms)
+def _succeed(result: bytes | None, started_ms: int | None, actor: str, chain: Chain, job: Job, now_ms: int) -> Moved:
+    """The work is done. A success that raced a cancel has won."""
+    return succeed(
+        job,
+        result=result,
+        starts=attempts.begun(job),
+        started_ms=started_ms,
+        now_ms=now_ms,
+        actor=actor,
+        chain=chain,
+    )
 
 
 def _holder(job: Job) -> str:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from ..errors import JobNotFound, WaitTimeout
-from ..lifecycle import UNIT, Event, story, table_of, time_text
+from ..lifecycle import UNIT, Event, story, time_text
 from ..model import Job, check_id
-from ..stores import JobStore, Query, Refusal
+from ..stores import JobStore, Query, Refusal, Wake
+from .polling import Polls, is_over
 
 #: a story tells this many of the newest events; older ones are read with `events`
 _TOLD = 1000
+#: to be asleep for so long and look again costs nothing
+_LONGEST_S = 600.0
 _OPEN = tuple(name for name, state in UNIT.states.items() if not state.settled)
 
 
@@ -20,7 +24,7 @@ class Reader:
 
     def __init__(self, store: JobStore, poll_s: float) -> None:
         self._store = store
-        self._poll_s = poll_s
+        self._polls = Polls(store, poll_s)
 
     async def get(self, job_id: str) -> Job:
         """One job; raises `JobNotFound`."""
@@ -76,12 +80,28 @@ class Reader:
         loop = asyncio.get_running_loop()
         ends = None if timeout_s is None else loop.time() + timeout_s
         async with self._store.wake([f"job:{check_id(job_id)}"]) as wake:
-            while True:
-                job = await self.get(job_id)
-                state = table_of(job.parent).get(job.status)
-                if state is not None and state.settled:
-                    return job
-                left = self._poll_s if ends is None else min(self._poll_s, ends - loop.time())
-                if left <= 0:
-                    raise WaitTimeout(f"job {job_id} is still {job.status} after {timeout_s:g}s; it goes on")
-                await wake.wait(left)
+            with self._polls.watched(job_id) as seen:
+                while True:
+                    job = await self.get(job_id)
+                    if is_over(job):
+                        return job
+                    left_s = _LONGEST_S if ends is None else min(_LONGEST_S, ends - loop.time())
+                    if left_s <= 0:
+                        raise WaitTimeout(f"job {job_id} is still {job.status} after {timeout_s:g}s; it goes on")
+                    await _first_of(wake, seen, left_s)
+                    if seen.done():
+                        return seen.result()
+
+
+async def _first_of(wake: Wake, seen: asyncio.Future[Job], timeout_s: float) -> None:
+    """Wait to be woken, or for somebody else's look at the job."""
+    waking = asyncio.ensure_future(wake.wait(timeout_s))
+    try:
+        either: set[asyncio.Future[Any]] = {waking, seen}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not waking.done():
+            waking.cancel()
+            await asyncio.wait({waking})
+    if not waking.cancelled():
+        waking.result()

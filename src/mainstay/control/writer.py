@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from ..errors import Conflict, InvalidTransition, JobNotFound, MainstayError, StaleClaim, UniqueClash
-from ..lifecycle import Move, apply, story
+from ..lifecycle import Move, Moved, apply, story
 from ..model import Job, Leadership
 from ..stores import Answer, Change, JobStore, NewJob
 from .failure import shown
@@ -25,8 +25,8 @@ _ROUNDS = 8
 _RECENT = 5
 
 Moves = tuple[Move, ...]
-#: (row as it stands, now in ms) -> moves; may raise a `MainstayError` to refuse
-Decision = Callable[[Job, int], Moves]
+#: (row as it stands, now in ms) -> moves, or what they come to; may raise a `MainstayError` to refuse
+Decision = Callable[[Job, int], Moves | Moved]
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class Writer:
     def __init__(self, store: JobStore) -> None:
         self._store = store
         self._clock = store.clock
-        self._chain = store.chain
+        self.chain = store.chain
 
     async def write(self, wishes: Sequence[Wish], *, lead: Leadership | None = None) -> list[Outcome]:
         """Carry out each wish on its own merits; the answers are in the order of the wishes."""
@@ -120,14 +120,17 @@ class Writer:
     ) -> tuple[list[Change], list[int]]:
         """The changes to send; what needs none gets its outcome here."""
         now_ms = self._clock.now_ms()
-        chain = self._chain
+        chain = self.chain
         changes = []
         places = []
         for place in todo:
             wish, row = wishes[place], rows[place]
             try:
-                moves = wish.decide(row, now_ms)
-                moved = apply(row, *moves, now_ms=now_ms, actor=wish.actor, chain=chain)
+                decided = wish.decide(row, now_ms)
+                if isinstance(decided, Moved):
+                    moved = decided
+                else:
+                    moved = apply(row, *decided, now_ms=now_ms, actor=wish.actor, chain=chain)
                 if wish.on_last is not None:
                     # made by the store, where what cannot be stored would spoil the whole batch
                     msgspec.json.encode((wish.on_last.reason, wish.on_last.details))

@@ -454,4 +454,4 @@ def _parked(job: Job, error: UnknownTask) -> Parked:
 
 def _is_suspect(job: Job) -> bool:
     """Whether it may be what killed its workers: then it runs where it can kill nobody else."""
-    return job.crashes > 0 or getattr(job, "losses", 0) >= SUSPECT_LOSSES
+    return job.crashes > 0 or job.losses >= SUSPECT_LOSSES

@@ -11,6 +11,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from typing import Literal
 
 import msgspec
 
@@ -197,7 +198,8 @@ class Ledger:
         elif cause == DRAINED:
             outcomes = await self._control.release(jobs, reason="its worker stopped")
         else:
-            outcomes = await self._control.time_out(jobs, cause="stall" if cause == STALLED else "run")
+            limit: Literal["run", "stall"] = "stall" if cause == STALLED else "run"
+            outcomes = await self._control.time_out(jobs, cause=limit, decide=[entry.decide for entry in entries])
         for entry, outcome in zip(entries, outcomes, strict=True):
             self._look_at(entry, outcome)
 

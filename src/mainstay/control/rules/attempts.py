@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from ...clock import duration_text
@@ -19,15 +17,6 @@ _REASON_LIMIT = 200
 def begun(job: Job) -> int:
     """`starts` once this attempt is counted; start marks ride on later writes, so the row may not have it yet."""
     return job.starts if job.started_ms is not None else job.starts + 1
-
-
-def succeed(job: Job, *, result: bytes | None, started_ms: int | None = None) -> Moves:
-    """The work is done. A success that raced a cancel has won."""
-    fields: dict[str, Any] = {"result": result, "starts": begun(job)}
-    if job.error is not None:
-        fields["error"] = None
-    details = None if started_ms is None else {"started_ms": started_ms}
-    return (Move(to="succeeded", details=details, fields=fields),)
 
 
 def fail(job: Job, error: ErrorInfo, verdict: Verdict, *, now_ms: int, to: str = "failed") -> Moves:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from mainstay.control import Completion, Failure
-from mainstay.errors import Conflict, InvalidInput, InvalidTransition, JobNotFound, UniqueClash, WaitTimeout
-from mainstay.model import ErrorInfo
+from mainstay.control import Completion, Control, Failure
+from mainstay.errors import (
+    Conflict,
+    InvalidInput,
+    InvalidTransition,
+    JobNotFound,
+    StoreLocked,
+    UniqueClash,
+    WaitTimeout,
+)
+from mainstay.model import ErrorInfo, Job, Settings
+from mainstay.stores import Wake
 
 from .conftest import Bench
 
@@ -246,6 +256,85 @@ async def test_waiting_for_a_settled_job_ends_at_once_and_for_too_long_says_so(b
     await bench.worker.complete([Completion(job)])
 
     assert (await bench.control.wait(job.id, "1ms")).status == "succeeded"
+
+
+class Deaf:
+    """A store whose wakes never come, and that counts the looks at it; everything else is the real one."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.looks: list[int] = []
+        self.trouble: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def wake(self, topics: Sequence[str]) -> Wake:
+        found: Wake = self._store.wake(["job:nobody"] * len(topics))
+        return found
+
+    async def get(self, ids: Sequence[str]) -> list[Job | None]:
+        self.looks.append(len(ids))
+        if self.trouble is not None:
+            raise self.trouble
+        found: list[Job | None] = await self._store.get(ids)
+        return found
+
+
+async def test_an_end_that_wakes_nobody_is_seen_by_one_look_for_all(bench: Bench) -> None:
+    store = Deaf(bench.store)
+    control = Control(store, settings=Settings(poll_s=0.01))
+    jobs = [await bench.claimed() for _ in range(20)]
+    waiting = [asyncio.create_task(control.wait(job.id, "30s")) for job in (*jobs, jobs[0])]
+    while 20 not in store.looks:  # the first looks are each one's own
+        await asyncio.sleep(0)
+
+    await bench.worker.complete([Completion(job) for job in jobs])
+
+    assert [job.status for job in await asyncio.gather(*waiting)] == ["succeeded"] * 21
+    assert store.looks[:21] == [1] * 21
+    assert set(store.looks[21:]) == {20}
+
+
+async def test_who_waits_for_a_job_that_is_deleted_hears_so(bench: Bench) -> None:
+    control = Control(bench.store, settings=Settings(poll_s=0.01))
+    job = await bench.control.submit("t")
+    waiting = asyncio.create_task(control.wait(job.id, "30s"))
+    await asyncio.sleep(0)
+
+    await bench.control.delete(job.id, actor="ann", reason="a mistake")
+
+    with pytest.raises(JobNotFound):
+        await waiting
+
+
+async def test_who_waits_hears_of_trouble_with_the_store_and_nothing_is_left_behind(bench: Bench) -> None:
+    store = Deaf(bench.store)
+    control = Control(store, settings=Settings(poll_s=0.01))
+    job = await bench.claimed()
+    before = asyncio.all_tasks()
+    waiting = [asyncio.create_task(control.wait(job.id)) for _ in range(2)]
+    while len(store.looks) < 3:
+        await asyncio.sleep(0)
+
+    store.trouble = StoreLocked("the database is locked")
+
+    assert [type(error) for error in await asyncio.gather(*waiting, return_exceptions=True)] == [StoreLocked] * 2
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+
+
+async def test_one_who_gives_up_waiting_leaves_the_others_waiting(bench: Bench) -> None:
+    job = await bench.claimed()
+    gone, stays = [asyncio.create_task(bench.control.wait(job.id, "30s")) for _ in range(2)]
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.wait([gone])
+    assert gone.cancelled()
+
+    await bench.worker.complete([Completion(job)])
+
+    assert (await stays).status == "succeeded"
 
 
 async def test_a_very_long_story_ends_with_what_happened_last(bench: Bench) -> None:

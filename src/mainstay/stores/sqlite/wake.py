@@ -16,6 +16,7 @@ import hashlib
 import itertools
 import os
 import random
+import re
 import socket
 import threading
 from collections import Counter
@@ -31,6 +32,8 @@ _ASLEEP, _AWAKE = "a", "b"
 _OTHER = {_ASLEEP: _AWAKE, _AWAKE: _ASLEEP}
 _MOST_PATH = 100  # a Unix socket's path may have 107 bytes
 _OVERFULL = ".full"  # beside a socket: doorbells were dropped, look at every registration
+_JOB = "job-"  # what the folder of a job's topic is called, before its id
+_JOB_TOPIC = re.compile(r"job:[0-9a-f-]{36}")
 _UNBORN = "new-"  # a socket file between being made and being bound
 
 
@@ -62,8 +65,7 @@ class WakeBoard:
         return wake
 
     def folder_of(self, topic: str) -> Path:
-        # a topic may hold anything; its digest is a safe file name
-        return self._topics / hashlib.blake2b(topic.encode(), digest_size=10).hexdigest()
+        return self._topics / _folder_name(topic)
 
     def after_commit(self, effects: Sequence[Tx]) -> None:
         """Wake whoever waits for what was written. Who is woken is worked out only if anybody waits at all."""
@@ -77,14 +79,17 @@ class WakeBoard:
         for tx in effects:
             woken.update(tx.woken)
             for before, after, _ in tx.written:
-                woken.update(topics(before, after))
+                # thousands settle for each that somebody waits for
+                if after.settled_ms is None or _JOB + after.id in subscribed:
+                    woken.update(topics(before, after))
         self.notify(woken, subscribed)
 
     def notify(self, woken: Counter[str], subscribed: Container[str]) -> None:
         for topic, n in woken.items():
-            folder = self.folder_of(topic)
-            if folder.name not in subscribed:
+            name = _folder_name(topic)
+            if name not in subscribed:
                 continue
+            folder = self._topics / name
             try:
                 names = [name for name in os.listdir(folder) if name[0] in _OTHER]
             except FileNotFoundError:  # the last one to leave took the folder away
@@ -354,3 +359,10 @@ def _unlink(path: str | Path) -> bool:
 def _remove(folder: str | Path) -> None:
     with contextlib.suppress(OSError):  # somebody is registered there
         os.rmdir(folder)
+
+
+def _folder_name(topic: str) -> str:
+    """A topic may hold anything, so its digest names its folder. A job's id is safe: it can be looked for as it is."""
+    if _JOB_TOPIC.fullmatch(topic):
+        return _JOB + topic[4:]
+    return hashlib.blake2b(topic.encode(), digest_size=10).hexdigest()

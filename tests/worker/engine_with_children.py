@@ -34,7 +34,7 @@ class Begun:
 async def main() -> None:
     children = Children("tests.worker.program:stage", most=3, name="doomed")
     pids = []
-    for name in ("waits_on_the_loop", "spins", "holds_the_interpreter"):
+    for name in ("waits_on_the_loop", "hears_nothing", "holds_the_interpreter"):
         begun = Begun()
         run = children.begin(job(name), Context(job(name), begun, pack=stage.pack, unpack=stage.unpack))
         await begun.event.wait()
@@ -43,4 +43,5 @@ async def main() -> None:
     await asyncio.Event().wait()
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -57,7 +57,7 @@ class Fake:
         now_ms = self.control.store.clock.now_ms()
         if job.name == "wait":
             return
-        deadline_ms = now_ms + 1 if job.name == "late" else 0
+        deadline_ms = self.control.store.clock.lease_ms() + 1 if job.name == "late" else 0
         self.recorder.begin(len(self.held), job.id, token=job.token, started_ms=now_ms, deadline_ms=deadline_ms)
         if job.name == "die":
             os._exit(3)

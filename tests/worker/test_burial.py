@@ -9,7 +9,7 @@ import pytest
 from mainstay.control import Control
 from mainstay.model import Job
 from mainstay.testing import MemoryStore, VirtualClock
-from mainstay.worker.burial import Buried, Death, bury, in_words
+from mainstay.worker.burial import Buried, Death, bury
 from mainstay.worker.recorder import Running
 
 
@@ -126,7 +126,8 @@ async def test_what_ran_in_a_process_of_its_own_did_not_kill_the_engine(grave: G
     assert "cannot have done it" in " ".join(await grave.control.story(apart.id))
     suspect = await grave.now(ran)
     assert suspect.error is not None
-    assert suspect.error.message == "its engine was killed by signal 9 (SIGKILL) while it ran this"
+    assert suspect.error.message.startswith("its engine was killed by SIGKILL (from outside;")
+    assert suspect.error.message.endswith(") while it ran this")
 
 
 async def test_a_slot_of_an_older_claim_blames_nobody(grave: Grave) -> None:
@@ -181,15 +182,3 @@ async def test_more_than_a_page_is_dealt_with(grave: Grave) -> None:
     row = await grave.now(jobs[0])
     assert row.error is not None
     assert row.error.message.endswith("while it ran this and 2 other jobs")
-
-
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        (0, "exited with code 0"),
-        (-11, "was killed by signal 11 (SIGSEGV)"),
-        (-40, "was killed by signal 40"),
-    ],
-)
-def test_an_exit_status_is_told_in_words(status: int, words: str) -> None:
-    assert in_words(status) == words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import random
 import select
@@ -20,7 +21,7 @@ import pytest
 from mainstay.control import Extension, decoded
 from mainstay.errors import StaleClaim
 from mainstay.model import ErrorInfo, Job, Progress
-from mainstay.worker import Context, Input
+from mainstay.worker import Context, Input, child_handle
 from mainstay.worker import children as module
 from mainstay.worker.children import Children, ChildRun
 from mainstay.worker.endings import Crashed, Done, Ending, Failed, Halted, Misfit, NotNeeded, PutOff
@@ -294,7 +295,7 @@ async def test_a_memory_fault_says_which_line_led_to_it(nursery: Nursery, capfd:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux asks whom to kill")
 async def test_a_child_is_killed_before_its_engine_when_memory_runs_out(nursery: Nursery) -> None:
-    run = await nursery.begun("spins")
+    run = await nursery.begun("hears_nothing")
     ours, theirs = (int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (os.getpid(), run.pid))
     assert theirs == min(ours + 500, 1000)
 
@@ -311,10 +312,12 @@ async def test_a_crash_is_seen_though_something_forked_still_holds_the_pipe(nurs
     ear = Ear()
     run = nursery.begin(job("forks_away_and_leaves"), ear)
     stray = int((await ear.heard.get()).done)
+    witness = Witness(stray)
     try:
         assert isinstance(await run.ending, Crashed)
     finally:
         os.kill(stray, signal.SIGKILL)
+        assert await asyncio.to_thread(witness.dead)
 
 
 @pytest.mark.slow
@@ -340,7 +343,7 @@ async def test_whatever_is_killed_whenever_each_job_comes_to_one_end(
     hit = [ending for ending in endings if not isinstance(ending, Done)]
     assert all(result_of(ending) == 30 for ending in done)
     assert len(hit) <= 8
-    assert {type(ending) for ending in hit} <= {Crashed, Failed}
+    assert {type(ending) for ending in hit} <= {Crashed, PutOff}
 
 
 async def test_a_job_sent_to_a_child_that_just_died_is_innocent_and_runs_in_another(nursery: Nursery) -> None:
@@ -353,7 +356,7 @@ async def test_a_job_sent_to_a_child_that_just_died_is_innocent_and_runs_in_anot
 
 
 async def test_a_child_that_closed_its_pipe_is_ended(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_DEAF_S", 0.01)
+    monkeypatch.setattr(child_handle, "_DEAF_S", 0.01)
     ending = await nursery.ending("closes_everything")
     assert isinstance(ending, Crashed)
     assert "had closed the pipe to its worker" in ending.error.message
@@ -372,7 +375,7 @@ async def test_a_job_that_is_asked_to_stop_stops_and_its_child_goes_on(nursery: 
     assert (await nursery.result("who"))[0] == pid
 
 
-@pytest.mark.parametrize("name", ["spins", "waits_and_ignores"])
+@pytest.mark.parametrize("name", ["hears_nothing", "waits_and_ignores"])
 async def test_a_job_that_does_not_stop_is_killed(nursery: Nursery, name: str) -> None:
     run = await nursery.begun(name)
     run.stop("timed out")
@@ -390,7 +393,7 @@ async def test_a_job_that_holds_the_interpreter_is_killed(nursery: Nursery) -> N
 
 
 async def test_a_job_killed_without_being_asked_has_crashed(nursery: Nursery) -> None:
-    run = await nursery.begun("spins")
+    run = await nursery.begun("hears_nothing")
     run.kill()
     ending = await run.ending
     assert isinstance(ending, Crashed)
@@ -398,7 +401,7 @@ async def test_a_job_killed_without_being_asked_has_crashed(nursery: Nursery) ->
 
 
 async def test_a_stopped_process_is_killed_too(nursery: Nursery) -> None:
-    run = await nursery.begun("spins")
+    run = await nursery.begun("hears_nothing")
     assert run.pid is not None
     os.kill(run.pid, signal.SIGSTOP)
     run.stop("timed out")
@@ -439,8 +442,8 @@ async def test_a_job_that_waits_its_turn_can_be_stopped(nursery: Nursery) -> Non
 
 
 async def test_to_give_up_waiting_is_to_kill_the_job(nursery: Nursery) -> None:
-    run = await nursery.begun("spins")
-    waiting = [nursery.begin(job("spins")) for _ in range(3)]
+    run = await nursery.begun("hears_nothing")
+    waiting = [nursery.begin(job("hears_nothing")) for _ in range(3)]
     assert run.pid is not None
     witness = Witness(run.pid)
     for one in (run, *waiting):
@@ -465,6 +468,34 @@ async def test_interrupt_and_terminate_are_left_to_the_engine(nursery: Nursery) 
 
 async def test_a_child_is_kept_warm(nursery: Nursery) -> None:
     assert [await nursery.result("who") for _ in range(2)] == [[(await nursery.result("who"))[0], 1]] * 2
+
+
+async def test_children_that_have_nothing_to_do_go_and_one_stays() -> None:
+    children = Children(TARGET, most=3, name="w", idle_s=0.05)
+    nursery = Nursery(children)
+    runs = [await nursery.begun("waits_on_the_loop") for _ in range(3)]
+    witnesses = {run.pid: Witness(run.pid) for run in runs if run.pid is not None}
+    for run in runs:
+        run.stop("enough")
+        await run.ending
+    last = runs[-1].pid
+    for pid, witness in witnesses.items():
+        if pid != last:
+            assert await asyncio.to_thread(witness.dead)
+    assert (await nursery.result("who"))[0] == last
+    assert not witnesses[last or 0].dead(0)
+    await children.close()
+
+
+async def test_a_job_that_waits_its_turn_has_not_begun(nursery: Nursery) -> None:
+    busy = [await nursery.begun("waits_on_the_loop") for _ in range(3)]
+    assert all(run.begun.done() for run in busy)
+    waiting, dropped = nursery.begin(job("waits_on_the_loop")), nursery.begin(job("who"))
+    assert not waiting.begun.done()
+    dropped.stop("enough")
+    busy[0].stop("make room")
+    await waiting.begun
+    assert not dropped.begun.done()
 
 
 async def test_a_fresh_child_runs_one_job(nursery: Nursery) -> None:
@@ -498,15 +529,15 @@ async def test_a_child_is_recycled_after_its_jobs(monkeypatch: pytest.MonkeyPatc
 async def test_close_lets_jobs_stop_within_the_grace_and_kills_the_rest(tmp_path: Path) -> None:
     children = Children(TARGET, most=3, name="w")
     nursery = Nursery(children)
-    stops, spins = await nursery.begun("waits_on_the_loop"), await nursery.begun("spins")
+    stops, stays = await nursery.begun("waits_on_the_loop"), await nursery.begun("hears_nothing")
     starting, waiting = nursery.begin(job("who")), nursery.begin(job("who"))
-    witnesses = [Witness(run.pid) for run in (stops, spins) if run.pid is not None]
+    witnesses = [Witness(run.pid) for run in (stops, stays) if run.pid is not None]
     closing = asyncio.create_task(children.close(grace_s=600))
     for run in (stops, starting, waiting):
         assert await run.ending == Halted("its worker stops")
-    assert not spins.ending.done()
+    assert not stays.ending.done()
     await asyncio.gather(children.close(), closing)
-    assert await spins.ending == Halted("its worker stops")
+    assert await stays.ending == Halted("its worker stops")
     assert [one.dead(0) for one in witnesses] == [True, True]
     assert await nursery.begin(job("who")).ending == Halted("its worker stops")
 
@@ -553,6 +584,46 @@ async def test_a_process_that_dies_while_it_starts_fails_the_job(
     await children.close()
 
 
+@pytest.mark.parametrize("deaths", [1, 2])
+async def test_a_process_that_is_killed_while_it_starts_costs_the_job_nothing(
+    deaths: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "_START_AGAIN_S", 0.0)
+    tally = tmp_path / "tally"
+    (tmp_path / "killed_at_import.py").write_text(
+        "import os, pathlib\n"
+        f"tally = pathlib.Path({str(tally)!r})\n"
+        "with tally.open('a') as file: file.write('!')\n"
+        f"if tally.stat().st_size <= {deaths}: os.kill(os.getpid(), 9)\n"
+        "from tests.worker.program import stage\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "src")]))
+    children = Children("killed_at_import:stage", most=1, name="w")
+    ending = await Nursery(children).ending("add", a=1, b=1)
+    if deaths == 1:
+        assert result_of(ending) == 2
+    else:
+        assert isinstance(ending, PutOff)
+        assert ending.reason is not None
+        assert "killed by SIGKILL" in ending.reason
+    await children.close()
+
+
+async def test_a_shortage_of_processes_costs_the_job_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_START_AGAIN_S", 0.0)
+    left = [OSError(errno.EAGAIN, "Resource temporarily unavailable")]
+
+    def short(*given: Any, **more: Any) -> Process:
+        if left:
+            raise left.pop()
+        return Process(*given, **more)
+
+    monkeypatch.setattr(child_handle, "Process", short)
+    children = Children(TARGET, most=1, name="w")
+    assert await Nursery(children).result("add", a=1, b=1) == 2
+    await children.close()
+
+
 async def test_no_process_to_be_had_fails_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     children = Children(TARGET, most=1, name="w")
@@ -571,7 +642,7 @@ def test_all_of_it_works_on_uvloop() -> None:
         data = os.urandom(3 << 20)
         assert await nursery.result("doubles", data=data) == data + data
         assert isinstance(await nursery.ending("segfaults"), Crashed)
-        run, other = await nursery.begun("waits_on_the_loop"), await nursery.begun("spins")
+        run, other = await nursery.begun("waits_on_the_loop"), await nursery.begun("hears_nothing")
         run.stop("enough")
         assert await run.ending == Halted("enough")
         other.kill()

@@ -14,6 +14,7 @@ from mainstay.errors import StoreLocked
 from mainstay.model import Settings
 from mainstay.stores import Overdue, Pulse, Report
 from mainstay.testing import MemoryStore
+from mainstay.worker import keeping
 from mainstay.worker.keeping import Keeper
 from mainstay.worker.member import Member
 from mainstay.worker.recorder import Recorder
@@ -25,13 +26,24 @@ class Fickle(MemoryStore):
     """A store whose parts can be away."""
 
     beats_fail = False
+    reports_fail = False
     sweeps_hang = False
     looks = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[int] = []
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
         if self.beats_fail:
             raise StoreLocked("somebody keeps it locked")
         return await super().beat(sessions, reports)
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        self.batches.append(len(reports))
+        if self.reports_fail:
+            raise StoreLocked("somebody keeps it locked")
+        return await super().report(reports)
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
         self.looks += 1
@@ -76,7 +88,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def recorder() -> Iterator[Recorder]:
-    made = Recorder.create(1)
+    made = Recorder.create(3)
     yield made
     made.close()
 
@@ -123,4 +135,32 @@ async def test_a_sweep_lets_a_burial_go_first_once(recorder: Recorder) -> None:
     await world.keeper.swept.wait()
 
     assert world.store.looks == 1
+    await world.stop()
+
+
+async def test_what_lasts_is_stored_as_begun_without_a_beat_and_once(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "MARK_S", 0.01)
+    world = World(recorder)
+    session = world.member.session = (await world.control.open_session()).id
+    for _ in range(3):
+        await world.control.submit("demo")
+    jobs = await world.control.claim(["default"], session, 3)
+    for slot, job in enumerate(jobs):
+        recorder.begin(slot, job.id, token=job.token, started_ms=world.store.clock.now_ms(), deadline_ms=0)
+    world.store.reports_fail = True
+    world.tasks = [asyncio.create_task(world.keeper.mark())]
+    await asyncio.sleep(0)  # it has had a look: what ends before the next one is not worth a write
+    recorder.end(2)
+
+    await until(lambda: len(world.store.batches) == 2)
+    world.store.reports_fail = False
+    while [(await world.control.get(job.id)).started_ms is not None for job in jobs] != [True, True, False]:
+        await asyncio.sleep(0.001)
+
+    assert set(world.store.batches) == {2}
+    sent = len(world.store.batches)
+    await asyncio.sleep(0.05)  # that nothing more is sent is what is tested
+    assert len(world.store.batches) == sent
     await world.stop()

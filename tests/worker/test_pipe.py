@@ -10,7 +10,7 @@ from mainstay.control import Plan, Request, decoded
 from mainstay.errors import InvalidInput, JobNotFound, MainstayError
 from mainstay.model import BLANK, Options, Settings
 from mainstay.worker.endings import Done, Ending, Failed
-from mainstay.worker.pipe import Ended, Run, from_wire, refusal, refused, to_wire
+from mainstay.worker.pipe import Ended, RunJob, from_wire, refusal, refused, to_wire
 
 
 def travel(ending: Ending) -> Ending:
@@ -48,7 +48,7 @@ def test_a_result_that_is_none_differs_from_no_result() -> None:
 
 def test_a_whole_row_arrives() -> None:
     row = msgspec.structs.replace(BLANK, id="a", payload=b"\x00\xff", checkpoint=b"c", options=Options(tags=("t",)))
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(Run(row)), type=Run) == Run(row)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(RunJob(row)), type=RunJob) == RunJob(row)
 
 
 @pytest.mark.parametrize("error", [InvalidInput("payload", "too odd"), JobNotFound("j"), errors.StaleClaim("lost")])

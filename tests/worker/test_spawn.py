@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from mainstay.worker.messages import Drain, EngineConfig, FromEngine, Pulsed, Unfit
-from mainstay.worker.spawn import EngineProcess, spawn
+from mainstay.worker.spawn import EngineHandle, spawn
 
 LAST_WORDS = """
 import json, os, sys
@@ -36,7 +36,7 @@ def config(link_fd: int, recorder_fd: int) -> EngineConfig:
     return EngineConfig(target="x:app", name="w", supervisor_pid=os.getpid(), link_fd=link_fd, recorder_fd=recorder_fd)
 
 
-def started(script: str, heard: list[FromEngine]) -> EngineProcess:
+def started(script: str, heard: list[FromEngine]) -> EngineHandle:
     command: Sequence[str] = (sys.executable, "-c", script)
     return spawn(config, heard.append, command)
 

@@ -9,7 +9,6 @@ the session is dead.
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Sequence
 
 import msgspec
@@ -19,6 +18,7 @@ from ..control.rules.overdue import has_stalled
 from ..lifecycle import is_stopping, table_of
 from ..model import ErrorInfo, Job
 from ..stores import Query
+from .exits import in_words
 from .recorder import Running
 
 _PAGE = 500
@@ -63,21 +63,6 @@ class _Fates(msgspec.Struct):
     stalled: list[Job]
     stopped: list[Job]
     unbegun: list[Job]
-
-
-def in_words(status: int) -> str:
-    """An exit status for people.
-
-    >>> in_words(-9), in_words(3)
-    ('was killed by signal 9 (SIGKILL)', 'exited with code 3')
-    """
-    if status >= 0:
-        return f"exited with code {status}"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:
-        return f"was killed by signal {-status}"
-    return f"was killed by signal {-status} ({name})"
 
 
 async def bury(control: Control, death: Death) -> Buried:

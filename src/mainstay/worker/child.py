@@ -30,7 +30,22 @@ from .context import Context, Input
 from .endings import Ending, Failed, Halted
 from .exits import leave_at_once
 from .parent import die_with_parent
-from .pipe import Answer, Ask, Begun, ChildConfig, Pipe, Ready, Run, Stop, ToChild, Told, Unfit, frame, refused, to_wire
+from .pipe import (
+    Answer,
+    Ask,
+    Begun,
+    ChildConfig,
+    ChildUnfit,
+    Pipe,
+    Ready,
+    RunJob,
+    Stop,
+    ToChild,
+    Told,
+    frame,
+    refused,
+    to_wire,
+)
 from .program import Program, load
 from .spawn import leave_stopping_to_the_supervisor
 
@@ -138,7 +153,7 @@ class Child:
 
     def _hear(self, data: bytes) -> None:
         match _decoder.decode(data):
-            case Run(job):
+            case RunJob(job):
                 self._begin(job)
             case Stop(why) if self._link is not None:
                 self._context.stop(why)
@@ -225,7 +240,7 @@ def _be_first_to_go() -> None:
 def _give_up(sock: socket.socket, error: BaseException) -> None:
     with contextlib.suppress(OSError), sock:
         sock.setblocking(True)
-        sock.sendall(frame(Unfit(error_info(error))))
+        sock.sendall(frame(ChildUnfit(error_info(error))))
 
 
 if __name__ == "__main__":

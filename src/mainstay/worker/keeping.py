@@ -1,6 +1,6 @@
-"""What a supervisor does over and over: beat for its engines, sweep, and watch for what is stuck.
+"""What a supervisor does over and over: beat for its engines, store what has begun, sweep, and watch for what is stuck.
 
-Three loops that do not wait for each other. Each survives a store that is away, for as long as it takes.
+Four loops that do not wait for each other. Each survives a store that is away, for as long as it takes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ log = logging.getLogger("mainstay.worker")
 
 #: how often recorders are compared with the clock
 WATCH_S = 1.0
+#: how often recorders are looked at for jobs that have begun: one that is there at two looks is stored as begun
+MARK_S = 0.3
 
 
 class Keeper:
@@ -49,6 +51,30 @@ class Keeper:
             except Exception as error:  # noqa: BLE001 - whatever it is, the engines live and must be beaten for
                 wait_s = outage.failed(error)
             await asyncio.sleep(max(0.0, wait_s))
+
+    async def mark(self) -> None:
+        """Store that jobs have begun, those that are not over in a moment, without waiting for the next beat: when all
+        of the worker dies at once, with its recorders, the store alone knows whom to blame."""
+        outage = Outage("start marks", self._rng)
+        seen: set[tuple[str, int]] = set()
+        while True:
+            wait_s = MARK_S
+            marks = {member: member.marks() for member in self._crew() if not member.dead}
+            lasting = {
+                member: part
+                for member, found in marks.items()
+                if (part := [mark for mark in found if (mark.job_id, mark.token) in seen])
+            }
+            seen = {(mark.job_id, mark.token) for found in marks.values() for mark in found}
+            if lasting:
+                try:
+                    await self._control.report([mark for part in lasting.values() for mark in part])
+                    outage.over()
+                    for member, part in lasting.items():
+                        member.marked(part)
+                except Exception as error:  # noqa: BLE001 - the next beat brings them too
+                    wait_s = max(MARK_S, outage.failed(error))
+            await asyncio.sleep(wait_s)
 
     async def sweep(self) -> None:
         """Look for the dead of other workers and for what overran. Jittered: no two workers look at the same time."""

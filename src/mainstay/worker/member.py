@@ -9,7 +9,7 @@ from ..stores import Report
 from .burial import Death
 from .messages import Drain, Go, Hello, Pulsed
 from .recorder import Running
-from .spawn import EngineProcess
+from .spawn import EngineHandle
 
 log = logging.getLogger("mainstay.worker")
 
@@ -23,7 +23,7 @@ class Member:
     """An engine from its start to its burial."""
 
     def __init__(self, born_s: float) -> None:
-        self.process: EngineProcess
+        self.process: EngineHandle
         self.born_s = born_s
         """when it was started, by the loop's clock"""
         self.greeting: Hello | None = None
@@ -90,6 +90,11 @@ class Member:
     def dead(self) -> bool:
         """Its process has ended."""
         return self.process.ended.done()
+
+    @property
+    def killed(self) -> bool:
+        """We killed it, or tried to."""
+        return self.wish is not None or bool(self.blamed)
 
     def running(self) -> list[Running]:
         """What it runs now."""

@@ -5,8 +5,8 @@ Either side only ever adds to a buffer that its loop empties, so neither waits f
 or results can wedge them.
 
     engine                         child
-                                   Ready, or Unfit and it ends
-    Run           ->
+                                   Ready, or ChildUnfit and it ends
+    RunJob        ->
                   <-               Begun
                   <-               Told (progress), Ask (save, extend, inputs), any number of them
     Answer        ->
@@ -50,7 +50,7 @@ class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
 # from the engine ------------------------------------------------------------------------------------
 
 
-class Run(msgspec.Struct, frozen=True, tag=True):
+class RunJob(msgspec.Struct, frozen=True, tag=True):
     """Run this job."""
 
     job: Job
@@ -85,7 +85,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     """The program is loaded; give me jobs."""
 
 
-class Unfit(msgspec.Struct, frozen=True, tag=True):
+class ChildUnfit(msgspec.Struct, frozen=True, tag=True):
     """The program does not load; I end."""
 
     error: ErrorInfo
@@ -126,8 +126,8 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     ending: Returned | Failed | Misfit | PutOff | NotNeeded | Halted
 
 
-ToChild = Run | Stop | Answer
-FromChild = Ready | Unfit | Begun | Told | Ask | Ended
+ToChild = RunJob | Stop | Answer
+FromChild = Ready | ChildUnfit | Begun | Told | Ask | Ended
 
 _HEAD = 4
 

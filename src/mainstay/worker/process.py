@@ -9,16 +9,8 @@ import signal
 import subprocess
 from collections.abc import Sequence
 
+from .exits import on_exit
 from .spawn import STOP_SIGNALS
-
-_HINTS = {
-    signal.SIGKILL: "from outside; most often by the kernel, because memory ran out",
-    signal.SIGSEGV: "a memory fault in native code",
-    signal.SIGBUS: "a memory fault in native code",
-    signal.SIGABRT: "native code gave up",
-    signal.SIGILL: "native code built for another processor",
-    signal.SIGXCPU: "its limit of processor time",
-}
 
 
 class Process:
@@ -45,7 +37,12 @@ class Process:
 
     async def ended(self) -> int:
         """Wait for its end: its exit code, or minus the signal that killed it."""
-        await self._exit()
+        exited = asyncio.Event()
+        forget = on_exit(self.pid, exited.set)
+        try:
+            await exited.wait()
+        finally:
+            forget()
         return self.bury()
 
     def bury(self) -> int:
@@ -59,34 +56,3 @@ class Process:
         if self._popen.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
-
-    async def _exit(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            handle = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):  # not everywhere, and not in every sandbox
-            await loop.run_in_executor(None, self._popen.wait)
-            return
-        exited = asyncio.Event()
-        loop.add_reader(handle, exited.set)
-        try:
-            await exited.wait()
-        finally:
-            loop.remove_reader(handle)
-            os.close(handle)
-
-
-def in_words(status: int) -> str:
-    """How a process ended.
-
-    >>> in_words(3), in_words(-11)
-    ('exited with code 3', 'was killed by SIGSEGV (a memory fault in native code)')
-    """
-    if status >= 0:
-        return f"exited with code {status}"
-    try:
-        number = signal.Signals(-status)
-    except ValueError:
-        return f"was killed by signal {-status}"
-    hint = _HINTS.get(number)
-    return f"was killed by {number.name}" + (f" ({hint})" if hint else "")

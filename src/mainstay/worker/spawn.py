@@ -7,18 +7,16 @@ readable), not something that is noticed by asking.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
 
 import msgspec
 
+from .exits import on_exit
 from .messages import EngineConfig, FromEngine, Pulsed, ToEngine, line
 from .recorder import Recorder
 
@@ -49,7 +47,7 @@ def _left_to_the_supervisor(*_: object) -> None:
     pass
 
 
-class EngineProcess:
+class EngineHandle:
     """One engine: its process, its link, its recorder. Made by `spawn`, on the loop that shall hear of it."""
 
     def __init__(
@@ -70,7 +68,7 @@ class EngineProcess:
         """its exit status once it is dead: a code, or minus the signal that killed it"""
         link.setblocking(False)
         self._loop.add_reader(link, self._read)
-        self._watch()
+        on_exit(process.pid, self._died)
 
     @property
     def pid(self) -> int:
@@ -141,25 +139,8 @@ class EngineProcess:
 
     # its death ----------------------------------------------------------------------------------
 
-    def _watch(self) -> None:
-        try:
-            handle = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):  # not everywhere, and not in every sandbox
-            threading.Thread(target=self._wait, name="mainstay-waiter", daemon=True).start()
-            return
-        self._loop.add_reader(handle, self._died, handle)
-
-    def _died(self, handle: int) -> None:
-        self._loop.remove_reader(handle)
-        os.close(handle)
-        self._over(self._process.wait())
-
-    def _wait(self) -> None:
+    def _died(self) -> None:
         status = self._process.wait()
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile, and nobody asks any more
-            self._loop.call_soon_threadsafe(self._over, status)
-
-    def _over(self, status: int) -> None:
         # its last words may still be in the link
         self._read()
         self._hang_up()
@@ -169,7 +150,7 @@ class EngineProcess:
 
 def spawn(
     config: Callable[[int, int], EngineConfig], hear: Callable[[FromEngine], None], command: Sequence[str] = ENGINE
-) -> EngineProcess:
+) -> EngineHandle:
     """Start an engine. `config` makes its configuration from the numbers of its link and of its recorder.
 
     Call it on the thread the supervisor lives on: an engine is made to die with the thread that started it.
@@ -190,4 +171,4 @@ def spawn(
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-    return EngineProcess(process, ours, recorder, hear)
+    return EngineHandle(process, ours, recorder, hear)

@@ -19,13 +19,15 @@ from typing import Any
 from ..control import Control
 from ..errors import InvalidInput, MainstayError, StoreError
 from ..stores import open_store
-from .burial import Death, bury, in_words
+from .burial import Death, bury
+from .exits import in_words
 from .keeping import Keeper
 from .member import Member
 from .messages import FromEngine, Hello, Retiring, Unfit
 from .orders import Orders, shown_url
 from .outage import Outage
 from .spawn import ENGINE, spawn
+from .waiting import first, within
 
 log = logging.getLogger("mainstay.worker")
 
@@ -108,7 +110,12 @@ class Supervisor:
 
     def roll(self) -> None:
         """Replace the engines one by one, each when its successor is up (SIGHUP: a deploy without a gap)."""
-        if not self._stopping.is_set() and (self._rolling is None or self._rolling.done()):
+        if self._stopping.is_set():
+            log.warning("restart refused: the worker stops")
+        elif self._rolling is not None and not self._rolling.done():
+            pids = " ".join(str(member.process.pid) for member in self._crew if not member.going.is_set())
+            log.warning("restart refused: one is under way%s", f", waiting for pid={pids}" if pids else "")
+        else:
             self._rolling = self._start(self._roll())
 
     # engines ------------------------------------------------------------------------------------
@@ -116,7 +123,7 @@ class Supervisor:
     async def _man(self, post: _Post, *, after: asyncio.Event | None = None) -> None:
         """Keep one place taken."""
         if after is not None:
-            await _first(after.wait(), self._stopping.wait())
+            await first(after.wait(), self._stopping.wait())
         wait_s = 0.0
         while not self._stopping.is_set():
             try:
@@ -124,9 +131,9 @@ class Supervisor:
             except OSError as error:  # no memory, no more processes: it may pass
                 wait_s = min(_LONGEST_WAIT_S, max(_FIRST_WAIT_S, wait_s * 2))
                 log.error("engine cannot be started: %s; again in %.1fs", error, wait_s)
-                await _within(self._stopping.wait(), wait_s)
+                await within(self._stopping.wait(), wait_s)
                 continue
-            await _first(member.process.ended, member.leaving.wait(), self._stopping.wait())
+            await first(member.process.ended, member.leaving.wait(), self._stopping.wait())
             if self._stopping.is_set():
                 return
             if post.member is not member:
@@ -137,7 +144,7 @@ class Supervisor:
                 wait_s = 0.0
                 continue
             wait_s = 0.0 if lived_s >= _SHORT_LIFE_S else min(_LONGEST_WAIT_S, max(_FIRST_WAIT_S, wait_s * 2))
-            await _within(self._stopping.wait(), wait_s)
+            await within(self._stopping.wait(), wait_s)
 
     def _enlist(self) -> Member:
         member = Member(asyncio.get_running_loop().time())
@@ -206,7 +213,7 @@ class Supervisor:
             outage.over()
             control = self._control = Control(store, settings=hello.settings, rng=self._rng, actor="worker")
             keeper = Keeper(control, lambda: self._crew, rng=self._rng)
-            for loop in (keeper.beat(), keeper.sweep(), keeper.watch()):
+            for loop in (keeper.beat(), keeper.mark(), keeper.sweep(), keeper.watch()):
                 self._start(loop)
             return keeper
 
@@ -226,7 +233,8 @@ class Supervisor:
 
     def _judge(self, member: Member, status: int) -> None:
         """Say how it ended, and whether it makes sense to go on."""
-        pid, how = member.process.pid, in_words(status)
+        pid = member.process.pid
+        how = "was killed by its supervisor" if member.killed and status == -signal.SIGKILL else in_words(status)
         if self._stopping.is_set() or (status == 0 and member.leaving.is_set()):
             log.info("engine gone pid=%d: %s", pid, how)
             return
@@ -281,7 +289,7 @@ class Supervisor:
             except OSError as error:
                 log.error("restart given up: %s; the engines that are there go on", error)
                 return
-            await _first(successor.process.ended, successor.going.wait())
+            await first(successor.process.ended, successor.going.wait())
             if not successor.going.is_set() or self._stopping.is_set():
                 log.error("restart given up pid=%d; the engines that are there go on", successor.process.pid)
                 return
@@ -372,18 +380,3 @@ class _Post:
 
     def __init__(self) -> None:
         self.member: Member | None = None
-
-
-async def _first(*waits: Any) -> None:
-    """Come back when one of them has happened."""
-    tasks = [asyncio.ensure_future(asyncio.shield(wait) if asyncio.isfuture(wait) else wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-async def _within(wait: Coroutine[Any, Any, Any], most_s: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(wait, most_s)

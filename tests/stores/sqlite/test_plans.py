@@ -95,10 +95,28 @@ async def test_a_claim_reads_the_ready_index_in_its_order(overheard: Overheard) 
     plans = await overheard.plans(lambda: world.claim(n=60, queues=["a", "b"]))
     assert_cheap(plans)
     assert {"jobs_ready", "jobs_due", "jobs_key_held"} <= indexes(plans)
-    heads = [plan for sql, plan in plans.items() if "lane = 1" in sql]
+    heads = [plan for sql, plan in plans.items() if "lane = 1" in sql and "ORDER BY rank" in sql]
     assert heads
     for plan in heads:
         assert plan[0].startswith("SEARCH jobs USING INDEX jobs_ready (queue=?"), plan
+
+
+async def test_which_of_many_queues_have_rows_is_asked_at_once_and_told_by_the_indexes(overheard: Overheard) -> None:
+    world = overheard.world
+    plans = await overheard.plans(lambda: world.claim(queues=["a", "b", *(f"empty{n}" for n in range(50))]))
+    asked = {sql: plan for sql, plan in plans.items() if "json_each" in sql}
+    assert len(asked) == 2
+    assert {"jobs_ready", "jobs_due"} <= indexes(asked)
+    assert all("COVERING INDEX" in plan[1] for plan in asked.values())
+    assert len([sql for sql in overheard.statements if "ORDER BY rank" in sql]) == 2, "only those that have some"
+
+
+async def test_a_row_that_waits_for_a_time_is_compared_with_the_next_one_by_the_index(overheard: Overheard) -> None:
+    world = overheard.world
+    plans = await overheard.plans(lambda: world.store.insert([world.new(queue="a", delay_s=9) for _ in range(5)]))
+    assert_cheap(plans)
+    assert "jobs_due" in indexes(plans)
+    assert len([sql for sql in overheard.statements if "due_ms < ?" in sql]) == 1
 
 
 async def test_completing_goes_by_the_id(overheard: Overheard) -> None:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from ..app import App
 from ..errors import InvalidInput, MainstayError
 from ..stores import JobStore, Stats, open_store
 from ..stores.metered import COUNTED, VARIABLE, MeteredStore, Metric, check_installed
+from .scratch import scratch_folder
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -167,9 +167,7 @@ def _counting_together() -> Iterator[str]:
     with contextlib.ExitStack() as stack:
         folder = before[_FOLDER]
         if folder is None:
-            # a straggler may still be counting when it is removed
-            made = tempfile.TemporaryDirectory(prefix="mainstay-metrics-", ignore_cleanup_errors=True)
-            folder = stack.enter_context(made)
+            folder = stack.enter_context(scratch_folder("mainstay-metrics-"))
         os.environ[_FOLDER] = folder
         os.environ[VARIABLE] = before[VARIABLE] or "on"
         try:

@@ -16,7 +16,7 @@ from mainstay.testing import a_job
 
 CHAIN = Chain()
 START = 1_700_000_000_000
-GROWING = ("version", "token", "starts", "failures", "crashes", "releases", "changed_ms")
+GROWING = ("version", "token", "starts", "failures", "crashes", "releases", "losses", "changed_ms")
 NAMES = sorted({*JOB.states, *UNIT.states, "hibernating"})
 
 words = st.none() | st.text(max_size=20).filter(lambda text: text.isprintable())

@@ -252,7 +252,7 @@ def test_no_value_in_any_field_of_an_event_makes_the_check_stumble(steps: list[s
     codes((job, events))
 
 
-@pytest.mark.parametrize("field", ["starts", "failures", "crashes", "releases", "token", "version"])
+@pytest.mark.parametrize("field", ["starts", "failures", "crashes", "releases", "losses", "token", "version"])
 def test_a_number_below_zero_or_beyond_counting_is_found_and_its_fix_is_clean(field: str) -> None:
     job, events = lived(["claim", "fail", "claim", "release", "claim"])
     for value in (-1, 2**60):

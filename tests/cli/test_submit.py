@@ -311,6 +311,7 @@ class Worker:
         self._shell = shell
         self._error = error
         self._ready = threading.Event()
+        self._leave = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
     def __enter__(self) -> None:
@@ -318,6 +319,7 @@ class Worker:
         assert self._ready.wait(60)
 
     def __exit__(self, *_: object) -> None:
+        self._leave.set()
         self._thread.join(60)
 
     async def _run(self) -> None:
@@ -332,6 +334,7 @@ class Worker:
             await control.complete([Completion(job, result=7) for job in jobs])
         else:
             await control.fail([Failure(job, self._error) for job in jobs])
+        await asyncio.to_thread(self._leave.wait, 60)  # alive for as long as the command looks
         await control.close_session(session.id)
         await store.close()
 

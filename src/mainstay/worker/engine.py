@@ -246,15 +246,8 @@ class Engine:
             began_ms=self._clock.lease_ms(),
         )
         self._running[run.slot] = run
-        if self._recorder is not None:
-            self._recorder.begin(
-                run.slot,
-                job.id,
-                token=job.token,
-                started_ms=run.started_ms,
-                deadline_ms=run.recorded_deadline_ms,
-                apart=run.apart,
-            )
+        if not run.waits:
+            self._record_start(run)
         run.task = asyncio.Task(self._perform(run), loop=self.loop, context=self._clean.copy())
 
     async def _perform(self, run: Run) -> None:
@@ -278,7 +271,13 @@ class Engine:
         if _is_suspect(run.job) and not await self._start_stored(run):
             return Halted(run.cause)
         run.child = self._children.begin(run.job, run.context, fresh=run.job.crashes > 1)
+        run.child.begun.add_done_callback(lambda _: self._taken(run))
         return await run.child.ending
+
+    def _taken(self, run: Run) -> None:
+        if not run.over:
+            run.taken(started_ms=self._clock.now_ms(), began_ms=self._clock.lease_ms())
+            self._record_start(run)
 
     async def _start_stored(self, run: Run) -> bool:
         """As soon as the store takes it; False if it was told to stop meanwhile, or was lost."""
@@ -373,9 +372,21 @@ class Engine:
 
     # watching -----------------------------------------------------------------------------------
 
+    def _record_start(self, run: Run) -> None:
+        """Show the supervisor that it runs."""
+        if self._recorder is not None:
+            self._recorder.begin(
+                run.slot,
+                run.job.id,
+                token=run.job.token,
+                started_ms=run.started_ms,
+                deadline_ms=run.recorded_deadline_ms,
+                apart=run.apart,
+            )
+
     def record(self, run: Run) -> None:
         """Show the supervisor until when it may run now."""
-        if self._recorder is not None and not run.over:
+        if self._recorder is not None and not run.over and not run.waits:
             self._recorder.move_deadline(run.slot, run.recorded_deadline_ms)
 
     def _tick(self) -> None:

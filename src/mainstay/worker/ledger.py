@@ -160,10 +160,11 @@ class Ledger:
         if failed:
             writes.append(self._fail(failed))
         writes += [self._alone(entry) for entry in entries if isinstance(entry.ending, PutOff | NotNeeded | Parked)]
-        for cause in (CANCELLED, OVERRAN, STALLED, DRAINED):
-            halted = [entry for entry in entries if isinstance(entry.ending, Halted) and entry.cause == cause]
-            if halted:
-                writes.append(self._halt(cause, halted))
+        halted: dict[str, list[Entry]] = {}
+        for entry in entries:
+            if isinstance(entry.ending, Halted):
+                halted.setdefault(entry.cause, []).append(entry)
+        writes += [self._halt(cause, these) for cause, these in halted.items()]
         results = await asyncio.gather(*writes, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -195,7 +196,8 @@ class Ledger:
         jobs = [entry.job for entry in entries]
         if cause == CANCELLED:
             outcomes = await self._control.confirm_cancelled(jobs)
-        elif cause == DRAINED:
+        elif cause not in (OVERRAN, STALLED):
+            # also what stopped although nobody asked: it goes back rather than nowhere
             outcomes = await self._control.release(jobs, reason="its worker stopped")
         else:
             limit: Literal["run", "stall"] = "stall" if cause == STALLED else "run"

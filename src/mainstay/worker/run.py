@@ -41,6 +41,7 @@ class Run:
         "slot",
         "started_ms",
         "task",
+        "waits",
         "work",
     )
 
@@ -57,6 +58,8 @@ class Run:
         """wall time, to be stored"""
         self.began_ms = self.progress_ms = began_ms
         """lease time, to be judged by"""
+        self.waits = apart
+        """for a child process to take it: its time has not begun"""
         self.extra_ms = 0
         self.kill_ms = NEVER_MS
         """once it was told to stop: when its grace is over"""
@@ -75,6 +78,8 @@ class Run:
     @property
     def deadline_ms(self) -> int:
         """When its run or its patience ends, whichever is first."""
+        if self.waits:
+            return NEVER_MS
         options = self.job.options
         ends = NEVER_MS
         if options.run_timeout_s is not None:
@@ -97,6 +102,12 @@ class Run:
         stall_s = self.job.options.stall_timeout_s
         stalls = stall_s is not None and self.deadline_ms == self.progress_ms + int(stall_s * 1000)
         return STALLED if stalls else OVERRAN
+
+    def taken(self, *, started_ms: int, began_ms: int) -> None:
+        """A child process has taken it: its time begins."""
+        self.waits = False
+        self.started_ms = started_ms
+        self.began_ms = self.progress_ms = began_ms
 
     def halt(self, cause: str, why: str, *, kill_ms: int) -> None:
         """Tell it to stop, by then. Told again, it has until the earlier of the two."""

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from mainstay import App, context
 
-app = App(os.environ["MAINSTAY_STORE"])
-FOLDER = Path(os.environ["CHAOS_FOLDER"])
+app = App(os.environ.get("MAINSTAY_STORE", "memory:"))
+FOLDER = Path(os.environ.get("CHAOS_FOLDER", "."))
 
 
 def trace(what: str) -> None:

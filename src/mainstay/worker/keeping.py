@@ -34,6 +34,8 @@ class Keeper:
         self._gap_s = max(settings.lease_s - settings.heartbeat_s, settings.heartbeat_s)
         self._beaten_s: float | None = None
         """when the store last took our beat, by the loop's clock; None: there was nothing to beat for"""
+        self._judging = asyncio.Lock()
+        """held by a sweep: an engine that we kill meanwhile would be taken for one that crashed"""
         self.swept = asyncio.Event()
         """what was there before us has been swept: jobs may be claimed"""
 
@@ -83,11 +85,12 @@ class Keeper:
         yielded = False
         while True:
             # a burial knows more about its dead than a sweep does: let it go first, but do not wait for it for ever
-            yielded = not yielded and any(member.dead for member in self._crew())
+            yielded = not yielded and any(member.dead or member.killed for member in self._crew())
             wait_s = every_s * self._rng.uniform(0.75, 1.25)
             if not yielded and not self._unheard():
                 try:
-                    swept = await self._control.sweep()
+                    async with self._judging:
+                        swept = await self._control.sweep()
                     if not swept.waiting:
                         outage.over()
                     self.swept.set()
@@ -109,7 +112,8 @@ class Keeper:
                 if stuck:
                     ids = ",".join(entry.job_id for entry in stuck)
                     log.error("engine does not end what overran, killed pid=%d jobs=%s", member.process.pid, ids)
-                    member.kill(blamed=stuck)
+                    async with self._judging:
+                        member.kill(blamed=stuck)
 
     def _unheard(self) -> bool:
         """Whether our own beats do not get through: then nobody's may, and their silence means nothing. Once they do,

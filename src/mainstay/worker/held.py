@@ -12,7 +12,7 @@ MOST_S = 0.25
 
 
 class Held:
-    """First come, first begun; each batch with the time it came.
+    """First come, first begun; each with the time it came.
 
     >>> held = Held()
     >>> held.add(["a", "b"], now_s=1.0); held.add(["c"], now_s=1.2)
@@ -21,53 +21,37 @@ class Held:
     """
 
     def __init__(self) -> None:
-        self._jobs: deque[Job] = deque()
-        self._batches: deque[tuple[float, int]] = deque()
-        """(when it came, how many of it are left)"""
+        self._jobs: deque[tuple[float, Job]] = deque()
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     def __iter__(self) -> Iterator[Job]:
-        return iter(self._jobs)
+        return (job for _, job in self._jobs)
 
     def add(self, jobs: Sequence[Job], *, now_s: float) -> None:
-        self._jobs.extend(jobs)
-        self._batches.append((now_s, len(jobs)))
+        self._jobs.extend([(now_s, job) for job in jobs])
 
     def next(self) -> Job:
         """The one to begin now."""
-        self._took(1)
-        return self._jobs.popleft()
+        return self._jobs.popleft()[1]
 
     def too_long(self, *, now_s: float) -> list[Job]:
         """Take out those that have waited for too long."""
-        found: list[Job] = []
-        while self._batches and now_s - self._batches[0][0] > MOST_S:
-            _, left = self._batches.popleft()
-            found += [self._jobs.popleft() for _ in range(left)]
+        found = []
+        while self._jobs and now_s - self._jobs[0][0] > MOST_S:
+            found.append(self._jobs.popleft()[1])
         return found
 
     def everything(self) -> list[Job]:
         """Take all of them out."""
-        found = list(self._jobs)
+        found = list(self)
         self._jobs.clear()
-        self._batches.clear()
         return found
 
     def only(self, ids: Collection[str]) -> list[Job]:
         """Take these out."""
-        found = [job for job in self._jobs if job.id in ids]
+        found = [job for job in self if job.id in ids]
         if found:
-            rest = [job for job in self._jobs if job.id not in ids]
-            came_s = self._batches[0][0]
-            self.everything()
-            self.add(rest, now_s=came_s)
+            self._jobs = deque((came_s, job) for came_s, job in self._jobs if job.id not in ids)
         return found
-
-    def _took(self, n: int) -> None:
-        came_s, left = self._batches[0]
-        if left > n:
-            self._batches[0] = (came_s, left - n)
-        else:
-            self._batches.popleft()

@@ -28,7 +28,7 @@ from ...errors import (
     StoreClosed,
     StoreLocked,
 )
-from ...model import Job
+from ...model import Job, Lane
 from ..judge import falls_due, moves
 from ..port import Written
 from .sql import first_row
@@ -60,14 +60,22 @@ class Tx:
     def wrote(self, written: Sequence[Written]) -> None:
         """Tell what was inserted (`None` before) or changed, with its events: for the counts and the wakes."""
         self.written += written
-        jobs = [item for item in written if item[1].parent is None]
-        moved = Counter(
-            (after.queue, None if before is None else before.status, after.status) for before, after, _ in jobs
-        )
-        for (queue_name, old, new), n in moved.items():
-            self.count(queue_name, old, new, n)
-        self.entered.update([event.to for _, _, events in jobs for event in events if moves(event)])
-        self._wake_for_due([after for before, after, _ in written if falls_due(before, after)])
+        tallies, entered = self.tallies, self.entered
+        waiting = []
+        for before, after, events in written:
+            if after.lane == Lane.DUE and falls_due(before, after):
+                waiting.append(after)
+            if after.parent is not None:
+                continue
+            if before is None or before.status != after.status:
+                tallies[after.queue, after.status] += 1
+                if before is not None:
+                    tallies[after.queue, before.status] -= 1
+            for event in events:
+                if moves(event):
+                    entered[event.to] += 1
+        if waiting:
+            self._wake_for_due(waiting)
 
     def _wake_for_due(self, jobs: Sequence[Job]) -> None:
         """One subscriber of each queue that now has a row which comes sooner than the next one did."""

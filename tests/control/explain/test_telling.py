@@ -452,6 +452,57 @@ def test_a_retry_of_what_is_spent_says_that_it_is_one_attempt() -> None:
     assert explain(ID, fresh, [], facts()).advice[0].why == "the cause is mended: run it again"
 
 
+def test_what_is_not_worth_another_attempt_says_why_it_was_not_retried() -> None:
+    error = ErrorInfo(type="KeyError", message="'to'", retryable=False)
+    job = settled("failed", failures=1, reason="KeyError: 'to'", error=error, options=Options(retry=RetryPolicy()))
+
+    told = explain(job.id, job, [], facts())
+
+    assert section(told, "now").startswith(
+        "It is failed since 2023-11-14 22:12:20Z, 1m ago: the attempt failed. Why: KeyError: 'to'. "
+        "It was not retried: KeyError is declared as not worth another attempt "
+        "(retry_on or give_up_on of its task, or the error says retryable=False)."
+    )
+    assert "Counted so far: 1 failure, 0 crashes" in section(told, "history")
+
+
+@pytest.mark.parametrize(
+    ("status", "failures", "retryable"),
+    [
+        pytest.param("failed", 1, None, id="an error that says nothing of it"),
+        pytest.param("failed", 0, False, id="no attempt of its own"),
+        pytest.param("quarantined", 4, None, id="given up"),
+        pytest.param("pending", 1, False, id="sent back by hand"),
+    ],
+)
+def test_nothing_else_is_said_not_to_be_worth_another_attempt(
+    status: str, failures: int, retryable: bool | None
+) -> None:
+    error = ErrorInfo(type="KeyError", message="'to'", retryable=retryable)
+    job = a_job(status, settled_ms=NOW, failures=failures, error=error)
+
+    told = explain(job.id, job, [], facts())
+
+    assert "not retried" not in section(told, "now")
+    assert ("(3 may be retried)" in section(told, "history")) is (failures > 0)
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "said"),
+    [
+        (0, "Why: gave up after 4 failed attempts."),
+        (1, "Why: gave up after 4 failed attempts (retries=2, and retried by hand once)."),
+        (2, "Why: gave up after 4 failed attempts (retries=2, and retried by hand 2 times)."),
+    ],
+)
+def test_more_attempts_than_its_retries_are_put_down_to_whoever_sent_it_back(by_hand: int, said: str) -> None:
+    events = [event(1 + n, "quarantined", "pending", actor="bob@box") for n in range(by_hand)]
+    policy = Options(retry=RetryPolicy(retries=2))
+    job = settled("quarantined", failures=4, reason="gave up after 4 failed attempts", options=policy)
+
+    assert said in section(explain(ID, job, events, facts()), "now")
+
+
 @pytest.mark.parametrize(
     ("last", "said"),
     [

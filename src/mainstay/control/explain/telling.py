@@ -117,9 +117,16 @@ class _Teller:
     def _ended(self, state: State) -> list[str]:
         job = self.job
         at_ms = job.settled_ms if job.settled_ms is not None else job.changed_ms
-        told = [f"It is {state.name} since {moment(at_ms)}, {span(self.facts.now_ms - at_ms)} ago: {state.meaning}."]
+        # it has settled there, so what a retry would do at once is not to be told
+        meaning = state.meaning.split(";")[0] if state.name == "failed" else state.meaning
+        told = [f"It is {state.name} since {moment(at_ms)}, {span(self.facts.now_ms - at_ms)} ago: {meaning}."]
         if job.reason:
-            told.append(self._said("Why", job.reason))
+            told.append(self._said("Why", job.reason + self._beyond(state)))
+        if self._is_permanent() and job.error is not None:
+            told.append(
+                f"It was not retried: {job.error.type} is declared as not worth another attempt "
+                "(retry_on or give_up_on of its task, or the error says retryable=False)."
+            )
         by = next((event for event in reversed(self._events) if event.to == state.name and event.flag != "note"), None)
         if by is not None and by.flag:
             told.append(f"It was put there by {self._names[by.actor]} ({by.flag}).")
@@ -131,6 +138,26 @@ class _Teller:
         if state.final and self._attempts and self._attempts[-1].held_ms is not None:
             told.append(f"The last run took {span(self._attempts[-1].held_ms)}.")
         return told
+
+    def _is_permanent(self) -> bool:
+        """Whether its last failure was one that is not retried, however many retries are left."""
+        job = self.job
+        # what failed because of another job has an error, too, but no attempt
+        return job.status == "failed" and job.error is not None and job.error.retryable is False and job.failures > 0
+
+    def _beyond(self, state: State) -> str:
+        """Why there are more attempts than its retries allow for."""
+        job, again = self.job, self._by_hand()
+        if state.name != "quarantined" or not again or job.failures <= job.options.retry.retries + 1:
+            return ""
+        times = "once" if again == 1 else f"{again} times"
+        return f" (retries={job.options.retry.retries}, and retried by hand {times})"
+
+    def _by_hand(self) -> int:
+        """How often somebody sent it back; the policy does so in the transaction in which the attempt ends."""
+        table = table_of(self.job.parent)
+        sources = (table.get(event.source or "") for event in self._reading.others if event.to == "pending")
+        return sum(source is not None and source.settled for source in sources)
 
     def _held(self, state: State) -> list[str]:
         job, facts = self.job, self.facts
@@ -193,8 +220,9 @@ class _Teller:
         if job.failures or job.crashes or job.releases:
             retry = job.options.retry
             crashes = f"{job.crashes} {'crash' if job.crashes == 1 else 'crashes'}"
+            retried = "" if self._is_permanent() else f" ({retry.retries} may be retried)"
             told.append(
-                f"Counted so far: {count(job.failures, 'failure')} ({retry.retries} may be retried), "
+                f"Counted so far: {count(job.failures, 'failure')}{retried}, "
                 f"{crashes} (the budget is {retry.crash_budget}), {count(job.releases, 'release')}."
             )
         return told

@@ -82,4 +82,6 @@ def test_tasks_and_schedules_come_from_the_store(shell: Shell) -> None:
 
     assert tab(shell, "mainstay submit ") == ["mail.send", "report.build"]
     assert tab(shell, "mainstay schedules pause s") == ["sums"]
+    shell.does(lambda control: control.set_limit("tenant-7", 2))
+    assert tab(shell, "mainstay limits clear t") == ["tenant-7"]
     assert tab(shell, "mainstay submit ", MAINSTAY_STORE="", MAINSTAY_APP="nowhere:app") == []

@@ -43,6 +43,7 @@ def test_the_commands_of_the_plan_are_there() -> None:
     jobs = {"list", "show", "watch", "events", "explain", "cancel", "retry", "force", "delete"}
     wanted = {("jobs", name) for name in jobs} | {("queues", name) for name in ("list", "pause", "resume", "purge")}
     wanted |= {("schedules", name) for name in ("list", "show", "run", "pause", "resume", "drop")}
+    wanted |= {("limits", name) for name in ("list", "set", "clear")}
     wanted |= {("workers", "list"), ("stats",), ("check",), ("machine",), ("submit",), ("worker",)}
 
     assert wanted <= set(COMMANDS)

@@ -18,7 +18,8 @@ from rich.text import Text
 
 from ..clock import duration_text
 from ..control import Control
-from ..errors import StoreDamaged
+from ..errors import InvalidInput, StoreDamaged
+from ..model import Session
 from ..stores import JobStore, open_store
 from .target import Target, Where
 
@@ -48,6 +49,14 @@ _COLOURS = {
     "cancelled": "magenta",
     "skipped": "dim",
 }
+
+
+class Refused(InvalidInput):
+    """Refused with a sentence that names by itself what is wrong: no field goes before it."""
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(field, rule)
+        self.args = (rule,)
 
 
 def looking(where: Where, look: Callable[[JobStore], Awaitable[T]]) -> T:
@@ -121,6 +130,18 @@ def screen() -> Console:
         return console
     width = None if os.environ.get("COLUMNS", "").isdigit() else _UNLIMITED
     return Console(highlight=False, width=width, file=cast("IO[str]", _NoBlanks(sys.stdout)))
+
+
+def aside(text: str, *, style: str = "yellow") -> None:
+    """A remark on stderr: the output is for scripts."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(text, style=style, markup=False)
+
+
+def session_data(session: Session) -> dict[str, Any]:
+    """A session for programs. Its last beat is left out: that is time of the lease clock, and no date."""
+    data: dict[str, Any] = msgspec.to_builtins(session)
+    del data["beat_ms"]
+    return data
 
 
 def print_json(data: Any) -> None:

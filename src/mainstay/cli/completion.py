@@ -1,7 +1,8 @@
 """What the shell offers when somebody presses Tab.
 
-States come from the table; queues, ids, schedules and task names from the store, if `--store` or MAINSTAY_STORE names
-one. An app is not imported for this: Tab must not run the user's code. Whatever goes wrong, nothing is offered.
+States come from the table; queues, ids, schedules, limited keys and task names from the store, if `--store` or
+MAINSTAY_STORE names one. An app is not imported for this: Tab must not run the user's code. Whatever goes wrong,
+nothing is offered.
 """
 
 from __future__ import annotations
@@ -61,6 +62,15 @@ def schedules(ctx: typer.Context, incomplete: str) -> Offers:
 
     async def look(store: JobStore) -> Offers:
         return [(row.name, "paused" if row.paused else "") for row in await store.schedules()]
+
+    return _offered(ctx, incomplete, look)
+
+
+def limits(ctx: typer.Context, incomplete: str) -> Offers:
+    """Concurrency keys that have a limit."""
+
+    async def look(store: JobStore) -> Offers:
+        return [(key, f"at most {most:,}") for key, most in sorted((await store.limits()).items())]
 
     return _offered(ctx, incomplete, look)
 

@@ -1,0 +1,155 @@
+"""`mainstay limits`: how many jobs of a concurrency key may run at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..control import Control
+from ..stores import JobStore, Query
+from . import completion
+from .bundles import bundled
+from .common import JsonOption, aside, looking, print_json, printable, reflowed, screen, working
+from .target import Where
+
+#: held jobs that are looked at per session
+_COUNTED = 1000
+
+_LIST = reflowed("""
+List the limits: how many jobs of each concurrency key may be held at a time, and how many are held now.
+
+A key without a limit is not listed: its jobs wait for nothing but their turn.
+
+Exit codes: 0 fine (also when there are none), 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay limits list
+  mainstay limits list --json | jq '.limits[] | select(.held >= .limit)'
+""")
+
+_SET = reflowed("""
+Let at most so many jobs of a concurrency key be held at a time, over all queues and workers.
+
+It counts from now on. What runs goes on, also when there is more of it than the limit.
+
+Exit codes: 0 done (or already so), 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay limits set tenant-7 3
+""")
+
+_CLEAR = reflowed("""
+Lift the limit of a concurrency key: its jobs wait for nothing but their turn.
+
+Exit codes: 0 done (or already so), 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay limits clear tenant-7
+""")
+
+group = typer.Typer(
+    help="See, set and lift the limits of concurrency keys.", no_args_is_help=True, rich_markup_mode="rich"
+)
+
+KeyArgument = Annotated[
+    str, typer.Argument(metavar="KEY", help="The concurrency key.", autocompletion=completion.limits)
+]
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """One key as it is listed."""
+
+    key: str
+    limit: int
+    held: int
+    counted: bool = True
+    """False: at least so many are held"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(group, name="limits")
+
+
+@group.command(name="list", help=_LIST)
+@bundled
+def list_limits(where: Where, as_json: JsonOption = False) -> None:
+    """List the limits."""
+    seen = looking(where, _look)
+    if as_json:
+        print_json({"limits": msgspec.to_builtins(seen)})
+    else:
+        _show(seen, screen())
+
+
+@group.command(name="set", help=_SET)
+@bundled
+def set_limit(
+    where: Where,
+    key: KeyArgument,
+    most: Annotated[int, typer.Argument(metavar="N", help="Most jobs at a time; 1 or more.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Set one limit."""
+    working(where, lambda control: control.set_limit(key, most))
+    if as_json:
+        print_json({"key": key, "limit": most})
+    else:
+        jobs = "1 job" if most == 1 else f"{most:,} jobs"
+        typer.echo(f"key {printable(key)}: at most {jobs} at a time")
+
+
+@group.command(name="clear", help=_CLEAR)
+@bundled
+def clear_limit(where: Where, key: KeyArgument, as_json: JsonOption = False) -> None:
+    """Lift one limit."""
+
+    async def work(control: Control) -> dict[str, int]:
+        before = await control.store.limits()
+        await control.set_limit(key, None)
+        return before
+
+    before = working(where, work)
+    if key not in before:
+        there = ", ".join(map(printable, sorted(before))) or "none"
+        aside(f"key {printable(key)} had no limit; is it right? there are {there}")
+    if as_json:
+        print_json({"key": key, "limit": None})
+    else:
+        typer.echo(f"key {printable(key)}: no limit")
+
+
+async def _look(store: JobStore) -> list[Limit]:
+    """Whoever holds a job is a session, so what is held is counted from there, however many jobs wait."""
+    limits = await store.limits()
+    held: Counter[str] = Counter()
+    counted = True
+    for session in await store.sessions() if limits else ():
+        page = await store.find(Query(session=session.id), limit=_COUNTED)
+        held.update(job.concurrency_key for job in page.jobs if job.concurrency_key is not None)
+        counted = counted and page.cursor is None
+    return [Limit(key=key, limit=most, held=held[key], counted=counted) for key, most in sorted(limits.items())]
+
+
+def _show(seen: list[Limit], console: Console) -> None:
+    if not seen:
+        console.print("no limits: every concurrency key may have as many jobs at a time as there is room for")
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("key", overflow="fold")
+    table.add_column("limit", justify="right", no_wrap=True)
+    table.add_column("held now", justify="right", no_wrap=True)
+    for each in seen:
+        held = Text(f"{each.held:,}{'' if each.counted else '+'}", style="yellow" if each.held >= each.limit else "")
+        table.add_row(Text(printable(each.key)), f"{each.limit:,}", held)
+    console.print(table)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -15,8 +16,10 @@ import pytest
 from typer.testing import CliRunner
 
 from mainstay.cli import app
+from mainstay.cli import worker as worker_command
 from mainstay.control import Control
 from mainstay.stores import open_store
+from mainstay.worker.orders import Orders
 from tests.worker.crews import ROOT, alive
 
 PROGRAM = "tests.worker.crew_program:stage"
@@ -210,6 +213,30 @@ async def test_the_banner_tells_what_runs_and_json_logs_are_json_alone(shell: Sh
     assert f"worker shop (pid {worker.pid}) runs {PROGRAM}" in banner
     assert "2 processes x 7 jobs" in banner
     assert {"time", "level", "logger", "pid", "message"} <= lines[0].keys()
+
+
+@pytest.mark.parametrize(
+    ("host", "name"), [("box", "box-{pid}"), ("my box!", "my-box--{pid}"), ("h" * 80, "long"), ("", "worker-{pid}")]
+)
+def test_a_worker_without_a_name_is_called_by_its_machine_and_process(
+    monkeypatch: pytest.MonkeyPatch, host: str, name: str
+) -> None:
+    orders: list[Orders] = []
+
+    class Noted:
+        def __init__(self, given: Orders, **_: object) -> None:
+            orders.append(given)
+
+        async def run(self) -> int:
+            return 0
+
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+    monkeypatch.setattr(worker_command, "Supervisor", Noted)
+
+    assert CliRunner().invoke(app, ["worker", PROGRAM]).exit_code == 0
+    (given,) = orders
+    wanted = f"-{os.getpid()}".rjust(64, "h") if len(host) > 64 else name.format(pid=os.getpid())
+    assert given.name == wanted
 
 
 def test_the_help_tells_the_signals_and_the_exit_codes() -> None:

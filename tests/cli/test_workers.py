@@ -44,6 +44,11 @@ def test_sessions_are_listed_the_living_first(staffed: Shell) -> None:
     assert sessions[2]["silent_ms"] >= 106_000
 
 
+def test_every_time_of_a_session_is_a_date_or_how_long(staffed: Shell) -> None:
+    for session in (*staffed.json("workers", "list")["sessions"], *staffed.json("stats")["sessions"]):
+        assert {name for name in session if name.endswith("_ms")} <= {"started_ms", "silent_ms", "age_ms"}
+
+
 def test_each_session_is_a_line(staffed: Shell) -> None:
     shown = staffed.run("workers", "list").stdout
 

@@ -27,6 +27,7 @@ from .common import (
     printable,
     reflowed,
     screen,
+    session_data,
     shortened,
 )
 from .target import Where
@@ -96,7 +97,7 @@ def _data(seen: _Seen) -> dict[str, Any]:
     # the count is that of the living; the list says who they are, and who is silent or was found dead
     stats["live_sessions"] = sum(map(seen.at_work, seen.sessions))
     stats["sessions"] = [
-        {**msgspec.to_builtins(session), "silent_ms": seen.silent_ms(session), "at_work": seen.at_work(session)}
+        {**session_data(session), "silent_ms": seen.silent_ms(session), "at_work": seen.at_work(session)}
         for session in seen.sessions
     ]
     return {**stats, "limits": seen.limits}

@@ -43,6 +43,7 @@ start.
 """)
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST = 64
 
 
 def command(
@@ -59,7 +60,7 @@ def command(
         ),
     ] = None,
     processes: Annotated[int, typer.Option("--processes", "-p", min=1, help="Engine processes.")] = 1,
-    name: Annotated[str, typer.Option("--name", help="What it is called.", show_default="this machine's name")] = "",
+    name: Annotated[str, typer.Option("--name", help="What it is called.", show_default="HOST-PID")] = "",
     grace: Annotated[str, typer.Option("--grace", help="How long jobs may go on after the first signal.")] = "30s",
     log_level: Annotated[
         str, typer.Option("--log-level", metavar="|".join(logs.LEVELS), help="The least that is logged.")
@@ -103,9 +104,11 @@ def register(app: typer.Typer) -> None:
 
 def _worker_name(given: str) -> str:
     if not given:
-        return _NOT_IN_A_NAME.sub("-", socket.gethostname())[:64] or "worker"
-    if len(given) > 64 or _NOT_IN_A_NAME.search(given):
-        raise InvalidInput("name", f"{given!r} is not 1 to 64 of letters, digits, '.', '_' and '-'")
+        # with the pid: several workers of one machine are told apart
+        pid = f"-{os.getpid()}"
+        return (_NOT_IN_A_NAME.sub("-", socket.gethostname())[: _LONGEST - len(pid)] or "worker") + pid
+    if len(given) > _LONGEST or _NOT_IN_A_NAME.search(given):
+        raise InvalidInput("name", f"{given!r} is not 1 to {_LONGEST} of letters, digits, '.', '_' and '-'")
     return given
 
 

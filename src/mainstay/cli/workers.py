@@ -13,7 +13,7 @@ from ..control.explain import is_alive
 from ..model import Session
 from ..stores import JobStore, Query
 from .bundles import bundled
-from .common import JsonOption, age, looking, print_json, printable, reflowed, screen, shortened
+from .common import JsonOption, age, looking, print_json, printable, reflowed, screen, session_data, shortened
 from .target import Where
 
 #: held jobs that are counted per session
@@ -65,7 +65,7 @@ def list_workers(where: Where, as_json: JsonOption = False) -> None:
     """List the sessions."""
     seen = looking(where, _look)
     if as_json:
-        print_json({"sessions": [{**msgspec.to_builtins(each.session), **_data(each)} for each in seen]})
+        print_json({"sessions": [{**session_data(each.session), **_data(each)} for each in seen]})
     else:
         _show(seen, screen())
 

@@ -315,10 +315,11 @@ def test_a_session_that_is_forgotten_is_still_shown_by_its_workers_name(made: Ma
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ("0199", "too short; give at least 8 characters"),
+        ("0199", "'0199' is too short; an id may be shortened to its beginning or its end, of 8 characters or more"),
         ("01990000-0000", "there is no job 01990000-0000..."),
         ("01990000-0000-7000-8000-000000000000", "there is no job 01990000-0000-7000-8000-000000000000"),
-        ("the first one", "is not a job id"),
+        ("nope", "'nope' is not a job id; an id may be shortened to its beginning or its end, of 8 characters or more"),
+        ("x" * 36, "is not a job id (a UUIDv7"),
     ],
 )
 def test_an_id_that_leads_nowhere_is_an_error(made: Made, given: str, complaint: str) -> None:

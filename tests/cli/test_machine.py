@@ -47,6 +47,7 @@ def test_machine_as_mermaid_is_the_diagram_alone() -> None:
 
 def test_machine_as_json_is_the_table_as_data() -> None:
     assert json.loads(run("machine", "--format", "json", "--table", "unit")) == data(UNIT)
+    assert json.loads(run("machine", "--json")) == data(JOB)
 
 
 def test_the_version_is_the_installed_one() -> None:

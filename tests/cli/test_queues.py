@@ -78,6 +78,14 @@ def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(busy: Shell) -> No
     assert busy.does(claim) == 1
 
 
+def test_pausing_a_queue_that_has_no_jobs_yet_is_done_and_remarked_on(busy: Shell) -> None:
+    done = busy.run("queues", "pause", "mial")
+
+    assert (done.exit_code, done.stdout) == (0, "queue mial is paused\n")
+    assert done.stderr == "no job is in queue mial yet; is the name right? there are mail, night\n"
+    assert busy.run("queues", "pause", "mial", "mail").stderr == ""
+
+
 def test_several_queues_are_paused_at_once(busy: Shell) -> None:
     data = busy.json("queues", "pause", "mail", "not-there-yet")
 

@@ -182,6 +182,19 @@ def test_a_paused_schedule_has_no_next_tick_until_it_is_resumed(shop: Shell) -> 
     assert [view["paused"] for view in shop.json("schedules", "list")["schedules"]] == [False, True]
 
 
+def test_what_is_as_it_should_be_is_left_alone_and_that_is_said(shop: Shell) -> None:
+    resumed = shop.run("schedules", "resume", "calls")
+    shop.run("schedules", "pause", "calls")
+    paused = shop.run("schedules", "pause", "calls", "sums")
+
+    assert (resumed.exit_code, resumed.stderr) == (0, "schedule calls was not paused\n")
+    assert resumed.stdout.startswith("schedule calls ticks next at 2")
+    first, second = paused.stderr.splitlines()
+    assert first == "schedule calls was paused already"
+    assert " paused schedule=sums " in second
+    assert paused.stdout == "schedule calls is paused\nschedule sums is paused\n"
+
+
 def test_a_dropped_schedule_is_gone_and_its_jobs_stay(shop: Shell) -> None:
     shop.run("schedules", "run", "calls")
 

@@ -136,7 +136,9 @@ def test_any_name_goes_where_the_task_takes_any(shop: Shell) -> None:
         (("rows=[1, true]", "to=x"), "mail.send.rows[1]: expected int, got bool"),
         (("--args", '{"to": 7}'), "mail.send.to: expected str, got int"),
         (("copies=1",), "mail.send: missing a required argument: 'to'; it takes (to, copies=..."),
-        (("to=x", "cc=y"), "mail.send: got an unexpected keyword argument 'cc'; it takes (to, copies=..."),
+        (("too=x",), "error: mail.send has no argument 'too'; did you mean 'to'?"),
+        (("--args", '{"copeis": 1}'), "error: mail.send has no argument 'copeis'; did you mean 'copies'?"),
+        (("to=x", "cc=y"), "mail.send has no argument 'cc'; it takes to, copies, price, day, rows"),
         (("to=x", "--timeout", "5"), "timeout: '5' is not a duration"),
     ],
 )

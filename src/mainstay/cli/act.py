@@ -19,7 +19,7 @@ from ..stores import JobStore, Query
 from . import act_view, bulk, completion
 from .bulk import Answer, Do, Found
 from .bundles import bundled
-from .common import JsonOption, looking, reflowed, screen, working
+from .common import JsonOption, Refused, looking, reflowed, screen, working
 from .exits import NO
 from .filters import Filters, state_meant
 from .ids import IdsArgument, full_id
@@ -298,11 +298,9 @@ async def _query(store: JobStore, action: Action, filters: Filters) -> Query:
 def _ask(verb: str, found: Found, *, as_json: bool) -> None:
     n = f"{found.total:,} {'job' if found.total == 1 else 'jobs'}"
     if as_json or not sys.stdin.isatty():
-        raise InvalidInput(
-            "yes", f"this would {verb} {n}, and there is nobody to ask; add --yes, or look with --dry-run"
-        )
+        raise Refused("yes", f"this would {verb} {n}, and there is nobody to ask; add --yes, or look with --dry-run")
     if not typer.confirm(f"{verb} {n}?"):
-        raise InvalidInput("yes", "not confirmed; nothing was done")
+        raise Refused("yes", "not confirmed; nothing was done")
 
 
 def _example(action: Action) -> str:

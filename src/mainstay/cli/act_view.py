@@ -151,7 +151,9 @@ class _Person:
 
     def _print_end(self) -> None:
         for answer in self._refused:
-            line = Text(f"{answer.id} ", style="dim").append(printable(answer.error or _SAID.get(answer.outcome, "")))
+            why = printable(answer.error or _SAID.get(answer.outcome, ""))
+            # most errors name the job themselves
+            line = Text(why) if answer.id in why else Text(f"{answer.id} ", style="dim").append(why)
             self._console.print(line, soft_wrap=True)
         left = sum(n for outcome, n in self._counts.items() if outcome in _SAID and outcome != "already_applied")
         if left > len(self._refused):

@@ -6,8 +6,10 @@ is the text "42" for a `str` and the number for an `int`.
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,11 @@ import msgspec
 from ..errors import InvalidInput
 from ..task import Task
 from ..task.wording import place_and_rule
+from .common import Refused
 
 STDIN = "-"
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -42,6 +47,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     def typed(self, task: Task[..., Any]) -> dict[str, Any]:
         """As the task declares them; raises `InvalidInput` naming the field."""
         written: dict[str, bytes | str] = {**self.data, **self.texts}
+        _check_names(task, written)
         made: dict[str, Any] = {}
         for name, value in written.items():
             kind = task.annotation(name)
@@ -92,6 +98,19 @@ def read_object(text: bytes, field: str) -> dict[str, bytes]:
         raise InvalidInput(field, 'must be a JSON object of arguments by name, like {"to": "a@b.c"}') from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(field, f"is not JSON: {error}") from None
+
+
+def _check_names(task: Task[..., Any], given: Iterable[str]) -> None:
+    """Name what the task does not take, before anything is said to be missing: it is often the same, misspelt."""
+    parameters = inspect.signature(task.function).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    known = [parameter.name for parameter in parameters if parameter.kind in _BY_NAME]
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known) or 'none'}"
+            raise Refused(f"{task.name}.{name}", f"{task.name} has no argument {name!r}; {hint}")
 
 
 def _from_text(text: str, kind: Any) -> Any:

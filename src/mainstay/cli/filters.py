@@ -137,7 +137,9 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
             name=self.name,
             tag=self.tag,
             text=self.text,
-            group=None if self.group is None else check_id(await full_id(store, self.group), field="group"),
+            group=None
+            if self.group is None
+            else check_id(await full_id(store, self.group, field="group"), field="group"),
             created_before_ms=before,
             created_from_ms=after,
         )

@@ -15,6 +15,7 @@ from . import completion
 _PART = re.compile(r"[0-9a-f][0-9a-f-]*")
 _SHORTEST = 8
 _ID = 36
+_SHORTENED = f"an id may be shortened to its beginning or its end, of {_SHORTEST} characters or more"
 
 IdArgument = Annotated[
     str,
@@ -28,18 +29,20 @@ IdsArgument = Annotated[
 ]
 
 
-async def full_id(store: JobStore, given: str) -> str:
+async def full_id(store: JobStore, given: str, *, field: str = "job") -> str:
     """The id that is meant. A beginning will do, or else an end, if only one job has it."""
     given = given.strip().lower()
-    if len(given) >= _ID or not _PART.fullmatch(given):
+    if len(given) >= _ID:
         return given
+    if not _PART.fullmatch(given):
+        raise InvalidInput(field, f"{given!r} is not a job id; {_SHORTENED}")
     if len(given) < _SHORTEST:
-        raise InvalidInput("job", f"{given!r} is too short; give at least {_SHORTEST} characters of the id")
+        raise InvalidInput(field, f"{given!r} is too short; {_SHORTENED}")
     for how, matching in (("begin", _beginning_with), ("end", _ending_with)):
         found = await matching(store, given)
         if len(found) > 1:
             shown = ", ".join(found)
-            raise InvalidInput("job", f"several jobs {how} with {given!r} ({shown} ...); give the whole id")
+            raise InvalidInput(field, f"several jobs {how} with {given!r} ({shown} ...); give the whole id")
         if found:
             return found[0]
     raise JobNotFound(f"{given}...")

@@ -92,7 +92,7 @@ def list_jobs(
     async def look(store: JobStore) -> tuple[list[Job], str | None, int]:
         query = msgspec.structs.replace(await filters.query(store), oldest_first=oldest_first)
         if parent is not None:
-            whole = await full_id(store, parent)
+            whole = await full_id(store, parent, field="parent")
             query = msgspec.structs.replace(query, parent=check_id(whole, field="parent"))
         return *await _page(store, query, cursor, limit), store.clock.now_ms()
 

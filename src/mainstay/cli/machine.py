@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ..lifecycle import JOB, UNIT
 from ..lifecycle.diagram import FLAG_MEANINGS, data, mermaid, text
-from .common import print_json, reflowed, screen
+from .common import JsonOption, print_json, reflowed, screen
 
 _TABLES = {table.name: table for table in (JOB, UNIT)}
 
@@ -23,7 +23,7 @@ This is the table the machine enforces, not a description of it.
 
   mainstay machine --table unit
   mainstay machine --format mermaid
-  mainstay machine --format json | jq .
+  mainstay machine --json | jq .
 """)
 
 
@@ -45,13 +45,14 @@ class Which(StrEnum):
 def machine(
     form: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.TEXT,
     which: Annotated[Which, typer.Option("--table", "-t", help="Which lifecycle.")] = Which.JOB,
+    as_json: JsonOption = False,
 ) -> None:
     """Print one of the tables."""
     table = _TABLES[which.value]
-    if form is Format.MERMAID:
-        typer.echo(mermaid(table))
-    elif form is Format.JSON:
+    if as_json or form is Format.JSON:
         print_json(data(table))
+    elif form is Format.MERMAID:
+        typer.echo(mermaid(table))
     else:
         _print_text(which)
 

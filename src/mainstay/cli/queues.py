@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -22,7 +22,7 @@ from . import act, act_view, bulk, completion
 from .act import Action, Manner
 from .bulk import Answer, Found
 from .bundles import bundled
-from .common import JsonOption, age, looking, print_json, printable, reflowed, screen, working
+from .common import JsonOption, age, aside, looking, print_json, printable, reflowed, screen, working
 from .stats import in_order
 from .target import Where
 
@@ -44,7 +44,8 @@ Exit codes: 0 fine, 2 error.
 """)
 
 _PAUSE = reflowed("""
-Pause queues: no more of their jobs are handed out. What runs goes on, and jobs can still be submitted.
+Pause queues: no more of their jobs are handed out. What runs goes on, and jobs can still be submitted. A queue that
+has no jobs yet is paused for those to come.
 
 Exit codes: 0 done (or already so), 2 error.
 
@@ -139,8 +140,11 @@ def pause(
     """Pause queues."""
 
     async def work(control: Control) -> list[QueueSettings]:
-        for queue in queues:
+        known = await _names(control.store)
+        for queue in dict.fromkeys(queues):
             await control.pause(queue, reason=reason)
+            if queue not in known:
+                aside(f"no job is in queue {printable(queue)} yet; is the name right? there are {_listed(known)}")
         return await _settings(control.store, queues)
 
     _tell(working(where, work), as_json=as_json)
@@ -281,11 +285,19 @@ async def _settings(store: JobStore, names: Sequence[str]) -> list[QueueSettings
 
 async def _known(store: JobStore, names: Sequence[str]) -> None:
     """Refuse a queue nobody has heard of: it would be a misspelt one."""
-    known = (await store.stats()).queues.keys() | {queue.name for queue in await store.queues()}
+    known = await _names(store)
     for name in names:
         if name not in known:
-            there = ", ".join(sorted(known)) or "none"
-            raise InvalidInput("queue", f"there is no queue {name!r}; there are {there}")
+            raise InvalidInput("queue", f"there is no queue {name!r}; there are {_listed(known)}")
+
+
+async def _names(store: JobStore) -> set[str]:
+    """Queues that have jobs or settings."""
+    return (await store.stats()).queues.keys() | {queue.name for queue in await store.queues()}
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(printable, sorted(names))) or "none"
 
 
 def _tell(queues: Sequence[QueueSettings], *, as_json: bool) -> None:

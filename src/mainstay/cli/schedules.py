@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Protocol
 
 import typer
-from rich.console import Console
 
 from ..control import Control
 from ..control.schedules import ScheduleView, describe, drop, pause, resume, run_now
@@ -16,7 +15,7 @@ from ..lifecycle import time_text
 from . import completion, schedules_view
 from .act import myself
 from .bundles import bundled
-from .common import JsonOption, print_json, reflowed, screen
+from .common import JsonOption, aside, print_json, reflowed, screen
 from .programs import Connected, connecting
 from .target import Where
 
@@ -153,7 +152,8 @@ def run_schedule(where: Where, name: NameArgument, actor: ActorOption = None, as
         print_json({"schedule": name, "id": job_id, "created": created})
         return
     if not created:
-        _say(f"schedule {name} has a job that is not settled yet, and makes no other beside it (overlap skip):")
+        said = f"schedule {name} has a job that is not settled yet, and makes no other beside it (overlap skip):"
+        aside(said, style="dim")
     typer.echo(job_id)
 
 
@@ -161,7 +161,7 @@ def run_schedule(where: Where, name: NameArgument, actor: ActorOption = None, as
 @bundled
 def pause_schedules(where: Where, names: NamesArgument, actor: ActorOption = None, as_json: JsonOption = False) -> None:
     """Pause schedules."""
-    _tell(connecting(where, _each(pause, "paused", names, actor)), as_json=as_json)
+    _tell(connecting(where, _each(pause, "paused", names, actor, paused=True)), as_json=as_json)
 
 
 @group.command(name="resume", help=_RESUME)
@@ -170,7 +170,7 @@ def resume_schedules(
     where: Where, names: NamesArgument, actor: ActorOption = None, as_json: JsonOption = False
 ) -> None:
     """Resume schedules."""
-    _tell(connecting(where, _each(resume, "resumed", names, actor)), as_json=as_json)
+    _tell(connecting(where, _each(resume, "resumed", names, actor, paused=False)), as_json=as_json)
 
 
 @group.command(name="drop", help=_DROP)
@@ -191,9 +191,10 @@ async def _look(to: Connected) -> tuple[list[ScheduleView], int]:
 
 
 def _each(
-    do: Operation, done: str, names: Sequence[str], actor: str | None
+    do: Operation, done: str, names: Sequence[str], actor: str | None, *, paused: bool | None = None
 ) -> Callable[[Connected], Awaitable[tuple[list[ScheduleView], int]]]:
-    """Do it to all of them, or to none if one is misspelt; then look at them again."""
+    """Do it to all of them, or to none if one is misspelt; then look at them again. One that is `paused` or not, as it
+    is to be, is left alone, and that is said."""
 
     async def work(to: Connected) -> tuple[list[ScheduleView], int]:
         who = actor or myself()
@@ -203,9 +204,12 @@ def _each(
             if not view.registered:
                 raise InvalidInput("schedule", f"{view.name!r} is declared but not registered yet; a worker does that")
         for view in wanted:
+            if view.paused is paused:
+                aside(f"schedule {view.name} was {'paused already' if paused else 'not paused'}", style="dim")
+                continue
             await do(to.control, view.name, actor=who)
             # nothing of it is kept in the store: whoever keeps a terminal's output can tell later
-            _say(f"{time_text(now_ms)} {done} schedule={view.name} actor={who}")
+            aside(f"{time_text(now_ms)} {done} schedule={view.name} actor={who}", style="dim")
         views, now_ms = await _look(to)
         return [view for view in views if view.name in names], now_ms
 
@@ -229,8 +233,3 @@ def _tell(seen: tuple[list[ScheduleView], int], *, as_json: bool) -> None:
         return
     for view in views:
         typer.echo(schedules_view.told(view, now_ms))
-
-
-def _say(text: str) -> None:
-    """Beside the output: for whoever reads along."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text, style="dim", markup=False)

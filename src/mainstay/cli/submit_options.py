@@ -113,7 +113,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
         if self.metadata:
             made["metadata"] = _entries(self.metadata)
         if self.after:
-            made["after"] = [await full_id(store, each) for each in self.after]
+            made["after"] = [await full_id(store, each, field="after") for each in self.after]
         return made
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mainstay.control import Duties, Duty
+from mainstay.control import Control, Duties, Duty
 from mainstay.errors import InvalidInput, NotLeader, StoreLocked
-from mainstay.model import Leadership
+from mainstay.model import Leadership, Settings
 
 from .conftest import Bench
 
@@ -236,12 +236,34 @@ async def test_a_session_in_the_place_of_its_id_is_refused(bench: Bench) -> None
 async def test_control_brings_retention_and_the_given_check(bench: Bench) -> None:
     checked = Seen()
     extra: Sequence[Duty] = ()
-    duties = bench.control.duties("s1", check=checked, extra=extra)
+    control = Control(bench.store, settings=Settings.of(check="40ms"))
+    duties = control.duties("s1", check=checked, extra=extra)
     duties.start()
     try:
         await checked.runs(1)
     finally:
         await duties.stop()
+
+
+async def test_a_duty_that_costs_much_does_not_come_with_the_rush_of_a_start(bench: Bench) -> None:
+    ran: list[str] = []
+
+    async def at_once(_: Leadership) -> None:
+        ran.append("at once")
+
+    async def later(_: Leadership) -> None:
+        ran.append("later")
+        over.set()
+
+    over = asyncio.Event()
+    duties = Duties(bench.store, "s1", [Duty("later", 60.0, later, first_s=0.05), Duty("now", 60.0, at_once)])
+    duties.start()
+    try:
+        await over.wait()
+    finally:
+        await duties.stop()
+
+    assert ran == ["at once", "later"]
 
 
 class Slow:

@@ -944,6 +944,49 @@ async def test_what_the_store_says_we_hold_and_we_know_nothing_of_goes_back(shif
     assert (job.status, job.releases, job.failures) == ("pending", 1, 0)
 
 
+async def test_the_log_tells_of_each_failed_attempt_and_of_the_last_with_its_traceback(
+    shift: Shift, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def breaks() -> None:
+        raise LookupError("no such address")
+
+    shift.act(breaks)
+    job_id = await shift.submit("breaks", retries=1, backoff_base="1s", jitter=False)
+    await shift.begin()
+    await asyncio.wait_for(_until(shift, job_id, "scheduled"), 5)
+    shift.clock.advance(2)
+    await shift.settled(job_id)
+    await shift.engine.idle()
+
+    first, last = [record for record in caplog.records if record.name == "mainstay.job"]
+    assert (first.levelname, first.getMessage()) == (
+        "WARNING",
+        "failed, retry 1 of 1 in 1s: LookupError: no such address",
+    )
+    assert last.levelname == "ERROR"
+    assert last.getMessage().startswith("quarantined: LookupError: no such address\nTraceback")
+    assert {vars(record)["job_id"] for record in (first, last)} == {job_id}
+
+
+async def test_a_jobs_own_log_lines_carry_its_id_and_the_fields_it_gives(
+    shift: Shift, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="mainstay.job")
+
+    async def tells() -> None:
+        context().log.info("sent", to="ann", name="not the logger's")
+
+    shift.act(tells)
+    job_id = await shift.submit("tells")
+    await shift.begin()
+    await shift.settled(job_id)
+
+    [record] = [record for record in caplog.records if record.getMessage() == "sent"]
+    fields = vars(record)
+    assert (fields["job_id"], fields["attempt"], fields["to"]) == (job_id, 1, "ann")
+    assert (fields["name"], fields["name_"]) == ("mainstay.job", "not the logger's")
+
+
 async def _named(shift: Shift, name: str) -> list[Job]:
     return (await shift.client.find(Query(name=name))).jobs
 

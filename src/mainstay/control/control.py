@@ -354,5 +354,5 @@ class Control:
 
         duties = [Duty("retention", retention_every_s, trim), *extra]
         if check is not None:
-            duties.append(Duty("check", self.settings.check_s, check))
+            duties.append(Duty("check", self.settings.check_s, check, first_s=self.settings.check_s / 4))
         return Duties(self.store, session, duties, lease_s=self.settings.lease_s, rng=self._rng)

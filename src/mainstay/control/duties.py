@@ -35,6 +35,8 @@ class Duty(msgspec.Struct, frozen=True):
     name: str
     every_s: float
     run: Callable[[Leadership], Awaitable[object]]
+    first_s: float = 0.0
+    """how long after the lead was taken it is run first: what costs much need not come with the rush of a start"""
 
 
 class Duties:
@@ -146,7 +148,7 @@ class Duties:
     async def _work(self, lead: Leadership) -> None:
         """Run each duty when its time has come, until leadership is lost."""
         loop = asyncio.get_running_loop()
-        due = {duty.name: loop.time() for duty in self._duties}
+        due = {duty.name: loop.time() + duty.first_s for duty in self._duties}
         failures = dict.fromkeys(due, 0)
         while self._duties:
             duty = min(self._duties, key=lambda duty: due[duty.name])

@@ -133,7 +133,8 @@ class Context:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that says which job it is: `job_id`, `job_name` and `attempt` are on every record."""
+        """A logger that says which job it is: `job_id`, `job_name` and `attempt` are on every record, and what else is
+        given: `context().log.info("sent", to="ann")`."""
         if self._log is None:
             self._log = _JobLog(log, {"job_id": self.id, "job_name": self.job.name, "attempt": self.attempt})
         return self._log
@@ -246,9 +247,18 @@ def enter(context: Context) -> contextvars.Token[Context]:
     return _current.set(context)
 
 
+#: what the standard logger takes; every other keyword is a field of the record
+_LOGGING = ("exc_info", "stack_info", "stacklevel", "extra")
+#: what a record has already, and would not let a field replace
+_RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
-    """Adds the job's fields to what the caller gives."""
+    """Adds the job's fields to those the caller gives as keywords: `log.info("sent", to="ann")`."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        kwargs["extra"] = {**(self.extra or {}), **kwargs.get("extra", {})}
+        given = {name: kwargs.pop(name) for name in list(kwargs) if name not in _LOGGING}
+        fields = {**kwargs.get("extra", {}), **given}
+        own = {f"{name}_" if name in _RECORD else name: value for name, value in fields.items()}
+        kwargs["extra"] = {**(self.extra or {}), **own}
         return msg, kwargs

@@ -41,6 +41,7 @@ DEFAULT_QUEUE = "default"
 class Decorator(Protocol):
     """What `@app.task(...)` is: it makes a task of an `async def` or of a plain function."""
 
+    # a plain function may return a coroutine as well, so the two overlap; the first that fits is the one that is meant
     @overload
     def __call__(  # type: ignore[overload-overlap]
         self, function: Callable[P, Coroutine[Any, Any, R]], /
@@ -103,6 +104,7 @@ class App:
 
     # declare ----------------------------------------------------------------------------------------
 
+    # overlaps as in `Decorator`
     @overload
     def task(  # type: ignore[overload-overlap]
         self, function: Callable[P, Coroutine[Any, Any, R]], /

@@ -27,6 +27,7 @@ def opener(function: Manager, *, field: str) -> Opener:
         return contextlib.contextmanager(function)
     if not callable(function) or inspect.iscoroutinefunction(function):
         raise InvalidInput(field, f"{function!r} is not a context manager; write an async def that yields once")
+    # what is left makes context managers already; whether it does shows when it is entered, and is told then
     return function  # type: ignore[return-value]
 
 

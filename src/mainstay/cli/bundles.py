@@ -68,6 +68,7 @@ def bundled(command: Callable[..., None]) -> Callable[..., None]:
 
     # a parameter without a default may not come after one with
     own.sort(key=lambda parameter: parameter.default is not parameter.empty)
+    # what `inspect` reads, and through it typer; the type of a function does not declare it
     wrapper.__signature__ = signature.replace(parameters=[*own, *spread])  # type: ignore[attr-defined]
     wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *spread)}
     return wrapper

@@ -13,12 +13,13 @@ from pathlib import Path
 import apsw
 import msgspec
 
+from servers import SERVERS, Server, ServerMissing
+
 from . import environments, queues
 from .environments import InstallFailed
 from .peers.catalog import PEERS, System, mainstay
 from .peers.slots import Slots
 from .queues import Found, Seat, Sizes, Tell
-from .servers import SERVERS, Server, ServerMissing
 from .stands import Stand
 
 SCENARIOS = ("throughput", "waiting", "kill")

@@ -1,58 +1,16 @@
-"""Servers, environments and worker processes are made for a run and gone after it."""
+"""Environments and worker processes are made for a run and gone after it."""
 
 from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from bench import environments, servers
+from bench import environments
 from bench.peers.catalog import System
 from bench.stands import Stand, StandFailed, Workers
-
-needs_redis = pytest.mark.skipif(servers._found("redis-server") is None, reason="redis-server is not installed")
-needs_postgres = pytest.mark.skipif(servers._found("initdb") is None, reason="PostgreSQL is not installed")
-
-
-@needs_redis
-def test_redis_gives_each_system_a_database_and_ends_when_stopped(tmp_path: Path) -> None:
-    server = servers.Redis(tmp_path)
-    try:
-        first, second = server.database("a"), server.database("b")
-        assert server._answers()
-    finally:
-        server.stop()
-
-    assert first != second
-    with pytest.raises(ConnectionRefusedError):
-        server._answers()
-
-
-@needs_postgres
-@pytest.mark.slow
-def test_postgres_runs_even_for_root_and_ends_when_stopped() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        # root has another user run it, who must get here
-        Path(name).chmod(0o755)
-        server = servers.Postgres(Path(name))
-        try:
-            url = server.database("a")
-            assert server._answers()
-        finally:
-            server.stop()
-
-        assert url.endswith("/a")
-        assert not server._answers()
-
-
-def test_a_server_that_does_not_start_is_reported_with_its_log(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "print('no luck')"]
-
-    with pytest.raises(RuntimeError, match="did not start:\nno luck"):
-        servers._started(command, tmp_path / "log", lambda: False)
 
 
 def test_an_environment_is_made_once_and_again_when_its_requirements_change(

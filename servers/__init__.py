@@ -1,0 +1,18 @@
+"""Private servers for tests and benchmarks: on free ports, in a folder of their own, gone with whoever started them.
+
+Start from `Redis`, `Postgres` and `PgBouncer`; `Proxy` stands between a client and one of them and spoils the wire.
+`installed(...)` says whether a server's programs are here.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from .pgbouncer import PgBouncer
+from .postgres import Postgres
+from .programs import ServerMissing, installed
+from .redis import Redis
+from .server import Server, folder
+
+__all__ = ["SERVERS", "PgBouncer", "Postgres", "Redis", "Server", "ServerMissing", "folder", "installed"]
+
+SERVERS: dict[str, Callable[[Path], Server]] = {"redis": Redis, "postgresql": Postgres}

@@ -1,0 +1,69 @@
+"""Where the programs of a server are; installed when they are missing and that is possible."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+from pathlib import Path
+
+#: kind of server -> (its Debian package, the program that proves it is there)
+_KINDS = {
+    "redis": ("redis-server", "redis-server"),
+    "postgresql": ("postgresql", "initdb"),
+    "pgbouncer": ("pgbouncer", "pgbouncer"),
+}
+
+
+class ServerMissing(Exception):
+    """The server's programs are not on this machine and could not be installed."""
+
+
+def installed(kind: str) -> bool:
+    """Whether a server of this kind can be started as things are."""
+    return _found(_KINDS[kind][1]) is not None
+
+
+def program(kind: str, name: str) -> str:
+    """The path of one of its programs, after installing the package if that is possible."""
+    if (found := _found(name)) is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        _install(_KINDS[kind][0])
+        found = _found(name)
+    if found is None:
+        raise ServerMissing(f"`{name}` is not on this machine; install the package `{_KINDS[kind][0]}`")
+    return found
+
+
+def version(path: str) -> str:
+    """What the program answers to --version."""
+    return subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
+
+
+def unprivileged() -> str:
+    """Whom root lets run the servers that refuse to run as root."""
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name).pw_name
+        except KeyError:
+            continue
+    raise ServerMissing("PostgreSQL does not run as root, and there is neither a user `postgres` nor `nobody`")
+
+
+def _install(package: str) -> None:
+    # runlevel 1 keeps the package from starting a server of its own
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    install = ["apt-get", "install", "-y", "--no-install-recommends", package]
+    # a fresh image has no package lists, an old one stale ones; with good ones the update is saved
+    for command in (install, ["apt-get", "update"], install):
+        done = subprocess.run(command, env=environment, check=False, capture_output=True)
+        if command is install and done.returncode == 0:
+            return
+
+
+def _found(name: str) -> str | None:
+    # Debian keeps the server programs of PostgreSQL off the PATH, and a user's PATH leaves /usr/sbin out
+    debian = sorted(Path("/usr/lib/postgresql").glob("[0-9]*/bin"), key=lambda bin_: float(bin_.parent.name))
+    return shutil.which(
+        name, path=os.pathsep.join([os.environ.get("PATH", ""), *map(str, reversed(debian)), "/usr/sbin"])
+    )

@@ -27,8 +27,10 @@
         ├── StoreDamaged        the file itself is damaged (not merely a row in it)
         ├── RowDamaged          one stored row cannot be read; the rest is fine
         ├── SchemaTooNew        written by a newer Mainstay
+        ├── SchemaTooOld        not migrated to this Mainstay yet; names the command
         ├── WrongAuditKey       the audit trail was sealed with another key, or with none
         ├── UnsafeEngine        the engine version has a bug that can lose data here
+        ├── StoreUnavailable    the server does not answer, or not for long enough
         └── StoreClosed         used after close
 
 Each message says what happened, to which job, and what to do next. `code` is stable: scripts and
@@ -269,6 +271,12 @@ class SchemaTooNew(StoreError):
     code = "schema_too_new"
 
 
+class SchemaTooOld(StoreError):
+    """The database has no schema of Mainstay, or an older one, and may not be migrated by whoever opens it."""
+
+    code = "schema_too_old"
+
+
 class WrongAuditKey(StoreError):
     """The audit trail of this store was sealed with another key, or without one."""
 
@@ -279,6 +287,15 @@ class UnsafeEngine(StoreError):
     """The engine version has a known bug that can lose data when used this way."""
 
     code = "unsafe_engine"
+
+
+class StoreUnavailable(StoreError):
+    """The store's server could not be reached, or went away and did not come back in time.
+
+    What was asked may have been done: the answer is missing. Asking again is safe.
+    """
+
+    code = "store_unavailable"
 
 
 class StoreClosed(StoreError):

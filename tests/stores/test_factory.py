@@ -2,31 +2,57 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mainstay.errors import InvalidInput, NoAdapter
-from mainstay.stores import open_store, shown_url
+from mainstay.stores import factory, open_store, shown_url
+
+
+async def test_a_store_that_is_still_to_come_is_refused_with_what_to_use_instead() -> None:
+    with pytest.raises(NoAdapter) as refused:
+        await open_store("nats://db")
+
+    assert "not in this version yet; use sqlite:///jobs.db or memory:" in str(refused.value)
+    assert "will come with the extra 'nats'" in str(refused.value)
+    assert "pip install" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("url", "extra"),
+    ("scheme", "driver", "extra"),
     [
-        ("postgresql://db/jobs", "postgres"),
-        ("postgres://db/jobs", "postgres"),
-        ("redis://db", "redis"),
-        ("rediss://db", "redis"),
-        ("nats://db", "nats"),
+        ("postgresql", "asyncpg", "postgres"),
+        ("postgres", "asyncpg", "postgres"),
+        ("redis", "redis", "redis"),
+        ("rediss", "redis", "redis"),
+        ("valkey", "redis", "redis"),
+        ("valkeys", "redis", "redis"),
     ],
 )
-async def test_a_store_that_is_still_to_come_is_refused_with_what_to_use_instead(url: str, extra: str) -> None:
-    with pytest.raises(NoAdapter) as refused:
-        await open_store(url)
+def test_without_its_driver_a_store_is_refused_with_what_to_install(scheme: str, driver: str, extra: str) -> None:
+    program = (
+        f"import asyncio, sys; sys.modules[{driver!r}] = None\n"
+        "from mainstay.stores import open_store\n"
+        f"try: asyncio.run(open_store('{scheme}://ann:secret@db/jobs'))\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
 
-    assert "not in this version yet; use sqlite:///jobs.db or memory:" in str(refused.value)
-    assert f"will come with the extra {extra!r}" in str(refused.value)
-    assert "pip install" not in str(refused.value)
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert said.startswith(f"MissingExtra store: {scheme}: stores need {driver}, which is not installed")
+    assert f"pip install 'mainstay[{extra}]'" in said
+    assert "secret" not in said
+
+
+def test_every_scheme_of_ours_is_an_entry_point_too() -> None:
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+
+    assert declared["project"]["entry-points"][factory.GROUP] == factory._OURS
 
 
 async def test_a_scheme_nobody_knows_is_refused_with_the_known_ones() -> None:

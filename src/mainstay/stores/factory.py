@@ -15,7 +15,7 @@ from typing import Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from ..clock import Clock, SystemClock
-from ..errors import InvalidInput, NoAdapter
+from ..errors import InvalidInput, MissingExtra, NoAdapter
 from ..lifecycle import Chain
 from .metered import check_installed, metered, wanted
 from .port import JobStore
@@ -24,9 +24,17 @@ GROUP = "mainstay.stores"
 _OURS = {
     "memory": "mainstay.stores.memory:open_memory",
     "sqlite": "mainstay.stores.sqlite:open_sqlite",
+    "postgresql": "mainstay.stores.postgres:open_postgres",
+    "postgres": "mainstay.stores.postgres:open_postgres",
+    "redis": "mainstay.stores.redis:open_redis",
+    "rediss": "mainstay.stores.redis:open_redis",
+    "valkey": "mainstay.stores.redis:open_redis",
+    "valkeys": "mainstay.stores.redis:open_redis",
 }
-#: schemes we know of, and the extra that will bring each
-_EXTRAS = {"postgresql": "postgres", "postgres": "postgres", "redis": "redis", "rediss": "redis", "nats": "nats"}
+#: drivers that are extras, and the extra that brings each
+_DRIVERS = {"asyncpg": "postgres", "redis": "redis"}
+#: schemes that are still to come, and the extra that will bring each
+_EXTRAS = {"nats": "nats"}
 
 
 class OpenStore(Protocol):
@@ -34,7 +42,8 @@ class OpenStore(Protocol):
 
 
 async def open_store(url: str, *, clock: Clock | None = None, audit_key: bytes | None = None) -> JobStore:
-    """Open the store a URL names: `memory:`, `sqlite:///jobs.db`, `sqlite:////srv/jobs.db`.
+    """Open the store a URL names: `memory:`, `sqlite:///jobs.db`, `sqlite:////srv/jobs.db`, `postgresql://db/app`,
+    `redis://cache`.
 
     Options follow a question mark (`sqlite:///jobs.db?busy_timeout=5s`). `audit_key` (or the environment
     variable MAINSTAY_AUDIT_KEY) seals the audit trail with an HMAC. With MAINSTAY_METRICS=on it counts for Prometheus.
@@ -75,16 +84,24 @@ def _adapter(scheme: str, url: str) -> OpenStore:
     found: OpenStore
     if target := _OURS.get(scheme):
         module, _, name = target.partition(":")
-        found = getattr(import_module(module), name)
+        try:
+            found = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if error.name not in _DRIVERS:
+                raise
+            extra = f"mainstay[{_DRIVERS[error.name]}]"
+            raise MissingExtra(
+                "store", f"{scheme}: stores need {error.name}, which is not installed; run: pip install '{extra}'"
+            ) from None
         return found
     if entries := tuple(entry_points(group=GROUP, name=scheme)):
         found = entries[0].load()
         return found
-    if extra := _EXTRAS.get(scheme):
+    if coming := _EXTRAS.get(scheme):
         raise NoAdapter(
             "store",
             f"{scheme}: stores are not in this version yet; use sqlite:///jobs.db or memory: "
-            f"(they will come with the extra {extra!r})",
+            f"(they will come with the extra {coming!r})",
         )
     known = ", ".join(sorted({*_OURS, *(entry.name for entry in entry_points(group=GROUP))}))
     raise NoAdapter("store", f"no adapter for {scheme!r} (in {shown_url(url)!r}); known schemes: {known}")

@@ -19,6 +19,7 @@ from ...errors import Conflict, InvalidInput, InvalidTransition, SessionLost, St
 from ...lifecycle import Chain, Event, claim, is_stopping, promote, tombstone
 from ...model import AWAITS_MS, Job, Lane, Leadership, QueueSettings, Schedule, Session
 from ..judge import SINCE, is_settled, judge, landed, may_be_last, parent_move, refusal, reported
+from ..durability import Durability, refused
 from ..port import (
     Answer,
     Audited,
@@ -39,6 +40,7 @@ from ..port import (
     TrimPolicy,
     Violation,
 )
+from ..session_names import admit_session
 from .check import check
 from .entry import Entry, Keys
 from .records import Leaders, Schedules
@@ -109,7 +111,12 @@ class MemoryStore:
 
     # jobs -------------------------------------------------------------------------------------------
 
-    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+    def durability_of(self, level: Durability) -> str:
+        raise refused(level, "this store keeps jobs in memory, and they are gone with the process")
+
+    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
+        if durability is not None:
+            self.durability_of(durability)
         with self._writing() as now_ms:
             return self._insert(jobs, now_ms)
 
@@ -348,6 +355,7 @@ class MemoryStore:
     # sessions and leadership ------------------------------------------------------------------------
 
     async def open_session(self, session: Session) -> None:
+        admit_session(session.id)
         with self._writing():
             self._sessions[session.id] = msgspec.structs.replace(session, beat_ms=self.clock.lease_ms(), dead=False)
 

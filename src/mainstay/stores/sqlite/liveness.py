@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 from functools import cache
 from pathlib import Path
 
 from ...errors import Conflict
-
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
-NAME_RULE = "it has 1 to 128 of the characters A-Z a-z 0-9 . _ - and starts with no dot"
+from ..session_names import is_session_name
 
 
 @cache
@@ -25,11 +22,6 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return "unknown"
-
-
-def is_name(session: str) -> bool:
-    """Whether a session's id can be the name of a file, and of none but its own."""
-    return _NAME.fullmatch(session) is not None
 
 
 class SessionLocks:
@@ -65,7 +57,7 @@ class SessionLocks:
     def is_free(self, session: str) -> bool:
         """True if the session had a lock and nobody holds it any more. One opened on behalf of another process never
         had one; its lease alone decides."""
-        if session in self._held or not is_name(session):
+        if session in self._held or not is_session_name(session):
             return False
         try:
             handle = os.open(self._folder / session, os.O_RDWR | os.O_CLOEXEC)
@@ -80,7 +72,7 @@ class SessionLocks:
         return True
 
     def forget(self, session: str) -> None:
-        if is_name(session):
+        if is_session_name(session):
             (self._folder / session).unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -17,9 +17,10 @@ from typing import Literal
 import apsw
 
 from ...clock import Clock, SystemClock
-from ...errors import InvalidInput, StoreDamaged, StoreError, StoreLocked, StoreReadOnly, UnsafeEngine
+from ...errors import StoreDamaged, StoreError, StoreLocked, StoreReadOnly, UnsafeEngine
 from ...lifecycle import Chain, Event, Move, apply
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
+from ..durability import Durability, refused
 from ..port import (
     Answer,
     Audited,
@@ -39,10 +40,11 @@ from ..port import (
     Violation,
     Wake,
 )
+from ..session_names import admit_session
 from . import audit, reading, registry, retention, selection, waits, writing
 from .door import admit_path, side_folder
 from .engine import Engine, Tx
-from .liveness import NAME_RULE, SessionLocks, is_name
+from .liveness import SessionLocks
 from .rows import events_of, job_by_id
 from .schema import admit, admit_key, migrate
 from .trouble import damage_text, in_our_words
@@ -134,7 +136,17 @@ class SqliteStore:
 
     # -- jobs ---------------------------------------------------------------------------------
 
-    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+    def durability_of(self, level: Durability) -> str:
+        if level != "local":
+            can = ("local",) if self._durable else ()
+            raise refused(level, "SQLite keeps jobs on this machine only, and has no replicas", can=can)
+        if not self._durable:
+            raise refused(level, "the store was opened with durable=no, so a power cut may take the last jobs")
+        return f"local: {self.durability}"
+
+    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
+        if durability is not None:
+            self.durability_of(durability)
         return await self._engine.write(lambda tx: writing.insert(tx, jobs, self.chain)) if jobs else []
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
@@ -201,8 +213,7 @@ class SqliteStore:
 
     async def open_session(self, session: Session) -> None:
         self._engine.check_open()
-        if not is_name(session.id):
-            raise InvalidInput("session", f"{session.id!r} is no session id; {NAME_RULE}")
+        admit_session(session.id)
         # the lock comes first: a session that is stored without one would look dead
         if session.pid == os.getpid():
             self._locks.hold(session.id)

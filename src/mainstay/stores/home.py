@@ -1,0 +1,183 @@
+"""Where the connections of a store on a server live: a thread with an event loop of its own.
+
+A store may be used from any loop and any thread, and the connections of a driver from the loop they were made on. So
+each store on a server has a home, and every call goes there and comes back with the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from ..errors import StoreClosed
+
+T = TypeVar("T")
+
+Work = Callable[[], Coroutine[Any, Any, T]]
+Unheard = Callable[[T], Coroutine[Any, Any, object]]
+
+
+class Home:
+    """One thread, one event loop, and the way there and back.
+
+    `place` names the store in messages; it must hold no secret (see `shown_url`).
+    """
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._pid = os.getpid()
+        self._door = threading.Lock()
+        self._closed = False
+        self._gone = threading.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.loop = _new_loop()
+        self._thread = threading.Thread(target=self._live, name="mainstay-store", daemon=True)
+        self._thread.start()
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"the store on {self._place} was closed; open it again")
+        if os.getpid() != self._pid:
+            raise StoreClosed(
+                f"the store on {self._place} was opened by the process this one was forked from; open one here"
+            )
+
+    async def run(self, work: Work[T], *, unheard: Unheard[T] | None = None) -> T:
+        """Do the work on the home loop, from whatever loop runs here.
+
+        If the caller is cancelled, so is the work. With `unheard` it is not: what has begun is finished, and the
+        answer that nobody heard is given to `unheard`, which undoes it.
+        """
+        self.check_open()
+        loop = asyncio.get_running_loop()
+        if loop is self.loop:
+            return await work()
+        future: asyncio.Future[T] = loop.create_future()
+        call = _Call(work, future, unheard)
+        with self._door:  # nothing may come in behind the last one, where nobody would answer it
+            self.check_open()
+            self.loop.call_soon_threadsafe(self._begin, call)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.cancelled():
+                self._send(self._give_up, call)
+            else:  # answered, and cancelled before it could hear it
+                self._send(self._undo, call)
+            raise
+
+    def spawn(self, work: Work[object]) -> None:
+        """Begin the work on the home loop, from any thread; nobody waits for it, and it sees to its own errors. Once
+        the store is closed this does nothing."""
+        with self._door:
+            if not self._closed:
+                self.loop.call_soon_threadsafe(self._start, work)
+
+    async def close(self) -> None:
+        """Finish what was begun, then end the loop and its thread. Safe to call twice; not for the home loop itself."""
+        with self._door:
+            first, self._closed = not self._closed, True
+            if first:
+                self.loop.call_soon_threadsafe(self._leave)
+        # a caller that is cancelled must not leave the thread behind
+        await asyncio.shield(asyncio.to_thread(self._gone.wait))
+
+    # -- on the home loop ---------------------------------------------------------------------
+
+    def _begin(self, call: _Call[Any]) -> None:
+        if call.future.cancelled():  # before its turn came
+            return
+        call.task = self._start(call.work)
+        call.task.add_done_callback(lambda _: self._answer(call))
+
+    def _answer(self, call: _Call[Any]) -> None:
+        if not call.answer():
+            self._undo(call)
+
+    def _give_up(self, call: _Call[Any]) -> None:
+        call.abandoned = True
+        if call.unheard is None and call.task is not None:
+            call.task.cancel()
+        self._undo(call)  # it may have been answered meanwhile
+
+    def _undo(self, call: _Call[Any]) -> None:
+        if call.unheard is not None and call.has_value:
+            undo, value, call.has_value = call.unheard, call.value, False
+            self._start(lambda: undo(value))
+
+    def _start(self, work: Work[T]) -> asyncio.Task[T]:
+        task = self.loop.create_task(work())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _send(self, act: Callable[[_Call[Any]], None], call: _Call[Any]) -> None:
+        with contextlib.suppress(RuntimeError):  # the store is closed: its sessions end, and what they held is found
+            self.loop.call_soon_threadsafe(act, call)
+
+    def _leave(self) -> None:
+        self._last = self.loop.create_task(self._finish())
+
+    async def _finish(self) -> None:
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+            await asyncio.sleep(0)  # what they left to undo begins
+        self.loop.stop()
+
+    def _live(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            self.loop.close()
+            self._gone.set()
+
+
+class _Call(Generic[T]):
+    """One call on its way: the work, and the caller that waits for its answer in another loop."""
+
+    def __init__(self, work: Work[T], future: asyncio.Future[T], unheard: Unheard[T] | None) -> None:
+        self.work = work
+        self.future = future
+        self.unheard = unheard
+        self.task: asyncio.Task[T] | None = None
+        self.abandoned = False
+        self.has_value = False
+        self.value: Any = None
+
+    def answer(self) -> bool:
+        """On the home loop: take the answer to the caller's; False if there is nobody to hear it."""
+        assert self.task is not None
+        error = None
+        if not self.task.cancelled() and (error := self.task.exception()) is None:
+            self.value, self.has_value = self.task.result(), True
+        if self.abandoned:
+            return False
+        try:
+            self.future.get_loop().call_soon_threadsafe(self._resolve, error)
+        except RuntimeError:  # the loop was closed meanwhile, and its caller is gone
+            return False
+        return True
+
+    def _resolve(self, error: BaseException | None) -> None:
+        if self.future.done():  # cancelled; it has sent word, and what was done here is undone there
+            return
+        if error is not None:
+            self.future.set_exception(error)
+        elif self.has_value:
+            self.future.set_result(self.value)
+        else:
+            self.future.cancel()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415 - an extra
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

@@ -1,0 +1,27 @@
+"""What a session may be called, in every store.
+
+The name is a file's in one store and part of a key in another, and stands unescaped in the event of a claim.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import InvalidInput
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+_RULE = "it has 1 to 128 of the characters A-Z a-z 0-9 . _ - and starts with no dot"
+
+
+def is_session_name(session: str) -> bool:
+    """
+    >>> is_session_name("w1.3-a"), is_session_name("../etc"), is_session_name('a"b')
+    (True, False, False)
+    """
+    return _NAME.fullmatch(session) is not None
+
+
+def admit_session(session: str) -> None:
+    """Refuse a session whose id is no name."""
+    if not is_session_name(session):
+        raise InvalidInput("session", f"{session!r} is no session id; {_RULE}")

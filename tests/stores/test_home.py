@@ -1,0 +1,227 @@
+"""The loop that a store's connections live on."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from mainstay.errors import StoreClosed
+from mainstay.stores.home import Home
+
+
+@pytest.fixture
+async def home() -> AsyncIterator[Home]:
+    home = Home("somewhere")
+    yield home
+    await home.close()
+
+
+async def at(home: Home, value: object = None) -> object:
+    assert asyncio.get_running_loop() is home.loop
+    return value
+
+
+async def test_work_is_done_on_the_home_loop_and_its_answer_comes_back(home: Home) -> None:
+    assert await home.run(lambda: at(home, 5)) == 5
+
+
+async def test_an_error_comes_back_as_it_is(home: Home) -> None:
+    async def fail() -> None:
+        raise LookupError("gone")
+
+    with pytest.raises(LookupError, match="gone"):
+        await home.run(fail)
+
+
+async def test_work_from_the_home_loop_itself_is_done_in_place(home: Home) -> None:
+    async def nested() -> object:
+        return await home.run(lambda: at(home, "inner"))
+
+    assert await home.run(nested) == "inner"
+
+
+def test_it_serves_loops_in_several_threads() -> None:
+    home = Home("somewhere")
+    answers: list[object] = []
+
+    def use(value: int) -> None:
+        answers.append(asyncio.run(home.run(lambda: at(home, value))))
+
+    threads = [threading.Thread(target=use, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    asyncio.run(home.close())
+
+    assert sorted(answers) == list(range(8))  # type: ignore[type-var]
+
+
+class Gate:
+    """Work that waits on the home loop until it is let through; both sides can be awaited from here."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.ended = threading.Event()
+        self.how = ""
+        self._go: asyncio.Event | None = None
+
+    async def work(self) -> str:
+        self._go = asyncio.Event()
+        self.begun.set()
+        try:
+            await self._go.wait()
+        except asyncio.CancelledError:
+            self.how = "cancelled"
+            raise
+        else:
+            self.how = "finished"
+            return "answer"
+        finally:
+            self.ended.set()
+
+    def open(self, home: Home) -> None:
+        assert self._go is not None
+        home.loop.call_soon_threadsafe(self._go.set)
+
+
+async def told(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, 5)
+
+
+async def test_cancelling_the_caller_cancels_the_work(home: Home) -> None:
+    gate = Gate()
+    call = asyncio.create_task(home.run(gate.work))
+    await told(gate.begun)
+
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+    await told(gate.ended)
+    assert gate.how == "cancelled"
+
+
+async def test_work_with_an_undo_is_finished_and_then_undone(home: Home) -> None:
+    gate, undone = Gate(), threading.Event()
+    heard: list[str] = []
+
+    async def undo(answer: str) -> None:
+        heard.append(answer)
+        undone.set()
+
+    call = asyncio.create_task(home.run(gate.work, unheard=undo))
+    await told(gate.begun)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    gate.open(home)
+
+    await told(undone)
+    assert (gate.how, heard) == ("finished", ["answer"])
+
+
+async def test_an_answer_that_came_just_before_the_cancel_is_undone_once(home: Home) -> None:
+    heard: list[object] = []
+
+    async def undo(answer: object) -> None:
+        heard.append(answer)
+
+    done = threading.Event()
+
+    async def work() -> int:
+        # after the answer is on its way to the caller's loop, which is held up below
+        asyncio.get_running_loop().call_later(0.02, done.set)
+        return 7
+
+    call = asyncio.create_task(home.run(work, unheard=undo))
+    await asyncio.sleep(0)
+    assert done.wait(5)  # this loop stands still; the answer waits in it
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await home.close()
+
+    assert heard == [7]
+
+
+async def test_an_answer_whose_loop_is_gone_is_undone(home: Home) -> None:
+    gate, undone = Gate(), threading.Event()
+
+    async def undo(answer: str) -> None:
+        undone.set()
+
+    def leave_early() -> None:
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(home.run(gate.work, unheard=undo))
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # to be left behind is the point
+
+    await asyncio.to_thread(leave_early)
+    await told(gate.begun)
+    gate.open(home)
+
+    await told(undone)
+
+
+async def test_closing_finishes_what_was_begun() -> None:
+    home, gate = Home("somewhere"), Gate()
+    call = asyncio.create_task(home.run(gate.work))
+    await told(gate.begun)
+    closing = asyncio.create_task(home.close())
+    await asyncio.sleep(0)
+
+    gate.open(home)
+
+    assert await call == "answer"
+    await closing
+    assert not home._thread.is_alive() or home._gone.is_set()
+
+
+async def test_it_can_be_closed_twice_and_is_refused_afterwards(home: Home) -> None:
+    await asyncio.gather(home.close(), home.close())
+    await home.close()
+
+    with pytest.raises(StoreClosed, match="the store on somewhere was closed; open it again"):
+        await home.run(lambda: at(home))
+
+
+async def test_what_is_spawned_runs_on_the_home_loop(home: Home) -> None:
+    ran = threading.Event()
+
+    async def work() -> None:
+        await at(home)
+        ran.set()
+
+    home.spawn(work)
+
+    await told(ran)
+
+
+def in_child(home: Home, said: Any) -> None:
+    try:
+        asyncio.run(home.run(lambda: at(home)))
+    except StoreClosed as error:
+        said.put(str(error))
+    os._exit(0)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_is_told_instead_of_left_hanging() -> None:
+    home = Home("somewhere")
+    fork = multiprocessing.get_context("fork")
+    said = fork.SimpleQueue()
+    read: Callable[[], str] = said.get
+    child = fork.Process(target=in_child, args=(home, said))
+    child.start()
+
+    assert "forked from" in read()
+    child.join()
+    asyncio.run(home.close())

@@ -3,6 +3,7 @@
 Layer: above lifecycle, below control. Start from `open_store` and `port.py`.
 """
 
+from .durability import LEVELS, Durability
 from .factory import open_store, shown_url
 from .port import (
     Answer,
@@ -29,9 +30,11 @@ from .port import (
 )
 
 __all__ = [
+    "LEVELS",
     "Answer",
     "Audited",
     "Change",
+    "Durability",
     "Inserted",
     "JobStore",
     "Key",

@@ -21,6 +21,7 @@ import msgspec
 from ..clock import Clock
 from ..lifecycle import Chain, Event, Move
 from ..model import Job, Leadership, Progress, QueueSettings, Schedule, Session
+from .durability import Durability
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,7 +265,7 @@ class JobStore(Protocol):
     chain: Chain
     """seals the events; control computes digests with it, so row and events fit the store's key"""
     durability: str
-    """what an answer survives, in words"""
+    """what an answer survives, in words; of an insert with a wish of its own, see `durability_of`"""
     observer: Observer | None
     """told of every move of every row that this process writes, once it is committed; on whatever thread that is, so
     it must be quick. Reports, deletions and repairs are not told. For metrics and tests"""
@@ -273,15 +274,23 @@ class JobStore(Protocol):
         """Finish what was accepted, then let go of everything. Safe to call twice."""
         ...
 
+    def durability_of(self, level: Durability) -> str:
+        """What an insert at this level survives, in words: the level asked for, and what the engine is configured to
+        give. Raises `InvalidInput` for a level that it cannot give."""
+        ...
+
     # jobs ---------------------------------------------------------------------------------------
 
-    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
         """Insert all or nothing. A key or unique clash answers with the job that was there, also for
         duplicates inside the batch; the same key with other content raises `KeyConflict`, a refused
         unique clash `UniqueClash`, an id that exists `Conflict`, a unit whose parent is neither stored nor earlier in
         the batch `InvalidInput`, and so a job that waits for one that is neither; each naming the index.
 
-        What a job waits for may have settled already: that is judged at once, in the same transaction."""
+        What a job waits for may have settled already: that is judged at once, in the same transaction.
+
+        With `durability`, the answer comes once that much is reached, instead of what the store's URL says; a level
+        that `durability_of` refuses is refused here, too, with nothing written."""
         ...
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]: ...

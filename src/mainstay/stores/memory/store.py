@@ -18,8 +18,8 @@ from ...clock import Clock, SystemClock
 from ...errors import Conflict, InvalidInput, InvalidTransition, SessionLost, StoreClosed
 from ...lifecycle import Chain, Event, claim, is_stopping, promote, tombstone
 from ...model import AWAITS_MS, Job, Lane, Leadership, QueueSettings, Schedule, Session
-from ..judge import SINCE, is_settled, judge, landed, may_be_last, parent_move, refusal, reported
 from ..durability import Durability, refused
+from ..judge import SINCE, is_settled, judge, landed, may_be_last, parent_move, refusal, reported
 from ..port import (
     Answer,
     Audited,

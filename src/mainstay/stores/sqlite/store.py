@@ -20,7 +20,7 @@ from ...clock import Clock, SystemClock
 from ...errors import StoreDamaged, StoreError, StoreLocked, StoreReadOnly, UnsafeEngine
 from ...lifecycle import Chain, Event, Move, apply
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
-from ..durability import Durability, refused
+from ..durability import LEVELS, Durability, refused
 from ..port import (
     Answer,
     Audited,
@@ -138,7 +138,7 @@ class SqliteStore:
 
     def durability_of(self, level: Durability) -> str:
         if level != "local":
-            can = ("local",) if self._durable else ()
+            can = LEVELS[: int(self._durable)]
             raise refused(level, "SQLite keeps jobs on this machine only, and has no replicas", can=can)
         if not self._durable:
             raise refused(level, "the store was opened with durable=no, so a power cut may take the last jobs")

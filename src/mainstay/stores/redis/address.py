@@ -1,0 +1,165 @@
+"""The URL of a Redis or Valkey store: which server, which namespace, and how patient to be.
+
+    redis://user:password@host:6379/0?prefix=mainstay
+    rediss://host/0                      the same over TLS
+    unix:///run/redis/redis.sock?db=0    a socket of this machine
+
+`valkey:` and `valkeys:` are other names of `redis:` and `rediss:`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from ...clock import seconds
+from ...errors import InvalidInput, UnknownOption
+from ..factory import shown_url
+
+TLS_SCHEMES = ("rediss", "valkeys")
+PLAIN_SCHEMES = ("redis", "valkey")
+SOCKET_SCHEME = "unix"
+
+_TLS_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
+_OPTIONS = ("prefix", "pool", "connect_timeout", "retries", "allow_eviction", "auto_migrate", "db", *_TLS_OPTIONS)
+_PREFIX = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_CERT_REQS = ("required", "none")
+_PORT = 6379
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """A parsed URL. Show `shown`, never the rest: it has the password."""
+
+    shown: str
+    """the URL without its secrets"""
+    host: str = "localhost"
+    port: int = _PORT
+    path: str | None = None
+    """of a Unix socket; host and port mean nothing then"""
+    username: str | None = None
+    password: str | None = None
+    db: int = 0
+    tls: bool = False
+    tls_options: Mapping[str, Any] = {}
+    prefix: str = "mainstay"
+    """the namespace: several applications may share a server"""
+    pool: int = 8
+    """most connections for commands; one more waits for wakes"""
+    connect_timeout_s: float = 5.0
+    retries: int = 6
+    """how often a call is sent again after the connection was lost"""
+    allow_eviction: bool = False
+    auto_migrate: bool = False
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown!r}, prefix={self.prefix!r})"
+
+    @property
+    def tag(self) -> str:
+        """What every key starts with. The braces make it the hash tag: all keys of a namespace share one slot."""
+        return f"{{{self.prefix}}}:"
+
+
+def parse(url: str, options: Mapping[str, str]) -> Address:
+    """Read a store URL and its options; refuses what it does not know.
+
+    >>> parse("redis://:secret@cache:7000/2", {"prefix": "shop"})
+    Address('redis://:***@cache:7000/2', prefix='shop')
+    """
+    for name in options:
+        if name not in _OPTIONS:
+            raise UnknownOption(name, _OPTIONS)
+    parts = urlsplit(url)
+    shown = shown_url(url)
+    if parts.fragment:
+        raise InvalidInput("store", f"{shown!r}: a # ends a URL; write %23 where a name or a password has one")
+    place = _socket(url, shown, options) if parts.scheme == SOCKET_SCHEME else _network(url, shown, options)
+    return Address(
+        shown=shown,
+        username=unquote(parts.username) if parts.username else None,
+        password=unquote(parts.password) if parts.password else None,
+        prefix=_prefix(options.get("prefix", "mainstay")),
+        pool=_number(options, "pool", 8, least=1, most=1000),
+        connect_timeout_s=_duration(options, "connect_timeout", "5s"),
+        retries=_number(options, "retries", 6, least=0, most=1000),
+        allow_eviction=_on(options, "allow_eviction"),
+        auto_migrate=_on(options, "auto_migrate"),
+        **place,
+    )
+
+
+def _network(url: str, shown: str, options: Mapping[str, str]) -> dict[str, Any]:
+    parts = urlsplit(url)
+    try:
+        port = parts.port or _PORT
+    except ValueError:
+        raise InvalidInput("store", f"{shown!r}: the port is a number from 1 to 65535") from None
+    tls = parts.scheme in TLS_SCHEMES
+    given = parts.path.strip("/")
+    if given and "db" in options:
+        raise InvalidInput("db", "the database is named twice, in the path of the URL and as an option; name it once")
+    if given and not (given.isascii() and given.isdigit()):
+        raise InvalidInput(
+            "store", f"{shown!r}: behind the host stands the number of a database, like /0; for a socket write unix:///"
+        )
+    for name in _TLS_OPTIONS:
+        if name in options and not tls:
+            raise InvalidInput(name, f"{parts.scheme}: URLs are not encrypted; write rediss: for TLS")
+    return {
+        "host": parts.hostname or "localhost",
+        "port": port,
+        "db": int(given) if given else _number(options, "db", 0, least=0, most=1 << 30),
+        "tls": tls,
+        "tls_options": _tls(options) if tls else {},
+    }
+
+
+def _socket(url: str, shown: str, options: Mapping[str, str]) -> dict[str, Any]:
+    parts = urlsplit(url)
+    path = unquote(parts.path)
+    if parts.hostname or not path.strip("/"):
+        raise InvalidInput("store", f"{shown!r} names no socket; write it like unix:///run/redis/redis.sock")
+    for name in _TLS_OPTIONS:
+        if name in options:
+            raise InvalidInput(name, "a socket of this machine is not encrypted; leave it out")
+    return {"path": path, "db": _number(options, "db", 0, least=0, most=1 << 30)}
+
+
+def _tls(options: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {name: options[name] for name in _TLS_OPTIONS if name in options}
+    if (wanted := found.get("ssl_cert_reqs", "required")) not in _CERT_REQS:
+        raise InvalidInput("ssl_cert_reqs", f"{wanted!r} is neither of {', '.join(_CERT_REQS)}")
+    # a certificate that is not checked has no host to be checked for
+    found["ssl_check_hostname"] = wanted == "required" and _on(options, "ssl_check_hostname", default="on")
+    return found
+
+
+def _prefix(text: str) -> str:
+    if not _PREFIX.fullmatch(text):
+        raise InvalidInput("prefix", f"{text!r}: a prefix has 1 to 64 of the characters A-Z a-z 0-9 . _ : -")
+    return text
+
+
+def _number(options: Mapping[str, str], name: str, default: int, *, least: int, most: int) -> int:
+    text = options.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+        raise InvalidInput(name, f"{text!r} is not a whole number from {least} to {most}")
+    return int(text)
+
+
+def _duration(options: Mapping[str, str], name: str, default: str) -> float:
+    found = seconds(options.get(name, default), field=name)
+    if found <= 0:
+        raise InvalidInput(name, "must be more than zero")
+    return found
+
+
+def _on(options: Mapping[str, str], name: str, *, default: str = "off") -> bool:
+    value = options.get(name, default).lower()
+    if value not in ("on", "off", "yes", "no"):
+        raise InvalidInput(name, f"{value!r} is neither on nor off")
+    return value in ("on", "yes")

@@ -1,0 +1,121 @@
+"""The door: what a server must be like, asked once when a store is opened; and what an answer on it survives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from redis import exceptions as driver
+
+from ...errors import StoreError, StoreReadOnly, UnsafeEngine
+from .address import Address
+from .connection import Client
+
+OLDEST = (7, 0)
+_KEEPS = "noeviction"
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server says about itself."""
+
+    product: str
+    version: str
+    cluster: bool = False
+    replica: bool = False
+    policy: str | None = None
+    """maxmemory-policy"""
+    appendonly: bool | None = None
+    appendfsync: str | None = None
+    """None: the server does not let us ask"""
+
+    @property
+    def durability(self) -> str:
+        """What an answer survives, in words."""
+        told = _SURVIVES[self._forcing]
+        if self.policy not in (_KEEPS, None):
+            told += f". When its memory is full the server throws jobs away (maxmemory-policy {self.policy})"
+        return told
+
+    @property
+    def _forcing(self) -> str:
+        if not self.appendonly:
+            return "unknown" if self.appendonly is None else "off"
+        return self.appendfsync if self.appendfsync in ("always", "everysec", "no") else "unknown"
+
+
+_SURVIVES: Mapping[str, str] = {
+    "always": (
+        "an answer survives the death of this process, of the server and of its machine (appendfsync always); a "
+        "failover to a replica may lose what was not copied yet"
+    ),
+    "everysec": (
+        "an answer survives the death of this process; the death of the server's machine may take the last second or "
+        "two of answered calls (appendfsync everysec), and so may the death of the server while its disk is slow"
+    ),
+    "no": (
+        "an answer survives the death of this process; the death of the server's machine may take the last half minute "
+        "of answered calls or more (appendfsync no)"
+    ),
+    "off": (
+        "an answer survives the death of this process, but not of the server: it keeps no append-only file "
+        "(appendonly no), so a restart takes all that came after its last snapshot, if it makes any"
+    ),
+    "unknown": (
+        "an answer survives the death of this process; what the death of the server takes is not known, because it "
+        "does not let this user ask (CONFIG GET appendonly, appendfsync)"
+    ),
+}
+
+
+async def facts(client: Client) -> Facts:
+    """Ask the server; CONFIG may be forbidden (hosted servers do), INFO may not."""
+    info = await _info(client)
+    settings = await _settings(client)
+    aof = settings.get("appendonly") or {"0": "no", "1": "yes"}.get(info.get("aof_enabled", ""))
+    return Facts(
+        product="Valkey" if "valkey_version" in info else "Redis",
+        version=info.get("valkey_version") or info.get("redis_version", "0"),
+        cluster=info.get("cluster_enabled") == "1",
+        replica=info.get("role") == "slave",
+        policy=settings.get("maxmemory-policy") or info.get("maxmemory_policy"),
+        appendonly=None if aof is None else aof == "yes",
+        appendfsync=settings.get("appendfsync"),
+    )
+
+
+def admit(found: Facts, address: Address) -> None:
+    """Refuse a server on which jobs would not be safe."""
+    shown = address.shown
+    if _numbers(found.version) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise StoreError(f"{shown} is {found.product} {found.version}; Mainstay needs {oldest} or newer: upgrade it")
+    if found.replica:
+        raise StoreReadOnly(f"{shown} is a read-only replica; name the primary in the store's URL")
+    if found.cluster and address.db:
+        raise StoreError(f"{shown}: a cluster has one database, number 0; use prefix=NAME to keep applications apart")
+    if found.policy not in (_KEEPS, None) and not address.allow_eviction:
+        raise UnsafeEngine(
+            f"{shown} throws keys away when its memory is full (maxmemory-policy {found.policy}), jobs among them. Set "
+            f"it to {_KEEPS} (redis-cli CONFIG SET maxmemory-policy {_KEEPS}, and in its configuration), or use a "
+            "server of its own; to accept the loss, add allow_eviction=on to the store's URL"
+        )
+
+
+async def _info(client: Client) -> dict[str, str]:
+    return {str(name): str(value) for name, value in (await client.info()).items()}
+
+
+async def _settings(client: Client) -> dict[str, str]:
+    try:
+        found = await client.config_get("appendonly", "appendfsync", "maxmemory-policy")
+    except driver.ResponseError:  # renamed, or forbidden to this user
+        return {}
+    return {_text(name): _text(value) for name, value in found.items()}
+
+
+def _text(value: str | bytes | None) -> str:
+    return value.decode() if isinstance(value, bytes) else value or ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else 0 for part in version.split(".")[:2])

@@ -1,11 +1,16 @@
-"""What all tests share: the same examples in every run, and an environment without our variables."""
+"""What all tests share: the same examples in every run, an environment without our variables, and the servers."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from servers.shared import Host
+from tests import places
 
 # The same inputs every time: a failure seen once is seen again. `HYPOTHESIS_PROFILE=explore` looks further.
 # "too slow" is judged by the clock, and a busy machine must not fail a test
@@ -22,3 +27,27 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in [name for name in os.environ if name.startswith("MAINSTAY_")]:
         monkeypatch.delenv(variable)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that drives the run holds the servers; the workers of xdist find them by the environment."""
+    if not hasattr(config, "workerinput"):
+        config.add_cleanup(Host().close)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_on_the_servers() -> Iterator[None]:
+    yield
+    places.clear_given()
+
+
+@pytest.fixture
+def postgres_url(tmp_path: Path) -> str:
+    """A store's URL on the run's PostgreSQL server, with a schema of the test's own."""
+    return places.place("postgresql", tmp_path)
+
+
+@pytest.fixture
+def redis_url(tmp_path: Path) -> str:
+    """A store's URL on the run's Redis server, with a prefix of the test's own."""
+    return places.place("redis", tmp_path)

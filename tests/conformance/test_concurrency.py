@@ -62,7 +62,7 @@ async def _limit(store: JobStore) -> JobStore:
 @pytest.mark.slow
 def test_threads_with_loops_of_their_own_share_a_store(adapter: Adapter, tmp_path: Path) -> None:
     plan = Plan(submitters=3, each=600, shared=60)
-    url = adapter.url.format(folder=tmp_path)
+    url = adapter.at(tmp_path)
     store = asyncio.run(open_store(url))
     asyncio.run(_limit(store))
     team = [Submitter(store, f"submitter-{n}", plan) for n in range(plan.submitters)]
@@ -88,7 +88,7 @@ def test_threads_with_loops_of_their_own_share_a_store(adapter: Adapter, tmp_pat
 
 async def test_tasks_of_one_loop_share_a_store(adapter: Adapter, tmp_path: Path) -> None:
     plan = Plan(submitters=2, each=300, shared=30)
-    store = await _limit(await open_store(adapter.url.format(folder=tmp_path)))
+    store = await _limit(await open_store(adapter.at(tmp_path)))
     team = [Submitter(store, f"submitter-{n}", plan) for n in range(plan.submitters)]
     team += [Worker(store, f"worker-{n}", plan) for n in range(4)]
     await asyncio.gather(*(actor.run() for actor in team))
@@ -101,7 +101,7 @@ async def test_processes_share_a_store(adapter: Adapter, tmp_path: Path) -> None
     if not adapter.persistent:
         pytest.skip(f"a {adapter.name} store belongs to one process")
     plan = Plan(submitters=2, each=700, shared=60)
-    url = adapter.url.format(folder=tmp_path)
+    url = adapter.at(tmp_path)
     store = await _limit(await open_store(url))
     roles = [("submitter", n) for n in range(plan.submitters)] + [("worker", n) for n in range(3)]
     files = {f"{role}-{n}": tmp_path / f"{role}-{n}.json" for role, n in roles}

@@ -108,6 +108,7 @@ class StoreBesideModel(RuleBasedStateMachine):
         self.run(self.world.store.close())
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
+        self.adapter.clear(self.folder)
         shutil.rmtree(self.folder)
 
     def open_session(self) -> None:

@@ -74,7 +74,7 @@ async def assert_each_released_once(store: JobStore, waiters: list[str]) -> None
 
 
 async def test_pairs_that_end_in_two_tasks_at_once(adapter: Adapter, tmp_path: Path) -> None:
-    store = await open_store(adapter.url.format(folder=tmp_path))
+    store = await open_store(adapter.at(tmp_path))
     world = a_world(store)
     await world.open("s1", lease_s=600)
     waiters = await pairs(store, 300)
@@ -88,7 +88,7 @@ async def test_pairs_that_end_in_two_tasks_at_once(adapter: Adapter, tmp_path: P
 @pytest.mark.slow
 def test_pairs_that_end_in_two_threads_at_once(adapter: Adapter, tmp_path: Path) -> None:
     n = 2000
-    store = asyncio.run(open_store(adapter.url.format(folder=tmp_path)))
+    store = asyncio.run(open_store(adapter.at(tmp_path)))
     waiters = asyncio.run(pairs(store, n))
     errors: list[BaseException] = []
 
@@ -114,7 +114,7 @@ async def test_pairs_that_end_in_two_processes_at_once(adapter: Adapter, tmp_pat
     if not adapter.persistent:
         pytest.skip(f"a {adapter.name} store belongs to one process")
     n = 1500
-    url = adapter.url.format(folder=tmp_path)
+    url = adapter.at(tmp_path)
     store = await open_store(url)
     waiters = await pairs(store, n)
     running = [

@@ -1,0 +1,1 @@
+"""Jobs in a PostgreSQL database: many machines, one schema per application."""

@@ -20,6 +20,7 @@ import msgspec
 from ..clock import LONGEST_S, instant_ms, seconds
 from ..errors import InvalidInput, UnknownOption
 from ..model import Options, RetryPolicy, Settings, check_id
+from ..stores.durability import LEVELS, Durability
 
 _NAME = re.compile(r"\w[\w.:/\-]*")
 _NAME_LIMIT = 200
@@ -59,6 +60,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None
     after: tuple[str, ...] = ()
     """ids of the jobs it waits for"""
+    durability: Durability | None = None
+    """how safe it is to be when the submit returns; None: as the store's URL says"""
 
 
 class OptionReader:
@@ -395,6 +398,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "after": _after,
     "after_when": _one_of("succeeded", "settled"),
     "after_failed": _one_of("skip", "fail"),
+    "durability": _one_of(*LEVELS),
 }
 _FIELDS = {"delay": "delay_ms", "run_at": "run_at_ms", "key_ttl": "key_ttl_ms"}
 _NO_NONE = frozenset({"timeout", "stall_timeout"})

@@ -1,0 +1,201 @@
+"""From requests to rows: what is submitted, checked and made, before anything is written."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import InvalidInput
+from ..lifecycle import Chain, submit, table_of, time_text
+from ..model import AWAITS_MS, BLANK, IdSource, Job, Settings, rank_of
+from ..stores import Key, NewJob
+from .failure import shown
+from .options import OptionReader, Plan, check_name
+from .payload import content_of, encoded
+
+_KNOWN_NAMES = 4096
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One job to submit. `options` are written as for `submit`, or read beforehand by `Control.plan`.
+
+    >>> Request("mail.send", {"to": "a@b.c"}, {"queue": "mail"}).name
+    'mail.send'
+    """
+
+    name: str
+    payload: Any = None
+    options: Mapping[str, Any] | Plan = {}
+    content: bytes | None = None
+    """what its idempotency key stands for, when the payload itself differs each time (it is sealed by a codec); None:
+    the payload"""
+
+
+class JobMaker:
+    """Makes jobs of requests, with the defaults of the settings. May be used by several threads at once."""
+
+    def __init__(self, settings: Settings, rng: random.Random, actor: str) -> None:
+        self._reader = OptionReader(settings)
+        self._ids = IdSource(rng)
+        self._turn = threading.Lock()
+        self._actor = actor
+        self._limit = settings.payload_limit
+        self._boost_ms = round(settings.priority_boost_s * 1000)
+        self._names: set[str] = set()
+
+    def plan(self, options: Mapping[str, Any]) -> Plan:
+        """Read options once, to submit many jobs with them."""
+        return self._reader.read(options)
+
+    def together(
+        self, requests: Iterable[Request], *, now_ms: int, chain: Chain, actor: str | None = None
+    ) -> tuple[NewJob, ...]:
+        """Jobs to be inserted by somebody else's write: a completion, a schedule's tick, a transaction."""
+        prepared = self.make(requests, now_ms=now_ms, chain=chain, actor=actor)
+        for index, (new, plan) in enumerate(prepared):
+            if plan.on_clash == "replace" and new.job.unique_key is not None:
+                rule = "'replace' works for one job on its own; use submit"
+                raise placed(InvalidInput("on_clash", rule), index, len(prepared))
+        return tuple(new for new, _ in prepared)
+
+    def make(
+        self, requests: Iterable[Request], *, now_ms: int, chain: Chain, actor: str | None = None
+    ) -> list[tuple[NewJob, Plan]]:
+        """The jobs, in the order of the requests, each with the options it was made with."""
+        try:
+            requests = list(requests)
+        except TypeError:
+            _check_list(requests)
+            raise
+        limit, actor = self._limit, actor or self._actor
+        sha256, known = hashlib.sha256, self._names
+        makers: dict[int, _Template] = {}
+        prepared = []
+        with self._turn:
+            ids = self._ids.take(now_ms, len(requests))
+        for index, (request, job_id) in enumerate(zip(requests, ids, strict=True)):
+            try:
+                # equal options are most often the same object, or none: what they come to is worked out once
+                options = request.options
+                kept = id(options) if options else 0
+                maker = makers.get(kept)
+                if maker is None:
+                    maker = makers[kept] = self._maker(options, now_ms)
+                name = request.name
+                if name not in known:
+                    self._learn(name)
+                payload = encoded(request.payload, field="payload", limit=limit)
+                content = request.content
+                if content is not None and not isinstance(content, bytes):
+                    raise InvalidInput("content", f"must be bytes, not {type(content).__name__}")
+                job = maker.make(job_id, name, payload, content)
+                details = {"payload_sha256": sha256(payload).hexdigest()[:32]}
+                moved = submit(job, now_ms=now_ms, actor=actor, chain=chain, details=details)
+            except InvalidInput as error:
+                raise placed(error, index, len(requests)) from None
+            except AttributeError:
+                _check_request(request, index)
+                raise
+            prepared.append((maker.wrap(moved.job, moved.events, content), maker.plan))
+        return prepared
+
+    def _maker(self, options: Mapping[str, Any] | Plan, now_ms: int) -> _Template:
+        plan = options if isinstance(options, Plan) else self._reader.read(options)
+        return _Template(plan, now_ms, self._boost_ms)
+
+    def _learn(self, name: str) -> None:
+        check_name(name)
+        if len(self._names) >= _KNOWN_NAMES:
+            self._names.clear()
+        self._names.add(name)
+
+
+class _Template:
+    """Builds the rows of one plan: everything that does not differ between them is worked out here, once."""
+
+    def __init__(self, plan: Plan, now_ms: int, boost_ms: int) -> None:
+        self.plan = plan
+        self._now_ms = now_ms
+        due_ms = now_ms + plan.delay_ms if plan.run_at_ms is None else max(plan.run_at_ms, now_ms)
+        waits = due_ms > now_ms
+        due_ms = min(due_ms, AWAITS_MS - 1)
+        options = plan.options
+        if plan.start_within_ms is not None:
+            options = msgspec.structs.replace(options, start_by_ms=due_ms + plan.start_within_ms)
+        elif options.start_by_ms is not None and options.start_by_ms <= due_ms:
+            raise InvalidInput("queue_deadline", f"{time_text(options.start_by_ms)} is before the job is even due")
+        reason = f"waits until {time_text(due_ms)}" if waits else None
+        if plan.after:
+            options = msgspec.structs.replace(options, not_before_ms=due_ms if waits else None)
+            reason = f"waits for {len(plan.after)} {'job' if len(plan.after) == 1 else 'jobs'}"
+            due_ms, waits = AWAITS_MS, True
+        scheduled = waits and "scheduled" in table_of(plan.parent).start
+        self._template = msgspec.structs.replace(
+            BLANK,
+            kind=plan.kind,
+            queue=plan.queue,
+            parent=plan.parent,
+            unit=plan.unit,
+            group=plan.group,
+            options=options,
+            key=plan.key,
+            concurrency_key=plan.concurrency_key,
+            priority=plan.priority,
+            status="scheduled" if scheduled else "pending",
+            reason=reason,
+            due_ms=due_ms,
+            rank=rank_of(due_ms, plan.priority, boost_ms),
+        )
+        plain = not plan.key and plan.on_clash == "return" and not plan.after
+        self.wrap: Callable[..., NewJob] = _bare if plain else self._wrap
+
+    def make(self, job_id: str, name: str, payload: bytes, content: bytes | None) -> Job:
+        unique = self.plan.unique
+        if unique is None:
+            return msgspec.structs.replace(self._template, id=job_id, name=name, payload=payload)
+        # scoped by the task, so that two tasks with the same word for a key do not meet
+        if unique is True:
+            unique = content_of(name, payload if content is None else content).hex()[:32]
+        unique = f"{name}/{unique}"
+        return msgspec.structs.replace(self._template, id=job_id, name=name, payload=payload, unique_key=unique)
+
+    def _wrap(self, job: Job, events: Any, content: bytes | None) -> NewJob:
+        plan = self.plan
+        key = None
+        if plan.key is not None:
+            digest = content_of(job.name, job.payload if content is None else content)
+            key = Key(scope=job.name, name=plan.key, content=digest, until_ms=self._now_ms + plan.key_ttl_ms)
+        on_clash: Literal["return", "refuse"] = "refuse" if plan.on_clash == "refuse" else "return"
+        return NewJob(job=job, events=events, key=key, on_clash=on_clash, after=plan.after)
+
+
+def _bare(job: Job, events: Any, _: object) -> NewJob:
+    return NewJob(job=job, events=events)
+
+
+# asked only once something has failed, so that the many good ones pay nothing
+
+
+def _check_list(given: object) -> None:
+    if not isinstance(given, Iterable):
+        raise InvalidInput("requests", f"{shown(given)} is not a list of requests") from None
+
+
+def _check_request(given: object, index: int) -> None:
+    if not isinstance(given, Request):
+        rule = f"{shown(given)} is not a request; write Request(name, payload, options)"
+        raise InvalidInput(f"requests[{index}]", rule) from None
+
+
+def placed(error: InvalidInput, index: int, many: int) -> InvalidInput:
+    """In a batch, say which request it was."""
+    if many == 1:
+        return error
+    error.field = f"requests[{index}].{error.field}"
+    error.args = (f"{error.field}: {error.rule}",)
+    return error

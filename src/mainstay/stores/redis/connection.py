@@ -32,17 +32,19 @@ Work = Callable[[Client], Awaitable[T]]
 #: longest pause between two tries
 _LONGEST_PAUSE_S = 2.0
 _FIRST_PAUSE_S = 0.05
-#: how long an answer may take before the connection is given up: a server that hangs, a network that swallows
-_ANSWER_S = 15.0
 #: a cluster that sends us round in circles is not whole
 _MOST_HOPS = 5
 
 
 class Server:
-    """The server a store lives on. Use it on the home loop only."""
+    """The server a store lives on. Use it on the home loop only.
 
-    def __init__(self, address: Address, *, rng: random.Random | None = None) -> None:
+    An answer that takes longer than `answer_s` ends its connection: the server hangs, or the network swallows.
+    """
+
+    def __init__(self, address: Address, *, rng: random.Random | None = None, answer_s: float = 15.0) -> None:
         self.address = address
+        self._answer_s = answer_s
         self._rng = rng or random.Random()
         self._place = (address.host, address.port)
         self._client = self._new_client()
@@ -76,9 +78,9 @@ class Server:
         most: float = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures - 1, 16))
         return self._rng.uniform(most / 2, most)
 
-    def listening(self, answer_s: float) -> Client:
-        """A client of its own with one connection, for commands that block up to `answer_s`. Its user closes it."""
-        return self._new_client(size=1, answer_s=answer_s + _ANSWER_S)
+    def listening(self, blocks_s: float) -> Client:
+        """A client of its own with one connection, for commands that block up to `blocks_s`. Its user closes it."""
+        return self._new_client(size=1, blocks_s=blocks_s)
 
     async def hear(self, clock: ServerClock) -> None:
         """Ask the server for its time."""
@@ -105,14 +107,14 @@ class Server:
         # calls that are under way there end by themselves; their connections go with the last of them
         await old.connection_pool.disconnect(inuse_connections=False)
 
-    def _new_client(self, *, size: int | None = None, answer_s: float = _ANSWER_S) -> Client:
+    def _new_client(self, *, size: int | None = None, blocks_s: float = 0.0) -> Client:
         address = self.address
         options: dict[str, Any] = {
             "db": address.db,
             "username": address.username,
             "password": address.password,
             "socket_connect_timeout": address.connect_timeout_s,
-            "socket_timeout": max(answer_s, address.connect_timeout_s),
+            "socket_timeout": max(self._answer_s, address.connect_timeout_s) + blocks_s,
             "protocol": 2,
             "driver_info": None,
         }

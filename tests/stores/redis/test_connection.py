@@ -1,0 +1,149 @@
+"""Losing the server and finding it again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+import redis as sync_redis
+
+from mainstay.errors import StoreError, StoreUnavailable
+from mainstay.stores.redis.address import parse
+from mainstay.stores.redis.connection import Client, Server
+from mainstay.stores.server_clock import ServerClock
+from servers import Redis
+from servers.server import free_port
+
+
+def connected(url: str, **more: Any) -> Server:
+    return Server(parse(url, dict(parse_qsl(urlsplit(url).query))), rng=random.Random(1), **more)
+
+
+@pytest.fixture
+async def own(tmp_path: Path) -> AsyncIterator[Redis]:
+    server = Redis(tmp_path)
+    yield server
+    server.stop()
+
+
+async def ping(client: Client) -> bool:
+    return bool(await client.ping())
+
+
+async def test_a_call_waits_for_a_server_that_comes_back(own: Redis) -> None:
+    server = connected(f"{own.url()}?retries=50")
+    assert await server.call(ping)
+    own.kill()
+    calling = asyncio.create_task(server.call(ping))
+    failed = asyncio.Event()
+    pause_s = server.pause_s
+
+    def noted(failures: int) -> float:
+        failed.set()
+        return pause_s(failures)
+
+    server.pause_s = noted  # type: ignore[method-assign]
+    await failed.wait()
+    own.start()
+    assert await calling
+    await server.close()
+
+
+async def test_after_enough_tries_it_says_who_cannot_be_reached() -> None:
+    url = f"redis://ann:hunter2@127.0.0.1:{free_port()}/0?retries=1"
+    server = connected(url)
+    with pytest.raises(StoreUnavailable, match=r"ann:\*\*\*@127\.0\.0\.1.*repeating it is safe") as caught:
+        await server.call(ping)
+    assert "hunter2" not in str(caught.value)
+    await server.close()
+
+
+async def test_a_server_that_takes_the_connection_and_says_nothing_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = connected(
+            f"redis://127.0.0.1:{silent.getsockname()[1]}/0?retries=0&connect_timeout=50ms", answer_s=0.05
+        )
+        with pytest.raises(StoreUnavailable, match="no answer in time"):
+            await server.call(ping)
+        await server.close()
+
+
+async def test_the_pauses_grow_to_a_bound_and_are_not_alike() -> None:
+    server = connected("redis://nowhere")
+    pauses = [server.pause_s(n) for n in (1, 2, 3, 4, 10, 10_000)]
+    assert 0.025 <= pauses[0] <= 0.05
+    assert all(later > earlier for earlier, later in pairwise(pauses[:4]))
+    assert all(1.0 <= pause <= 2.0 for pause in pauses[4:])
+    assert pauses[4] != pauses[5]
+    await server.close()
+
+
+async def test_a_mistake_is_not_tried_again(own: Redis) -> None:
+    server = connected(own.url())
+    tries = 0
+
+    async def wrong(client: Client) -> None:
+        nonlocal tries
+        tries += 1
+        await client.eval("return nonsense.x", 0)  # type: ignore[no-untyped-call,misc]
+
+    with pytest.raises(StoreError, match="refused"):
+        await server.call(wrong)
+    assert tries == 1
+    await server.close()
+
+
+async def test_more_callers_than_connections_take_turns(own: Redis) -> None:
+    server = connected(f"{own.url()}?pool=2")
+    assert all(await asyncio.gather(*(server.call(ping) for _ in range(50))))
+    admin = sync_redis.Redis.from_url(own.url())
+    assert len(admin.client_list()) <= 2 + 1
+    await server.close()
+
+
+async def test_a_socket_of_this_machine_will_do(tmp_path: Path) -> None:
+    own = Redis(tmp_path, unixsocket=str(tmp_path / "redis.sock"))
+    server = connected(f"unix://{tmp_path}/redis.sock?db=3")
+    assert await server.call(ping)
+    await server.close()
+    own.stop()
+
+
+async def test_the_servers_time_is_heard(own: Redis) -> None:
+    server = connected(own.url())
+    clock = ServerClock()
+    await server.hear(clock)
+    seconds, micros = sync_redis.Redis.from_url(own.url()).time()
+    assert abs(clock.now_ms() - (seconds * 1000 + micros / 1000)) < 500
+    await server.close()
+
+
+async def test_in_a_cluster_the_calls_go_to_the_node_that_has_the_keys(tmp_path: Path) -> None:
+    nodes = []
+    buses = [free_port(), free_port()]
+    for name, bus in zip("ab", buses, strict=True):
+        (tmp_path / name).mkdir()
+        nodes.append(Redis(tmp_path / name, cluster_enabled="yes", cluster_port=str(bus)))
+    first, second = (sync_redis.Redis.from_url(node.url()) for node in nodes)
+    first.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[1].port, buses[1])
+    second.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+    while b"cluster_state:ok" not in first.execute_command("CLUSTER", "INFO"):
+        await asyncio.sleep(0.02)
+
+    server = connected(nodes[0].url())
+
+    async def write(client: Client) -> None:
+        await client.set("{mainstay}:x", "1")
+
+    await server.call(write)
+    assert second.get("{mainstay}:x") == b"1"
+    await server.close()
+    for node in nodes:
+        node.stop()

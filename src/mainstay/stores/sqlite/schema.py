@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import apsw
 
-from ...errors import SchemaTooNew, StoreError, WrongAuditKey
+from ...errors import SchemaTooNew, StoreError
+from ..audit_key import admit_fingerprint
 from .sql import all_rows, first_row
 
 APPLICATION_ID = 0x4D41494E  # "MAIN"
@@ -222,14 +223,7 @@ def admit_key(db: apsw.Connection, fingerprint: str, path: str) -> None:
     """Remember the audit key of a new database; refuse any other afterwards."""
     db.execute("INSERT OR IGNORE INTO facts VALUES ('audit', ?)", (fingerprint,))
     row = first_row(db, "SELECT value FROM facts WHERE name = 'audit'")
-    if row == (fingerprint,):
-        return
-    if row == ("",):
-        what = "was begun without an audit key, and one is given: unset MAINSTAY_AUDIT_KEY, or begin a new database"
-    else:
-        given = "another one is given" if fingerprint else "none is given"
-        what = f"is sealed with an audit key, and {given}: set MAINSTAY_AUDIT_KEY to the key it was begun with"
-    raise WrongAuditKey(f"the audit trail of {path} {what}; nothing was opened")
+    admit_fingerprint(row[0] if row else "", fingerprint, path)
 
 
 def expected_objects() -> dict[str, str]:

@@ -1,0 +1,310 @@
+"""Bringing a database up to this version, while workers go on; and a look at where it stands.
+
+Each migration is a transaction of its own, under a lock that keeps a second migrator out. What a statement waits for is
+bounded: a migration in the queue for a table's lock would keep everybody else out of that table, so after a short while
+it steps back and tries again. One that begins with `OUTSIDE` is run statement by statement and without a transaction,
+because PostgreSQL builds an index beside running work (`CONCURRENTLY`) only there; each of its statements must not mind
+being run twice. Workers of the version before go on: functions with other arguments stand beside the old ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from urllib.parse import parse_qsl, urlsplit
+
+import asyncpg
+import msgspec
+
+from ...errors import SchemaTooNew, SchemaTooOld, StoreError, StoreLocked
+from ..audit_key import admit_fingerprint
+from .address import Address, parse
+from .engine import wait_s
+from .pool import Db, begin, connect, hang_up
+from .schema import MIGRATIONS, VERSION, functions, quoted
+from .trouble import is_lost, translated, unavailable
+
+#: the first line of a migration that cannot be a transaction
+OUTSIDE = "-- outside a transaction"
+#: how long a migration waits for a table, and keeps others waiting behind it
+_STEP_BACK_MS = 1000
+#: how often it tries to get in between; about a minute in all
+_MOST_TRIES = 30
+_OLDEST = 140000
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a database stands."""
+
+    url: str
+    """without its secrets"""
+    schema: str
+    version: int
+    """0: nothing of ours is there yet"""
+    known: int
+    """the version this Mainstay brings it to"""
+    current: bool
+    """nothing is left to migrate"""
+    server: str
+    """the server's version"""
+    jobs: int = 0
+    """stored jobs, as the server estimates it (exact up to a few thousand)"""
+    events: int = 0
+    bytes: int = 0
+    """on disk, with the indexes"""
+    sessions: int = 0
+    """workers that are connected"""
+    settings: dict[str, str] = {}
+    """of the server, as far as they say what survives: fsync, synchronous_commit, synchronous_standby_names,
+    full_page_writes"""
+
+
+class Migrated(msgspec.Struct, frozen=True, kw_only=True):
+    """What a migration did, or would do."""
+
+    before: int
+    after: int
+    steps: tuple[str, ...]
+    """the statements, of each version that was missing"""
+    functions: bool
+    """the functions were made anew"""
+
+
+async def status(url: str) -> Status:
+    """Look at a database, without opening a store on it and without changing anything."""
+    async with _connected(url) as (db, address):
+        version, mark = await _found(db, address)
+        server = await db.fetchval("SELECT current_setting('server_version')")
+        rows = await db.fetch("SELECT name, setting FROM pg_settings WHERE name = ANY($1)", list(_SETTINGS))
+        counts = await _sizes(db, address) if version else {}
+        return Status(
+            url=address.shown,
+            schema=address.schema,
+            version=version,
+            known=VERSION,
+            current=version == VERSION and mark == functions_mark(),
+            server=server,
+            settings={row["name"]: row["setting"] for row in rows},
+            **counts,
+        )
+
+
+async def migrate(url: str, *, dry_run: bool = False, migrations: Sequence[str] = MIGRATIONS) -> Migrated:
+    """Bring a database up to this version. Running workers go on; a second migrator waits for the first."""
+    async with _connected(url) as (db, address):
+        return await bring_up(db, address, dry_run=dry_run, migrations=migrations)
+
+
+async def bring_up(
+    db: Db, address: Address, *, dry_run: bool = False, migrations: Sequence[str] = MIGRATIONS
+) -> Migrated:
+    """The same on a connection there is."""
+    before, mark = await _found(db, address)
+    if before > len(migrations):
+        raise _too_new(address, before, len(migrations))
+    steps = tuple(migrations[before:])
+    anew = bool(steps) or mark != functions_mark()
+    if not dry_run:
+        for version in range(before, len(migrations)):
+            await _step(db, address, version, migrations[version])
+        if anew:
+            await _make_functions(db, address)
+    return Migrated(before=before, after=len(migrations), steps=steps, functions=anew)
+
+
+async def admit(db: Db, address: Address) -> None:
+    """Refuse a database of another version, or bring it up if that is allowed."""
+    if db.raw.get_server_version().major * 10000 < _OLDEST:
+        raise StoreError(
+            f"{address.shown} is PostgreSQL {db.raw.get_server_version().major}; Mainstay needs 14 or later"
+        )
+    version, _ = await _found(db, address)
+    if address.auto_migrate:
+        await bring_up(db, address)
+    elif version > VERSION:
+        raise _too_new(address, version, VERSION)
+    elif version < VERSION:
+        there = f"has version {version} in it" if version else "has nothing of Mainstay's in it yet"
+        raise SchemaTooOld(
+            f"schema {address.schema!r} of {address.shown} {there}, this Mainstay needs version {VERSION}; nothing was "
+            f"changed. Run: mainstay store migrate '{_written(address)}' (workers may go on meanwhile), or add "
+            "auto_migrate=on to the URL"
+        )
+
+
+async def admit_key(db: Db, fingerprint: str, address: Address) -> None:
+    """Remember the audit key of a new database; refuse any other afterwards."""
+    await db.execute("INSERT INTO mainstay.facts VALUES ('audit', $1) ON CONFLICT DO NOTHING", fingerprint)
+    stored = await db.fetchval("SELECT value FROM mainstay.facts WHERE name = 'audit'")
+    admit_fingerprint(stored, fingerprint, f"schema {address.schema!r} of {address.shown}")
+
+
+def functions_mark() -> str:
+    """Tells whether a database has the functions of this release."""
+    return hashlib.sha256(functions().encode()).hexdigest()
+
+
+# -- internals --------------------------------------------------------------------------------
+
+_SETTINGS = ("fsync", "synchronous_commit", "synchronous_standby_names", "full_page_writes")
+
+
+@contextlib.asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[tuple[Db, Address]]:
+    address = parse(url, dict(parse_qsl(urlsplit(url).query, keep_blank_values=True)))
+    try:
+        db = await first_connection(address)
+        try:
+            yield db, address
+        finally:
+            await hang_up(db)
+    except Exception as error:
+        raise translated(error, address.shown) from error
+
+
+async def first_connection(address: Address, *, tries: int = 4) -> Db:
+    """A connection to a server that may be starting this moment, but is not waited for long: the URL may be wrong."""
+    rng = random.Random()
+    for lost in range(min(tries, address.retries + 1)):
+        try:
+            return await connect(address)
+        except Exception as error:
+            if not is_lost(error):
+                raise translated(error, address.shown) from error
+            if lost + 1 == min(tries, address.retries + 1):
+                raise unavailable(error, address.shown, lost + 1) from error
+            await asyncio.sleep(wait_s(lost + 1, rng))
+    raise AssertionError("it tries at least once")
+
+
+async def _found(db: Db, address: Address) -> tuple[int, str]:
+    """The version that is there (0: none), and the mark of its functions."""
+    if await db.fetchval("SELECT to_regclass($1)", f"{quoted(address.schema)}.facts") is None:
+        if await db.fetchval("SELECT 1 FROM pg_class WHERE relnamespace = to_regnamespace($1)", quoted(address.schema)):
+            raise StoreError(
+                f"schema {address.schema!r} of {address.shown} has tables that are not Mainstay's; choose another one "
+                "with ?schema="
+            )
+        return 0, ""
+    facts = dict(await db.fetch("SELECT name, value FROM mainstay.facts WHERE name IN ('version', 'functions')"))
+    return int(facts.get("version", "0")), facts.get("functions", "")
+
+
+async def _step(db: Db, address: Address, version: int, sql: str) -> None:
+    if sql.lstrip().startswith(OUTSIDE):
+        await _outside(db, address, version, sql)
+        return
+
+    async def run() -> None:
+        if version == 0:
+            await db.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(address.schema)}")
+        await db.execute(sql)
+        await _remember(db, version=str(version + 1))
+
+    await _alone(db, address, version, run)
+
+
+async def _make_functions(db: Db, address: Address) -> None:
+    async def run() -> None:
+        await db.execute(functions())
+        await _remember(db, functions=functions_mark())
+
+    await _alone(db, address, None, run)
+
+
+async def _alone(db: Db, address: Address, version: int | None, run: Callable[[], Awaitable[None]]) -> None:
+    """Run it in a transaction, with other migrators kept out, unless one of them has done it meanwhile."""
+    for _ in range(_MOST_TRIES):
+        await db.raw.execute(f"{begin(address, 'on')}; SET LOCAL lock_timeout TO {_STEP_BACK_MS}")
+        try:
+            mine = await db.fetchval("SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))", _lock_name(address))
+            if mine and (version is None or (await _found(db, address))[0] == version):
+                await run()
+            await db.raw.execute("COMMIT")
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            mine = False
+            await db.raw.execute("ROLLBACK")
+        except BaseException:
+            if not db.raw.is_closed():
+                await db.raw.execute("ROLLBACK")
+            raise
+        if mine:
+            return
+        await asyncio.sleep(_STEP_BACK_MS / 1000)
+    raise _kept_out(address)
+
+
+async def _outside(db: Db, address: Address, version: int, sql: str) -> None:
+    if not address.listen:
+        raise StoreError(
+            f"{address.shown}: version {version + 1} builds an index beside running work, which a pooler's connection "
+            "cannot; run the migration with the server's own address, without listen=off"
+        )
+    for _ in range(_MOST_TRIES):
+        # asked again and again: one who waited inside a statement would be waited for by the index that is being built
+        if await db.fetchval("SELECT pg_try_advisory_lock(hashtextextended($1, 0))", _lock_name(address)):
+            break
+        await asyncio.sleep(_STEP_BACK_MS / 1000)
+    else:
+        raise _kept_out(address)
+    try:
+        if (await _found(db, address))[0] == version:
+            await db.execute("SET lock_timeout TO 0")
+            for statement in filter(None, (part.strip() for part in sql.split(";"))):
+                await db.execute(statement)
+            await _remember(db, version=str(version + 1))
+    finally:
+        if not db.raw.is_closed():
+            await db.execute("SELECT pg_advisory_unlock(hashtextextended($1, 0))", _lock_name(address))
+
+
+def _kept_out(address: Address) -> StoreLocked:
+    return StoreLocked(
+        f"{address.shown} could not be migrated: somebody keeps its tables locked, or migrates it, too. What was not "
+        "done was not begun. Find the transaction that stays open (pg_stat_activity) and end it, then try again"
+    )
+
+
+async def _remember(db: Db, **facts: str) -> None:
+    for name, value in facts.items():
+        await db.execute(
+            "INSERT INTO mainstay.facts VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            name,
+            value,
+        )
+
+
+async def _sizes(db: Db, address: Address) -> dict[str, int]:
+    # an estimate, because counting millions of rows takes minutes; a small table was never estimated and is counted
+    row = await db.fetchrow(
+        "SELECT sum(pg_total_relation_size(oid))::bigint AS bytes,"
+        " max(reltuples) FILTER (WHERE relname = 'jobs')::bigint AS jobs,"
+        " max(reltuples) FILTER (WHERE relname = 'events')::bigint AS events "
+        "FROM pg_class WHERE relnamespace = to_regnamespace($1) AND relkind = 'r'",
+        quoted(address.schema),
+    )
+    found = {"bytes": row["bytes"]}
+    for name in ("jobs", "events"):
+        few = await db.fetchval(f"SELECT count(*) FROM (SELECT FROM mainstay.{name} LIMIT 5001) few")
+        found[name] = few if few <= 5000 else max(row[name], few)
+    found["sessions"] = await db.fetchval("SELECT count(*) FROM mainstay.sessions WHERE NOT dead")
+    return found
+
+
+def _lock_name(address: Address) -> str:
+    return f"mainstay migration of {address.schema}"
+
+
+def _too_new(address: Address, there: int, known: int) -> SchemaTooNew:
+    return SchemaTooNew(
+        f"schema {address.schema!r} of {address.shown} has version {there}, this Mainstay knows up to {known}: "
+        "upgrade Mainstay in this environment; nothing was changed"
+    )
+
+
+def _written(address: Address) -> str:
+    """The URL for a command line."""
+    return address.shown if address.schema == "mainstay" else f"{address.shown}?schema={address.schema}"

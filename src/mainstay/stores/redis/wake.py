@@ -1,0 +1,296 @@
+"""Waking idle processes: the listening side. The keys, and the telling side, are in `lua/prelude.lua`.
+
+An open store is one listener. All its subscriptions hear through one list, on which one connection blocks. What the
+subscriptions do (enter, sleep, rise, leave) goes to the server in order, many steps in one script; whoever uses the
+store after a step was begun waits until it is done, so that "subscribe, then read" is exact.
+
+A subscription sleeps for a queue only while it waits. Between two waits the ticks of its queues tell whether it missed
+something: so a worker that was woken goes and claims at once, without registering anew first.
+
+When the connection was lost, or the server had taken us for dead, something may have been missed: then everybody
+enters anew and is woken once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from threading import Lock
+from types import TracebackType
+from typing import Any, Self
+
+from ..home import Home
+from .connection import Client, Server
+from .trouble import is_passing
+
+log = logging.getLogger("mainstay.stores.redis")
+
+#: a listener that shows no sign of life for this long is passed over
+EAR_MS = 10_000
+#: it shows one this often, while nothing else happens
+_SIGN_S = 3.0
+#: what is watched expires after an hour unless it is renewed
+_RENEW_S = 1200.0
+_MOST_TOLD = 100
+_MOST_STEPS = 500
+
+Step = list[Any]
+#: has the server run the script `wake`: [listener, how long it may be silent, steps] -> an answer for each step
+Send = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
+
+
+class Listener:
+    """All subscriptions of one open store."""
+
+    def __init__(self, server: Server, home: Home, send: Send) -> None:
+        self.name = os.urandom(9).hex()
+        self.lock = Lock()
+        self._server = server
+        self._home = home
+        self._send = send
+        self._list = f"{server.address.tag}w:{self.name}"
+        self._ear = f"{server.address.tag}ear:{self.name}"
+        self._numbers = itertools.count(1)
+        self._all: dict[str, Subscription] = {}
+        # of the home loop:
+        self._steps: list[tuple[Subscription, Step]] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._hearing: asyncio.Task[None] | None = None
+
+    # -- from any thread ------------------------------------------------------------------------
+
+    def subscribe(self, topics: Sequence[str]) -> Subscription:
+        self._home.check_open()
+        found = Subscription(self, f"{next(self._numbers)}", tuple(dict.fromkeys(topics)))
+        with self.lock:
+            self._all[found.name] = found
+        self.step(found, found.entering())
+        return found
+
+    def step(self, who: Subscription, step: Step) -> None:
+        """Have a step made. Steps are made in the order they come here."""
+
+        async def add() -> None:
+            self._add(who, step)
+
+        self._home.spawn(add)
+
+    def forget(self, who: Subscription) -> None:
+        with self.lock:
+            self._all.pop(who.name, None)
+
+    # -- on the home loop -----------------------------------------------------------------------
+
+    async def settled(self) -> None:
+        """Wait until all steps that were begun are made. Every other call of the store waits for this first."""
+        if self._sending is not None:
+            await asyncio.shield(self._sending)
+
+    async def close(self) -> None:
+        if self._hearing is not None:
+            self._hearing.cancel()
+            await asyncio.wait([self._hearing])
+        await self.settled()
+        if self._hearing is not None:
+            with contextlib.suppress(Exception):  # what is left expires by itself
+                await self._server.call(lambda client: client.delete(self._ear, self._list))
+
+    def _add(self, who: Subscription, step: Step) -> None:
+        self._steps.append((who, step))
+        if self._sending is None:
+            self._sending = asyncio.ensure_future(self._send_all())
+        if self._hearing is None:
+            self._hearing = asyncio.ensure_future(self._hear())
+
+    async def _send_all(self) -> None:
+        """Send steps until none is left. If the server cannot be reached they are dropped: when it is back, everybody
+        enters anew."""
+        try:
+            while self._steps:
+                part, self._steps = self._steps[:_MOST_STEPS], self._steps[_MOST_STEPS:]
+                steps = [who.ready_to_send(step) for who, step in part]
+                answers = await self._send((self.name, EAR_MS, steps))
+                for (who, step), answer in zip(part, answers, strict=True):
+                    who.answered(step[0], answer)
+        except Exception as error:  # noqa: BLE001 - whoever waits must not hang, and finds the jobs by its poll
+            log.warning("%s: who waits cannot be registered (%s); the poll goes on", self._server.address.shown, error)
+            self._steps.clear()
+            self._enter_anew_later()
+        finally:
+            self._sending = None
+
+    def _enter_anew_later(self) -> None:
+        if self._hearing is not None:
+            self._hearing.cancel()
+        self._hearing = asyncio.ensure_future(self._hear(missed=True))
+
+    async def _hear(self, *, missed: bool = False) -> None:
+        """Listen for ever; connect again whenever the connection is lost."""
+        failures = 1 if missed else 0
+        while True:
+            if failures:
+                await asyncio.sleep(self._server.pause_s(failures))
+            client = self._server.listening(_SIGN_S)
+            try:
+                await self._sign(client)
+                if failures:
+                    await self._enter_anew()
+                    failures = 0
+                await self._hear_on(client)
+            except Exception as error:  # noqa: BLE001 - the only way to hear again is to go on
+                if not failures and not is_passing(error):
+                    log.warning("%s: listening for wakes failed (%s)", self._server.address.shown, error)
+                failures += 1
+            finally:
+                with contextlib.suppress(Exception):
+                    await client.aclose()
+
+    async def _hear_on(self, client: Client) -> None:
+        """Listen on one connection until it is lost."""
+        loop = asyncio.get_running_loop()
+        signed = renewed = loop.time()
+        while True:
+            found: Any = await client.blmpop(_SIGN_S, 1, self._list, direction="LEFT", count=_MOST_TOLD)
+            for told in found[1] if found else ():
+                self._told(told)
+            now = loop.time()
+            if now - signed >= _SIGN_S:
+                if not await self._sign(client):
+                    # it had taken us for dead, and passed us over
+                    await self._enter_anew()
+                signed = now
+            if now - renewed >= _RENEW_S:
+                await self._enter_anew(quietly=True)
+                renewed = now
+
+    async def _sign(self, client: Client) -> bool:
+        """Show a sign of life; False if the last one was too long ago."""
+        return await client.set(self._ear, b"1", px=EAR_MS, get=True) is not None
+
+    def _told(self, text: bytes) -> None:
+        name, _, rest = text.partition(b" ")
+        with self.lock:
+            who = self._all.get(name.decode())
+        if who is None:
+            return
+        tick, _, queue = rest.partition(b" ")
+        who.ring(queue.decode() if rest else None, int(tick) if tick else 0)
+
+    async def _enter_anew(self, *, quietly: bool = False) -> None:
+        with self.lock:
+            everybody = list(self._all.values())
+        for who in everybody:
+            self._add(who, who.entering())
+            if step := who.sleeping():
+                self._add(who, step)
+        await self.settled()
+        if not quietly:
+            for who in everybody:
+                who.ring(None, 0)
+
+
+class Subscription:
+    """One subscriber of some topics; see `port.Wake`. It may be used on one loop, and is rung from the home loop."""
+
+    def __init__(self, listener: Listener, name: str, topics: tuple[str, ...]) -> None:
+        self.name = name
+        self._listener = listener
+        self._queues = [topic.removeprefix("queue:") for topic in topics if topic.startswith("queue:")]
+        self._topics = [topic for topic in topics if not topic.startswith("queue:")]
+        self._ticks = [0] * len(self._queues)
+        self._entered = False
+        self._rung = False
+        self._rung_for: set[str] = set()
+        """queues that chose this one for a row"""
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = False
+
+    async def wait(self, timeout_s: float) -> bool:
+        with self._listener.lock:
+            if self._heard():
+                return True
+            waiter = self._waiter = asyncio.get_running_loop().create_future()
+        if self._queues:
+            self._listener.step(self, self._step_to_sleep())
+        try:
+            await asyncio.wait((waiter,), timeout=timeout_s)
+        finally:
+            with self._listener.lock:
+                self._waiter = None
+            if self._queues:
+                self._listener.step(self, ["rise", self.name, self._queues])
+        with self._listener.lock:
+            return self._heard()
+
+    async def close(self) -> None:
+        with self._listener.lock:
+            if self._closed:
+                return
+            self._closed = True
+            asleep = self._waiter is not None
+            passed = sorted(self._rung_for)
+        self._listener.forget(self)
+        self._listener.step(self, ["leave", self.name, self._queues, self._topics, passed, asleep])
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- for the listener -----------------------------------------------------------------------
+
+    def entering(self) -> Step:
+        return ["enter", self.name, self._queues, self._topics]
+
+    def sleeping(self) -> Step | None:
+        """The step back to sleep, for one that sleeps."""
+        with self._listener.lock:
+            return self._step_to_sleep() if self._waiter is not None and self._queues else None
+
+    def ready_to_send(self, step: Step) -> Step:
+        """A step with what is known by the time it is sent: the answers to earlier ones may have come since."""
+        return [*step, self._ticks if self._entered else False] if step[0] == "sleep" else step
+
+    def answered(self, step: str, ticks: Sequence[int]) -> None:
+        """The server made a step."""
+        if step == "enter":
+            first, self._entered = not self._entered, True
+            if first:
+                self._ticks[:] = ticks
+        if step in ("enter", "sleep") and list(ticks) != self._ticks:
+            self.ring(None, 0)
+            self._ticks[:] = ticks
+
+    def ring(self, queue: str | None, tick: int) -> None:
+        """Wake it; on the home loop. `queue` is the one that chose it."""
+        if queue in self._queues:
+            place = self._queues.index(queue)
+            self._ticks[place] = max(tick, self._ticks[place])
+        with self._listener.lock:
+            self._rung = True
+            if queue is not None:
+                self._rung_for.add(queue)
+            if self._waiter is not None:
+                with contextlib.suppress(RuntimeError):  # its loop was closed: nobody is there to be woken
+                    self._waiter.get_loop().call_soon_threadsafe(_finish, self._waiter)
+
+    def _step_to_sleep(self) -> Step:
+        return ["sleep", self.name, self._queues]
+
+    def _heard(self) -> bool:
+        """Under the lock: whether it was rung; it goes and looks now."""
+        rung, self._rung = self._rung, False
+        self._rung_for.clear()
+        return rung
+
+
+def _finish(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -48,6 +48,22 @@ def job_columns(table: str) -> str:
     return f'{_read(JOB_FIELDS, table)}, {table}."open"'
 
 
+def event_columns(table: str) -> str:
+    """`EVENT_COLUMNS` of one table among several."""
+    return _read(EVENT_FIELDS, table)
+
+
+#: Arguments: `event_arrays`.
+INSERT_EVENTS = f"""INSERT INTO mainstay.events ({", ".join(f'"{name}"' for name in EVENT_FIELDS)}) SELECT * FROM unnest(
+    $1::uuid[], $2::integer[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::text[],
+    $10::text[], $11::bytea[]
+)"""
+#: Every column of a row, with no claim left open. Arguments: `job_values`, and then what names the row.
+REWRITE_JOB = f"""UPDATE mainstay.jobs SET "open" = false, {
+    ", ".join(f'"{name}" = ${at}' for at, name in enumerate(JOB_FIELDS, 1))
+}"""
+
+
 #: What a change writes. Left out: what is fixed at submit, what the holder reports, what trimming keeps.
 CHANGED = (
     "priority",
@@ -207,14 +223,17 @@ def readable_job(record: Row, chain: Chain) -> tuple[Job, Mapping[str, str]]:
 
 
 def _claim_body(row: Sequence[Any]) -> tuple[Any, ...]:
-    session, token = row[_SESSION], row[_TOKEN]
-    return (row[_ID], row[_VERSION], row[_CLAIMED], CLAIMED_FROM, "running", session, None, token, "", None)
+    return _claim(row[_ID], row[_VERSION], row[_CLAIMED], row[_SESSION], row[_TOKEN])
+
+
+def _claim(job_id: str, version: int, claimed_ms: int | None, session: str | None, token: int) -> tuple[Any, ...]:
+    # of a damaged row an event can be made, too: `write_changes` makes the same of it
+    return (job_id, version, claimed_ms or 0, CLAIMED_FROM, "running", session or "", None, token, "", None)
 
 
 def claim_event(job: Job) -> Event:
     """The event that an open row stands for; `job` as it was read."""
-    body = (job.id, job.version, job.claimed_ms, CLAIMED_FROM, "running", job.session, None, job.token, "", None)
-    return Event(*body, job.head)
+    return Event(*_claim(job.id, job.version, job.claimed_ms, job.session, job.token), job.head)
 
 
 def job_values(job: Job) -> list[Any]:

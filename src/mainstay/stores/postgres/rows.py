@@ -54,7 +54,8 @@ def event_columns(table: str) -> str:
 
 
 #: Arguments: `event_arrays`.
-INSERT_EVENTS = f"""INSERT INTO mainstay.events ({", ".join(f'"{name}"' for name in EVENT_FIELDS)}) SELECT * FROM unnest(
+INSERT_EVENTS = f"""INSERT INTO mainstay.events ({", ".join(f'"{name}"' for name in EVENT_FIELDS)})
+SELECT * FROM unnest(
     $1::uuid[], $2::integer[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::text[],
     $10::text[], $11::bytea[]
 )"""

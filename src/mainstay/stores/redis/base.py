@@ -1,0 +1,81 @@
+"""What every operation of the store works on: one namespace on one server."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from ...clock import Clock
+from ...lifecycle import Chain, Event
+from ...model import Job
+from ..port import Observer, Written
+from .connection import Client, Server
+from .rows import Raw, claim_event, is_open, readable_event, readable_job
+from .scripts import Scripts
+
+
+class Base:
+    """The server, its scripts, and reading by id. Use it on the home loop only."""
+
+    def __init__(self, server: Server, *, clock: Clock, chain: Chain, rng: random.Random | None = None) -> None:
+        self.server = server
+        self.clock = clock
+        self.chain = chain
+        self.rng = rng or random.Random()
+        self.scripts = Scripts(server, clock)
+        self.observer: Observer | None = None
+
+    def key(self, name: str) -> str:
+        return self.scripts.key(name)
+
+    async def call(self, command: str, name: str, *args: Any) -> Any:
+        """One command on one key of the namespace."""
+        key = self.key(name)
+
+        async def work(client: Client) -> Any:
+            return await client.execute_command(command, key, *args)
+
+        return await self.server.call(work)
+
+    async def raw(self, ids: Sequence[str]) -> list[Raw | None]:
+        """Jobs as they are stored, all of one moment."""
+        if not ids:
+            return []
+        keys = [self.key(f"{part}:{job_id}") for job_id in ids for part in "rfx"]
+
+        async def work(client: Client) -> Any:
+            return await client.execute_command("MGET", *keys)
+
+        found = await self.server.call(work)
+        triples = zip(found[::3], found[1::3], found[2::3], strict=True)
+        return [None if row is None else Raw(row, fixed, beside) for row, fixed, beside in triples]
+
+    async def jobs(self, ids: Sequence[str]) -> list[Job | None]:
+        """Jobs to look at or to move on, with harmless stand-ins for what cannot be read."""
+        found = zip(ids, await self.raw(ids), strict=True)
+        return [None if raw is None else readable_job(job_id, raw, self.chain)[0] for job_id, raw in found]
+
+    async def history(self, job_id: str) -> tuple[Raw | None, list[Event]]:
+        """A job and all its events, of one moment; that of an open claim among them."""
+        keys = [self.key(f"{part}:{job_id}") for part in "rfx"]
+
+        async def work(client: Client) -> Any:
+            async with client.pipeline(transaction=True) as pipe:
+                pipe.execute_command("MGET", *keys)
+                pipe.execute_command("LRANGE", self.key(f"e:{job_id}"), 0, -1)
+                return await pipe.execute()
+
+        parts, stored = await self.server.call(work)
+        events = [readable_event(job_id, each) for each in stored]
+        if parts[0] is None:
+            return None, events
+        raw = Raw(*parts)
+        if is_open(raw):
+            events.append(claim_event(readable_job(job_id, raw, self.chain)[0]))
+        return raw, events
+
+    def tell(self, written: Sequence[Written]) -> None:
+        """Tell whoever watches of what was written."""
+        if self.observer is not None and written:
+            self.observer(written)

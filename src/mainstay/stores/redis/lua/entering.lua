@@ -1,0 +1,135 @@
+-- Inserting rows: first all of it is planned, then all of it is written.
+--
+-- A new job is [id, row, fixed part, events, states moved to, tags, group, key, idempotency key as [field, content,
+-- until_ms], whether a unique clash is refused, whether it must be new, the ids it waits for, the status each of those
+-- was taken to have settled in ('' for not yet), what is kept beside the row]; false stands for none.
+
+local fresh, fresh_ids, awaits = {}, {}, {}
+
+local function held_by_key(field, batch)
+  if batch[field] then return batch[field][1], batch[field][2] end
+  local found = call('HGET', P .. 'keys', field)
+  if not found then return end
+  local until_ms, id, content = string.match(found, '^(%d+):([^:]*):(.*)$')
+  if until_ms and tonumber(until_ms) > NOW then return id, content end
+end
+
+-- Whether this very insert was carried out before, and its answer lost.
+local function is_ours(job)
+  return AGAIN and call('LINDEX', P .. 'e:' .. job[1], 0) == job[4][1]
+end
+
+-- The status a job that is waited for has settled in, '' if it has not, nil if it is not there.
+local function ended(id)
+  local row = row_of(id)
+  if row then return row[SETTLED] and row[STATUS] or '' end
+  if there(id) then return '' end -- it cannot be read; the check mends it
+end
+
+-- Decides on every new job. Answers with what stands for each: [id, 'key' or 'unique'], or false for itself; or with
+-- nil and why not: [what, index, more]. 'judge' asks for another look: some of what they wait for has settled.
+local function plan(jobs, settling)
+  local answers, keys, uniques, stands, parents, news = {}, {}, {}, {}, {}, {}
+  for i, job in ipairs(jobs) do
+    local id, key = job[1], job[9]
+    local row = parsed(job[2])
+    local existing, by = nil, ''
+    if key then
+      local holder, content = held_by_key(key[1], keys)
+      if holder then
+        if content ~= key[2] then return nil, {'key', i - 1, holder} end
+        existing, by = holder, 'key'
+      end
+    end
+    local unique = row[UNIQUE]
+    if not existing and unique then
+      local holder = uniques[unique]
+      if not holder then
+        holder = call('HGET', P .. 'unique', unique)
+        if holder and settling[holder] then holder = nil end
+      end
+      if holder then
+        if job[10] and holder ~= id then return nil, {'unique', i - 1, holder} end
+        existing, by = holder, 'unique'
+      end
+    end
+    if existing and not (existing == id and is_ours(job)) then
+      if job[11] then return nil, {'new', i - 1, existing} end
+      answers[i], stands[id] = {existing, by}, existing
+    elseif existing or (there(id) and is_ours(job)) then
+      answers[i], stands[id] = false, id
+    else
+      if fresh_ids[id] or there(id) or call('EXISTS', P .. 'e:' .. id) == 1 then return nil, {'id', i - 1, id} end
+      local parent = row[PARENT]
+      if parent and not parents[parent] and not fresh_ids[parent] then
+        if not there(parent) then return nil, {'parent', i - 1, parent} end
+        parents[parent] = true
+      end
+      if job[12] then
+        local found, seen = {}, {}
+        for place_, on in ipairs(job[12]) do
+          local stand = stands[on] or on
+          if not fresh_ids[stand] then
+            local status = ended(stand)
+            if not status then
+              if not stands[on] then return nil, {'after', i - 1, place_ - 1, on} end
+              status = GONE
+            end
+            if status ~= job[13][place_] then
+              news[#news + 1] = on
+              news[#news + 1] = status
+            end
+          end
+          if not seen[stand] then
+            seen[stand] = true
+            found[#found + 1] = stand
+          end
+        end
+        awaits[id] = found
+      end
+      if key then keys[key[1]] = {id, key[2]} end
+      if unique then uniques[unique] = id end
+      fresh_ids[id] = true
+      fresh[#fresh + 1] = {job, row}
+      answers[i] = false
+    end
+  end
+  if #news > 0 then return nil, {'judge', news} end
+  return answers
+end
+
+local function enter()
+  for _, new in ipairs(fresh) do
+    local job, row = new[1], new[2]
+    local id, key = job[1], job[9]
+    values[id], rows[id] = nil, nil
+    append(id, job[4], job[5], row[PARENT])
+    put(id, job[2], row)
+    local n = #sets
+    sets[n + 1], sets[n + 2] = P .. 'f:' .. id, job[3]
+    if job[14] then sets[n + 3], sets[n + 4] = P .. 'x:' .. id, job[14] end
+    gather(zadds, 'all', 0, id)
+    if row[PARENT] then gather(zadds, 'units:' .. row[PARENT], 0, id) end
+    if job[6] then
+      for _, tag in ipairs(job[6]) do gather(zadds, 'tag:' .. tag, 0, id) end
+    end
+    if job[7] then gather(zadds, 'group:' .. job[7], 0, id) end
+    if job[8] then gather(zadds, 'key:' .. job[8], 0, id) end
+    if key then
+      call('HSET', P .. 'keys', key[1], string.format('%d', key[3]) .. ':' .. id .. ':' .. key[2])
+      gather(zadds, 'keysuntil', key[3], key[1])
+    end
+  end
+  for id, found in pairs(awaits) do
+    for first = 1, #found, MANY do
+      call('RPUSH', P .. 'on:' .. id, unpack(found, first, math.min(first + MANY - 1, #found)))
+    end
+    for _, on in ipairs(found) do
+      local row = row_of(on)
+      if there(on) and not (row and row[SETTLED]) then
+        gather(sadds, 'left:' .. id, on)
+        gather(zadds, 'watch:' .. on, 0, id)
+      end
+    end
+  end
+end

@@ -1,0 +1,15 @@
+-- Undoes claims of rows that turned out to be damaged, and sets them aside. Arguments: ids, session.
+
+load(ARGS[1])
+for _, id in ipairs(ARGS[1]) do
+  local row = rows[id]
+  if row and row[SESSION] == ARGS[2] and row[OPEN] then
+    -- nobody was told of this claim, and its event is not written
+    set(id, {
+      [STATUS] = CLAIMABLE, [VERSION] = row[VERSION] - 1, [SESSION] = false, [CLAIMED] = false, [OPEN] = false,
+      [LANE] = ASIDE,
+    })
+  end
+end
+finish()
+return {NOW}

@@ -1,0 +1,393 @@
+"""Rows in and out: `Job` and `Event` as what Redis keeps. The one place that knows the form.
+
+A job is kept in up to three strings and a list (the keys are in `lua/prelude.lua`):
+
+- the row: `[[what scripts read and write], [head, error, result]]`, replaced whole by every change;
+- the fixed part: what was submitted and never changes;
+- what is kept beside the row, because no change may undo it: the holder's progress and checkpoint, and how far the
+  events were trimmed. Most jobs have none;
+- the events, one entry each.
+
+All are msgpack. `false` stands for None: Lua's tables end at a nil. Bytes are kept where no script packs them anew,
+because Lua does not tell them from text.
+
+A claim writes only the row and marks it *open*: no script can seal an event. Whoever reads an open row derives the
+claim's event from it, here; the next change of the row writes that event before its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, cast
+
+import msgspec
+
+from ...lifecycle import Chain, Event
+from ...model import BLANK, NO_DIGEST, Job, Options, Progress
+from ...model.job import ErrorInfo
+
+#: None as it is stored
+_NO = False
+_No = Literal[False] | bool
+_Text = str | bool
+_Number = int | bool
+_Bytes = bytes | bool
+
+#: what scripts read and write, in the order `lua/prelude.lua` counts it; then come `open` and the run's limits
+ROW: Mapping[str, Any] = {
+    "status": str,
+    "version": int,
+    "token": int,
+    "session": _Text,
+    "lane": int,
+    "rank": int,
+    "due_ms": int,
+    "expires_ms": _Number,
+    "settled_ms": _Number,
+    "queue": str,
+    "parent": _Text,
+    "concurrency_key": _Text,
+    "unique_key": _Text,
+    "starts": int,
+    "failures": int,
+    "crashes": int,
+    "releases": int,
+    "losses": int,
+    "started_ms": _Number,
+    "claimed_ms": _Number,
+    "changed_ms": int,
+    "extra_ms": int,
+    "reason": _Text,
+    "priority": int,
+}
+_MARKS: Mapping[str, Any] = {"open": bool, "run_ms": _Number, "stall_ms": _Number, "grace_ms": int}
+_TAIL: Mapping[str, Any] = {"head": bytes, "error": _Text, "result": _Bytes}
+_FIXED: Mapping[str, Any] = {
+    "id": str,
+    "kind": str,
+    "name": str,
+    "unit": _Text,
+    "group": _Text,
+    "options": bytes,
+    "key": _Text,
+    "created_ms": int,
+    "payload": bytes,
+}
+_BESIDE: Mapping[str, Any] = {
+    "progress": _Text,
+    "progress_ms": _Number,
+    "checkpoint": _Bytes,
+    "trimmed_seq": int,
+    "trimmed_digest": _Bytes,
+}
+
+
+def _tuple_of(*parts: Mapping[str, Any]) -> Any:
+    return tuple[tuple(kind for part in parts for kind in part.values())]  # type: ignore[misc]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_row = msgspec.msgpack.Decoder(tuple[_tuple_of(ROW, _MARKS), _tuple_of(_TAIL)]).decode  # type: ignore[misc]
+_decode_fixed = msgspec.msgpack.Decoder(_tuple_of(_FIXED)).decode
+_decode_beside = msgspec.msgpack.Decoder(_tuple_of(_BESIDE)).decode
+_decode_event = msgspec.msgpack.Decoder(
+    tuple[int, int, str | None, str, str, str | None, int, str, str | None, bytes]
+).decode
+_decode_any = msgspec.msgpack.Decoder().decode
+_encode_options = msgspec.msgpack.Encoder().encode
+_decode_options = msgspec.msgpack.Decoder(Options).decode
+_json = msgspec.json.Encoder()
+_decode_error = msgspec.json.Decoder(ErrorInfo).decode
+_decode_progress = msgspec.json.Decoder(Progress).decode
+
+_row_of = attrgetter(*ROW)
+_OPEN = len(ROW)
+_ORDER = (*ROW, *_MARKS, *_TAIL, *_FIXED, *_BESIDE)
+_PLACES = tuple(_ORDER.index(name) for name in Job.__struct_fields__)
+_OPTIONS, _ERROR, _PROGRESS, _HEAD = (
+    Job.__struct_fields__.index(name) for name in ("options", "error", "progress", "head")
+)
+_NOTHING_BESIDE = (_NO, _NO, _NO, 0, NO_DIGEST)
+
+
+class Raw(NamedTuple):
+    """A job as it is kept. `row` and `fixed` are there, `beside` may be."""
+
+    row: bytes
+    fixed: bytes | None
+    beside: bytes | None
+
+
+class OptionsCodec:
+    """Options as bytes. Jobs submitted alike share them, so the last few are remembered."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[int, tuple[Options, bytes]] = {}
+        self._limits: dict[int, tuple[Options, tuple[Any, ...]]] = {}
+        self._options: dict[bytes, Options] = {}
+
+    def encode(self, options: Options) -> bytes:
+        known = self._bytes.get(id(options))
+        if known is not None:
+            return known[1]
+        encoded = _encode_options(options)
+        if len(self._bytes) >= 256:
+            self._bytes.clear()
+        self._bytes[id(options)] = (options, encoded)  # holding it keeps its id from being reused
+        return encoded
+
+    def limits(self, options: Options) -> tuple[Any, ...]:
+        """What a script must know to say when a run overruns; see `model.expiry`."""
+        known = self._limits.get(id(options))
+        if known is not None:
+            return known[1]
+        run_s, stall_s = options.run_timeout_s, options.stall_timeout_s
+        found = (
+            _NO if run_s is None else int(run_s * 1000),
+            _NO if stall_s is None else int(stall_s * 1000),
+            int(options.grace_s * 1000),
+        )
+        if len(self._limits) >= 256:
+            self._limits.clear()
+        self._limits[id(options)] = (options, found)
+        return found
+
+    def decode(self, encoded: bytes) -> Options:
+        known = self._options.get(encoded)
+        if known is None:
+            known = _decode_options(encoded)
+            if len(self._options) >= 256:
+                self._options.clear()
+            self._options[encoded] = known
+        return known
+
+
+_codec = OptionsCodec()
+
+
+# -- out ------------------------------------------------------------------------------------------
+
+
+def row_bytes(job: Job) -> bytes:
+    """What a change replaces. The events up to `job.head` are all written, so the row is not open."""
+    row = [_NO if value is None else value for value in _row_of(job)]
+    row += (False, *_codec.limits(job.options))
+    error = _NO if job.error is None else _json.encode(job.error).decode()
+    return _encode((row, (job.head, error, _NO if job.result is None else job.result)))
+
+
+def fixed_bytes(job: Job) -> bytes:
+    values = (
+        job.id,
+        job.kind,
+        job.name,
+        _NO if job.unit is None else job.unit,
+        _NO if job.group is None else job.group,
+        _codec.encode(job.options),
+        _NO if job.key is None else job.key,
+        job.created_ms,
+        job.payload,
+    )
+    return _encode(values)
+
+
+def beside_bytes(job: Job) -> bytes | None:
+    """What is kept beside the row; None if there is nothing to keep."""
+    if job.progress_ms is None and job.progress is None and job.checkpoint is None and job.trimmed_seq == 0:
+        return None
+    values = (
+        _NO if job.progress is None else progress_text(job.progress),
+        _NO if job.progress_ms is None else job.progress_ms,
+        _NO if job.checkpoint is None else job.checkpoint,
+        job.trimmed_seq,
+        job.trimmed_digest,
+    )
+    return _encode(values)
+
+
+def progress_text(progress: Progress) -> str:
+    return _json.encode(progress).decode()
+
+
+def event_bytes(event: Event) -> bytes:
+    """An event without its job's id, which its key has."""
+    return _encode(msgspec.structs.astuple(event)[1:])
+
+
+def claim_bytes(before: Job) -> bytes | None:
+    """The event of the claim that `before` may be under, to be written if its row is still open."""
+    if before.session is None or before.claimed_ms is None:
+        return None
+    return _encode(
+        (
+            before.version,
+            before.claimed_ms,
+            "pending",
+            "running",
+            before.session,
+            None,
+            before.token,
+            "",
+            None,
+            before.head,
+        )
+    )
+
+
+# -- in -------------------------------------------------------------------------------------------
+
+
+def job_from(raw: Raw, chain: Chain) -> Job:
+    """A job as it is stored; of an open row, with the head its claim's event will have. Raises a
+    `msgspec.MsgspecError` if something is damaged."""
+    if raw.fixed is None:
+        raise msgspec.ValidationError("what was submitted is gone")
+    row, tail = _decode_row(raw.row)
+    beside = _NOTHING_BESIDE if raw.beside is None else _decode_beside(raw.beside)
+    values = row + tail + _decode_fixed(raw.fixed) + beside
+    fields = [None if (value := values[place]) is _NO else value for place in _PLACES]
+    fields[_OPTIONS] = _codec.decode(cast("bytes", fields[_OPTIONS]))
+    if fields[_ERROR] is not None:
+        fields[_ERROR] = _decode_error(cast("str", fields[_ERROR]))
+    if fields[_PROGRESS] is not None:
+        fields[_PROGRESS] = _decode_progress(cast("str", fields[_PROGRESS]))
+    job = Job(*fields)  # type: ignore[arg-type]
+    if row[_OPEN]:
+        job = msgspec.structs.replace(job, head=chain.digest(job.head, _claim_body(job)))
+    return job
+
+
+def is_open(raw: Raw) -> bool:
+    """Whether the event of its claim is still to be written. False for a row that cannot be read."""
+    try:
+        row, _ = _decode_row(raw.row)
+    except (msgspec.MsgspecError, UnicodeError):
+        return False
+    return bool(row[_OPEN])
+
+
+def claim_event(job: Job) -> Event:
+    """The event of the claim that a job is under, for a job that was read from an open row."""
+    return Event(*_claim_body(job), job.head)
+
+
+def unclaimed(job: Job, head: bytes) -> Job:
+    """About what a job looked like before the claim it is under, for whoever watches moves."""
+    return msgspec.structs.replace(
+        job,
+        status="pending",
+        version=job.version - 1,
+        token=job.token - 1,
+        session=None,
+        claimed_ms=None,
+        lane=1,
+        head=head,
+    )
+
+
+def stored_head(raw: Raw) -> bytes:
+    """The digest of the last event that is written."""
+    _, tail = _decode_row(raw.row)
+    head: bytes = tail[0]
+    return head
+
+
+def event_from(job_id: str, stored: bytes) -> Event:
+    return Event(job_id, *_decode_event(stored))
+
+
+def _claim_body(job: Job) -> tuple[Any, ...]:
+    return (job.id, job.version, job.claimed_ms, "pending", "running", job.session, None, job.token, "", None)
+
+
+# -- what can be read of damaged ones -------------------------------------------------------------
+
+
+def readable_job(job_id: str, raw: Raw, chain: Chain) -> tuple[Job, Mapping[str, str]]:
+    """A job with harmless stand-ins for what cannot be read, named."""
+    try:
+        job = job_from(raw, chain)
+    except (msgspec.MsgspecError, UnicodeError, TypeError, ValueError):
+        pass
+    else:
+        return (job, {}) if job.id == job_id else (msgspec.structs.replace(job, id=job_id), {"id": _no_match(job)})
+    damaged: dict[str, str] = {}
+    parts = _listed(raw.row, 2, "row", damaged)
+    found = {
+        **_checked(_listed(parts[0], len(ROW) + len(_MARKS), "row", damaged), {**ROW, **_MARKS}, damaged),
+        **_checked(_listed(parts[1], len(_TAIL), "row", damaged), _TAIL, damaged),
+        **_checked(_listed(raw.fixed, len(_FIXED), "fixed", damaged), _FIXED, damaged),
+    }
+    if raw.beside is not None:
+        found |= _checked(_listed(raw.beside, len(_BESIDE), "beside", damaged), _BESIDE, damaged)
+    is_under_claim = found.pop("open", False)
+    for mark in _MARKS:
+        found.pop(mark, None)
+    for name, read in (("options", _decode_options), ("error", _decode_error), ("progress", _decode_progress)):
+        if found.get(name) is None:
+            continue
+        try:
+            found[name] = read(found[name])  # type: ignore[operator]
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            damaged[name] = f"{error} (stored: {_shown(found.pop(name))})"
+    job = msgspec.structs.replace(BLANK, **{**found, "id": job_id})
+    if is_under_claim and not {"status", "version", "token", "session", "claimed_ms", "head"} & damaged.keys():
+        job = msgspec.structs.replace(job, head=chain.digest(job.head, _claim_body(job)))
+    return job, damaged
+
+
+def readable_event(job_id: str, stored: bytes) -> Event:
+    """An event; of a damaged one, what is left, which no chain will accept."""
+    try:
+        return event_from(job_id, stored)
+    except (msgspec.MsgspecError, UnicodeError):
+        pass
+    try:
+        values = list(_decode_any(stored))
+    except (msgspec.MsgspecError, UnicodeError, TypeError):
+        values = []
+    blank = (0, 0, None, "", "", None, 0, "", None, b"")
+    return Event(job_id, *(*values[: len(blank)], *blank[len(values) :]))
+
+
+def _no_match(job: Job) -> str:
+    return f"the row says that it is job {job.id}"
+
+
+def _listed(stored: Any, width: int, part: str, damaged: dict[str, str]) -> Sequence[Any]:
+    """A part as a list of the width it must have; of nothing readable, nothing but gaps."""
+    found = stored
+    if isinstance(stored, bytes):
+        try:
+            found = _decode_any(stored)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            damaged[part] = f"{error} (stored: {_shown(stored)})"
+            return [_Gap] * width
+    if isinstance(found, list) and len(found) == width:
+        return found
+    if found is not _Gap:
+        damaged.setdefault(part, f"it is not a list of {width} (stored: {_shown(stored)})")
+    return [_Gap] * width
+
+
+class _Gap:
+    """Stands where nothing could be read."""
+
+
+def _checked(values: Sequence[Any], kinds: Mapping[str, Any], damaged: dict[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for value, (name, kind) in zip(values, kinds.items(), strict=True):
+        if value is _Gap:
+            continue
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            damaged[name] = f"{error} (stored: {_shown(value)})"
+        else:
+            found[name] = None if value is _NO and kind is not bool else value
+    return found
+
+
+def _shown(stored: Any) -> str:
+    return (stored.hex() if isinstance(stored, bytes) else str(stored))[:200]

@@ -1,0 +1,107 @@
+"""The scripts: put together from `lua/`, loaded once, called by name.
+
+Each is one atomic step on the server. A script is the prelude, the parts it uses and its own file, in this order;
+`lua/prelude.lua` has the key layout. Arguments go as one msgpack value: in it, False stands for none wherever the
+script packs a value anew, and wherever it walks a list.
+
+    answer = await scripts.run("report", [reports])
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from redis import exceptions as driver
+
+from ...clock import Clock
+from ...lifecycle import JOB, UNIT
+from ...model import AWAITS_MS
+from ..judge import GONE
+from ..server_clock import ServerClock
+from .connection import Client, Server
+
+log = logging.getLogger("mainstay.stores.redis")
+
+#: what stands before each script, beside the prelude
+PARTS: dict[str, tuple[str, ...]] = {
+    "insert": ("entering",),
+    "claim": ("changing",),
+    "unclaim": (),
+    "apply": ("changing",),
+    "report": ("reporting",),
+    "beat": ("reporting",),
+    "commit": ("changing", "entering"),
+}
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Scripts:
+    """The scripts of one namespace on one server. Use it on the home loop only."""
+
+    def __init__(self, server: Server, clock: Clock) -> None:
+        self._server = server
+        self._clock = clock
+        self.tag = server.address.tag
+
+    def key(self, name: str) -> str:
+        """A key of this namespace; `lua/prelude.lua` lists them."""
+        return self.tag + name
+
+    async def run(self, name: str, args: Any) -> list[Any]:
+        """Run a script; what it answers, without the time."""
+        text, sha = script(name)
+        packed = _encode(args)
+        sent_before = False
+        clock = self._clock
+        ours = isinstance(clock, ServerClock)
+
+        async def work(client: Client) -> list[Any]:
+            nonlocal sent_before
+            again, sent_before = "1" if sent_before else "0", True
+            now_ms, lease_ms = ("", "") if ours else (clock.now_ms(), clock.lease_ms())
+            sent = clock.steady() if isinstance(clock, ServerClock) else 0.0
+            rest = (1, self.tag, now_ms, lease_ms, again, packed)
+            try:
+                answer = await client.execute_command("EVALSHA", sha, *rest)
+            except driver.NoScriptError:
+                answer = await client.execute_command("EVAL", text, *rest)
+            if isinstance(clock, ServerClock):
+                clock.heard(answer[0], sent=sent, received=clock.steady())
+            return list(answer)
+
+        answer = await self._server.call(work)
+        return answer[1:]
+
+
+@cache
+def script(name: str) -> tuple[str, str]:
+    """A script and the digest that the server knows it by."""
+    parts = [_constants(), *(_text(part) for part in ("prelude", *PARTS[name], name))]
+    text = "\n".join(parts)
+    return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _text(name: str) -> str:
+    return files(__package__).joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _constants() -> str:
+    """What the scripts must know of the lifecycle, from its tables: no script lists states."""
+    [claimable] = {*JOB.named("claimable"), *UNIT.named("claimable")}
+    lines = (
+        f"local CLAIMABLE, GONE, AWAITS = '{claimable}', '{GONE}', {AWAITS_MS}",
+        f"local STOPPING = {_set({*JOB.named('stopping'), *UNIT.named('stopping')})}",
+        f"local KNOWN = {_set({*JOB.states, *UNIT.states})}",
+    )
+    return "\n".join(lines)
+
+
+def _set(names: Iterable[str]) -> str:
+    return "{" + ", ".join(f"[{name!r}] = true" for name in sorted(names)) + "}"

@@ -1,0 +1,202 @@
+"""What Python must judge: read, decide, and commit in one script that checks all that was read.
+
+Nothing is locked. If anything that was read has changed since, nothing is written and it all begins anew. So a
+decision may be run several times, and must do nothing but read and write through its `Tx`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...errors import MainstayError, NotLeader, StoreLocked
+from ...lifecycle import Event
+from ...model import Job, Leadership
+from .. import judge
+from ..port import Inserted, NewJob, Written
+from .base import Base
+from .entering import Entering, answers_of, refusal_of
+from .rows import Raw, claim_bytes, event_bytes, readable_job, row_bytes
+
+T = TypeVar("T")
+
+_TRIES = 200
+_LONGEST_PAUSE_S = 0.05
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class Tx:
+    """One try: what was read for it, and what it is going to write. Its own writes show in what it reads."""
+
+    def __init__(self, base: Base) -> None:
+        self.base = base
+        self.chain = base.chain
+        self.now_ms = base.clock.now_ms()
+        self.lease_ms = base.clock.lease_ms()
+        self.written: list[Written] = []
+        self._raw: dict[str, Raw | None] = {}
+        self._jobs: dict[str, Job | None] = {}
+        self._damaged: set[str] = set()
+        self._asked: dict[tuple[Any, ...], Any] = {}
+        self._acts: list[list[Any]] = []
+        self._settling: list[str] = []
+        self._units: Counter[str] = Counter()
+        self._closed: set[tuple[str, str]] = set()
+        self.new: Sequence[NewJob] = ()
+
+    # -- reading --------------------------------------------------------------------------------
+
+    async def load(self, ids: Sequence[str]) -> None:
+        """Read many rows at once."""
+        missing = [job_id for job_id in dict.fromkeys(ids) if job_id not in self._raw]
+        for job_id, raw in zip(missing, await self.base.raw(missing), strict=True):
+            self._raw[job_id] = raw
+            self._jobs[job_id] = None
+            if raw is not None:
+                self._jobs[job_id], damaged = readable_job(job_id, raw, self.chain)
+                if damaged:
+                    self._damaged.add(job_id)
+
+    async def job(self, job_id: str) -> Job | None:
+        """A row, with harmless stand-ins for what cannot be read."""
+        if job_id not in self._jobs:
+            await self.load([job_id])
+        return self._jobs[job_id]
+
+    async def whole(self, job_id: str) -> Job | None:
+        """A row that can be read in full: of a damaged one nobody knows what it was told to do."""
+        row = await self.job(job_id)
+        return None if job_id in self._damaged else row
+
+    async def ask(self, command: str, name: str, *args: str | int) -> Any:
+        """Anything else: a read-only command on one key, whose answer must still be the same at the commit. It shows
+        what is stored, without what this transaction is going to write."""
+        asked = (command, name, *args)
+        if asked not in self._asked:
+            self._asked[asked] = await self.base.call(command, name, *args)
+        return self._asked[asked]
+
+    async def watchers(self, on: str) -> list[str]:
+        """Those who wait for a job, in order."""
+        found = await self.ask("ZRANGE", f"watch:{on}", 0, -1)
+        return [waiter for each in found if ((waiter := each.decode()), on) not in self._closed]
+
+    async def waits_for_more(self, job_id: str) -> bool:
+        left: int = await self.ask("SCARD", f"left:{job_id}")
+        return left > sum(1 for waiter, _ in self._closed if waiter == job_id)
+
+    async def open_units(self, parent: str) -> int:
+        stored: int = await self.ask("SCARD", f"open:{parent}")
+        return stored + self._units[parent]
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def put(self, before: Job, after: Job, events: Sequence[Event], *, told: bool = True) -> None:
+        """Replace a row that was read, and append events. What its holder reported stays as it is."""
+        moved = [event.to for event in events if judge.moves(event)]
+        claim = claim_bytes(before) or False
+        self._acts.append(["put", after.id, row_bytes(after), [event_bytes(event) for event in events], moved, claim])
+        was, now = judge.is_settled(before), judge.is_settled(after)
+        if now and not was:
+            self._settling.append(after.id)
+        if after.parent is not None:
+            self._units[after.parent] += was - now
+        self._jobs[after.id] = after
+        if told:
+            self.written.append((before, after, events))
+
+    def insert(self, jobs: Sequence[NewJob]) -> None:
+        """Insert these, last of all; `transact` answers with what became of them."""
+        self.new = (*self.new, *jobs)
+
+    def drop(self, job_id: str, stone: Event | None = None) -> None:
+        """Take a row out with all that hangs on it, but its units and those who wait for it."""
+        self._acts.append(["drop", job_id, event_bytes(stone) if stone is not None else False])
+        row = self._jobs.get(job_id)
+        if row is not None and row.parent is not None and not judge.is_settled(row):
+            self._units[row.parent] -= 1
+        self._jobs[job_id] = None
+
+    def done(self, on: str, waiters: Sequence[str]) -> None:
+        """These wait for one job less."""
+        self._acts.append(["done", on, list(waiters)])
+        self._closed.update((waiter, on) for waiter in waiters)
+
+    def wake(self, topic: str, n: int = 1) -> None:
+        self._acts.append(["wake", topic, n])
+
+    def free(self, key: str) -> None:
+        """Let blocked rows of a concurrency key through, as many as it has free slots."""
+        self._acts.append(["free", key])
+
+    def count(self, queue: str, status: str, n: int) -> None:
+        """Correct a tally."""
+        self._acts.append(["count", queue, status, n])
+
+    def call(self, command: str, name: str, *args: str | int | float | bytes) -> None:
+        """Anything else: a command on one key."""
+        self._acts.append(["call", command, name, *args])
+
+    @property
+    def writes(self) -> bool:
+        return bool(self._acts or self.new)
+
+    def args(self, lead: Leadership | None, entering: Entering) -> list[Any]:
+        seen = [
+            [job_id, False, False] if raw is None else [job_id, raw.row, raw.beside or False]
+            for job_id, raw in self._raw.items()
+        ]
+        asked = [[list(asked), _comparable(answer)] for asked, answer in self._asked.items()]
+        return [fence(lead), seen, asked, entering.args, self._settling, self._acts]
+
+
+async def transact(
+    base: Base, decide: Callable[[Tx], Awaitable[T]], *, lead: Leadership | None = None
+) -> tuple[T, list[Inserted]]:
+    """Run a decision until it could be committed on what it was made on. Answers with what it returned, and what became
+    of the jobs it inserted. Raises what `insert` raises if they are refused: then nothing of it is written."""
+    known: dict[str, str] = {}
+    for attempt in range(_TRIES):
+        tx = Tx(base)
+        value = await decide(tx)
+        if not tx.writes and lead is None:
+            return value, []
+        entering = Entering(tx.new, known, now_ms=tx.now_ms, chain=base.chain)
+        outcome, *rest = await base.scripts.run("commit", tx.args(lead, entering))
+        if outcome == b"done":
+            base.tell([*tx.written, *entering.written(answers := _decode(rest[0]))])
+            return value, answers_of(tx.new, answers)
+        if outcome == b"deposed":
+            raise deposed(lead)
+        if outcome == b"refused":
+            error = refusal_of(tx.new, _decode(rest[0]), known)
+            if error is not None:
+                raise error
+        elif attempt:
+            await asyncio.sleep(base.rng.uniform(0, min(_LONGEST_PAUSE_S, 0.001 * attempt)))
+    raise StoreLocked(
+        f"{base.server.address.shown}: others changed the same jobs {_TRIES} times while this was being decided; "
+        "nothing was written. Try again"
+    )
+
+
+def fence(lead: Leadership | None) -> Any:
+    """A leadership as the scripts take it."""
+    return False if lead is None else [lead.name, lead.holder, lead.epoch]
+
+
+def deposed(lead: Leadership | None) -> MainstayError:
+    assert lead is not None
+    return NotLeader(
+        f"session {lead.holder} no longer leads {lead.name!r} (epoch {lead.epoch} is over); nothing was written"
+    )
+
+
+def _comparable(answer: Any) -> Any:
+    if isinstance(answer, list):
+        return [_comparable(each) for each in answer]
+    return False if answer is None else answer

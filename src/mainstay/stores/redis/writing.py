@@ -1,0 +1,178 @@
+"""Inserting and changing rows.
+
+What simply fits goes in one script, many at a time: nearly all there is. What does not, is told apart by the script,
+with nothing of it written, and goes alone through a transaction: it lost a race, moves on somebody who waits, was the
+last unit of its parent, or brings new jobs along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...errors import Conflict, InvalidInput
+from ...model import Job, Leadership
+from .. import judge
+from ..port import Answer, Change, Inserted, NewJob, Report
+from . import waits
+from .base import Base
+from .entering import Entering, answers_of, refusal_of
+from .rows import claim_bytes, event_bytes, progress_text, row_bytes
+from .transaction import Tx, deposed, fence, transact
+
+_decode = msgspec.msgpack.Decoder().decode
+_APPLIED, _LAST = ord("0"), ord("1")
+
+
+async def insert(base: Base, jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Insert all or nothing."""
+    known: dict[str, str] = {}
+    while True:
+        entering = Entering(jobs, known, now_ms=base.clock.now_ms(), chain=base.chain)
+        outcome, packed = await base.scripts.run("insert", [entering.args])
+        answers = _decode(packed)
+        if outcome == b"done":
+            base.tell(entering.written(answers))
+            return answers_of(jobs, answers)
+        error = refusal_of(jobs, answers, known)
+        if error is not None:
+            raise error
+
+
+async def apply_changes(base: Base, changes: Sequence[Change], lead: Leadership | None) -> list[Answer]:
+    """Write each change on its own merits. Plain moves of different rows, the common case, go together."""
+    plain = _plain(changes)
+    answers: list[Answer | None] = [None] * len(changes)
+    if plain or lead is not None:
+        args = [fence(lead), [change_arg(changes[at]) for at in plain]]
+        [told] = await base.scripts.run("apply", args)
+        if told is None:
+            raise deposed(lead)
+        written = []
+        for at, outcome in zip(plain, told, strict=True):
+            change = changes[at]
+            if outcome in (_APPLIED, _LAST):
+                answers[at] = Answer("applied", change.after, outcome == _LAST)
+                written.append((change.before, change.after, change.events))
+        base.tell(written)
+    return [answer or await _apply_alone(base, changes[at], lead) for at, answer in enumerate(answers)]
+
+
+async def report(base: Base, reports: Sequence[Report]) -> list[bool]:
+    """Record what holders say, where they still hold."""
+    [told] = await base.scripts.run("report", [[report_arg(item) for item in reports]])
+    return [digit == ord("1") for digit in told]
+
+
+def report_arg(item: Report) -> list[Any]:
+    """A report as the scripts take it."""
+    return [
+        item.job_id,
+        item.session,
+        item.token,
+        False if item.started_ms is None else item.started_ms,
+        False if item.progress is None else progress_text(item.progress),
+        False if item.checkpoint is None else item.checkpoint,
+    ]
+
+
+def change_arg(change: Change) -> list[Any]:
+    """A change as the scripts take it."""
+    before, after = change.before, change.after
+    seen: int | bool = False
+    if judge.takes_away(change):
+        seen = -1 if before.progress_ms is None else before.progress_ms
+    return [
+        after.id,
+        before.version,
+        row_bytes(after),
+        [event_bytes(event) for event in change.events],
+        [event.to for event in change.events if judge.moves(event)],
+        claim_bytes(before) or False,
+        seen,
+        change.on_last is not None,
+    ]
+
+
+def _plain(changes: Sequence[Change]) -> list[int]:
+    """Which of these may go together: moves to other states, of different rows, that bring no new jobs and claim to
+    fit. Of several for one row, none: they build on each other."""
+    at: dict[str, int] = {}
+    twice: set[str] = set()
+    for index, change in enumerate(changes):
+        if change.after.id in at:
+            twice.add(change.after.id)
+        at[change.after.id] = index
+    return [
+        index
+        for job_id, index in at.items()
+        if job_id not in twice
+        and not changes[index].spawn
+        and changes[index].after.status != changes[index].before.status
+        and _claims_to_fit(changes[index])
+    ]
+
+
+def _claims_to_fit(change: Change) -> bool:
+    """Every claim raises the version, so a matching version proves the claim too, provided the caller saw itself as
+    the holder."""
+    return bool(change.events) and (change.holder is None or change.before.session == change.holder)
+
+
+async def _apply_alone(base: Base, change: Change, lead: Leadership | None) -> Answer:
+    """One change with all that may be in its way."""
+    try:
+        answer, _ = await transact(base, lambda tx: _decide(tx, change), lead=lead)
+    except (Conflict, InvalidInput):  # of the jobs it brings
+        [row] = await base.jobs([change.after.id])
+        return Answer("conflict", row)
+    return answer
+
+
+async def _decide(tx: Tx, change: Change) -> Answer:
+    job_id = change.after.id
+    row = await tx.job(job_id)
+    since = []
+    if row is not None and row.version != change.before.version:
+        # read after the row, which must still be the same at the end; so they fit together
+        _, events = await tx.base.history(job_id)
+        since = [event for event in events if event.seq > change.before.version][: judge.SINCE]
+    outcome = judge.judge(row, change, since)
+    if outcome == "stale":
+        _refuse(tx, change)
+    if outcome != "applied" or row is None:
+        return Answer(outcome, row)
+    after = judge.landed(row, change)
+    if await _takes_unique(tx, row, after):
+        return Answer("conflict", row)
+    tx.put(row, after, change.events)
+    tx.insert(change.spawn)
+    await waits.settle(tx, [after])
+    last = judge.may_be_last(row, after) and await _closes(tx, after.parent or "", change)
+    return Answer("applied", after, last)
+
+
+def _refuse(tx: Tx, change: Change) -> None:
+    line = judge.refusal(change, tx.now_ms)
+    tx.call("HSETNX", f"refusals:{line.job_id}", line.token, msgspec.msgpack.encode(msgspec.structs.astuple(line)))
+
+
+async def _takes_unique(tx: Tx, row: Job, after: Job) -> bool:
+    """Whether a settled job would come back while another one holds its unique key."""
+    if after.unique_key is None or not judge.is_settled(row) or judge.is_settled(after):
+        return False
+    return await tx.ask("HGET", "unique", after.unique_key) is not None
+
+
+async def _closes(tx: Tx, parent_id: str, change: Change) -> bool:
+    """True if no unit of the parent is open any more; its `on_last` move is then made here and now."""
+    if await tx.open_units(parent_id) > 0:
+        return False
+    parent = await tx.job(parent_id)
+    moved = judge.parent_move(parent, change, tx.now_ms, tx.chain)
+    if parent is not None and moved is not None:
+        tx.put(parent, moved.job, moved.events)
+        await waits.settle(tx, [moved.job])
+    return True

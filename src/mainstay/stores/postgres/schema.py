@@ -72,6 +72,9 @@ CREATE TABLE mainstay.jobs (
     autovacuum_analyze_scale_factor = 0.05
 );
 CREATE INDEX jobs_ready ON mainstay.jobs (queue, rank, due_ms, n) WHERE lane = 1;
+-- Whose turn it is and who has waited longest are not the same: priorities. Without it, statistics would read all that is
+-- ready. One more entry per job costs 2.5 % of its log and no time that could be measured.
+CREATE INDEX jobs_oldest ON mainstay.jobs (queue, due_ms) WHERE lane = 1;
 CREATE INDEX jobs_due ON mainstay.jobs (queue, due_ms) WHERE lane = 2;
 CREATE INDEX jobs_blocked ON mainstay.jobs (concurrency_key, queue, rank) WHERE lane = 3;
 CREATE INDEX jobs_key_ready ON mainstay.jobs (concurrency_key, queue) WHERE lane = 1 AND concurrency_key IS NOT NULL;
@@ -108,7 +111,7 @@ CREATE TABLE mainstay.tags (
     job_id uuid NOT NULL,
     tag text COLLATE "C" NOT NULL,
     CONSTRAINT tags_tag PRIMARY KEY (tag, job_id)
-);
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX tags_job ON mainstay.tags (job_id);
 
 CREATE TABLE mainstay.keys (
@@ -118,7 +121,7 @@ CREATE TABLE mainstay.keys (
     name text COLLATE "C" NOT NULL,
     content bytea NOT NULL,
     CONSTRAINT keys_name PRIMARY KEY (scope, name)
-);
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX keys_until ON mainstay.keys (until_ms);
 
 CREATE TABLE mainstay.refusals (

@@ -1,0 +1,198 @@
+-- Take up to `most` ready rows of these queues for a session, lowest rank first. Answers with the rows as they are now
+-- and a `state`: '' a claimed row; and instead of those, or after them,
+--   lost     the session is dead or not known; nothing was taken
+--   due      rows wait whose time has come: they are promoted elsewhere, and then this is asked again as `promoted`
+--   odd      a ready row that is not in the state a claim is made from; it was left alone
+--   more     so many rows went out of the way of full keys that this was enough; there may be others behind
+-- The same nonce again means that the answer was lost: it gets the rows that are still held by that claim.
+--
+-- The claim's event is not written here: whoever seals events knows a key that this server must not know. The row is
+-- left open instead.
+--
+-- Rows are locked in pages, passing over what others have locked; so no claim waits for a row, and one that holds the
+-- lock of a concurrency key waits for nothing but another such lock. Several queues are merged from their heads: one sort
+-- over all that is ready would cost as much as there is.
+CREATE OR REPLACE FUNCTION mainstay.claim(
+    from_queues text[], who text, most integer, my_nonce text, promoted boolean, given_ms bigint
+) RETURNS TABLE (
+    id text, kind text, name text, queue text, parent text, unit text, "group" text, options text, key text,
+    unique_key text, concurrency_key text, priority integer, status text, reason text, version integer,
+    token integer, session text, starts integer, failures integer, crashes integer, releases integer,
+    losses integer, created_ms bigint, changed_ms bigint, due_ms bigint, claimed_ms bigint, started_ms bigint,
+    settled_ms bigint, expires_ms bigint, extra_ms bigint, error text, result bytea, head bytea,
+    trimmed_seq integer, trimmed_digest bytea, lane smallint, rank bigint, progress text, progress_ms bigint,
+    checkpoint bytea, payload bytea, "open" boolean, n bigint, state text
+)
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan SET jit TO off
+AS $$
+#variable_conflict use_column
+DECLARE
+    now_ms bigint := mainstay.clock(given_ms);
+    my_shard smallint := pg_backend_pid() % 64;
+    is_dead boolean;
+    last_nonce text;
+    last_ids uuid[];
+    names text[];
+    page integer;
+    seen integer;
+    heads uuid[];
+    ids uuid[];
+    keys text[];
+    statuses text[];
+    ranks bigint[];
+    dues bigint[];
+    ns bigint[];
+    -- where the next page begins
+    at_rank bigint := -9223372036854775808;
+    at_due bigint := 0;
+    at_n bigint := 0;
+    taken uuid[] := '{}';
+    taken_keys text[] := '{}';
+    full_ids uuid[];
+    blocked integer := 0;
+    odd uuid[] := '{}';
+BEGIN
+    SELECT s.dead, c.nonce, c.ids INTO is_dead, last_nonce, last_ids
+    FROM mainstay.sessions s LEFT JOIN mainstay.claims c ON c.session = s.id WHERE s.id = who;
+    IF is_dead IS DISTINCT FROM false THEN
+        state := 'lost';
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    IF last_nonce = my_nonce THEN
+        RETURN QUERY
+        SELECT j.id::text, j.kind, j.name, j.queue, j.parent::text, j.unit, j."group", j.options, j.key, j.unique_key,
+            j.concurrency_key, j.priority, j.status, j.reason, j.version, j.token, j.session, j.starts, j.failures,
+            j.crashes, j.releases, j.losses, j.created_ms, j.changed_ms, j.due_ms, j.claimed_ms, j.started_ms,
+            j.settled_ms, j.expires_ms, j.extra_ms, j.error, j.result, j.head, j.trimmed_seq, j.trimmed_digest,
+            j.lane, j.rank, j.progress, j.progress_ms, j.checkpoint, j.payload, j.open, j.n, ''
+        FROM mainstay.jobs j WHERE j.id = ANY (last_ids) AND j.session = who AND j.open;
+        RETURN;
+    END IF;
+    names := ARRAY(
+        SELECT DISTINCT q FROM unnest(from_queues) q
+        WHERE NOT EXISTS (SELECT FROM mainstay.queues s WHERE s.name = q AND s.paused)
+    );
+    IF NOT promoted AND EXISTS (
+        SELECT FROM unnest(names) q
+        WHERE EXISTS (SELECT FROM mainstay.jobs j WHERE j.lane = 2 AND j.queue = q AND j.due_ms <= now_ms)
+    ) THEN
+        state := 'due';
+        RETURN NEXT;
+        RETURN;
+    END IF;
+
+    WHILE cardinality(taken) < most LOOP
+        -- rows that must go out of the way are many at a time; others are locked only to be taken
+        page := greatest(most - cardinality(taken), least(2 * blocked, 200));
+        IF cardinality(names) = 1 THEN
+            SELECT array_agg(p.id), array_agg(p.concurrency_key), array_agg(p.status),
+                array_agg(p.rank), array_agg(p.due_ms), array_agg(p.n), count(*)
+            INTO ids, keys, statuses, ranks, dues, ns, seen
+            FROM (
+                SELECT j.id, j.concurrency_key, j.status, j.rank, j.due_ms, j.n FROM mainstay.jobs j
+                WHERE j.lane = 1 AND j.queue = names[1] AND (j.rank, j.due_ms, j.n) > (at_rank, at_due, at_n)
+                    AND (j.expires_ms IS NULL OR j.expires_ms > now_ms)
+                ORDER BY j.rank, j.due_ms, j.n LIMIT page FOR UPDATE SKIP LOCKED
+            ) p;
+        ELSE
+            SELECT array_agg(h.id), array_agg(h.rank), array_agg(h.due_ms), array_agg(h.n), count(*)
+            INTO heads, ranks, dues, ns, seen
+            FROM (
+                SELECT h.* FROM unnest(names) q CROSS JOIN LATERAL (
+                    SELECT j.id, j.rank, j.due_ms, j.n FROM mainstay.jobs j
+                    WHERE j.lane = 1 AND j.queue = q AND (j.rank, j.due_ms, j.n) > (at_rank, at_due, at_n)
+                        AND (j.expires_ms IS NULL OR j.expires_ms > now_ms)
+                    ORDER BY j.rank, j.due_ms, j.n LIMIT page
+                ) h
+                ORDER BY h.rank, h.due_ms, h.n LIMIT page
+            ) h;
+            SELECT array_agg(p.id), array_agg(p.concurrency_key), array_agg(p.status)
+            INTO ids, keys, statuses
+            FROM (
+                SELECT j.id, j.concurrency_key, j.status FROM mainstay.jobs j
+                WHERE j.id = ANY (heads) AND j.lane = 1
+                ORDER BY j.rank, j.due_ms, j.n FOR UPDATE SKIP LOCKED
+            ) p;
+        END IF;
+        EXIT WHEN seen = 0;
+        at_rank := ranks[seen];
+        at_due := dues[seen];
+        at_n := ns[seen];
+        IF statuses <> array_fill('pending'::text, ARRAY[cardinality(statuses)]) THEN
+            odd := odd || ARRAY(SELECT g.id FROM unnest(ids, statuses) AS g (id, status) WHERE g.status <> 'pending');
+            SELECT array_agg(g.id ORDER BY g.at), array_agg(g.key ORDER BY g.at) INTO ids, keys
+            FROM unnest(ids, keys, statuses) WITH ORDINALITY AS g (id, key, status, at) WHERE g.status = 'pending';
+        END IF;
+        IF ids IS NOT NULL AND array_remove(keys, NULL) <> '{}' THEN
+            PERFORM mainstay.lock_keys(ARRAY(SELECT l.key FROM mainstay.limits l WHERE l.key = ANY (keys)));
+            -- a later statement, so it sees what those who had the locks before have taken
+            SELECT array_agg(g.id ORDER BY g.at) FILTER (WHERE g.fits), array_agg(g.key ORDER BY g.at) FILTER (WHERE g.fits),
+                array_agg(g.id) FILTER (WHERE NOT g.fits)
+            INTO ids, keys, full_ids
+            FROM (
+                SELECT g.id, g.key, g.at,
+                    f.free IS NULL OR row_number() OVER (PARTITION BY g.key ORDER BY g.at) <= f.free AS fits
+                FROM unnest(ids, keys) WITH ORDINALITY AS g (id, key, at)
+                LEFT JOIN (
+                    SELECT l.key, l.most
+                        - (SELECT count(*) FROM mainstay.jobs h WHERE h.concurrency_key = l.key AND h.session IS NOT NULL)
+                        - (SELECT count(*) FROM unnest(taken_keys) AS t (key) WHERE t.key = l.key) AS free
+                    FROM mainstay.limits l WHERE l.key = ANY (keys)
+                ) f ON f.key = g.key
+            ) g;
+            UPDATE mainstay.jobs j SET lane = 3 WHERE j.id = ANY (full_ids);
+            blocked := blocked + coalesce(cardinality(full_ids), 0);
+        END IF;
+        IF ids IS NOT NULL THEN
+            taken_keys := taken_keys || keys[:most - cardinality(taken)];
+            taken := taken || ids[:most - cardinality(taken)];
+        END IF;
+        EXIT WHEN seen < page OR blocked >= 1000;
+    END LOOP;
+
+    IF cardinality(taken) > 0 THEN
+        INSERT INTO mainstay.claims AS c (session, nonce, ids) VALUES (who, my_nonce, taken)
+        ON CONFLICT (session) DO UPDATE SET nonce = excluded.nonce, ids = excluded.ids;
+        RETURN QUERY
+        WITH got AS (
+            UPDATE mainstay.jobs j SET
+                status = 'running', reason = NULL, version = j.version + 1, token = j.token + 1, session = who,
+                changed_ms = now_ms, claimed_ms = now_ms, started_ms = NULL, expires_ms = NULL, lane = 0, open = true
+            WHERE j.id = ANY (taken)
+            RETURNING j.*
+        ), counted AS (
+            INSERT INTO mainstay.tallies AS t (queue, status, shard, n)
+            SELECT g.queue, s.status, my_shard, s.sign * g.n
+            FROM (SELECT j.queue, count(*) AS n FROM got j WHERE j.parent IS NULL GROUP BY j.queue) g
+            CROSS JOIN (VALUES ('pending', -1), ('running', 1)) AS s (status, sign)
+            ORDER BY g.queue, s.status
+            ON CONFLICT (queue, status, shard) DO UPDATE SET n = t.n + excluded.n
+        ), flowed AS (
+            INSERT INTO mainstay.flow AS f (minute, status, shard, n)
+            SELECT now_ms / 60000, 'running', my_shard, count(*) FROM got j WHERE j.parent IS NULL HAVING count(*) > 0
+            ON CONFLICT (minute, status, shard) DO UPDATE SET n = f.n + excluded.n
+        )
+        SELECT j.id::text, j.kind, j.name, j.queue, j.parent::text, j.unit, j."group", j.options, j.key, j.unique_key,
+            j.concurrency_key, j.priority, j.status, j.reason, j.version, j.token, j.session, j.starts, j.failures,
+            j.crashes, j.releases, j.losses, j.created_ms, j.changed_ms, j.due_ms, j.claimed_ms, j.started_ms,
+            j.settled_ms, j.expires_ms, j.extra_ms, j.error, j.result, j.head, j.trimmed_seq, j.trimmed_digest,
+            j.lane, j.rank, j.progress, j.progress_ms, j.checkpoint, j.payload, j.open, j.n, ''
+        FROM got j;
+    END IF;
+    IF cardinality(odd) > 0 THEN
+        RETURN QUERY
+        SELECT j.id::text, j.kind, j.name, j.queue, j.parent::text, j.unit, j."group", j.options, j.key, j.unique_key,
+            j.concurrency_key, j.priority, j.status, j.reason, j.version, j.token, j.session, j.starts, j.failures,
+            j.crashes, j.releases, j.losses, j.created_ms, j.changed_ms, j.due_ms, j.claimed_ms, j.started_ms,
+            j.settled_ms, j.expires_ms, j.extra_ms, j.error, j.result, j.head, j.trimmed_seq, j.trimmed_digest,
+            j.lane, j.rank, j.progress, j.progress_ms, j.checkpoint, j.payload, j.open, j.n, 'odd'
+        FROM mainstay.jobs j WHERE j.id = ANY (odd);
+    END IF;
+    IF blocked >= 1000 THEN
+        state := 'more';
+        RETURN NEXT;
+    END IF;
+END
+$$;

@@ -1,0 +1,38 @@
+-- Bring blocked rows of a key back, as many as it has free slots (`most` if it has no limit): the best of every queue, so
+-- that a paused queue cannot keep the slot from the others. Answers with how many rows of each queue got ready. Whoever
+-- has a blocked row locked is about to move it, and calls this in turn: such rows are passed over.
+CREATE OR REPLACE FUNCTION mainstay.free_slots(of_key text, most bigint) RETURNS TABLE (queue text, n bigint)
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan SET jit TO off
+AS $$
+#variable_conflict use_column
+DECLARE
+    at_queue text := '';
+    free bigint;
+BEGIN
+    PERFORM mainstay.lock_keys(ARRAY[of_key]);
+    LOOP
+        -- from queue to queue by the index, however many rows wait in each
+        SELECT j.queue INTO at_queue FROM mainstay.jobs j
+        WHERE j.lane = 3 AND j.concurrency_key = of_key AND j.queue > at_queue ORDER BY j.queue LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        IF free IS NULL THEN
+            SELECT greatest(0, least(most, l.most - (
+                SELECT count(*) FROM mainstay.jobs j WHERE j.concurrency_key = of_key AND j.session IS NOT NULL
+            ))) INTO free FROM mainstay.limits l WHERE l.key = of_key;
+            free := coalesce(free, most);
+            EXIT WHEN free = 0;
+        END IF;
+        RETURN QUERY
+        WITH back AS (
+            UPDATE mainstay.jobs j SET lane = 1 WHERE j.id = ANY (ARRAY(
+                SELECT b.id FROM mainstay.jobs b
+                WHERE b.lane = 3 AND b.concurrency_key = of_key AND b.queue = at_queue
+                ORDER BY b.rank LIMIT free FOR UPDATE SKIP LOCKED
+            ))
+            RETURNING 1
+        )
+        SELECT at_queue, count(*) FROM back HAVING count(*) > 0;
+    END LOOP;
+END
+$$;

@@ -1,0 +1,136 @@
+-- Insert jobs with everything that hangs on them, or nothing. What stands in the way comes back, one row each:
+--   key      a live idempotency key `at` (place in key_name) is held by job `id`, for `content`
+--   unique   the unique key `at` (place in unique_name) is held by the unsettled job `id`
+--   parent   there is no job `id` for units to belong to
+--   after    there is no job `id` to wait for
+--   over     job `id`, which one of them waits for, is settled: its waiter must be judged in the same transaction, so this
+--            is asked for again with `judged`
+-- An answer without rows means written. Whoever runs into another transaction's uncommitted key waits for its end (up to
+-- lock_timeout) and gets a unique violation if that key stays: then it reads again.
+--
+-- Awaited jobs and parents are locked FOR SHARE before they are looked at: a settle in flight is waited for and then
+-- seen, and one that comes later waits for these edges and units, and sees them.
+CREATE OR REPLACE FUNCTION mainstay.insert_jobs(
+    new_id text[], new_kind text[], new_name text[], new_queue text[], new_parent text[], new_unit text[],
+    new_group text[], new_options text[], new_key text[], new_unique_key text[], new_concurrency_key text[],
+    new_priority integer[], new_status text[], new_reason text[], new_version integer[], new_token integer[],
+    new_session text[], new_starts integer[], new_failures integer[], new_crashes integer[],
+    new_releases integer[], new_losses integer[], new_created_ms bigint[], new_changed_ms bigint[],
+    new_due_ms bigint[], new_claimed_ms bigint[], new_started_ms bigint[], new_settled_ms bigint[],
+    new_expires_ms bigint[], new_extra_ms bigint[], new_error text[], new_result bytea[], new_head bytea[],
+    new_trimmed_seq integer[], new_trimmed_digest bytea[], new_lane smallint[], new_rank bigint[],
+    new_progress text[], new_progress_ms bigint[], new_checkpoint bytea[], new_payload bytea[],
+    event_job_id text[], event_seq integer[], event_at_ms bigint[], event_source text[], event_to text[],
+    event_actor text[], event_reason text[], event_token integer[], event_flag text[], event_details text[],
+    event_digest bytea[],
+    key_job_id text[], key_scope text[], key_name text[], key_content bytea[], key_until_ms bigint[],
+    unique_name text[], parents text[], tag_job_id text[], tag_name text[],
+    wait_job_id text[], wait_place integer[], wait_on text[], judged boolean,
+    count_queue text[], count_status text[], count_n bigint[], entered text[], entered_n bigint[],
+    given_ms bigint
+) RETURNS TABLE (what text, at bigint, id text, content bytea)
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan SET jit TO off
+AS $$
+#variable_conflict use_column
+DECLARE
+    now_ms bigint := mainstay.clock(given_ms);
+    clear boolean := true;
+BEGIN
+    IF cardinality(key_name) > 0 THEN
+        RETURN QUERY
+        SELECT 'key', g.at, k.job_id::text, k.content
+        FROM unnest(key_scope, key_name) WITH ORDINALITY AS g (scope, name, at)
+        JOIN mainstay.keys k ON k.scope = g.scope AND k.name = g.name AND k.until_ms > now_ms;
+        clear := clear AND NOT FOUND;
+    END IF;
+    IF cardinality(unique_name) > 0 THEN
+        RETURN QUERY
+        SELECT 'unique', g.at, j.id::text, NULL::bytea
+        FROM unnest(unique_name) WITH ORDINALITY AS g (name, at)
+        JOIN mainstay.jobs j ON j.unique_key = g.name AND j.settled_ms IS NULL;
+        clear := clear AND NOT FOUND;
+    END IF;
+    IF cardinality(parents) > 0 THEN
+        PERFORM FROM mainstay.jobs j WHERE j.id = ANY (parents::uuid[]) ORDER BY j.id FOR SHARE;
+        RETURN QUERY
+        SELECT 'parent', g.at, g.id::text, NULL::bytea
+        FROM unnest(parents::uuid[]) WITH ORDINALITY AS g (id, at)
+        WHERE NOT EXISTS (SELECT FROM mainstay.jobs j WHERE j.id = g.id);
+        clear := clear AND NOT FOUND;
+    END IF;
+    IF cardinality(wait_on) > 0 THEN
+        PERFORM FROM mainstay.jobs j WHERE j.id = ANY (wait_on::uuid[]) ORDER BY j.id FOR SHARE;
+        RETURN QUERY
+        SELECT CASE WHEN j.id IS NULL THEN 'after' ELSE 'over' END, 0::bigint, g.id::text, NULL::bytea
+        FROM (SELECT DISTINCT each FROM unnest(wait_on::uuid[]) each WHERE each <> ALL (new_id::uuid[])) AS g (id)
+        LEFT JOIN mainstay.jobs j ON j.id = g.id
+        WHERE j.id IS NULL OR (j.settled_ms IS NOT NULL AND NOT judged);
+        clear := clear AND NOT FOUND;
+    END IF;
+    IF NOT clear THEN
+        RETURN;
+    END IF;
+
+    IF cardinality(key_name) > 0 THEN
+        DELETE FROM mainstay.keys k USING unnest(key_scope, key_name) AS g (scope, name)
+        WHERE k.scope = g.scope AND k.name = g.name AND k.until_ms <= now_ms;
+        -- in order, so that two batches with the same keys wait for each other only one way
+        INSERT INTO mainstay.keys (job_id, scope, name, content, until_ms)
+        SELECT g.* FROM unnest(key_job_id::uuid[], key_scope, key_name, key_content, key_until_ms)
+            AS g (job_id, scope, name, content, until_ms)
+        ORDER BY g.scope, g.name;
+    END IF;
+    IF cardinality(unique_name) > 0 THEN
+        INSERT INTO mainstay.jobs (
+            id, kind, name, queue, parent, unit, "group", options, key, unique_key, concurrency_key, priority,
+            status, reason, version, token, session, starts, failures, crashes, releases, losses, created_ms,
+            changed_ms, due_ms, claimed_ms, started_ms, settled_ms, expires_ms, extra_ms, error, result, head,
+            trimmed_seq, trimmed_digest, lane, rank, progress, progress_ms, checkpoint, payload, n
+        )
+        SELECT * FROM (
+            SELECT g.*, nextval('mainstay.jobs_n_seq') FROM unnest(
+                new_id::uuid[], new_kind, new_name, new_queue, new_parent::uuid[], new_unit, new_group,
+                new_options, new_key, new_unique_key, new_concurrency_key, new_priority, new_status, new_reason,
+                new_version, new_token, new_session, new_starts, new_failures, new_crashes, new_releases,
+                new_losses, new_created_ms, new_changed_ms, new_due_ms, new_claimed_ms, new_started_ms,
+                new_settled_ms, new_expires_ms, new_extra_ms, new_error, new_result, new_head, new_trimmed_seq,
+                new_trimmed_digest, new_lane, new_rank, new_progress, new_progress_ms, new_checkpoint, new_payload
+            ) AS g OFFSET 0
+        ) AS g (id, kind, name, queue, parent, unit, "group", options, key, unique_key, concurrency_key, priority,
+            status, reason, version, token, session, starts, failures, crashes, releases, losses, created_ms,
+            changed_ms, due_ms, claimed_ms, started_ms, settled_ms, expires_ms, extra_ms, error, result, head,
+            trimmed_seq, trimmed_digest, lane, rank, progress, progress_ms, checkpoint, payload, n)
+        ORDER BY g.unique_key, g.n;
+    ELSE
+        INSERT INTO mainstay.jobs (
+            id, kind, name, queue, parent, unit, "group", options, key, unique_key, concurrency_key, priority,
+            status, reason, version, token, session, starts, failures, crashes, releases, losses, created_ms,
+            changed_ms, due_ms, claimed_ms, started_ms, settled_ms, expires_ms, extra_ms, error, result, head,
+            trimmed_seq, trimmed_digest, lane, rank, progress, progress_ms, checkpoint, payload
+        )
+        SELECT * FROM unnest(
+            new_id::uuid[], new_kind, new_name, new_queue, new_parent::uuid[], new_unit, new_group, new_options,
+            new_key, new_unique_key, new_concurrency_key, new_priority, new_status, new_reason, new_version,
+            new_token, new_session, new_starts, new_failures, new_crashes, new_releases, new_losses,
+            new_created_ms, new_changed_ms, new_due_ms, new_claimed_ms, new_started_ms, new_settled_ms,
+            new_expires_ms, new_extra_ms, new_error, new_result, new_head, new_trimmed_seq, new_trimmed_digest,
+            new_lane, new_rank, new_progress, new_progress_ms, new_checkpoint, new_payload
+        );
+    END IF;
+    INSERT INTO mainstay.events (job_id, seq, at_ms, source, "to", actor, reason, token, flag, details, digest)
+    SELECT * FROM unnest(
+        event_job_id::uuid[], event_seq, event_at_ms, event_source, event_to, event_actor, event_reason,
+        event_token, event_flag, event_details, event_digest
+    );
+    IF cardinality(tag_name) > 0 THEN
+        INSERT INTO mainstay.tags (job_id, tag)
+        SELECT DISTINCT * FROM unnest(tag_job_id::uuid[], tag_name);
+    END IF;
+    IF cardinality(wait_on) > 0 THEN
+        INSERT INTO mainstay.waits (job_id, place, on_id, done)
+        SELECT g.*, false FROM unnest(wait_job_id::uuid[], wait_place, wait_on::uuid[]) AS g;
+    END IF;
+    PERFORM mainstay.count_up(count_queue, count_status, count_n, entered, entered_n, now_ms);
+END
+$$;

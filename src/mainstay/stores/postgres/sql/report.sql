@@ -1,0 +1,47 @@
+-- When a running job overruns: run timeout or stall, whichever is first, plus its grace. `model.expiry` in SQL.
+CREATE OR REPLACE FUNCTION mainstay.overruns_ms(
+    options json, started_ms bigint, extra_ms bigint, progress_ms bigint
+) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT least(
+        started_ms + extra_ms + trunc((options ->> 1)::double precision * 1000)::bigint,
+        greatest(started_ms, coalesce(progress_ms, 0)) + trunc((options ->> 2)::double precision * 1000)::bigint
+    ) + trunc((options ->> 4)::double precision * 1000)::bigint
+$$;
+
+-- Record what holders say of different rows between moves; the ids of those who still hold theirs come back. Changes no
+-- version and writes no event. `stopping` are the states in which the time that is left is the end of the grace: no
+-- progress buys more of it.
+CREATE OR REPLACE FUNCTION mainstay.report(
+    row_id text[], row_session text[], row_token integer[], new_started_ms bigint[], new_progress text[],
+    new_checkpoint bytea[], stopping_jobs text[], stopping_units text[], given_ms bigint
+) RETURNS TABLE (id text)
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan SET jit TO off
+AS $$
+#variable_conflict use_column
+DECLARE
+    now_ms bigint := mainstay.clock(given_ms);
+BEGIN
+    RETURN QUERY
+    UPDATE mainstay.jobs j SET
+        started_ms = coalesce(j.started_ms, g.started_ms),
+        starts = j.starts + (j.started_ms IS NULL AND g.started_ms IS NOT NULL)::integer,
+        progress = coalesce(g.progress, j.progress),
+        progress_ms = CASE WHEN g.progress IS NULL THEN j.progress_ms ELSE now_ms END,
+        checkpoint = coalesce(g.checkpoint, j.checkpoint),
+        expires_ms = CASE
+            WHEN j.status = ANY (CASE WHEN j.parent IS NULL THEN stopping_jobs ELSE stopping_units END) THEN j.expires_ms
+            WHEN g.progress IS NULL AND (g.started_ms IS NULL OR j.started_ms IS NOT NULL) THEN j.expires_ms
+            ELSE mainstay.overruns_ms(
+                j.options::json, coalesce(j.started_ms, g.started_ms), j.extra_ms,
+                CASE WHEN g.progress IS NULL THEN j.progress_ms ELSE now_ms END
+            )
+        END
+    FROM unnest(
+        row_id::uuid[], row_session, row_token, new_started_ms, new_progress, new_checkpoint
+    ) AS g (id, session, token, started_ms, progress, checkpoint)
+    WHERE j.id = g.id AND j.session = g.session AND j.token = g.token
+    RETURNING j.id::text;
+END
+$$;

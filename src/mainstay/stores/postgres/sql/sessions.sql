@@ -1,0 +1,221 @@
+-- One run of the server, as far as locks and silence are concerned. A restart, a failover and a crash of one of its
+-- processes end every connection and free every lock, and none of that says anything about the sessions that held them.
+-- The first two show in the start time, the last two in the mark: an unlogged table is emptied by both.
+CREATE OR REPLACE FUNCTION mainstay.incarnation(OUT name text, OUT since_ms bigint)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    started timestamptz := pg_postmaster_start_time();
+    marked bigint;
+BEGIN
+    SELECT i.mark, i.since_ms INTO name, marked FROM mainstay.incarnations i;
+    IF NOT FOUND THEN
+        INSERT INTO mainstay.incarnations (one, mark, since_ms)
+        VALUES (true, gen_random_uuid()::text, mainstay.clock(NULL)) ON CONFLICT DO NOTHING;
+        SELECT i.mark, i.since_ms INTO name, marked FROM mainstay.incarnations i;
+    END IF;
+    since_ms := greatest(marked, floor(extract(epoch FROM started) * 1000)::bigint);
+    name := name || ' ' || extract(epoch FROM started)::text;
+END
+$$;
+
+-- The advisory lock that a session's process holds. The table's oid keeps the schemas of a database apart.
+CREATE OR REPLACE FUNCTION mainstay.lock_of(session text) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+    SELECT hashtextextended(session, 'mainstay.sessions'::regclass::oid::bigint)
+$$;
+
+-- Open a session, or say again that it is there. `has_lock`: the caller's process holds the lock by now.
+CREATE OR REPLACE FUNCTION mainstay.open_session(
+    session text, of_worker text, on_host text, with_pid integer, at_ms bigint, lease double precision,
+    has_lock boolean, given_lease_ms bigint
+) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    INSERT INTO mainstay.sessions AS s (id, worker, host, pid, started_ms, beat_ms, lease_s, locked, incarnation)
+    VALUES (
+        session, of_worker, on_host, with_pid, at_ms, mainstay.clock(given_lease_ms), lease, has_lock,
+        (SELECT i.name FROM mainstay.incarnation() i)
+    )
+    ON CONFLICT (id) DO UPDATE SET
+        beat_ms = excluded.beat_ms, locked = excluded.locked, incarnation = excluded.incarnation, lost_ms = NULL;
+END
+$$;
+
+-- These sessions' process holds their locks again, after its connection was lost.
+CREATE OR REPLACE FUNCTION mainstay.locked_again(of_sessions text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM FROM mainstay.sessions s WHERE s.id = ANY (of_sessions) ORDER BY s.id FOR UPDATE;
+    UPDATE mainstay.sessions s SET
+        locked = true, lost_ms = NULL, incarnation = (SELECT i.name FROM mainstay.incarnation() i)
+    WHERE s.id = ANY (of_sessions) AND NOT s.dead;
+END
+$$;
+
+-- Whether a session's process is gone: its lock is free, though it was given by this run of the server, and nobody has
+-- come back for it in two seconds. The first look only notes that it is free. A beat takes the note back: then the lease
+-- decides until the lock is held again.
+CREATE OR REPLACE FUNCTION mainstay.is_gone(session text, lease_now_ms bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    found_lost_ms bigint;
+    given_by text;
+    now_by text;
+BEGIN
+    SELECT s.lost_ms, s.incarnation INTO found_lost_ms, given_by
+    FROM mainstay.sessions s WHERE s.id = session AND s.locked AND NOT s.dead;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    SELECT i.name INTO now_by FROM mainstay.incarnation() i;
+    -- shared, and for this transaction: whoever comes back for it waits for a moment, and others can look, too
+    IF given_by <> now_by OR NOT pg_try_advisory_xact_lock_shared(mainstay.lock_of(session)) THEN
+        IF found_lost_ms IS NOT NULL THEN
+            UPDATE mainstay.sessions s SET lost_ms = NULL WHERE s.id = session;
+        END IF;
+        RETURN false;
+    END IF;
+    IF found_lost_ms IS NULL THEN
+        UPDATE mainstay.sessions s SET lost_ms = lease_now_ms WHERE s.id = session;
+        RETURN false;
+    END IF;
+    RETURN lease_now_ms - found_lost_ms >= 2000;
+END
+$$;
+
+-- Keep sessions alive, in one statement with whatever they report. Answers for each whether it is known, with the jobs
+-- it holds that are asked to stop, and with the time here.
+CREATE OR REPLACE FUNCTION mainstay.beat(
+    of_sessions text[], stopping text[],
+    row_id text[], row_session text[], row_token integer[], new_started_ms bigint[], new_progress text[],
+    new_checkpoint bytea[], stopping_jobs text[], stopping_units text[], given_ms bigint, given_lease_ms bigint
+) RETURNS TABLE (session text, known boolean, cancelling text[], now_ms bigint)
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan
+AS $$
+#variable_conflict use_column
+BEGIN
+    IF cardinality(row_id) > 0 THEN
+        PERFORM mainstay.report(
+            row_id, row_session, row_token, new_started_ms, new_progress, new_checkpoint, stopping_jobs, stopping_units,
+            given_ms
+        );
+    END IF;
+    PERFORM FROM mainstay.sessions s WHERE s.id = ANY (of_sessions) ORDER BY s.id FOR UPDATE;
+    UPDATE mainstay.sessions s SET
+        beat_ms = mainstay.clock(given_lease_ms), locked = s.locked AND s.lost_ms IS NULL, lost_ms = NULL
+    WHERE s.id = ANY (of_sessions) AND NOT s.dead;
+    RETURN QUERY
+    SELECT g.id, s.id IS NOT NULL,
+        CASE WHEN s.id IS NULL THEN '{}' ELSE ARRAY(
+            SELECT j.id::text FROM mainstay.jobs j WHERE j.session = g.id AND j.status = ANY (stopping) ORDER BY j.id
+        ) END,
+        mainstay.clock(NULL)
+    FROM unnest(of_sessions) WITH ORDINALITY AS g (id, place)
+    LEFT JOIN mainstay.sessions s ON s.id = g.id AND NOT s.dead
+    ORDER BY g.place;
+END
+$$;
+
+-- Declare dead whose lease is over or whose process is gone, and forget the dead that hold nothing any more. Silence
+-- counts from when this run of the server began to listen: while it was away, nobody could have been heard.
+CREATE OR REPLACE FUNCTION mainstay.bury(given_lease_ms bigint) RETURNS text[]
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    lease_now_ms bigint := mainstay.clock(given_lease_ms);
+    listening_ms bigint := 0;
+    found record;
+    buried text[] := '{}';
+BEGIN
+    IF given_lease_ms IS NULL THEN
+        SELECT i.since_ms INTO listening_ms FROM mainstay.incarnation() i;
+    END IF;
+    FOR found IN SELECT s.id, s.beat_ms, s.lease_s FROM mainstay.sessions s WHERE NOT s.dead ORDER BY s.id FOR UPDATE
+    LOOP
+        IF lease_now_ms - greatest(found.beat_ms, listening_ms) > found.lease_s * 1000
+            OR mainstay.is_gone(found.id, lease_now_ms)
+        THEN
+            buried := buried || found.id;
+        END IF;
+    END LOOP;
+    IF cardinality(buried) > 0 THEN
+        UPDATE mainstay.sessions s SET dead = true WHERE s.id = ANY (buried);
+        -- whatever they lead is free. Their rows may be gone by the time somebody asks
+        UPDATE mainstay.leaders l SET until_ms = 0 WHERE l.holder = ANY (buried);
+    END IF;
+    PERFORM mainstay.forget_dead();
+    RETURN buried;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION mainstay.forget_dead() RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    DELETE FROM mainstay.sessions s
+    WHERE s.dead AND NOT EXISTS (SELECT FROM mainstay.jobs j WHERE j.session = s.id);
+    DELETE FROM mainstay.claims c WHERE NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.id = c.session);
+END
+$$;
+
+-- A session is over. It stays, dead, until the rows that name it are reaped.
+CREATE OR REPLACE FUNCTION mainstay.close_session(session text) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    UPDATE mainstay.sessions s SET dead = true WHERE s.id = session;
+    UPDATE mainstay.leaders l SET until_ms = 0 WHERE l.holder = session;
+    PERFORM mainstay.forget_dead();
+END
+$$;
+
+-- Take, keep or read the leadership. It passes on when its time is over, and at once when its holder is known to be
+-- dead. A holder that nobody knows is judged by time.
+CREATE OR REPLACE FUNCTION mainstay.lead(
+    lead_name text, session text, ttl_ms bigint, given_lease_ms bigint,
+    OUT holder text, OUT epoch bigint, OUT until_ms bigint
+)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    lease_now_ms bigint := mainstay.clock(given_lease_ms);
+    held_by text;
+    held_epoch bigint;
+    held_until_ms bigint;
+BEGIN
+    INSERT INTO mainstay.leaders AS l (name, holder, epoch, until_ms)
+    VALUES (lead_name, session, 1, lease_now_ms + ttl_ms) ON CONFLICT (name) DO NOTHING
+    RETURNING l.holder, l.epoch, l.until_ms INTO holder, epoch, until_ms;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    SELECT l.holder, l.epoch, l.until_ms INTO held_by, held_epoch, held_until_ms
+    FROM mainstay.leaders l WHERE l.name = lead_name FOR UPDATE;
+    -- it may have waited for the lock, and its time goes from when it has it
+    lease_now_ms := mainstay.clock(given_lease_ms);
+    IF held_by <> session AND held_until_ms > lease_now_ms
+        AND NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.id = held_by AND s.dead)
+        AND NOT mainstay.is_gone(held_by, lease_now_ms)
+    THEN
+        holder := held_by;
+        epoch := held_epoch;
+        until_ms := held_until_ms;
+        RETURN;
+    END IF;
+    UPDATE mainstay.leaders l SET
+        holder = session, epoch = l.epoch + (l.holder <> session)::integer, until_ms = lease_now_ms + ttl_ms
+    WHERE l.name = lead_name
+    RETURNING l.holder, l.epoch, l.until_ms INTO holder, epoch, until_ms;
+END
+$$;
+
+-- Whether an epoch goes on; it does until the transaction ends.
+CREATE OR REPLACE FUNCTION mainstay.leads(lead_name text, lead_holder text, lead_epoch bigint, given_lease_ms bigint)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM FROM mainstay.leaders l
+    WHERE l.name = lead_name AND l.holder = lead_holder AND l.epoch = lead_epoch
+        AND l.until_ms > mainstay.clock(given_lease_ms)
+    FOR SHARE;
+    RETURN FOUND;
+END
+$$;

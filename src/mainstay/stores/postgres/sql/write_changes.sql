@@ -1,0 +1,60 @@
+-- Write changes of different rows, each if its row still is what its caller saw: the version is the compare-and-swap, and
+-- no counter ever shrinks. Answers with how many rows were written; the caller undoes it all if they are too few.
+--
+-- An open row's claim gets its event here, from the row as it was: the parts of one statement see the same moment.
+CREATE OR REPLACE FUNCTION mainstay.write_changes(
+    row_id text[], seen_version integer[], seen_progress_ms bigint[], seen_head bytea[], new_priority integer[],
+    new_status text[], new_reason text[], new_version integer[], new_token integer[], new_session text[],
+    new_starts integer[], new_failures integer[], new_crashes integer[], new_releases integer[],
+    new_losses integer[], new_changed_ms bigint[], new_due_ms bigint[], new_claimed_ms bigint[],
+    new_started_ms bigint[], new_settled_ms bigint[], new_expires_ms bigint[], new_extra_ms bigint[],
+    new_error text[], new_result bytea[], new_head bytea[], new_lane smallint[], new_rank bigint[],
+    event_job_id text[], event_seq integer[], event_at_ms bigint[], event_source text[], event_to text[],
+    event_actor text[], event_reason text[], event_token integer[], event_flag text[], event_details text[],
+    event_digest bytea[]
+) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan SET jit TO off
+AS $$
+DECLARE
+    written bigint;
+BEGIN
+    WITH open_claims AS (
+        INSERT INTO mainstay.events (job_id, seq, at_ms, source, "to", actor, reason, token, flag, details, digest)
+        SELECT j.id, j.version, coalesce(j.claimed_ms, 0), 'pending', 'running', coalesce(j.session, ''), NULL, j.token,
+            '', NULL, g.head
+        FROM unnest(row_id::uuid[], seen_version, seen_head) AS g (id, version, head)
+        JOIN mainstay.jobs j ON j.id = g.id AND j.version = g.version AND j.open
+    ), changed AS (
+        UPDATE mainstay.jobs j SET
+            open = false,
+            priority = g.priority, status = g.status, reason = g.reason, version = g.version, token = g.token,
+            session = g.session, starts = g.starts, failures = g.failures, crashes = g.crashes,
+            releases = g.releases, losses = g.losses, changed_ms = g.changed_ms, due_ms = g.due_ms,
+            claimed_ms = g.claimed_ms, started_ms = g.started_ms, settled_ms = g.settled_ms,
+            expires_ms = g.expires_ms, extra_ms = g.extra_ms, error = g.error, result = g.result, head = g.head,
+            lane = g.lane, rank = g.rank
+        FROM unnest(
+            row_id::uuid[], seen_version, seen_progress_ms, new_priority, new_status, new_reason, new_version, new_token, new_session, new_starts, new_failures,
+            new_crashes, new_releases, new_losses, new_changed_ms, new_due_ms, new_claimed_ms, new_started_ms,
+            new_settled_ms, new_expires_ms, new_extra_ms, new_error, new_result, new_head, new_lane, new_rank
+        ) AS g (
+            row_id, seen_version, seen_progress_ms, priority, status, reason, version, token, session, starts, failures, crashes, releases, losses,
+            changed_ms, due_ms, claimed_ms, started_ms, settled_ms, expires_ms, extra_ms, error, result, head,
+            lane, rank
+        )
+        WHERE j.id = g.row_id AND j.version = g.seen_version
+            AND j.token <= g.token AND j.starts <= g.starts AND j.failures <= g.failures
+            AND j.crashes <= g.crashes AND j.releases <= g.releases AND j.losses <= g.losses
+            AND (g.seen_progress_ms IS NULL OR coalesce(j.progress_ms, -1) = g.seen_progress_ms)
+        RETURNING 1
+    )
+    SELECT count(*) INTO written FROM changed;
+    INSERT INTO mainstay.events (job_id, seq, at_ms, source, "to", actor, reason, token, flag, details, digest)
+    SELECT * FROM unnest(
+        event_job_id::uuid[], event_seq, event_at_ms, event_source, event_to, event_actor, event_reason,
+        event_token, event_flag, event_details, event_digest
+    );
+    RETURN written;
+END
+$$;

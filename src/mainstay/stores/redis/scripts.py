@@ -37,6 +37,11 @@ PARTS: dict[str, tuple[str, ...]] = {
     "report": ("reporting",),
     "beat": ("reporting",),
     "commit": ("changing", "entering"),
+    "wake": (),
+    "registry": (),
+    "reading": (),
+    "retention": ("changing",),
+    "audit": ("changing",),
 }
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -39,8 +39,12 @@
 --   paused            set      queues that are paused
 --   limits            hash     concurrency key -> most held at once
 --   lead:<name>       hash     holder, epoch, until_ms
---   l:<topic>         zset     listeners by the time (of the server) until which they count as waiting
---   w:<listener>      list     what a listener was woken for
+--   l:<topic>         set      who waits for queue:<queue>, or watches job:<id>, session:<id>: "<listener> <subscription>".
+--                              What is watched expires unless its listener renews it
+--   w:<listener>      list     what an open store was woken for, "<subscription> <tick> <queue>"; expires
+--   ear:<listener>    string   there while an open store shows signs of life; expires
+--   ticks             hash     queue -> counts its wakes. Who comes to sleep says which one it knows of, and is turned
+--                              back if there was another: nothing is missed between looking and sleeping
 --
 -- Arguments: the time to go by ('' for the server's own), the lease time, '1' if this call may have been carried out
 -- before, then msgpack. An answer begins with the time.
@@ -368,15 +372,36 @@ local function free_slots(key)
 end
 
 -- waking -----------------------------------------------------------------------------------------
+-- Subscribers come and go by wake.lua. Those of a queue sleep in l:queue:<queue>, and taking one out is the wake: no
+-- more are woken than there are rows. Those of a job or a session are all told, every time. A listener that has died
+-- is passed over.
 
--- Tells up to n of those who listen to a topic. Who was told is off the list until it listens again.
+-- Tells one subscription; false if its listener is dead.
+local function tell(member, text)
+  local listener, subscription = string.match(member, '^(%S+) (%S+)$')
+  if not listener or call('EXISTS', P .. 'ear:' .. listener) == 0 then return false end
+  call('RPUSH', P .. 'w:' .. listener, subscription .. text)
+  call('PEXPIRE', P .. 'w:' .. listener, 60000)
+  return true
+end
+
+local function rouse(queue, n, tick)
+  while n > 0 do
+    local chosen = call('SPOP', P .. 'l:queue:' .. queue, n)
+    if #chosen == 0 then return end
+    for _, member in ipairs(chosen) do
+      if tell(member, ' ' .. tick .. ' ' .. queue) then n = n - 1 end
+    end
+  end
+end
+
 local function deliver(topic, n)
-  local key = P .. 'l:' .. topic
-  local found = call('ZRANGE', key, '+inf', REAL, 'BYSCORE', 'REV', 'LIMIT', 0, n)
-  for _, listener in ipairs(found) do
-    call('ZREM', key, listener)
-    call('RPUSH', P .. 'w:' .. listener, topic)
-    call('PEXPIRE', P .. 'w:' .. listener, 60000)
+  if sub(topic, 1, 6) == 'queue:' then
+    local queue = sub(topic, 7)
+    return rouse(queue, n, call('HINCRBY', P .. 'ticks', queue, 1))
+  end
+  for _, member in ipairs(call('SMEMBERS', P .. 'l:' .. topic)) do
+    if not tell(member, '') then call('SREM', P .. 'l:' .. topic, member) end
   end
 end
 
@@ -388,7 +413,7 @@ local function deliver_settled()
     some = call('EXISTS', unpack(keys, first, math.min(first + MANY - 1, n))) > 0 or some
   end
   if not some then return end
-  for i = 1, n do deliver('job:' .. settled[i], 1000000) end
+  for i = 1, n do deliver('job:' .. settled[i], 1) end
 end
 
 -- The last step of every script that writes: all indexes, the slots that came free, the counts, and who must hear of it.

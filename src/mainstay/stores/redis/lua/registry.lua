@@ -1,0 +1,201 @@
+-- Sessions, leadership, queue settings, limits and schedules. Arguments: what to do, and what it takes.
+--
+-- Keys beside those of the prelude:
+--   s:<session>       hash     worker, host, pid, started_ms, beat_ms, lease_s (and dead, nonce, claimed)
+--   leads             set      names of leaderships
+--   queues            hash     queue -> JSON of what an operator set
+--   schedules         set      names of schedules
+--   schedule:<name>   hash     spec, paused (0 or 1), last (the last tick, '' for none)
+--   ticked:<name>     zset     times of ticks that were turned into jobs, by themselves
+--   meta              hash     version of this layout, audit (fingerprint of the key), run (the server's run_id) and
+--                              back_ms: when the server was first seen after a restart
+
+local MOST_WOKEN = 1000 -- more sleepers than this need not be counted for
+local does = {}
+
+-- While the server was away nobody could beat, so silence counts from the time it was back.
+local function back_ms()
+  local run = string.match(call('INFO', 'server'), 'run_id:(%w+)')
+  local meta = call('HMGET', P .. 'meta', 'run', 'back_ms')
+  if not run or run == meta[1] then return tonumber(meta[2] or 0) end
+  local back = meta[1] and LEASE or 0
+  call('HSET', P .. 'meta', 'run', run, 'back_ms', back)
+  return back
+end
+
+-- A session is dead: whatever it leads is free.
+local function depose(session)
+  for _, name in ipairs(call('SMEMBERS', P .. 'leads')) do
+    if call('HGET', P .. 'lead:' .. name, 'holder') == session then call('HSET', P .. 'lead:' .. name, 'until_ms', 0) end
+  end
+end
+
+-- Forgets a dead session, unless rows still name it: then it stays, dead, until they are reaped.
+local function bury(session)
+  if call('EXISTS', P .. 'held:' .. session) == 0 then
+    call('DEL', P .. 's:' .. session, P .. 'stopping:' .. session)
+    call('SREM', P .. 'sessions', session)
+  end
+end
+
+function does.open(id, worker, host, pid, started_ms, lease_s)
+  local key = P .. 's:' .. id
+  if call('EXISTS', key) == 1 then
+    call('HSET', key, 'beat_ms', LEASE)
+  else
+    if started_ms == 0 then started_ms = NOW end
+    call('HSET', key, 'worker', worker, 'host', host, 'pid', pid, 'started_ms', started_ms, 'beat_ms', LEASE,
+      'lease_s', lease_s, 'dead', 0)
+  end
+  call('SADD', P .. 'sessions', id)
+  back_ms()
+  return {NOW}
+end
+
+function does.close(id)
+  if call('EXISTS', P .. 's:' .. id) == 1 then call('HSET', P .. 's:' .. id, 'dead', 1) end
+  depose(id)
+  bury(id)
+  return {NOW}
+end
+
+function does.sessions()
+  local answer = {NOW}
+  for i, id in ipairs(call('SMEMBERS', P .. 'sessions')) do
+    local found = call('HMGET', P .. 's:' .. id, 'worker', 'host', 'pid', 'started_ms', 'beat_ms', 'lease_s', 'dead')
+    table.insert(found, 1, id)
+    answer[i + 1] = found
+  end
+  return answer
+end
+
+-- Declares the dead dead, then answers with what they held and what is past its time: cause, id, row, fixed part and
+-- what is beside it, for each.
+function does.overdue(limit)
+  local back, dead, alive = back_ms(), {}, {}
+  for _, id in ipairs(call('SMEMBERS', P .. 'sessions')) do
+    local found = call('HMGET', P .. 's:' .. id, 'dead', 'beat_ms', 'lease_s')
+    if found[1] == '0' and LEASE - math.max(tonumber(found[2]) or 0, back) > (tonumber(found[3]) or 0) * 1000 then
+      call('HSET', P .. 's:' .. id, 'dead', 1)
+      depose(id)
+      found[1] = '1'
+    end
+    if found[1] == '0' then
+      alive[id] = true
+    else
+      dead[#dead + 1] = id
+    end
+  end
+  local ids, causes = {}, {}
+  local function add(id, cause)
+    if #ids < limit and not causes[id] then ids[#ids + 1], causes[id] = id, cause end
+  end
+  local holders = call('SMEMBERS', P .. 'holders')
+  table.sort(holders)
+  for _, holder in ipairs(holders) do
+    if not alive[holder] and #ids < limit then
+      for _, id in ipairs(call('SRANDMEMBER', P .. 'held:' .. holder, limit)) do add(id, 'session') end
+    end
+  end
+  if #ids < limit then
+    for _, id in ipairs(call('ZRANGE', P .. 'expires', '-inf', NOW, 'BYSCORE', 'LIMIT', 0, limit)) do add(id, 'time') end
+  end
+  for _, id in ipairs(dead) do bury(id) end
+  local answer = {NOW}
+  for first = 1, #ids, 1000 do
+    local keys = {}
+    for i = first, math.min(first + 999, #ids) do
+      local n = #keys
+      keys[n + 1], keys[n + 2], keys[n + 3] = P .. 'r:' .. ids[i], P .. 'f:' .. ids[i], P .. 'x:' .. ids[i]
+    end
+    local found = call('MGET', unpack(keys))
+    for i = first, math.min(first + 999, #ids) do
+      local at = 3 * (i - first)
+      answer[#answer + 1] = {causes[ids[i]], ids[i], found[at + 1], found[at + 2], found[at + 3]}
+    end
+  end
+  return answer
+end
+
+-- Takes, keeps or reads a leadership: holder, epoch, until_ms.
+function does.lead(name, session, ttl_ms)
+  local key = P .. 'lead:' .. name
+  local found = call('HMGET', key, 'holder', 'epoch', 'until_ms')
+  local holder, epoch, until_ms = found[1], tonumber(found[2] or 1), tonumber(found[3] or 0)
+  if holder and holder ~= session then
+    -- one nobody knows is judged by time
+    if until_ms > LEASE and call('HGET', P .. 's:' .. holder, 'dead') ~= '1' then
+      return {NOW, holder, epoch, string.format('%d', until_ms)}
+    end
+    epoch = epoch + 1
+  end
+  until_ms = LEASE + ttl_ms
+  call('HSET', key, 'holder', session, 'epoch', epoch, 'until_ms', until_ms)
+  call('SADD', P .. 'leads', name)
+  return {NOW, session, epoch, string.format('%d', until_ms)}
+end
+
+function does.resign(name, holder, epoch)
+  local key = P .. 'lead:' .. name
+  local found = call('HMGET', key, 'holder', 'epoch')
+  if found[1] == holder and tonumber(found[2]) == epoch then call('HSET', key, 'until_ms', 0) end
+  return {NOW}
+end
+
+function does.set_queue(queue, paused, text)
+  call('HSET', P .. 'queues', queue, text)
+  if paused then
+    call('SADD', P .. 'paused', queue)
+  else
+    call('SREM', P .. 'paused', queue)
+    local ready = call('ZCARD', P .. 'ready:' .. queue) + call('ZCOUNT', P .. 'due:' .. queue, '-inf', NOW)
+    wake('queue:' .. queue, math.min(ready, MOST_WOKEN))
+    finish()
+  end
+  return {NOW}
+end
+
+function does.set_limit(key, most)
+  if most then
+    call('HSET', P .. 'limits', key, most)
+  else
+    call('HDEL', P .. 'limits', key)
+  end
+  freed[key] = true
+  finish()
+  return {NOW}
+end
+
+function does.put_schedule(name, spec, paused, last)
+  local key = P .. 'schedule:' .. name
+  local found = call('HMGET', key, 'paused', 'last')
+  local known = tonumber(found[2] or '')
+  if known and (not last or known > last) then last = known end
+  call('HSET', key, 'spec', spec, 'paused', found[1] or (paused and 1 or 0), 'last', last or '')
+  call('SADD', P .. 'schedules', name)
+  return {NOW}
+end
+
+function does.pause_schedule(name, paused)
+  if call('EXISTS', P .. 'schedule:' .. name) == 0 then return {NOW, 0} end
+  call('HSET', P .. 'schedule:' .. name, 'paused', paused and 1 or 0)
+  return {NOW, 1}
+end
+
+function does.drop_schedule(name)
+  call('SREM', P .. 'schedules', name)
+  call('DEL', P .. 'ticked:' .. name)
+  return {NOW, call('DEL', P .. 'schedule:' .. name)}
+end
+
+function does.schedules()
+  local answer = {NOW}
+  for i, name in ipairs(call('SMEMBERS', P .. 'schedules')) do
+    local found = call('HMGET', P .. 'schedule:' .. name, 'spec', 'paused', 'last')
+    table.insert(found, 1, name)
+    answer[i + 1] = found
+  end
+  return answer
+end
+
+return does[ARGS[1]](unpack(ARGS, 2))

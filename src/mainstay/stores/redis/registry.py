@@ -1,0 +1,183 @@
+"""Sessions, leadership, queue settings, limits and schedules: calls of the script `registry`.
+
+Liveness rests on the lease alone: Redis drops nothing when a connection dies that others could see. A supervisor
+buries its own engines at once; a whole machine that dies is found when its sessions' leases are over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...model import Leadership, QueueSettings, Schedule, Session
+from ..port import Inserted, NewJob, Overdue, Pulse, Report
+from ..session_names import admit_session
+from .base import Base
+from .rows import Raw, readable_job
+from .transaction import Tx, transact
+from .writing import report_arg
+
+#: ticks further than this behind the last one are no longer remembered one by one
+TICKS_KEPT_MS = 86_400_000
+
+
+class _Queue(msgspec.Struct, frozen=True):
+    paused: bool
+    reason: str | None
+
+
+_encode_queue = msgspec.json.Encoder().encode
+_decode_queue = msgspec.json.Decoder(_Queue).decode
+
+
+# -- sessions and leadership ----------------------------------------------------------------------
+
+
+async def open_session(base: Base, session: Session) -> None:
+    admit_session(session.id)
+    fields = (session.id, session.worker, session.host, session.pid, session.started_ms, session.lease_s)
+    await _do(base, "open", *fields)
+
+
+async def beat(base: Base, sessions: Sequence[str], reports: Sequence[Report]) -> list[Pulse]:
+    """Keep sessions alive, and record what they report, in one call."""
+    told = await base.scripts.run("beat", [list(sessions), [report_arg(item) for item in reports]])
+    # an answer ends at its last word: trailing sessions that are not known are not in it
+    told += [None] * (len(sessions) - len(told))
+    return [_pulse(session, stopping) for session, stopping in zip(sessions, told, strict=True)]
+
+
+async def close_session(base: Base, session: str) -> None:
+    await _do(base, "close", session)
+
+
+async def sessions(base: Base) -> list[Session]:
+    found = [_session(fields) for fields in await _do(base, "sessions")]
+    return sorted(found, key=lambda session: (session.started_ms, session.id))
+
+
+async def overdue(base: Base, limit: int) -> list[Overdue]:
+    """Declare the dead dead, then list what they held and what is past its time."""
+    found = []
+    for cause, job_id, *parts in await _do(base, "overdue", limit):
+        row, fixed, beside = (*parts, None, None, None)[:3]
+        if row is not None:  # an entry without a row is the check's business
+            job, _ = readable_job(job_id.decode(), Raw(row, fixed, beside), base.chain)
+            found.append(Overdue(job, "session" if cause == b"session" else "time"))
+    return found
+
+
+async def lead(base: Base, name: str, session: str, ttl_s: float) -> Leadership:
+    holder, epoch, until_ms = await _do(base, "lead", name, session, int(ttl_s * 1000))
+    return Leadership(name=name, holder=holder.decode(), epoch=int(epoch), until_ms=int(until_ms))
+
+
+async def resign(base: Base, held: Leadership) -> None:
+    await _do(base, "resign", held.name, held.holder, held.epoch)
+
+
+# -- settings -------------------------------------------------------------------------------------
+
+
+async def set_queue(base: Base, settings: QueueSettings) -> None:
+    text = _encode_queue(_Queue(settings.paused, settings.reason))
+    await _do(base, "set_queue", settings.name, settings.paused, text)
+
+
+async def queues(base: Base) -> list[QueueSettings]:
+    stored = {name.decode(): _decode_queue(text) for name, text in (await _hash(base, "queues")).items()}
+    return [QueueSettings(name=name, paused=stored[name].paused, reason=stored[name].reason) for name in sorted(stored)]
+
+
+async def set_limit(base: Base, key: str, most: int | None) -> None:
+    await _do(base, "set_limit", key, False if most is None else most)
+
+
+async def limits(base: Base) -> dict[str, int]:
+    return {name.decode(): int(most) for name, most in sorted((await _hash(base, "limits")).items())}
+
+
+async def put_schedule(base: Base, schedule: Schedule) -> None:
+    last = False if schedule.last_tick_ms is None else schedule.last_tick_ms
+    await _do(base, "put_schedule", schedule.name, schedule.spec, schedule.paused, last)
+
+
+async def pause_schedule(base: Base, name: str, *, paused: bool) -> bool:
+    [found] = await _do(base, "pause_schedule", name, paused)
+    return bool(found)
+
+
+async def schedules(base: Base) -> list[Schedule]:
+    found = [_schedule(fields) for fields in await _do(base, "schedules")]
+    return sorted(found, key=lambda schedule: schedule.name)
+
+
+async def drop_schedule(base: Base, name: str) -> bool:
+    [found] = await _do(base, "drop_schedule", name)
+    return bool(found)
+
+
+async def tick(
+    base: Base, name: str, at_ms: int, jobs: Sequence[NewJob], held: Leadership | None
+) -> list[Inserted] | None:
+    """Insert a tick's jobs and remember the tick, once."""
+
+    async def decide(tx: Tx) -> bool:
+        last_text = await tx.ask("HGET", f"schedule:{name}", "last")
+        last = int(last_text) if last_text else None
+        # older ticks may have been trimmed: then the last one remembered decides
+        if last is not None and at_ms < last - TICKS_KEPT_MS:
+            return False
+        if await tx.ask("ZSCORE", f"ticked:{name}", at_ms) is not None:
+            return False
+        tx.call("ZADD", f"ticked:{name}", at_ms, at_ms)
+        if last_text is not None and (last is None or at_ms > last):
+            tx.call("HSET", f"schedule:{name}", "last", at_ms)
+        tx.insert(jobs)
+        return True
+
+    ticked, made = await transact(base, decide, lead=held)
+    return made if ticked else None
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+async def _do(base: Base, what: str, *args: Any) -> list[Any]:
+    return await base.scripts.run("registry", [what, *args])
+
+
+async def _hash(base: Base, name: str) -> dict[bytes, bytes]:
+    found = await base.call("HGETALL", name)
+    return found if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
+
+
+def _pulse(session: str, stopping: list[bytes] | None) -> Pulse:
+    if stopping is None:
+        return Pulse(session=session, known=False)
+    return Pulse(session=session, known=True, cancelling=tuple(sorted(each.decode() for each in stopping)))
+
+
+def _session(fields: Sequence[bytes | None]) -> Session:
+    name, worker, host, pid, started_ms, beat_ms, lease_s, dead = (field or b"" for field in fields)
+    return Session(
+        id=name.decode(),
+        worker=worker.decode(),
+        host=host.decode(),
+        pid=_number(pid),
+        started_ms=_number(started_ms),
+        beat_ms=_number(beat_ms),
+        lease_s=float(lease_s or 0),
+        dead=dead != b"0",
+    )
+
+
+def _schedule(fields: Sequence[bytes | None]) -> Schedule:
+    name, spec, paused, last = (field or b"" for field in fields)
+    return Schedule(name=name.decode(), spec=spec, paused=paused == b"1", last_tick_ms=_number(last) if last else None)
+
+
+def _number(text: bytes) -> int:
+    return int(float(text or 0))

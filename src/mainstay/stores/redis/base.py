@@ -34,7 +34,7 @@ class Base:
         key = self.key(name)
 
         async def work(client: Client) -> Any:
-            return await client.execute_command(command, key, *args)
+            return await client.execute_command(command, key, *args)  # type: ignore[no-untyped-call]
 
         return await self.server.call(work)
 
@@ -45,7 +45,7 @@ class Base:
         keys = [self.key(f"{part}:{job_id}") for job_id in ids for part in "rfx"]
 
         async def work(client: Client) -> Any:
-            return await client.execute_command("MGET", *keys)
+            return await client.execute_command("MGET", *keys)  # type: ignore[no-untyped-call]
 
         found = await self.server.call(work)
         triples = zip(found[::3], found[1::3], found[2::3], strict=True)

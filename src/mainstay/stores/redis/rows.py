@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -29,7 +29,6 @@ from ...model.job import ErrorInfo
 
 #: None as it is stored
 _NO = False
-_No = Literal[False] | bool
 _Text = str | bool
 _Number = int | bool
 _Bytes = bytes | bool
@@ -294,7 +293,8 @@ def stored_head(raw: Raw) -> bytes:
 
 
 def event_from(job_id: str, stored: bytes) -> Event:
-    return Event(job_id, *_decode_event(stored))
+    found: tuple[Any, ...] = (job_id, *_decode_event(stored))
+    return Event(*found)
 
 
 def _claim_body(job: Job) -> tuple[Any, ...]:
@@ -328,7 +328,7 @@ def readable_job(job_id: str, raw: Raw, chain: Chain) -> tuple[Job, Mapping[str,
         if found.get(name) is None:
             continue
         try:
-            found[name] = read(found[name])  # type: ignore[operator]
+            found[name] = read(found[name])
         except (msgspec.MsgspecError, UnicodeError) as error:
             damaged[name] = f"{error} (stored: {_shown(found.pop(name))})"
     job = msgspec.structs.replace(BLANK, **{**found, "id": job_id})
@@ -348,7 +348,8 @@ def readable_event(job_id: str, stored: bytes) -> Event:
     except (msgspec.MsgspecError, UnicodeError, TypeError):
         values = []
     blank = (0, 0, None, "", "", None, 0, "", None, b"")
-    return Event(job_id, *(*values[: len(blank)], *blank[len(values) :]))
+    found: tuple[Any, ...] = (job_id, *values[: len(blank)], *blank[len(values) :])
+    return Event(*found)
 
 
 def _no_match(job: Job) -> str:

@@ -10,11 +10,10 @@ script packs a value anew, and wherever it walks a list.
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from redis import exceptions as driver
@@ -24,9 +23,9 @@ from ...lifecycle import JOB, UNIT
 from ...model import AWAITS_MS
 from ..judge import GONE
 from ..server_clock import ServerClock
-from .connection import Client, Server
+from .connection import Client, Server, Work
 
-log = logging.getLogger("mainstay.stores.redis")
+T = TypeVar("T")
 
 #: what stands before each script, beside the prelude
 PARTS: dict[str, tuple[str, ...]] = {
@@ -59,6 +58,10 @@ class Scripts:
         """A key of this namespace; `lua/prelude.lua` lists them."""
         return self.tag + name
 
+    async def read(self, work: Work[T]) -> T:
+        """Plain commands, sent again like a script."""
+        return await self._server.call(work)
+
     async def run(self, name: str, args: Any) -> list[Any]:
         """Run a script; what it answers, without the time."""
         text, sha = script(name)
@@ -74,9 +77,9 @@ class Scripts:
             sent = clock.steady() if isinstance(clock, ServerClock) else 0.0
             rest = (1, self.tag, now_ms, lease_ms, again, packed)
             try:
-                answer = await client.execute_command("EVALSHA", sha, *rest)
+                answer = await client.execute_command("EVALSHA", sha, *rest)  # type: ignore[no-untyped-call]
             except driver.NoScriptError:
-                answer = await client.execute_command("EVAL", text, *rest)
+                answer = await client.execute_command("EVAL", text, *rest)  # type: ignore[no-untyped-call]
             if isinstance(clock, ServerClock):
                 clock.heard(answer[0], sent=sent, received=clock.steady())
             return list(answer)

@@ -137,7 +137,7 @@ class Tx:
         """Correct a tally."""
         self._acts.append(["count", queue, status, n])
 
-    def call(self, command: str, name: str, *args: str | int | float | bytes) -> None:
+    def call(self, command: str, name: str, *args: str | float | bytes) -> None:
         """Anything else: a command on one key."""
         self._acts.append(["call", command, name, *args])
 

@@ -1,0 +1,24 @@
+"""What a namespace remembers of itself: the version of its layout, and which audit key its trail is sealed with."""
+
+from __future__ import annotations
+
+from ...errors import SchemaTooNew
+from ..audit_key import admit_fingerprint
+from .base import Base
+
+#: of the keys and rows, as `lua/prelude.lua` lays them out
+VERSION = 1
+
+
+async def admit(base: Base) -> None:
+    """Mark a new namespace as ours; refuse one of a newer version or with another audit key."""
+    shown = base.server.address.shown
+    await base.call("HSETNX", "meta", "version", VERSION)
+    await base.call("HSETNX", "meta", "audit", base.chain.fingerprint)
+    version, audit = await base.call("HMGET", "meta", "version", "audit")
+    if int(version) > VERSION:
+        raise SchemaTooNew(
+            f"{shown} (prefix {base.server.address.prefix}) has layout version {int(version)}, this Mainstay knows up "
+            f"to {VERSION}: upgrade Mainstay in this environment; nothing was changed"
+        )
+    admit_fingerprint(audit.decode(), base.chain.fingerprint, shown)

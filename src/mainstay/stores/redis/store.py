@@ -1,0 +1,267 @@
+"""RedisStore: the port on Redis or Valkey."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal, Self, TypeVar
+
+from ...clock import Clock, SystemClock
+from ...lifecycle import Chain, Event
+from ...model import Job, Leadership, QueueSettings, Schedule, Session
+from ..durability import Durability, refused
+from ..home import Home
+from ..port import (
+    Answer,
+    Audited,
+    Change,
+    Inserted,
+    NewJob,
+    Observer,
+    Overdue,
+    Page,
+    Pulse,
+    Query,
+    Refusal,
+    Report,
+    Stats,
+    Trimmed,
+    TrimPolicy,
+    Violation,
+    Wake,
+)
+from ..server_clock import ServerClock
+from ..session_names import admit_session
+from . import audit, door, namespace, reading, registry, retention, selection, waits, writing
+from .address import Address
+from .base import Base
+from .connection import Server
+from .wake import Listener
+
+log = logging.getLogger("mainstay.stores.redis")
+
+T = TypeVar("T")
+
+
+class RedisStore:
+    """Jobs on a Redis or Valkey server. Open it with `open_store("redis://host")`.
+
+    Liveness is the lease alone: a session that does not beat for that long is dead.
+    """
+
+    def __init__(self, url: str, home: Home, base: Base, facts: door.Facts) -> None:
+        self.url = url
+        self.clock: Clock = base.clock
+        self.chain = base.chain
+        self.durability = facts.durability
+        self.findings: tuple[str, ...] = ()
+        self._facts = facts
+        self._home = home
+        self._base = base
+        self._listener = Listener(base.server, home, lambda args: base.scripts.run("wake", args))
+        self._claiming: dict[str, asyncio.Lock] = {}
+        self._door = threading.Lock()
+        self._closing = False
+        self._busy: set[asyncio.Task[Any]] = set()
+        """calls at work; of the home loop"""
+
+    @classmethod
+    async def open(cls, url: str, address: Address, *, clock: Clock, chain: Chain) -> Self:
+        """Connect, and refuse what is not safe to use."""
+        home = Home(address.shown)
+        ours = ServerClock() if isinstance(clock, SystemClock) else clock
+
+        async def connect() -> tuple[Base, door.Facts, tuple[str, ...]]:
+            server = Server(address)
+            try:
+                found = await server.call(door.facts)
+                door.admit(found, address)
+                if isinstance(ours, ServerClock):
+                    await server.hear(ours)
+                base = Base(server, clock=ours, chain=chain)
+                await namespace.admit(base)
+                return base, found, await audit.fast_findings(base)
+            except BaseException:
+                await server.close()
+                raise
+
+        try:
+            base, facts, findings = await home.run(connect)
+        except BaseException:
+            await home.close()
+            raise
+        store = cls(url, home, base, facts)
+        store.findings = findings
+        for finding in findings:
+            log.warning("%s: %s; run: mainstay check", address.shown, finding)
+        return store
+
+    @property
+    def observer(self) -> Observer | None:
+        return self._base.observer
+
+    @observer.setter
+    def observer(self, value: Observer | None) -> None:
+        self._base.observer = value
+
+    async def close(self) -> None:
+        """Finish what was accepted and let go of everything. Whoever calls it again waits for the same end."""
+        # a caller that is cancelled must not leave it half closed
+        await asyncio.shield(asyncio.ensure_future(self._close()))
+
+    async def _close(self) -> None:
+        with self._door:
+            first, self._closing = not self._closing, True
+        if first:
+            await self._home.run(self._let_go)
+        await self._home.close()
+
+    async def _let_go(self) -> None:
+        while self._busy:
+            await asyncio.wait(tuple(self._busy))
+        await self._listener.close()
+        await self._base.server.close()
+
+    async def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do some work at home, behind what was subscribed to before."""
+
+        return await self._home.run(lambda: self._do(work))
+
+    async def _do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self._closing:
+            self._home.check_open()
+        task = asyncio.current_task()
+        assert task is not None
+        self._busy.add(task)
+        try:
+            await self._listener.settled()
+            return await work()
+        finally:
+            self._busy.discard(task)
+
+    # -- jobs ---------------------------------------------------------------------------------
+
+    def durability_of(self, level: Durability) -> str:
+        raise refused(level, "what an answer of a Redis server survives is set on the server, for all jobs alike")
+
+    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
+        if durability is not None:
+            self.durability_of(durability)
+        return await self._run(lambda: writing.insert(self._base, jobs)) if jobs else []
+
+    async def get(self, ids: Sequence[str]) -> list[Job | None]:
+        return await self._run(lambda: self._base.jobs(ids))
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
+        return await self._run(lambda: reading.find(self._base, query, cursor, limit))
+
+    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+        async def work() -> list[Job]:
+            # one at a time: a session remembers its last claim only, to answer it once more
+            async with self._claiming.setdefault(session, asyncio.Lock()):
+                return await selection.claim_jobs(self._base, queues, session, n)
+
+        return await self._home.run(
+            lambda: self._do(work), unheard=lambda claimed: selection.give_back(self._base, claimed)
+        )
+
+    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
+        return await self._run(lambda: writing.apply_changes(self._base, changes, lead))
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        return await self._run(lambda: writing.report(self._base, reports)) if reports else []
+
+    async def due(self, queues: Sequence[str]) -> int | None:
+        return await self._run(lambda: reading.due(self._base, queues))
+
+    async def overdue(self, limit: int = 100) -> list[Overdue]:
+        return await self._run(lambda: registry.overdue(self._base, limit))
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        return await self._run(lambda: reading.events(self._base, job_id, after, limit))
+
+    async def refusals(self, job_id: str) -> list[Refusal]:
+        return await self._run(lambda: reading.refusals(self._base, job_id))
+
+    async def awaited(self, job_id: str) -> list[str]:
+        return await self._run(lambda: waits.awaited(self._base, job_id))
+
+    async def stats(self) -> Stats:
+        return await self._run(lambda: reading.stats(self._base, self.findings))
+
+    async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:
+        return await self._run(lambda: retention.trim(self._base, policy, lead))
+
+    async def delete(
+        self, ids: Sequence[str], *, actor: str, reason: str
+    ) -> list[Literal["deleted", "held", "missing"]]:
+        return await self._run(lambda: retention.delete(self._base, ids, actor=actor, reason=reason))
+
+    # -- sessions and leadership ----------------------------------------------------------------
+
+    async def open_session(self, session: Session) -> None:
+        admit_session(session.id)
+        await self._run(lambda: registry.open_session(self._base, session))
+
+    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+        return await self._run(lambda: registry.beat(self._base, sessions, reports))
+
+    async def close_session(self, session: str) -> None:
+        await self._run(lambda: registry.close_session(self._base, session))
+        self._claiming.pop(session, None)
+
+    async def sessions(self) -> list[Session]:
+        return await self._run(lambda: registry.sessions(self._base))
+
+    async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
+        return await self._run(lambda: registry.lead(self._base, name, session, ttl_s))
+
+    async def resign(self, lead: Leadership) -> None:
+        await self._run(lambda: registry.resign(self._base, lead))
+
+    # -- settings -------------------------------------------------------------------------------
+
+    async def set_queue(self, settings: QueueSettings) -> None:
+        await self._run(lambda: registry.set_queue(self._base, settings))
+
+    async def queues(self) -> list[QueueSettings]:
+        return await self._run(lambda: registry.queues(self._base))
+
+    async def set_limit(self, key: str, most: int | None) -> None:
+        await self._run(lambda: registry.set_limit(self._base, key, most))
+
+    async def limits(self) -> dict[str, int]:
+        return await self._run(lambda: registry.limits(self._base))
+
+    async def put_schedule(self, schedule: Schedule) -> None:
+        await self._run(lambda: registry.put_schedule(self._base, schedule))
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> bool:
+        return await self._run(lambda: registry.pause_schedule(self._base, name, paused=paused))
+
+    async def schedules(self) -> list[Schedule]:
+        return await self._run(lambda: registry.schedules(self._base))
+
+    async def drop_schedule(self, name: str) -> bool:
+        return await self._run(lambda: registry.drop_schedule(self._base, name))
+
+    async def tick(
+        self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
+    ) -> list[Inserted] | None:
+        return await self._run(lambda: registry.tick(self._base, name, at_ms, jobs, lead))
+
+    # -- wake and check -------------------------------------------------------------------------
+
+    def wake(self, topics: Sequence[str]) -> Wake:
+        return self._listener.subscribe(topics)
+
+    async def audit(self, *, after: str = "", limit: int = 500) -> list[Audited]:
+        return await self._run(lambda: audit.audit(self._base, after, limit))
+
+    async def check(self, *, repair: bool = False) -> list[Violation]:
+        return await self._run(lambda: audit.check(self._base, repair=repair))
+
+    async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
+        return await self._run(lambda: audit.mend(self._base, found, after, events))

@@ -52,13 +52,18 @@ async def open_store(url: str, *, clock: Clock | None = None, audit_key: bytes |
         raise InvalidInput("store", f"{url!r} is not a store URL; write one like 'sqlite:///jobs.db'")
     parts = urlsplit(url)
     opener = _adapter(parts.scheme, url)
-    if audit_key is None and (text := os.environ.get("MAINSTAY_AUDIT_KEY")):
-        audit_key = text.encode()
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if metrics := wanted(os.environ):
         check_installed()
-    store = await opener(url, clock=clock or SystemClock(), chain=Chain(audit_key), options=options)
+    store = await opener(url, clock=clock or SystemClock(), chain=chain_of(audit_key), options=options)
     return metered(store, names=metrics == "names") if metrics else store
+
+
+def chain_of(audit_key: bytes | None) -> Chain:
+    """What seals the events: with this key, with that of the environment (MAINSTAY_AUDIT_KEY), or without one."""
+    if audit_key is None and (text := os.environ.get("MAINSTAY_AUDIT_KEY")):
+        audit_key = text.encode()
+    return Chain(audit_key)
 
 
 def shown_url(url: str) -> str:

@@ -4,6 +4,8 @@ The arguments of a call are stored as a mapping of parameter name to value. Only
 belongs to the function, and applies as it is when the job runs. The mapping is described by a Struct made from the
 signature, whose constructor binds a call (0.1 us, against 3 us by `inspect`) and whose decoder checks the values
 against the annotations. A call is checked by decoding what is about to be stored, so both sides judge alike.
+
+Whoever submits without knowing the function (SQL) stores what it has by place, and the names are given when the job runs.
 """
 
 from __future__ import annotations
@@ -24,6 +26,11 @@ from .wording import place_and_rule, said
 
 _REFUSED = (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError)
 _VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+
+
+#: how a payload begins that has arguments by place: [[...], {...}]. Ours are mappings
+_BY_PLACE = b"\x92"
+_decode_by_place = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]]).decode
 
 
 class Arguments(msgspec.Struct, forbid_unknown_fields=True):
@@ -92,13 +99,25 @@ class Signature:
     def unpack(self, data: bytes) -> Arguments:
         """Stored arguments; raises `BadArguments` when they do not fit the signature as it is now."""
         try:
-            return self._decode(data)
+            return self._decode(self._named(data) if data[:1] == _BY_PLACE else data)
         except msgspec.ValidationError as error:
             place, rule = place_and_rule(str(error))
             advice = "the task has changed since the job was submitted, or the job is meant for another one"
             raise BadArguments(self._field(place), f"{rule} ({advice})") from None
+        except BadArguments:
+            raise
         except _REFUSED as error:
             raise BadArguments(self.name, f"the stored arguments cannot be read: {said(error)}") from None
+
+    def _named(self, data: bytes) -> bytes:
+        """What was submitted elsewhere, by someone who knows places but not the names of the parameters, as if it had
+        been submitted here."""
+        args, kwargs = _decode_by_place(data)
+        try:
+            return canonical(self._bind(*args, **kwargs))
+        except TypeError as error:
+            found = self._unbound(tuple(args), kwargs, error)
+            raise BadArguments(found.field, found.rule) from None
 
     def call(self, arguments: Arguments) -> Any:
         """Make the call."""

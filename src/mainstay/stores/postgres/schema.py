@@ -16,6 +16,8 @@ import re
 from functools import lru_cache
 from importlib.resources import files
 
+from .defaults import submit_defaults
+
 _V1 = """
 CREATE TABLE mainstay.jobs (
     id uuid NOT NULL,
@@ -189,6 +191,15 @@ CREATE UNLOGGED TABLE mainstay.listeners (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX listeners_listener ON mainstay.listeners (listener);
 
+-- One row: the mark of this run of the server. A crash and a failover empty the table, and so show.
+CREATE UNLOGGED TABLE mainstay.incarnations (
+    since_ms bigint NOT NULL,
+    one boolean NOT NULL,
+    mark text COLLATE "C" NOT NULL,
+    CONSTRAINT incarnations_one PRIMARY KEY (one),
+    CONSTRAINT incarnations_only_one CHECK (one)
+);
+
 CREATE TABLE mainstay.queues (
     paused boolean NOT NULL,
     name text COLLATE "C" NOT NULL,
@@ -263,7 +274,7 @@ def quoted(name: str) -> str:
 
 
 def functions() -> str:
-    """All functions of this version as one script (`CREATE OR REPLACE`): the files of the folder `sql`, by name. Every
-    migration makes them anew; they belong to the version as the tables do."""
+    """All functions of this version as one script (`CREATE OR REPLACE`): the files of the folder `sql`, by name, and what
+    `submit` takes from the settings. Every migration makes them anew; they belong to the version as the tables do."""
     found = sorted((file.name, file) for file in (files(__package__) / "sql").iterdir() if file.name.endswith(".sql"))
-    return "\n".join(file.read_text() for _, file in found)
+    return "\n".join([submit_defaults(), *(file.read_text() for _, file in found)])

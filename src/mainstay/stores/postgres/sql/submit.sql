@@ -112,13 +112,13 @@ BEGIN
             new_id, now_ms, now_ms, due_ms, 0, due_ms - priority * (defaults ->> 'boost_ms')::bigint, priority, 1, 0, 0,
             0, 0, 0, 0, 0, CASE new_status WHEN 'pending' THEN 1 ELSE 2 END, 'task', name, queue, key, unique_key,
             concurrency_key, new_status, reason, digest, blank, chosen::text, payload
-        ) ON CONFLICT (unique_key) WHERE unique_key IS NOT NULL AND settled_ms IS NULL DO NOTHING;
+        ) ON CONFLICT DO NOTHING;
         EXIT WHEN FOUND;
         -- as in Python, a job that waits or runs under the same unique key is the answer
         SELECT j.id INTO stands FROM mainstay.jobs j
         WHERE j.unique_key = submit.unique_key AND j.settled_ms IS NULL;
         IF FOUND THEN
-            DELETE FROM mainstay.keys k WHERE k.job_id = new_id;
+            DELETE FROM mainstay.keys k WHERE k.scope = name AND k.name = key AND k.job_id = new_id;
             RETURN stands;
         END IF;
     END LOOP;
@@ -139,7 +139,7 @@ CREATE OR REPLACE FUNCTION mainstay.take_key(
 ) RETURNS uuid
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    found mainstay.keys;
+    known mainstay.keys;
 BEGIN
     LOOP
         INSERT INTO mainstay.keys AS k (job_id, scope, name, content, until_ms)
@@ -150,12 +150,12 @@ BEGIN
         IF FOUND THEN
             RETURN mine;
         END IF;
-        SELECT k.* INTO found FROM mainstay.keys k WHERE k.scope = in_scope AND k.name = key_name;
-        IF found.content = key_content THEN
-            RETURN found.job_id;
-        ELSIF found.content IS NOT NULL THEN
+        SELECT k.* INTO known FROM mainstay.keys k WHERE k.scope = in_scope AND k.name = key_name;
+        IF known.content = key_content THEN
+            RETURN known.job_id;
+        ELSIF known.content IS NOT NULL THEN
             RAISE EXCEPTION 'submit: idempotency key % of % was used before with other arguments, by job %',
-                quote_literal(key_name), in_scope, found.job_id
+                quote_literal(key_name), in_scope, known.job_id
                 USING ERRCODE = 'unique_violation', HINT = 'use another key, or submit the same arguments';
         END IF;
     END LOOP;

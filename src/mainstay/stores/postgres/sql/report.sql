@@ -15,7 +15,7 @@ $$;
 CREATE OR REPLACE FUNCTION mainstay.report(
     row_id text[], row_session text[], row_token integer[], new_started_ms bigint[], new_progress text[],
     new_checkpoint bytea[], stopping_jobs text[], stopping_units text[], given_ms bigint
-) RETURNS TABLE (id text)
+) RETURNS TABLE (id text, session text, token integer)
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan SET jit TO off
 AS $$
@@ -42,6 +42,6 @@ BEGIN
         row_id::uuid[], row_session, row_token, new_started_ms, new_progress, new_checkpoint
     ) AS g (id, session, token, started_ms, progress, checkpoint)
     WHERE j.id = g.id AND j.session = g.session AND j.token = g.token
-    RETURNING j.id::text;
+    RETURNING j.id::text, j.session, j.token;
 END
 $$;

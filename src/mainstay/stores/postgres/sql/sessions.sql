@@ -180,7 +180,13 @@ DECLARE
     held_by text;
     held_epoch bigint;
     held_until_ms bigint;
+    suspect text;
+    is_gone boolean;
 BEGIN
+    -- before the leader's row is locked: whoever declares sessions dead locks their rows first
+    SELECT l.holder INTO suspect FROM mainstay.leaders l
+    WHERE l.name = lead_name AND l.holder <> session AND l.until_ms > lease_now_ms;
+    is_gone := FOUND AND mainstay.is_gone(suspect, lease_now_ms);
     INSERT INTO mainstay.leaders AS l (name, holder, epoch, until_ms)
     VALUES (lead_name, session, 1, lease_now_ms + ttl_ms) ON CONFLICT (name) DO NOTHING
     RETURNING l.holder, l.epoch, l.until_ms INTO holder, epoch, until_ms;
@@ -193,7 +199,7 @@ BEGIN
     lease_now_ms := mainstay.clock(given_lease_ms);
     IF held_by <> session AND held_until_ms > lease_now_ms
         AND NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.id = held_by AND s.dead)
-        AND NOT mainstay.is_gone(held_by, lease_now_ms)
+        AND NOT (is_gone AND held_by = suspect)
     THEN
         holder := held_by;
         epoch := held_epoch;

@@ -1,0 +1,179 @@
+"""Selection: which rows are claimed, from stored columns only.
+
+A claim is one function call (`sql/claim.sql`). Only what needs a sealed event or a decoder is done here: rows whose
+time has come are promoted first, and a row that cannot be read is set aside.
+
+Jobs of one concurrency key share its slots. A claim counts the rows held under the key (the batch itself included);
+those over the limit go to the blocked lane, out of the way, and come back when a slot is freed. Who counts or frees
+holds the lock of the key.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+
+from ...errors import InvalidTransition, SessionLost
+from ...lifecycle import Chain, promote, table_of
+from ...model import Job, Lane
+from ..port import Change, Written
+from .changing import write_moves
+from .engine import Engine, Tx
+from .rows import JOB_COLUMNS, JOB_FIELDS, claim_event, job_from
+
+log = logging.getLogger("mainstay.stores.postgres")
+
+_CLAIM = "SELECT * FROM mainstay.claim($1, $2, $3, $4, $5, $6)"
+_DUE_BATCH = 500
+#: rows that one write lets through: it must stay short
+_MOST_FREED = 10_000
+#: after the columns of a job and `open`
+_N, _STATE = len(JOB_FIELDS) + 1, len(JOB_FIELDS) + 2
+_order = itemgetter(JOB_FIELDS.index("rank"), JOB_FIELDS.index("due_ms"), _N)
+
+
+async def claim_jobs(
+    engine: Engine, queues: Sequence[str], session: str, n: int, nonce: str, chain: Chain, *, observed: bool
+) -> list[Job]:
+    """Take up to n rows for a session that is known and alive. A nonce that was used before means that its answer was
+    lost. If it is `observed`, the observer hears of it."""
+    names = list(queues)
+    rows = await _asked(engine, names, session, n, nonce, promoted=False)
+    if rows and rows[0][_STATE] == "due":
+        await engine.transact(lambda tx: promote_due(tx, names, chain), lasting=False)
+        rows = await _asked(engine, names, session, n, nonce, promoted=True)
+    jobs: list[Job] = []
+    broken: list[tuple[str, object]] = []
+    odd: list[Job] = []
+    woken: Counter[str] = Counter()
+    for row in sorted((row for row in rows if row[_STATE] in ("", "odd")), key=_order):
+        try:
+            job = job_from(row, chain)
+        except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
+            broken.append((row[0], error))
+            continue
+        (jobs if row[_STATE] == "" else odd).append(job)
+    for row in rows:
+        if row[_STATE] == "lost":
+            raise SessionLost(session)
+        if row[_STATE] == "more":
+            # this write has been long enough; whoever is woken goes on from here
+            woken.update(f"queue:{name}" for name in names)
+    if broken or odd:
+        await engine.transact(lambda tx: _clear_away(tx, broken, odd, session))
+    written = _as_written(jobs, rows) if observed else []
+    engine.tell(written, woken)
+    return jobs
+
+
+async def _asked(engine: Engine, queues: list[str], session: str, n: int, nonce: str, *, promoted: bool) -> list[Any]:
+    return await engine.call(_CLAIM, queues, session, n, nonce, promoted, engine.given_ms, lasting=False)
+
+
+def _as_written(jobs: Sequence[Job], rows: Sequence[Any]) -> list[Written]:
+    """What an observer hears. What a row was before its claim follows from what it is."""
+    heads = {row[0]: row[JOB_FIELDS.index("head")] for row in rows}
+    written: list[Written] = []
+    for job in jobs:
+        before = msgspec.structs.replace(
+            job,
+            status="pending",
+            version=job.version - 1,
+            token=job.token - 1,
+            session=None,
+            claimed_ms=None,
+            head=heads[job.id],
+            lane=Lane.READY,
+        )
+        written.append((before, job, (claim_event(job),)))
+    return written
+
+
+async def promote_due(tx: Tx, queues: Sequence[str], chain: Chain) -> None:
+    """Make rows ready whose time has come. A waiting state is left with its event; a unit, which waits in its
+    claimable state, only changes lanes."""
+    rows = await tx.db.fetch(
+        f"SELECT {JOB_COLUMNS} FROM mainstay.jobs WHERE id = ANY (ARRAY("
+        "SELECT d.id FROM unnest($1::text[]) q CROSS JOIN LATERAL ("
+        "SELECT j.id FROM mainstay.jobs j WHERE j.lane = 2 AND j.queue = q AND j.due_ms <= $2 "
+        "AND NOT EXISTS (SELECT FROM mainstay.queues s WHERE s.name = q AND s.paused) "
+        "ORDER BY j.due_ms LIMIT $3) d)) AND lane = 2 ORDER BY due_ms, n FOR UPDATE SKIP LOCKED",
+        list(dict.fromkeys(queues)),
+        tx.now_ms,
+        _DUE_BATCH,
+    )
+    moved: list[Change] = []
+    units: list[Job] = []
+    for row in rows:
+        try:
+            job = job_from(row, chain)
+        except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
+            await _set_aside(tx, row[0], error)
+            continue
+        if job.is_unit:
+            units.append(job)
+            continue
+        try:
+            ready = promote(job, now_ms=tx.now_ms, chain=chain)
+        except InvalidTransition as error:
+            await _set_aside_unless_newer(tx, job, error)
+            continue
+        moved.append(Change(before=job, after=ready.job, events=ready.events))
+    await write_moves(tx, moved)
+    if units:
+        await _set_lane(tx, [unit.id for unit in units], Lane.READY)
+        for unit in units:
+            tx.wake(f"queue:{unit.queue}")
+
+
+async def free_slots(tx: Tx, key: str) -> None:
+    """Bring blocked rows of a key back, as many as it has free slots: the best of every queue, so that a paused
+    queue cannot keep the slot from the others."""
+    for queue, n in await tx.db.fetch("SELECT queue, n FROM mainstay.free_slots($1, $2)", key, _MOST_FREED):
+        tx.wake(f"queue:{queue}", n)
+
+
+# -- what cannot be claimed ----------------------------------------------------------------------
+
+
+async def _clear_away(tx: Tx, broken: Sequence[tuple[str, object]], odd: Sequence[Job], session: str) -> None:
+    for job_id, error in broken:
+        await _unclaim(tx, job_id, session)
+        await _set_aside(tx, job_id, error)
+    for job in odd:
+        await _set_aside_unless_newer(tx, job, f"it is ready, and {job.status!r}")
+
+
+async def _unclaim(tx: Tx, job_id: str, session: str) -> None:
+    """Take back a claim that nobody heard of: as long as it is open, it is nowhere but in the row."""
+    row = await tx.db.fetchrow(
+        "UPDATE mainstay.jobs SET status = 'pending', version = version - 1, token = token - 1, session = NULL, "
+        "claimed_ms = NULL, open = false WHERE id = $1::text::uuid AND open AND session = $2 RETURNING queue, parent",
+        job_id,
+        session,
+    )
+    if row is not None and row[1] is None:
+        tx.count(row[0], "running", "pending")
+
+
+async def _set_aside_unless_newer(tx: Tx, job: Job, error: object) -> None:
+    """A status of a newer version is left alone: the newer workers beside us know what to do with it."""
+    if table_of(job.parent).get(job.status) is not None:
+        await _set_aside(tx, job.id, error)
+
+
+async def _set_aside(tx: Tx, job_id: str, why: object) -> None:
+    log.error("a stored job cannot be used and was set aside job_id=%s: %s; run: mainstay check", job_id, why)
+    await _set_lane(tx, [job_id], Lane.ASIDE)
+
+
+async def _set_lane(tx: Tx, ids: Sequence[str], lane: Lane) -> None:
+    await tx.db.execute("UPDATE mainstay.jobs SET lane = $2 WHERE id = ANY ($1::text[]::uuid[])", list(ids), int(lane))
+
+
+__all__ = ["claim_jobs", "free_slots", "promote_due"]

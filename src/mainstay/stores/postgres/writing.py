@@ -1,0 +1,398 @@
+"""Inserting and changing rows.
+
+The common batch is one function call on the server: one round trip, one commit. What it cannot decide (a row that is
+not what its caller saw, somebody who waits and must move on, a slot that comes free, the last unit of a job) it leaves
+unwritten, and it is decided here in a transaction of several statements, with the rows locked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from ...errors import Conflict, InvalidInput, StoreError
+from ...lifecycle import JOB, UNIT, Chain, Event
+from ...model import Job, Lane, Leadership, Progress
+from .. import judge
+from ..durability import Durability
+from ..port import Answer, Change, Inserted, NewJob, Report, Written
+from . import waits
+from .changing import CHANGE_ARGUMENTS, savepoint, take, write_changes
+from .engine import Engine, Tx, sooner_than_others
+from .entering import Facts, clashing, counts, entering
+from .fencing import fence, not_leader
+from .rows import SELECT_EVENT, SELECT_JOB, change_arrays, event_arrays, event_from, is_id, readable_job
+from .selection import free_slots
+
+log = logging.getLogger("mainstay.stores.postgres")
+
+_MORE = 11
+_APPLY_PLAIN = f"SELECT mainstay.apply_plain({', '.join(f'${n}' for n in range(1, CHANGE_ARGUMENTS + _MORE + 1))})"
+_REPORT = "SELECT id, session, token FROM mainstay.report($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+_STOPPING = (list(JOB.named("stopping")), list(UNIT.named("stopping")))
+#: how often a key may be stored by somebody else in the moment between a look and a write
+_MOST_RACES = 20
+_encode = msgspec.json.Encoder().encode
+
+
+# -- inserting --------------------------------------------------------------------------------
+
+
+async def insert(
+    engine: Engine, jobs: Sequence[NewJob], chain: Chain, *, durability: Durability | None = None
+) -> list[Inserted]:
+    """Insert all or nothing."""
+    facts = Facts()
+    for _ in range(_MOST_RACES):
+        try:
+            entry = await _insert_at_once(engine, jobs, facts, durability)
+            if not facts.over:
+                return entry
+            return await engine.transact(lambda tx: insert_within(tx, jobs, chain, facts), durability=durability)
+        except StoreError as error:
+            if not _is_unique_violation(error.__cause__):
+                raise
+        await engine.read_loosely(lambda db: take(db, clashing(jobs, facts)))
+    raise Conflict(
+        f"job {jobs[0].job.id}: others kept storing the same keys while it was stored; nothing was written. Try again"
+    )
+
+
+async def insert_within(tx: Tx, jobs: Sequence[NewJob], chain: Chain, facts: Facts | None = None) -> list[Inserted]:
+    """Insert all or nothing, as part of a transaction; which is void if this raises."""
+    if not jobs:
+        return []
+    facts = facts or Facts()
+    entry = await take(tx.db, entering(jobs, facts, given_ms=tx.now_ms, judged=True, counted=False))
+    tx.wrote(entry.written)
+    if entry.edges:
+        fresh = {new.job.id for new in entry.fresh}
+        # rows of this very batch are unsettled, unless what they wait for settles them: `follow` sees to that
+        awaited = dict.fromkeys(on for _, _, on in entry.edges if on not in fresh)
+        await waits.follow(tx, await waits.over_by_now(tx, list(awaited)), chain)
+    return entry.answers
+
+
+async def _insert_at_once(
+    engine: Engine, jobs: Sequence[NewJob], facts: Facts, durability: Durability | None
+) -> list[Inserted]:
+    """Store them in one statement, or find out what stands in the way."""
+    steps = entering(jobs, facts, given_ms=engine.given_ms)
+    try:
+        asked = next(steps)
+        while True:
+            asked = steps.send(await engine.call(asked.sql, *asked.args, durability=durability))
+    except StopIteration as done:
+        entry = done.value
+    if not facts.over:
+        await tell(engine, entry.written)
+    answers: list[Inserted] = entry.answers
+    return answers
+
+
+def _is_unique_violation(error: BaseException | None) -> bool:
+    return isinstance(error, asyncpg.UniqueViolationError)
+
+
+# -- changing ---------------------------------------------------------------------------------
+
+
+async def apply(
+    engine: Engine, changes: Sequence[Change], chain: Chain, *, lead: Leadership | None = None
+) -> list[Answer]:
+    """Write each change on its own merits, all in one commit. Plain moves of different rows, the common case, are one
+    statement."""
+    if changes and _go_together(changes) and all(map(_is_plain, changes)):
+        written: list[Written] = [(change.before, change.after, change.events) for change in changes]
+        [(verdict,)] = await engine.call(_APPLY_PLAIN, *_plain_arguments(engine, changes, written, lead))
+        if verdict == "":
+            await tell(engine, written)
+            return [Answer("applied", change.after) for change in changes]
+        if verdict == "leader":
+            assert lead is not None
+            raise not_leader(lead)
+
+    async def run(tx: Tx) -> list[Answer]:
+        await fence(tx, lead)
+        return await apply_changes(tx, changes, chain)
+
+    return await engine.transact(run)
+
+
+async def apply_changes(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
+    """Write each change on its own merits, as part of a transaction."""
+    if not _go_together(changes):
+        return [await _apply_alone(tx, change, chain) for change in changes]
+    if await _apply_together(tx, changes):
+        return await _applied(tx, changes, chain)
+    # some do not fit: with all rows locked, those that do go together still
+    rows = await _locked(tx, [change.after.id for change in changes], chain)
+    fitting = [change for change in changes if _fits(rows.get(change.after.id), change)]
+    answers: dict[str, Answer] = {}
+    if len(fitting) > 1 and len(fitting) < len(changes) and await _apply_together(tx, fitting):
+        answers = {answer.job.id: answer for answer in await _applied(tx, fitting, chain) if answer.job is not None}
+    return [answers.get(change.after.id) or await _apply_alone(tx, change, chain) for change in changes]
+
+
+def _go_together(changes: Sequence[Change]) -> bool:
+    """Whether these are moves of different rows to other states that bring no new jobs along and claim to fit."""
+    ids = set()
+    for change in changes:
+        if change.spawn or change.after.status == change.before.status or not _claims_to_fit(change):
+            return False
+        ids.add(change.after.id)
+    return len(ids) == len(changes) and all(map(is_id, ids))
+
+
+def _is_plain(change: Change) -> bool:
+    """Whether nothing follows from it that takes a look at other rows, but for those who wait for it."""
+    after = change.after
+    frees = after.concurrency_key is not None and after.session is None
+    return not frees and not (after.parent is not None and judge.may_be_last(change.before, after))
+
+
+def _claims_to_fit(change: Change) -> bool:
+    """Every claim raises the version, so a matching version proves the claim too, provided the caller saw itself as
+    the holder."""
+    return bool(change.events) and (change.holder is None or change.before.session == change.holder)
+
+
+def _plain_arguments(
+    engine: Engine, changes: Sequence[Change], written: Sequence[Written], lead: Leadership | None
+) -> list[Any]:
+    in_order = sorted(changes, key=_id) if len(changes) > 1 else changes
+    settled = [change.after for change in in_order if judge.is_settled(change.after)]
+    return [
+        *change_arrays(in_order),
+        *event_arrays(event for change in in_order for event in change.events),
+        [job.id for job in settled],
+        all(judge.keeps_waiting(job.status, more=True) for job in settled),
+        None if lead is None else lead.name,
+        None if lead is None else lead.holder,
+        None if lead is None else lead.epoch,
+        *counts(written),
+        engine.given_ms,
+    ]
+
+
+def _id(change: Change) -> str:
+    return change.after.id
+
+
+def _fits(row: Job | None, change: Change) -> bool:
+    """Whether a locked row is just what the change was made from."""
+    return (
+        row is not None
+        and judge.judge(row, change, ()) == "applied"
+        and judge.landed(row, change) is change.after
+        and row.status == change.before.status
+    )
+
+
+async def _apply_together(tx: Tx, changes: Sequence[Change]) -> bool:
+    """All in one go; False, with nothing written, if one of them does not fit."""
+    try:
+        async with savepoint(tx.db):
+            if not await write_changes(tx, sorted(changes, key=_id)):
+                raise _DoesNotFit
+    except (_DoesNotFit, asyncpg.UniqueViolationError):
+        return False
+    return True
+
+
+async def _applied(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
+    last = await _follow_up(tx, changes, chain)
+    return [Answer("applied", change.after, change.after.id in last) for change in changes]
+
+
+async def _apply_alone(tx: Tx, change: Change, chain: Chain) -> Answer:
+    """One change with all that may be in its way: it lost a race, a note read before the holder's last report,
+    a unique key with a new holder, spawned jobs that clash."""
+    row = (await _locked(tx, [change.after.id], chain)).get(change.after.id)
+    if row is not None:
+        change = msgspec.structs.replace(change, after=judge.landed(row, change))
+    before = len(tx.written)
+    try:
+        async with savepoint(tx.db):
+            if row is None or not _claims_to_fit(change) or not await write_changes(tx, [change]):
+                raise _DoesNotFit
+            counted = tx.tallies.copy(), tx.entered.copy(), tx.woken.copy()
+            try:
+                await insert_within(tx, change.spawn, chain)
+            except BaseException:
+                tx.tallies, tx.entered, tx.woken = counted
+                del tx.written[before:]
+                raise
+    except _DoesNotFit:
+        return await _refused(tx, row, change)
+    except (asyncpg.UniqueViolationError, Conflict, InvalidInput):
+        return Answer("conflict", row)
+    last = await _follow_up(tx, [change], chain)
+    return Answer("applied", change.after, bool(last))
+
+
+class _DoesNotFit(Exception):
+    """Undoes a savepoint."""
+
+
+async def _refused(tx: Tx, row: Job | None, change: Change) -> Answer:
+    """Why a change did not fit."""
+    since = await _events_since(tx, change) if row is not None else []
+    outcome = judge.judge(row, change, since)
+    if outcome == "stale":
+        refusal = judge.refusal(change, tx.now_ms)
+        await tx.db.execute(
+            "INSERT INTO mainstay.refusals (job_id, token, session, wanted, at_ms) "
+            "VALUES ($1::text::uuid, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
+            refusal.job_id,
+            refusal.token,
+            refusal.session,
+            refusal.wanted,
+            refusal.at_ms,
+        )
+    return Answer(outcome, row)
+
+
+async def _events_since(tx: Tx, change: Change) -> list[Event]:
+    rows = await tx.db.fetch(
+        f"{SELECT_EVENT} WHERE job_id = $1::text::uuid AND seq > $2 ORDER BY seq LIMIT $3",
+        change.after.id,
+        change.before.version,
+        judge.SINCE,
+    )
+    return [event_from(row) for row in rows]
+
+
+async def _locked(tx: Tx, ids: Sequence[str], chain: Chain) -> dict[str, Job]:
+    """Rows as they stand, and stay until the transaction ends."""
+    rows = await tx.db.fetch(
+        f"{SELECT_JOB} WHERE id = ANY ($1::text[]::uuid[]) ORDER BY id FOR UPDATE",
+        [each for each in ids if is_id(each)],
+    )
+    return {row[0]: readable_job(row, chain)[0] for row in rows}
+
+
+async def _follow_up(tx: Tx, written: Sequence[Change], chain: Chain) -> set[str]:
+    """Everything that hangs on applied changes: counts, wakes, who waited, parents, freed slots.
+
+    Answers with the ids of the changes that were the last of their parents."""
+    freed: set[str] = set()
+    maybe_last: dict[str, Change] = {}
+    tx.wrote([(change.before, change.after, change.events) for change in written])
+    for change in written:
+        before, after = change.before, change.after
+        if after.parent is not None and judge.may_be_last(before, after):
+            maybe_last[after.parent] = change
+        # what the caller saw may be older than the lane: a blocked row it saw may have been let through since
+        if after.concurrency_key is not None and after.session is None:
+            freed.add(after.concurrency_key)
+    await waits.settle(tx, [change.after for change in written], chain)
+    last = {
+        change.after.id for parent, change in sorted(maybe_last.items()) if await _closes(tx, parent, change, chain)
+    }
+    # after all row locks: whoever holds the lock of a key waits for no row
+    for key in sorted(freed):
+        await free_slots(tx, key)
+    return last
+
+
+async def _closes(tx: Tx, parent_id: str, change: Change, chain: Chain) -> bool:
+    """True if no unit of the parent is open any more; its `on_last` move is then made here and now.
+
+    The parent's row is locked first: of two last units that settle at once, the second to have it sees the first."""
+    parent = (await _locked(tx, [parent_id], chain)).get(parent_id)
+    open_unit = "SELECT 1 FROM mainstay.jobs WHERE parent = $1::text::uuid AND settled_ms IS NULL LIMIT 1"
+    if await tx.db.fetch(open_unit, parent_id):
+        return False
+    moved = judge.parent_move(parent, change, tx.now_ms, chain)
+    if parent is not None and moved is not None:
+        await apply_changes(tx, [Change(before=parent, after=moved.job, events=moved.events)], chain)
+    return True
+
+
+# -- reporting --------------------------------------------------------------------------------
+
+
+async def report(engine: Engine, reports: Sequence[Report]) -> list[bool]:
+    """Record what holders say, where they still hold."""
+    if not reports:
+        return []
+    [first, *others] = _rounds(reports)
+    if not others:
+        return _heard(reports, await engine.call(_REPORT, *_report_arguments(first, engine.given_ms)))
+    return await engine.transact(lambda tx: report_within(tx, reports))
+
+
+async def report_within(tx: Tx, reports: Sequence[Report]) -> list[bool]:
+    """As `report`, as part of a transaction."""
+    held: list[Any] = []
+    for several in _rounds(reports):
+        held += await tx.db.fetch(_REPORT, *_report_arguments(several, tx.now_ms))
+    return _heard(reports, held)
+
+
+def _heard(reports: Sequence[Report], rows: Sequence[Any]) -> list[bool]:
+    held = set(map(tuple, rows))
+    return [_claim(item) in held for item in reports]
+
+
+def _claim(item: Report) -> tuple[str, str, int]:
+    return item.job_id, item.session, item.token
+
+
+def _rounds(reports: Sequence[Report]) -> list[list[Report]]:
+    """Reports in which every claim has one: a statement writes a row once."""
+    rounds: list[dict[tuple[str, str, int], Report]] = [{}]
+    for item in reports:
+        if not is_id(item.job_id):
+            continue
+        for one in rounds:
+            if _claim(item) not in one:
+                one[_claim(item)] = item
+                break
+        else:
+            rounds.append({_claim(item): item})
+    return [list(one.values()) for one in rounds]
+
+
+def _report_arguments(reports: Sequence[Report], now_ms: int | None) -> list[Any]:
+    return [
+        [item.job_id for item in reports],
+        [item.session for item in reports],
+        [item.token for item in reports],
+        [item.started_ms for item in reports],
+        [_progress_text(item.progress) for item in reports],
+        [item.checkpoint for item in reports],
+        *_STOPPING,
+        now_ms,
+    ]
+
+
+def _progress_text(progress: Progress | None) -> str | None:
+    return None if progress is None else _encode(progress).decode()
+
+
+# -- telling ----------------------------------------------------------------------------------
+
+
+async def tell(engine: Engine, written: Sequence[Written]) -> None:
+    """What one statement wrote, once it is committed."""
+    soonest: dict[str, int] = {}
+    for before, after, _ in written:
+        if after.lane == Lane.DUE and judge.falls_due(before, after):
+            soonest[after.queue] = min(after.due_ms, soonest.get(after.queue, after.due_ms))
+    woken: Counter[str] = Counter()
+    if soonest:
+        now_ms = engine.clock.now_ms()
+        try:
+            queues = await engine.read_loosely(lambda db: sooner_than_others(db, soonest, now_ms))
+        except StoreError as error:
+            log.warning("whoever sleeps could not be told of an earlier time (%s); they find out by themselves", error)
+        else:
+            woken.update(f"queue:{queue}" for queue in queues)
+    engine.tell(written, woken)

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-import asyncpg
 import msgspec
 
 from ...lifecycle import Chain, Event
@@ -26,7 +25,8 @@ JOB_FIELDS = Job.__struct_fields__
 EVENT_FIELDS = Event.__struct_fields__
 _UUIDS = ("id", "parent", "job_id")
 
-Row = asyncpg.Record | Sequence[Any]
+#: a record of the driver, which has no types; or any other row in the same order
+Row = Any
 Columns = list[Sequence[Any]]
 
 
@@ -234,7 +234,8 @@ def _claim(job_id: str, version: int, claimed_ms: int | None, session: str | Non
 
 def claim_event(job: Job) -> Event:
     """The event that an open row stands for; `job` as it was read."""
-    return Event(*_claim(job.id, job.version, job.claimed_ms, job.session, job.token), job.head)
+    values: list[Any] = [*_claim(job.id, job.version, job.claimed_ms, job.session, job.token), job.head]
+    return Event(*values)
 
 
 def job_values(job: Job) -> list[Any]:

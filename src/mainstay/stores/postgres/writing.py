@@ -24,7 +24,7 @@ from ..port import Answer, Change, Inserted, NewJob, Report, Written
 from . import waits
 from .changing import CHANGE_ARGUMENTS, savepoint, take, write_changes
 from .engine import Engine, Tx, sooner_than_others
-from .entering import Facts, clashing, counts, entering
+from .entering import Entry, Facts, clashing, counts, entering
 from .fencing import fence, not_leader
 from .rows import SELECT_EVENT, SELECT_JOB, change_arrays, event_arrays, event_from, is_id, readable_job
 from .selection import free_slots
@@ -50,9 +50,9 @@ async def insert(
     facts = Facts()
     for _ in range(_MOST_RACES):
         try:
-            entry = await _insert_at_once(engine, jobs, facts, durability)
+            answers = await _insert_at_once(engine, jobs, facts, durability)
             if not facts.over:
-                return entry
+                return answers
             return await engine.transact(lambda tx: insert_within(tx, jobs, chain, facts), durability=durability)
         except StoreError as error:
             if not _is_unique_violation(error.__cause__):
@@ -88,11 +88,10 @@ async def _insert_at_once(
         while True:
             asked = steps.send(await engine.call(asked.sql, *asked.args, durability=durability))
     except StopIteration as done:
-        entry = done.value
-    if not facts.over:
-        await tell(engine, entry.written)
-    answers: list[Inserted] = entry.answers
-    return answers
+        entry: Entry = done.value
+        if not facts.over:
+            await tell(engine, entry.written)
+        return entry.answers
 
 
 def _is_unique_violation(error: BaseException | None) -> bool:

@@ -4,10 +4,10 @@
 --   misfit     one of the rows is not what its caller saw, or a unique key has a new holder
 --   waiters    somebody waited for one of them and must move on: that is judged elsewhere
 --
--- `settled` are the ids of the rows that settle; all of them succeed, or `all_well` is false. Who waits for others besides
--- and sees success waits on, so here the edge is only crossed off. Two that settle at once, the last two that a row waits
--- for: each crosses off its own edge and then looks, in a later statement and with the waiter's row locked, whether
--- another is open. So the one that comes second sees what the first has done.
+-- `settled` are the ids of the rows that settle; all of them succeed, or `all_well` is false. Who waits for others
+-- besides and sees success waits on, so here the edge is only crossed off. Two that settle at once, the last two that a
+-- row waits for: each crosses off its own edge and then looks, in a later statement and with the waiter's row locked,
+-- whether another is open. So the one that comes second sees what the first has done.
 CREATE OR REPLACE FUNCTION mainstay.apply_plain(
     row_id text[], seen_version integer[], seen_progress_ms bigint[], seen_head bytea[], new_priority integer[],
     new_status text[], new_reason text[], new_version integer[], new_token integer[], new_session text[],

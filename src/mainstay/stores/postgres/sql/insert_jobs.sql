@@ -3,10 +3,10 @@
 --   unique   the unique key `at` (place in unique_name) is held by the unsettled job `id`
 --   parent   there is no job `id` for units to belong to
 --   after    there is no job `id` to wait for
---   over     job `id`, which one of them waits for, is settled: its waiter must be judged in the same transaction, so this
---            is asked for again with `judged`
--- An answer without rows means written. Whoever runs into another transaction's uncommitted key waits for its end (up to
--- lock_timeout) and gets a unique violation if that key stays: then it reads again.
+--   over     job `id`, which one of them waits for, is settled: its waiter must be judged in the same transaction, so
+--            this is asked for again with `judged`
+-- An answer without rows means written. Whoever runs into another transaction's uncommitted key waits for its end (up
+-- to lock_timeout) and gets a unique violation if that key stays: then it reads again.
 --
 -- Awaited jobs and parents are locked FOR SHARE before they are looked at: a settle in flight is waited for and then
 -- seen, and one that comes later waits for these edges and units, and sees them.

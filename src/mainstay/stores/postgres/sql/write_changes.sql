@@ -1,5 +1,5 @@
--- Write changes of different rows, each if its row still is what its caller saw: the version is the compare-and-swap, and
--- no counter ever shrinks. Answers with how many rows were written; the caller undoes it all if they are too few.
+-- Write changes of different rows, each if its row still is what its caller saw: the version is the compare-and-swap,
+-- and no counter ever shrinks. Answers with how many rows were written; the caller undoes it all if they are too few.
 --
 -- An open row's claim gets its event here, from the row as it was: the parts of one statement see the same moment.
 CREATE OR REPLACE FUNCTION mainstay.write_changes(
@@ -35,12 +35,14 @@ BEGIN
             expires_ms = g.expires_ms, extra_ms = g.extra_ms, error = g.error, result = g.result, head = g.head,
             lane = g.lane, rank = g.rank
         FROM unnest(
-            row_id::uuid[], seen_version, seen_progress_ms, new_priority, new_status, new_reason, new_version, new_token, new_session, new_starts, new_failures,
+            row_id::uuid[], seen_version, seen_progress_ms,
+            new_priority, new_status, new_reason, new_version, new_token, new_session, new_starts, new_failures,
             new_crashes, new_releases, new_losses, new_changed_ms, new_due_ms, new_claimed_ms, new_started_ms,
             new_settled_ms, new_expires_ms, new_extra_ms, new_error, new_result, new_head, new_lane, new_rank
         ) AS g (
-            row_id, seen_version, seen_progress_ms, priority, status, reason, version, token, session, starts, failures, crashes, releases, losses,
-            changed_ms, due_ms, claimed_ms, started_ms, settled_ms, expires_ms, extra_ms, error, result, head,
+            row_id, seen_version, seen_progress_ms,
+            priority, status, reason, version, token, session, starts, failures, crashes, releases, losses, changed_ms,
+            due_ms, claimed_ms, started_ms, settled_ms, expires_ms, extra_ms, error, result, head,
             lane, rank
         )
         WHERE j.id = g.row_id AND j.version = g.seen_version

@@ -10,9 +10,10 @@ from pathlib import Path
 from .pgbouncer import PgBouncer
 from .postgres import Postgres
 from .programs import ServerMissing, installed
+from .proxy import Proxy
 from .redis import Redis
 from .server import Server, folder
 
-__all__ = ["SERVERS", "PgBouncer", "Postgres", "Redis", "Server", "ServerMissing", "folder", "installed"]
+__all__ = ["SERVERS", "PgBouncer", "Postgres", "Proxy", "Redis", "Server", "ServerMissing", "folder", "installed"]
 
 SERVERS: dict[str, Callable[[Path], Server]] = {"redis": Redis, "postgresql": Postgres}

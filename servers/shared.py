@@ -25,7 +25,7 @@ VARIABLE = "SHARED_SERVERS"
 #: without durability: what a crash of a server leaves is asked of servers of a test's own
 _STARTERS: dict[str, Callable[[Path], Redis | Postgres]] = {
     "redis": Redis,
-    "postgresql": lambda place: Postgres(place, max_connections="400", **FAST),
+    "postgresql": lambda place: Postgres(place, port=None, max_connections="400", **FAST),
 }
 
 

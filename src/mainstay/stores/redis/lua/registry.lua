@@ -7,8 +7,8 @@
 --   schedules         set      names of schedules
 --   schedule:<name>   hash     spec, paused (0 or 1), last (the last tick, '' for none)
 --   ticked:<name>     zset     times of ticks that were turned into jobs, by themselves
---   meta              hash     version of this layout, audit (fingerprint of the key), run (the server's run_id) and
---                              back_ms: when the server was first seen after a restart
+--   facts             hash     of the namespace: run (the server's run_id), back_ms (when it was first seen after a
+--                              restart); version and audit are namespace.py's
 
 local MOST_WOKEN = 1000 -- more sleepers than this need not be counted for
 local does = {}
@@ -16,10 +16,10 @@ local does = {}
 -- While the server was away nobody could beat, so silence counts from the time it was back.
 local function back_ms()
   local run = string.match(call('INFO', 'server'), 'run_id:(%w+)')
-  local meta = call('HMGET', P .. 'meta', 'run', 'back_ms')
-  if not run or run == meta[1] then return tonumber(meta[2] or 0) end
-  local back = meta[1] and LEASE or 0
-  call('HSET', P .. 'meta', 'run', run, 'back_ms', back)
+  local facts = call('HMGET', P .. 'facts', 'run', 'back_ms')
+  if not run or run == facts[1] then return tonumber(facts[2] or 0) end
+  local back = facts[1] and LEASE or 0
+  call('HSET', P .. 'facts', 'run', run, 'back_ms', back)
   return back
 end
 

@@ -57,8 +57,8 @@ function does.leave(member, queues, topics, passed, asleep)
 end
 
 call('SET', P .. 'ear:' .. listener, '1', 'PX', ARGS[2])
-local answers = {}
+local answers = {NOW}
 for i, step in ipairs(ARGS[3]) do
-  answers[i] = does[step[1]](listener .. ' ' .. step[2], step[3], step[4], step[5], step[6])
+  answers[i + 1] = does[step[1]](listener .. ' ' .. step[2], step[3], step[4], step[5], step[6])
 end
-return {REAL, answers}
+return answers

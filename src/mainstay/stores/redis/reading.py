@@ -1,0 +1,164 @@
+"""Lists and statistics, by indexes; never by walking the keys.
+
+Every list is a sorted set in order of id, so a page costs the same at the first and at the millionth row. Several
+statuses are merged from their heads, all read at one moment. Filters no index serves are looked for in a window of
+bounded length: such a page may come back short, with a cursor to go on from.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...errors import InvalidInput
+from ...lifecycle import JOB, Event
+from ...model import Job, check_id, first_id_at
+from ..memory.select import matches
+from ..port import Page, Query, QueueStats, Refusal, Stats
+from .base import Base
+from .connection import Client
+
+_WINDOW = 20_000
+_FETCH = 500
+_RATE_MINUTES = 5
+#: ready rows of a queue that statistics look at, to tell the one that has waited longest
+_LOOKED_AT = 200
+_decode_refusal = msgspec.msgpack.Decoder(tuple[str, int, str, str, int]).decode
+
+
+async def find(base: Base, query: Query, cursor: str | None, limit: int) -> Page:
+    if limit < 1:
+        raise InvalidInput("limit", "a page has at least one row")
+    if cursor is not None:
+        check_id(cursor, field="cursor")
+    sources = await _sources(base, query)
+    found: list[Job] = []
+    looked = 0
+    size = limit + 1 if _is_plain(query) else max(limit + 1, _FETCH)
+    while True:
+        ids = await _ids(base, sources, query, cursor, size)
+        for job_id, job in zip(ids, await base.jobs(ids), strict=True):
+            if job is not None and matches(job, query):
+                if len(found) == limit:
+                    return Page(found, found[-1].id)
+                found.append(job)
+            cursor = job_id
+        looked += len(ids)
+        if len(ids) < size:
+            return Page(found, None)
+        if looked >= _WINDOW:
+            return Page(found, cursor)
+
+
+async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
+    counted, oldest, moves, sessions, aside, now_ms = await base.scripts.run(
+        "reading", ["stats", _RATE_MINUTES, _LOOKED_AT]
+    )
+    counts: dict[str, dict[str, int]] = {}
+    for field, n in zip(counted[::2], counted[1::2], strict=True):
+        queue, _, status = field.decode(errors="replace").rpartition("\0")
+        counts.setdefault(queue, {})[status] = int(n)
+    waits_since = {queue.decode(): int(due_ms) for queue, due_ms in oldest}
+    rates: dict[str, float] = {}
+    for minute in moves:
+        for status, n in zip(minute[::2], minute[1::2], strict=True):
+            rates[status.decode()] = rates.get(status.decode(), 0) + int(n) / _RATE_MINUTES
+    return Stats(
+        at_ms=int(now_ms),
+        queues={
+            queue: QueueStats(counts=dict(sorted(counts[queue].items())), oldest_ready_ms=waits_since.get(queue))
+            for queue in sorted(counts)
+        },
+        rates=rates,
+        sessions=sessions,
+        aside=aside,
+        findings=findings,
+    )
+
+
+async def due(base: Base, queues: Sequence[str]) -> int | None:
+    [at_ms] = await base.scripts.run("reading", ["due", list(queues)])
+    return int(at_ms) if at_ms else None
+
+
+async def events(base: Base, job_id: str, after: int, limit: int) -> list[Event]:
+    _, found = await base.history(job_id)
+    return [event for event in found if event.seq > after][:limit]
+
+
+async def refusals(base: Base, job_id: str) -> list[Refusal]:
+    found = await base.call("HVALS", f"refusals:{job_id}")
+    return sorted((Refusal(*_decode_refusal(each)) for each in found), key=lambda line: line.token)
+
+
+async def _sources(base: Base, query: Query) -> list[str] | list[list[str]]:
+    """Names of the sorted sets that together cover the query; or, of a session, what it holds, in order."""
+    if query.parent is not None:
+        return [f"units:{query.parent}"]
+    if query.group is not None:
+        return [f"group:{query.group}"]
+    if query.session is not None:
+        held = await base.call("SMEMBERS", f"held:{query.session}")
+        return [sorted(each.decode() for each in held)]
+    if query.key is not None:
+        return [f"key:{query.key}"]
+    if query.tag is not None:
+        return [f"tag:{query.tag}"]
+    statuses = query.status
+    if statuses is None:
+        fields = await base.call("HKEYS", "tallies")
+        told = {field.decode(errors="replace").rpartition("\0")[2] for field in fields}
+        statuses = tuple(sorted({*JOB.states, *told}))
+    return [f"status:{status}" for status in dict.fromkeys(statuses)]
+
+
+def _is_plain(query: Query) -> bool:
+    """Whether the lists and the bounds of the ids say it all."""
+    named = {"status", "oldest_first", "created_from_ms", "created_before_ms"}
+    return all(name in named or getattr(query, name) is None for name in query.__struct_fields__)
+
+
+async def _ids(base: Base, sources: list[str] | list[list[str]], query: Query, cursor: str | None, n: int) -> list[str]:
+    """The next n ids of all the sources, in order."""
+    low, high = _bounds(query, cursor)
+    lists = []
+    names = [base.key(name) for name in sources if isinstance(name, str)]
+    if names:
+
+        async def work(client: Client) -> Any:
+            async with client.pipeline(transaction=len(names) > 1) as pipe:
+                for name in names:
+                    ends = (low, high) if query.oldest_first else (high, low)
+                    order = () if query.oldest_first else ("REV",)
+                    pipe.execute_command("ZRANGE", name, *ends, "BYLEX", *order, "LIMIT", 0, n)
+                return await pipe.execute()
+
+        lists = [[each.decode() for each in found] for found in await base.server.call(work)]
+    for held in sources:
+        if isinstance(held, list):
+            within = [job_id for job_id in held if _inside(job_id, low, high)]
+            lists.append(within if query.oldest_first else within[::-1])
+    merged = heapq.merge(*lists, reverse=not query.oldest_first)
+    return list(dict.fromkeys(merged))[:n]
+
+
+def _bounds(query: Query, cursor: str | None) -> tuple[str, str]:
+    """The range of ids, as Redis writes it: "[" includes an end, "(" does not."""
+    low, high = "-", "+"
+    if query.created_from_ms is not None:
+        low = f"[{first_id_at(query.created_from_ms)}"
+    if query.created_before_ms is not None:
+        high = f"({first_id_at(query.created_before_ms)}"
+    if cursor is None:
+        return low, high
+    if query.oldest_first:
+        return (f"({cursor}" if low == "-" or cursor >= low[1:] else low), high
+    return low, (f"({cursor}" if high == "+" or cursor <= high[1:] else high)
+
+
+def _inside(job_id: str, low: str, high: str) -> bool:
+    above = low == "-" or job_id > low[1:] or (low[0] == "[" and job_id == low[1:])
+    return above and (high == "+" or job_id < high[1:])

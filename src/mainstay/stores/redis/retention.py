@@ -1,0 +1,130 @@
+"""Letting go: trimming by policy, in short steps of the script `retention`; and deleting by a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ...lifecycle import tombstone
+from ...model import Leadership, first_id_at
+from .. import judge
+from ..port import Trimmed, TrimPolicy
+from . import waits
+from .base import Base
+from .registry import TICKS_KEPT_MS
+from .rows import event_bytes
+from .transaction import Tx, deposed, fence, transact
+
+#: rows that one step looks at: the server does nothing else meanwhile
+_LOOK = 2000
+#: jobs that one step removes
+_STEP = 250
+#: histories up to this length are not in the index of long ones (`LONG` in `lua/prelude.lua`)
+_LONG = 3
+
+Deleted = Literal["deleted", "held", "missing"]
+
+
+async def trim(base: Base, policy: TrimPolicy, lead: Leadership | None) -> Trimmed:
+    """Remove one batch of what may go."""
+    steps = _Steps(base, lead)
+    jobs = 0
+    for status, before_ms in policy.settled_before_ms.items():
+        below = first_id_at(before_ms)
+        jobs += await steps.walk("settled", policy.batch - jobs, status, below, before_ms)
+    while jobs < policy.batch:
+        room = min(_STEP, policy.batch - jobs)
+        [gone] = await steps.do("kept", room)
+        jobs += gone
+        if gone < room:
+            break
+    for status, most in policy.keep_count.items():
+        jobs += await steps.walk("excess", policy.batch - jobs, status, most)
+    events, trimmed = await steps.trim_events(policy)
+    [keys] = await steps.do("keys", policy.batch, TICKS_KEPT_MS)
+    return Trimmed(jobs, events, keys, policy.batch in (jobs, trimmed, keys))
+
+
+class _Steps:
+    """The steps of one trim; each is fenced by itself."""
+
+    def __init__(self, base: Base, lead: Leadership | None) -> None:
+        self._base = base
+        self._lead = lead
+
+    async def do(self, what: str, *args: Any) -> list[Any]:
+        outcome, *rest = await self._base.scripts.run("retention", [fence(self._lead), what, *args])
+        if outcome != b"done":
+            raise deposed(self._lead)
+        return rest
+
+    async def walk(self, what: str, room: int, status: str, *args: Any) -> int:
+        """Remove up to `room` jobs of a status, oldest first; how many went."""
+        jobs, after = 0, ""
+        while jobs < room:
+            step = min(_STEP, room - jobs)
+            if what == "settled":
+                below, before_ms = args
+                gone, last = await self.do(what, status, after, below, step, _LOOK, before_ms)
+            else:
+                gone, last = await self.do(what, status, after, *args, step, _LOOK)
+            jobs += gone
+            if last:
+                after = last.decode()
+            elif gone < step:
+                break
+        return jobs
+
+    async def trim_events(self, policy: TrimPolicy) -> tuple[int, int]:
+        """Trim long histories: how many events of how many jobs."""
+        if policy.keep_events is None:
+            return 0, 0
+        events = jobs = 0
+        after = "-"
+        while jobs < policy.batch:
+            room = min(_STEP, policy.batch - jobs)
+            ids: Any = False
+            if policy.keep_events < _LONG:
+                found = await self._base.call("ZRANGE", "all", after, "+", "BYLEX", "LIMIT", 0, _LOOK)
+                ids, room = [each.decode() for each in found], policy.batch - jobs
+            gone, done = await self.do("events", policy.keep_events, room, ids)
+            events, jobs = events + gone, jobs + done
+            if ids is False:
+                if done < room:
+                    break
+            elif len(ids) < _LOOK:
+                break
+            else:
+                after = f"({ids[-1]}"
+        return events, jobs
+
+
+async def delete(base: Base, ids: Sequence[str], *, actor: str, reason: str) -> list[Deleted]:
+    """Delete unclaimed jobs with their units; a tombstone stays. Who waited for them moves on in the same step."""
+    return [await _delete(base, job_id, actor, reason) for job_id in ids]
+
+
+async def _delete(base: Base, job_id: str, actor: str, reason: str) -> Deleted:
+    stones: list[bytes] = []
+
+    async def decide(tx: Tx) -> Deleted:
+        job = await tx.job(job_id)
+        if job is None:
+            # it may be our own doing: the answer to an earlier try was lost
+            left = await base.call("LINDEX", f"e:{job_id}", 0) if stones else None
+            return "deleted" if left in stones else "missing"
+        units = [each.decode() for each in await tx.ask("ZRANGE", f"units:{job_id}", 0, -1)]
+        await tx.load(units)
+        family = [job, *[row for unit in units if (row := await tx.job(unit)) is not None]]
+        if any(row.session is not None for row in family):
+            return "held"
+        for unit in units:
+            tx.drop(unit)
+        stone = tombstone(job, now_ms=tx.now_ms, actor=actor, reason=reason, chain=tx.chain)
+        stones.append(event_bytes(stone))
+        tx.drop(job_id, stone)
+        await waits.follow(tx, [(each, judge.GONE) for each in (*units, job_id)])
+        return "deleted"
+
+    answer, _ = await transact(base, decide)
+    return answer

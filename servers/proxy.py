@@ -9,14 +9,13 @@
 
 `up` is what clients send, `down` what the server answers. It runs on a thread of its own; every method may be called
 from any other and has taken effect when it returns.
-
-As a program it only delays, until it is killed: python -m servers.proxy URL --up 0.001 --down 0.001
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import contextlib
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -180,14 +179,28 @@ class _Wire:
         self.cuts: dict[str, int] = {}
         """bytes that may still pass before a connection is cut"""
         self.cut_links = 0
-        self._listener: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
+        self._making: set[asyncio.Task[object]] = set()
 
-    async def listen(self, port: int) -> None:
+    def listen(self, port: int) -> None:
         if self._listener is None:
-            self._listener = await self.loop.create_server(lambda: _Link(self).client, HOST, port)
+            self._listener = socket.create_server((HOST, port), backlog=128)
+            self._listener.setblocking(False)
+            self.loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        # by hand: a connection that asyncio's server has accepted but not yet made is forgotten when that is closed
+        assert self._listener is not None
+        with contextlib.suppress(OSError):
+            taken, _ = self._listener.accept()
+            taken.setblocking(False)
+            making = self.loop.create_task(self.loop.connect_accepted_socket(lambda: _Link(self).client, taken))
+            self._making.add(making)
+            making.add_done_callback(self._making.discard)
 
     def deaf(self) -> None:
         if self._listener is not None:
+            self.loop.remove_reader(self._listener)
             self._listener.close()
             self._listener = None
 
@@ -200,7 +213,7 @@ class _Wire:
     async def end(self) -> None:
         """Let go of every socket."""
         self.deaf()
-        while self.transports:
+        while self._making or self.transports:
             for transport in self.transports:
                 transport.abort()
             await asyncio.sleep(0)
@@ -259,7 +272,7 @@ class Proxy:
         self._do(self._wire.deaf)
 
     def accept(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._wire.listen(self.port), self._loop).result()
+        self._do(partial(self._wire.listen, self.port))
 
     def stall(self) -> None:
         """Pass nothing on, and say nothing: the wire is there and dead, as after a firewall forgot it."""
@@ -292,19 +305,3 @@ class Proxy:
             return work()
 
         return asyncio.run_coroutine_threadsafe(there(), self._loop).result()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="servers.proxy", description="delay everything between here and a server")
-    parser.add_argument("url", help="of the server, with its port")
-    parser.add_argument("--up", type=float, default=0.0, help="seconds added to what clients send")
-    parser.add_argument("--down", type=float, default=0.0, help="seconds added to what the server answers")
-    asked = parser.parse_args()
-    proxy = Proxy.before(asked.url)
-    proxy.delay(up=asked.up, down=asked.down)
-    print(proxy.url, flush=True)  # noqa: T201  # whoever started it reads this line
-    threading.Event().wait()
-
-
-if __name__ == "__main__":
-    main()

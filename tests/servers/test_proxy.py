@@ -168,7 +168,7 @@ def test_a_url_goes_through_it_with_its_user_and_options(echo: Echo) -> None:
 
 
 def test_as_a_program_it_says_where_it_is(echo: Echo) -> None:
-    command = [sys.executable, "-m", "servers.proxy", f"tcp://127.0.0.1:{echo.port}", "--up", "0.01"]
+    command = [sys.executable, "-m", "servers.delayed", f"tcp://127.0.0.1:{echo.port}", "--up", "0.01"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as program:
         try:
             assert program.stdout is not None

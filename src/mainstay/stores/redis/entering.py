@@ -17,6 +17,7 @@ from ...model import Job
 from .. import judge
 from ..port import Inserted, NewJob, Written
 from .rows import beside_bytes, event_bytes, fixed_bytes, row_bytes
+from .scripts import blob
 
 
 class Entering:
@@ -74,19 +75,19 @@ class Entering:
         key = new.key
         return [
             job.id,
-            row_bytes(job),
-            fixed_bytes(job),
-            [event_bytes(event) for event in events],
+            blob(row_bytes(job)),
+            blob(fixed_bytes(job)),
+            [blob(event_bytes(event)) for event in events],
             [event.to for event in events if judge.moves(event)],
             job.options.tags or False,
             job.group or False,
             job.key or False,
-            False if key is None else [f"{key.scope}\0{key.name}", key.content, key.until_ms],
+            False if key is None else [f"{key.scope}\0{key.name}", blob(key.content), key.until_ms],
             new.on_clash == "refuse",
             new.must_be_new,
             new.after or False,
             [self._ended.get(on, "") for on in new.after],
-            beside_bytes(job) or False,
+            False if (beside := beside_bytes(job)) is None else blob(beside),
         ]
 
 

@@ -3,13 +3,13 @@
 A job is kept in up to three strings and a list (the keys are in `lua/prelude.lua`):
 
 - the row: `[[what scripts read and write], [head, error, result]]`, replaced whole by every change;
-- the fixed part: what was submitted and never changes;
+- the fixed part: `[[group, key, tags], [the rest]]` of what was submitted and never changes;
 - what is kept beside the row, because no change may undo it: the holder's progress and checkpoint, and how far the
   events were trimmed. Most jobs have none;
 - the events, one entry each.
 
-All are msgpack. `false` stands for None: Lua's tables end at a nil. Bytes are kept where no script packs them anew,
-because Lua does not tell them from text.
+All are msgpack. `false` stands for None: Lua's tables end at a nil. Each string is a pair: what scripts unpack, and
+what they must not, because they know no bytes.
 
 A claim writes only the row and marks it *open*: no script can seal an event. Whoever reads an open row derives the
 claim's event from it, here; the next change of the row writes that event before its own.
@@ -62,24 +62,18 @@ ROW: Mapping[str, Any] = {
 }
 _MARKS: Mapping[str, Any] = {"open": bool, "run_ms": _Number, "stall_ms": _Number, "grace_ms": int}
 _TAIL: Mapping[str, Any] = {"head": bytes, "error": _Text, "result": _Bytes}
+_NAMED: Mapping[str, Any] = {"group": _Text, "key": _Text, "tags": list[str]}
 _FIXED: Mapping[str, Any] = {
     "id": str,
     "kind": str,
     "name": str,
     "unit": _Text,
-    "group": _Text,
     "options": bytes,
-    "key": _Text,
     "created_ms": int,
     "payload": bytes,
 }
-_BESIDE: Mapping[str, Any] = {
-    "progress": _Text,
-    "progress_ms": _Number,
-    "checkpoint": _Bytes,
-    "trimmed_seq": int,
-    "trimmed_digest": _Bytes,
-}
+_SAID: Mapping[str, Any] = {"progress": _Text, "progress_ms": _Number, "trimmed_seq": int}
+_KEPT: Mapping[str, Any] = {"checkpoint": _Bytes, "trimmed_digest": bytes}
 
 
 def _tuple_of(*parts: Mapping[str, Any]) -> Any:
@@ -88,8 +82,8 @@ def _tuple_of(*parts: Mapping[str, Any]) -> Any:
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_row = msgspec.msgpack.Decoder(tuple[_tuple_of(ROW, _MARKS), _tuple_of(_TAIL)]).decode  # type: ignore[misc]
-_decode_fixed = msgspec.msgpack.Decoder(_tuple_of(_FIXED)).decode
-_decode_beside = msgspec.msgpack.Decoder(_tuple_of(_BESIDE)).decode
+_decode_fixed = msgspec.msgpack.Decoder(tuple[_tuple_of(_NAMED), _tuple_of(_FIXED)]).decode  # type: ignore[misc]
+_decode_beside = msgspec.msgpack.Decoder(tuple[_tuple_of(_SAID), _tuple_of(_KEPT)]).decode  # type: ignore[misc]
 _decode_event = msgspec.msgpack.Decoder(
     tuple[int, int, str | None, str, str, str | None, int, str, str | None, bytes]
 ).decode
@@ -102,12 +96,12 @@ _decode_progress = msgspec.json.Decoder(Progress).decode
 
 _row_of = attrgetter(*ROW)
 _OPEN = len(ROW)
-_ORDER = (*ROW, *_MARKS, *_TAIL, *_FIXED, *_BESIDE)
+_ORDER = (*ROW, *_MARKS, *_TAIL, *_NAMED, *_FIXED, *_SAID, *_KEPT)
 _PLACES = tuple(_ORDER.index(name) for name in Job.__struct_fields__)
 _OPTIONS, _ERROR, _PROGRESS, _HEAD = (
     Job.__struct_fields__.index(name) for name in ("options", "error", "progress", "head")
 )
-_NOTHING_BESIDE = (_NO, _NO, _NO, 0, NO_DIGEST)
+_NOTHING_BESIDE = ((_NO, _NO, 0), (_NO, NO_DIGEST))
 
 
 class Raw(NamedTuple):
@@ -177,32 +171,22 @@ def row_bytes(job: Job) -> bytes:
 
 
 def fixed_bytes(job: Job) -> bytes:
-    values = (
-        job.id,
-        job.kind,
-        job.name,
-        _NO if job.unit is None else job.unit,
-        _NO if job.group is None else job.group,
-        _codec.encode(job.options),
-        _NO if job.key is None else job.key,
-        job.created_ms,
-        job.payload,
-    )
-    return _encode(values)
+    options = job.options
+    named = (_NO if job.group is None else job.group, _NO if job.key is None else job.key, options.tags)
+    unit = _NO if job.unit is None else job.unit
+    return _encode((named, (job.id, job.kind, job.name, unit, _codec.encode(options), job.created_ms, job.payload)))
 
 
 def beside_bytes(job: Job) -> bytes | None:
     """What is kept beside the row; None if there is nothing to keep."""
     if job.progress_ms is None and job.progress is None and job.checkpoint is None and job.trimmed_seq == 0:
         return None
-    values = (
+    said = (
         _NO if job.progress is None else progress_text(job.progress),
         _NO if job.progress_ms is None else job.progress_ms,
-        _NO if job.checkpoint is None else job.checkpoint,
         job.trimmed_seq,
-        job.trimmed_digest,
     )
-    return _encode(values)
+    return _encode((said, (_NO if job.checkpoint is None else job.checkpoint, job.trimmed_digest)))
 
 
 def progress_text(progress: Progress) -> str:
@@ -243,8 +227,9 @@ def job_from(raw: Raw, chain: Chain) -> Job:
     if raw.fixed is None:
         raise msgspec.ValidationError("what was submitted is gone")
     row, tail = _decode_row(raw.row)
-    beside = _NOTHING_BESIDE if raw.beside is None else _decode_beside(raw.beside)
-    values = row + tail + _decode_fixed(raw.fixed) + beside
+    named, fixed = _decode_fixed(raw.fixed)
+    said, kept = _NOTHING_BESIDE if raw.beside is None else _decode_beside(raw.beside)
+    values = row + tail + named + fixed + said + kept
     fields = [None if (value := values[place]) is _NO else value for place in _PLACES]
     fields[_OPTIONS] = _codec.decode(cast("bytes", fields[_OPTIONS]))
     if fields[_ERROR] is not None:
@@ -313,14 +298,13 @@ def readable_job(job_id: str, raw: Raw, chain: Chain) -> tuple[Job, Mapping[str,
     else:
         return (job, {}) if job.id == job_id else (msgspec.structs.replace(job, id=job_id), {"id": _no_match(job)})
     damaged: dict[str, str] = {}
-    parts = _listed(raw.row, 2, "row", damaged)
     found = {
-        **_checked(_listed(parts[0], len(ROW) + len(_MARKS), "row", damaged), {**ROW, **_MARKS}, damaged),
-        **_checked(_listed(parts[1], len(_TAIL), "row", damaged), _TAIL, damaged),
-        **_checked(_listed(raw.fixed, len(_FIXED), "fixed", damaged), _FIXED, damaged),
+        **_both("row", raw.row, {**ROW, **_MARKS}, _TAIL, damaged),
+        **_both("fixed", raw.fixed, _NAMED, _FIXED, damaged),
     }
     if raw.beside is not None:
-        found |= _checked(_listed(raw.beside, len(_BESIDE), "beside", damaged), _BESIDE, damaged)
+        found |= _both("beside", raw.beside, _SAID, _KEPT, damaged)
+    found.pop("tags", None)
     is_under_claim = found.pop("open", False)
     for mark in _MARKS:
         found.pop(mark, None)
@@ -356,31 +340,28 @@ def _no_match(job: Job) -> str:
     return f"the row says that it is job {job.id}"
 
 
-def _listed(stored: Any, width: int, part: str, damaged: dict[str, str]) -> Sequence[Any]:
-    """A part as a list of the width it must have; of nothing readable, nothing but gaps."""
-    found = stored
-    if isinstance(stored, bytes):
-        try:
-            found = _decode_any(stored)
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            damaged[part] = f"{error} (stored: {_shown(stored)})"
-            return [_Gap] * width
-    if isinstance(found, list) and len(found) == width:
-        return found
-    if found is not _Gap:
-        damaged.setdefault(part, f"it is not a list of {width} (stored: {_shown(stored)})")
-    return [_Gap] * width
-
-
-class _Gap:
-    """Stands where nothing could be read."""
+def _both(
+    part: str, stored: bytes | None, first: Mapping[str, Any], second: Mapping[str, Any], damaged: dict[str, str]
+) -> dict[str, Any]:
+    """What can be read of a pair."""
+    try:
+        found = _decode_any(stored or b"")
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        found = None
+        damaged[part] = f"{error} (stored: {_shown(stored)})"
+    pair = found if isinstance(found, list) and len(found) == 2 else (None, None)
+    read: dict[str, Any] = {}
+    for values, kinds in zip(pair, (first, second), strict=True):
+        if isinstance(values, list) and len(values) == len(kinds):
+            read |= _checked(values, kinds, damaged)
+        else:
+            damaged.setdefault(part, f"it is not as it was written (stored: {_shown(stored)})")
+    return read
 
 
 def _checked(values: Sequence[Any], kinds: Mapping[str, Any], damaged: dict[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for value, (name, kind) in zip(values, kinds.items(), strict=True):
-        if value is _Gap:
-            continue
         try:
             msgspec.convert(value, kind)
         except msgspec.ValidationError as error:

@@ -1,16 +1,16 @@
 """The scripts: put together from `lua/`, loaded once, called by name.
 
 Each is one atomic step on the server. A script is the prelude, the parts it uses and its own file, in this order;
-`lua/prelude.lua` has the key layout. Arguments go as one msgpack value: in it, False stands for none wherever the
-script packs a value anew, and wherever it walks a list.
+`lua/prelude.lua` has the key layout. Arguments go as one msgpack value. In it False stands for none, because Lua's
+lists end at a nil; and bytes go as text (`blob`), because Redis cannot unpack others. Bytes at the top are seen to.
 
-    answer = await scripts.run("report", [reports])
+    answer = await scripts.run("claim", [queues, session, 10, nonce, [], [], []])
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -62,10 +62,10 @@ class Scripts:
         """Plain commands, sent again like a script."""
         return await self._server.call(work)
 
-    async def run(self, name: str, args: Any) -> list[Any]:
+    async def run(self, name: str, args: Sequence[Any]) -> list[Any]:
         """Run a script; what it answers, without the time."""
         text, sha = script(name)
-        packed = _encode(args)
+        packed = _encode([blob(arg) if isinstance(arg, bytes) else arg for arg in args])
         sent_before = False
         clock = self._clock
         ours = isinstance(clock, ServerClock)
@@ -86,6 +86,18 @@ class Scripts:
 
         answer = await self._server.call(work)
         return answer[1:]
+
+
+def blob(value: bytes) -> msgspec.Raw:
+    """Bytes within the arguments of a script."""
+    n = len(value)
+    if n < 32:
+        return msgspec.Raw(bytes((0xA0 | n,)) + value)
+    if n < 0x100:
+        return msgspec.Raw(bytes((0xD9, n)) + value)
+    if n < 0x10000:
+        return msgspec.Raw(b"\xda" + n.to_bytes(2, "big") + value)
+    return msgspec.Raw(b"\xdb" + n.to_bytes(4, "big") + value)
 
 
 @cache

@@ -20,7 +20,8 @@ from .. import judge
 from ..port import Inserted, NewJob, Written
 from .base import Base
 from .entering import Entering, answers_of, refusal_of
-from .rows import Raw, claim_bytes, event_bytes, readable_job, row_bytes
+from .rows import Raw, beside_bytes, claim_bytes, event_bytes, readable_job, row_bytes
+from .scripts import blob
 
 T = TypeVar("T")
 
@@ -98,8 +99,11 @@ class Tx:
     def put(self, before: Job, after: Job, events: Sequence[Event], *, told: bool = True) -> None:
         """Replace a row that was read, and append events. What its holder reported stays as it is."""
         moved = [event.to for event in events if judge.moves(event)]
-        claim = claim_bytes(before) or False
-        self._acts.append(["put", after.id, row_bytes(after), [event_bytes(event) for event in events], moved, claim])
+        claim = claim_bytes(before)
+        sealed = [blob(event_bytes(event)) for event in events]
+        self._acts.append(
+            ["put", after.id, blob(row_bytes(after)), sealed, moved, False if claim is None else blob(claim)]
+        )
         was, now = judge.is_settled(before), judge.is_settled(after)
         if now and not was:
             self._settling.append(after.id)
@@ -115,7 +119,7 @@ class Tx:
 
     def drop(self, job_id: str, stone: Event | None = None) -> None:
         """Take a row out with all that hangs on it, but its units and those who wait for it."""
-        self._acts.append(["drop", job_id, event_bytes(stone) if stone is not None else False])
+        self._acts.append(["drop", job_id, blob(event_bytes(stone)) if stone is not None else False])
         row = self._jobs.get(job_id)
         if row is not None and row.parent is not None and not judge.is_settled(row):
             self._units[row.parent] -= 1
@@ -125,6 +129,10 @@ class Tx:
         """These wait for one job less."""
         self._acts.append(["done", on, list(waiters)])
         self._closed.update((waiter, on) for waiter in waiters)
+
+    def beside(self, after: Job) -> None:
+        """Replace what is kept beside a row: its holder's progress and checkpoint, and how far it was trimmed."""
+        self._acts.append(["beside", after.id, blob(beside_bytes(after) or b"")])
 
     def wake(self, topic: str, n: int = 1) -> None:
         self._acts.append(["wake", topic, n])
@@ -139,7 +147,7 @@ class Tx:
 
     def call(self, command: str, name: str, *args: str | float | bytes) -> None:
         """Anything else: a command on one key."""
-        self._acts.append(["call", command, name, *args])
+        self._acts.append(["call", command, name, *map(_packable, args)])
 
     @property
     def writes(self) -> bool:
@@ -147,10 +155,12 @@ class Tx:
 
     def args(self, lead: Leadership | None, entering: Entering) -> list[Any]:
         seen = [
-            [job_id, False, False] if raw is None else [job_id, raw.row, raw.beside or False]
+            [job_id, False, False]
+            if raw is None
+            else [job_id, blob(raw.row), False if raw.beside is None else blob(raw.beside)]
             for job_id, raw in self._raw.items()
         ]
-        asked = [[list(asked), _comparable(answer)] for asked, answer in self._asked.items()]
+        asked = [[list(asked), _packable(answer)] for asked, answer in self._asked.items()]
         return [fence(lead), seen, asked, entering.args, self._settling, self._acts]
 
 
@@ -196,7 +206,9 @@ def deposed(lead: Leadership | None) -> MainstayError:
     )
 
 
-def _comparable(answer: Any) -> Any:
-    if isinstance(answer, list):
-        return [_comparable(each) for each in answer]
-    return False if answer is None else answer
+def _packable(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_packable(each) for each in value]
+    if isinstance(value, bytes):
+        return blob(value)
+    return False if value is None else value

@@ -20,6 +20,7 @@ from . import waits
 from .base import Base
 from .entering import Entering, answers_of, refusal_of
 from .rows import claim_bytes, event_bytes, progress_text, row_bytes
+from .scripts import blob
 from .transaction import Tx, deposed, fence, transact
 
 _decode = msgspec.msgpack.Decoder().decode
@@ -74,7 +75,7 @@ def report_arg(item: Report) -> list[Any]:
         item.token,
         False if item.started_ms is None else item.started_ms,
         False if item.progress is None else progress_text(item.progress),
-        False if item.checkpoint is None else item.checkpoint,
+        False if item.checkpoint is None else blob(item.checkpoint),
     ]
 
 
@@ -87,10 +88,10 @@ def change_arg(change: Change) -> list[Any]:
     return [
         after.id,
         before.version,
-        row_bytes(after),
-        [event_bytes(event) for event in change.events],
+        blob(row_bytes(after)),
+        [blob(event_bytes(event)) for event in change.events],
         [event.to for event in change.events if judge.moves(event)],
-        claim_bytes(before) or False,
+        False if (claim := claim_bytes(before)) is None else blob(claim),
         seen,
         change.on_last is not None,
     ]

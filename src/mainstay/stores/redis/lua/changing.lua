@@ -83,15 +83,11 @@ end
 local function drop(id, stone)
   local old = rows[id]
   if old then index(id, old, nil) end
-  local fixed = call('GET', P .. 'f:' .. id)
-  local ok, found = pcall(cmsgpack.unpack, fixed or '')
-  if ok and type(found) == 'table' then
-    if found[5] then gather(zrems, 'group:' .. found[5], id) end
-    if found[7] then gather(zrems, 'key:' .. found[7], id) end
-    local fine, options = pcall(cmsgpack.unpack, found[6])
-    if fine and type(options) == 'table' and type(options[8]) == 'table' then
-      for _, tag in ipairs(options[8]) do gather(zrems, 'tag:' .. tag, id) end
-    end
+  local ok, at, named = pcall(unpack_one, call('GET', P .. 'f:' .. id) or '', 1)
+  if ok and at > 0 and type(named) == 'table' then
+    if named[1] then gather(zrems, 'group:' .. named[1], id) end
+    if named[2] then gather(zrems, 'key:' .. named[2], id) end
+    for _, tag in ipairs(named[3] or {}) do gather(zrems, 'tag:' .. tag, id) end
   end
   if old and old[PARENT] then gather(zrems, 'units:' .. old[PARENT], id) end
   for _, on in ipairs(call('SMEMBERS', P .. 'left:' .. id)) do gather(zrems, 'watch:' .. on, id) end

@@ -47,7 +47,14 @@ local acts = {
     for _, waiter in ipairs(waiters) do call('SREM', P .. 'left:' .. waiter, on) end
     call('ZREM', P .. 'watch:' .. on, unpack(waiters))
   end,
-  beside = function(id, x) set_beside(id, x) end,
+  -- id, what is kept beside its row ('' for nothing)
+  beside = function(id, value)
+    if value == '' then
+      call('DEL', P .. 'x:' .. id)
+    else
+      call('SET', P .. 'x:' .. id, value)
+    end
+  end,
   free = function(key) freed[key] = true end,
   wake = function(topic, n) wake(topic, n) end,
   count = function(queue, status, n) count(queue, status, n) end,

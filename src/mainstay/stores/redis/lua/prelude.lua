@@ -3,8 +3,8 @@
 -- Key layout. All keys start with the namespace in braces, so they share one slot of a cluster: {mainstay}:r:<id>
 --
 --   r:<id>            string   the row: [[what scripts read and write], [head, error, result]]; see redis/rows.py
---   f:<id>            string   the fixed part: what was submitted. No script but a removal looks inside
---   x:<id>            string   beside the row: [progress, progress_ms, checkpoint, trimmed_seq, trimmed_digest]
+--   f:<id>            string   the fixed part: [[group, key, tags], [the rest]]
+--   x:<id>            string   beside the row: [[progress, progress_ms, trimmed_seq], [checkpoint, trimmed_digest]]
 --   e:<id>            list     its events, oldest first; a deleted job's tombstone. An open claim's is not written yet
 --   all               zset     every row's id (score 0: in order of id)
 --   status:<status>   zset     ids of jobs (not units) in a status (score 0)
@@ -139,17 +139,28 @@ local function bin(bytes)
   return '\198' .. struct.pack('>I4', n) .. bytes
 end
 
-local function beside_of(id)
-  local value = call('GET', P .. 'x:' .. id)
-  if not value then return {false, false, false, 0, false} end
-  local ok, found = pcall(cmsgpack.unpack, value)
-  return ok and type(found) == 'table' and found or {false, false, false, 0, false}
+-- Where the value behind this one begins: bytes, or false.
+local function behind(packed, at)
+  local kind = string.byte(packed, at)
+  if kind == 196 then return at + 2 + string.byte(packed, at + 1) end
+  if kind == 197 then return at + 3 + struct.unpack('>I2', packed, at + 1) end
+  if kind == 198 then return at + 5 + struct.unpack('>I4', packed, at + 1) end
+  return at + 1
 end
 
-local function set_beside(id, x)
-  local digest = x[5] and bin(x[5]) or pack(false)
-  local checkpoint = x[3] and bin(x[3]) or pack(false)
-  call('SET', P .. 'x:' .. id, '\149' .. pack(x[1]) .. pack(x[2]) .. checkpoint .. pack(x[4]) .. digest)
+-- What is kept beside a row: [progress, progress_ms, trimmed_seq]; and, as they are stored, checkpoint and digest.
+local function beside_of(id)
+  local value = call('GET', P .. 'x:' .. id)
+  local ok, at, said = pcall(unpack_one, value or '', 1)
+  if value and ok and at > 0 and type(said) == 'table' and #said == 3 then
+    local digest = behind(value, at + 2)
+    return said, sub(value, at + 2, digest - 1), sub(value, digest)
+  end
+  return {false, false, 0}, pack(false), bin(string.rep('\0', 32))
+end
+
+local function set_beside(id, said, checkpoint, digest)
+  call('SET', P .. 'x:' .. id, '\146' .. pack(said) .. '\146' .. checkpoint .. digest)
 end
 
 -- writing ----------------------------------------------------------------------------------------

@@ -19,14 +19,14 @@ local function report(item)
   local begins = item[4] and not row[STARTED]
   local progress, checkpoint = item[5], item[6]
   if not (begins or progress or checkpoint) then return true end
-  local x = beside_of(id)
-  if progress then x[1], x[2] = progress, NOW end
-  if checkpoint then x[3] = checkpoint end
-  if progress or checkpoint then set_beside(id, x) end
+  local said, kept, digest = beside_of(id)
+  if progress then said[1], said[2] = progress, NOW end
+  if checkpoint then kept = bin(checkpoint) end
+  if progress or checkpoint then set_beside(id, said, kept, digest) end
   local new = copy(row)
   if begins then new[STARTED], new[STARTS] = item[4], row[STARTS] + 1 end
   -- while it is asked to stop, the time is the end of the grace, and no progress buys more of it
-  if (begins or progress) and not STOPPING[row[STATUS]] then new[EXPIRES] = expiry(new, x[2]) end
+  if (begins or progress) and not STOPPING[row[STATUS]] then new[EXPIRES] = expiry(new, said[2]) end
   if begins or new[EXPIRES] ~= row[EXPIRES] then put(id, stored(id, new), new) end
   return true
 end

@@ -33,8 +33,9 @@ from .rows import (
 )
 from .selection import free_slots
 
-_FIRST = f"{SELECT_JOB} ORDER BY id LIMIT $1"
-_NEXT = f"{SELECT_JOB} WHERE id > $2 ORDER BY id LIMIT $1"
+#: by the column: `ORDER BY id` would be the text that is read, and a sort
+_FIRST = f"{SELECT_JOB} ORDER BY jobs.id LIMIT $1"
+_NEXT = f"{SELECT_JOB} WHERE jobs.id > $2 ORDER BY jobs.id LIMIT $1"
 _EVENTS = f"""
 SELECT {event_columns("events")} FROM unnest($1::uuid[], $2::integer[]) AS page (id, trimmed_seq)
 JOIN mainstay.events ON events.job_id = page.id AND events.seq > page.trimmed_seq ORDER BY events.job_id, events.seq

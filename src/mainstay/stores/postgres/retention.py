@@ -59,8 +59,8 @@ async def trim(tx: Tx, policy: TrimPolicy, places: Places) -> tuple[Trimmed, Pla
 async def delete(tx: Tx, ids: Sequence[str], *, actor: str, reason: str, chain: Chain) -> list[Deletion]:
     wanted = stored_ids(dict.fromkeys(ids))
     # units first: whoever ends one locks it before its parent
-    await tx.db.execute("SELECT 1 FROM mainstay.jobs WHERE parent = ANY ($1::uuid[]) ORDER BY id FOR UPDATE", wanted)
-    rows = await tx.db.fetch(f"{SELECT_JOB} WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE", wanted)
+    await tx.db.execute(_LOCK_UNITS, wanted)
+    rows = await tx.db.fetch(f"{SELECT_JOB} WHERE id = ANY ($1::uuid[]) ORDER BY jobs.id FOR UPDATE", wanted)
     there = {job.id: job for job in (readable_job(row, chain)[0] for row in rows)}
     units: dict[str, list[Any]] = {}
     for unit in await tx.db.fetch(_LOCK_UNITS, list(there)):
@@ -101,7 +101,7 @@ _LOCKED = "FOR UPDATE OF jobs SKIP LOCKED"
 #: status and id are compared as a pair: see `reading`.
 _OUTLIVED = f"""
 SELECT id::text FROM mainstay.jobs WHERE parent IS NULL AND (status, id) > ($1, $2) AND (status, id) < ($1, $3)
-AND settled_ms < $4 AND expires_ms IS NULL AND {_CLOSED} ORDER BY status, id LIMIT $5 {_LOCKED}
+AND settled_ms < $4 AND expires_ms IS NULL AND {_CLOSED} ORDER BY status, jobs.id LIMIT $5 {_LOCKED}
 """
 _EXPIRED = f"""
 SELECT id::text, status, expires_ms FROM mainstay.jobs WHERE settled_ms IS NOT NULL AND expires_ms IS NOT NULL
@@ -110,7 +110,7 @@ AND expires_ms >= $1 AND expires_ms <= $2 AND parent IS NULL AND {_CLOSED} ORDER
 _SURPLUS = f"""
 SELECT id::text FROM mainstay.jobs WHERE parent IS NULL AND (status, id) > ($1, $2) AND status <= $1
 AND settled_ms IS NOT NULL AND expires_ms IS NULL AND id <> ALL ($3::uuid[]) AND {_CLOSED}
-ORDER BY status, id LIMIT $4 {_LOCKED}
+ORDER BY status, jobs.id LIMIT $4 {_LOCKED}
 """
 _COUNT = "SELECT coalesce(sum(n), 0)::bigint FROM mainstay.tallies WHERE status = $1"
 _COUNT_UNITS = """
@@ -123,7 +123,7 @@ FOR UPDATE SKIP LOCKED
 """
 _LOCK_UNITS = """
 SELECT id::text, parent::text, session IS NOT NULL AS held, concurrency_key FROM mainstay.jobs
-WHERE parent = ANY ($1::uuid[]) ORDER BY id FOR UPDATE
+WHERE parent = ANY ($1::uuid[]) ORDER BY jobs.id FOR UPDATE
 """
 
 
@@ -244,17 +244,19 @@ async def _shorten(tx: Tx, policy: TrimPolicy) -> tuple[int, int]:
 
 def _shortening(keep: int) -> str:
     """Where the event that becomes the anchor is missing, the history is broken: the check's business, and not in the
-    way of the others. Of an open claim, which has no event yet, nothing goes: at least its predecessor stays."""
+    way of the others. A row may move on before it is locked; what is kept of it is then one event more."""
     indexed = f"version - trimmed_seq > {_LONG} AND" if keep >= _LONG else ""
     return f"""
 WITH long AS MATERIALIZED (
-    SELECT jobs.id, version - {keep} AS through, digest FROM mainstay.jobs
-    JOIN mainstay.events ON events.job_id = jobs.id AND events.seq = jobs.version - {keep}
-    WHERE {indexed} version - trimmed_seq > {keep} LIMIT $1 {_LOCKED}
+    SELECT jobs.id, anchor.seq, anchor.digest FROM mainstay.jobs CROSS JOIN LATERAL (
+        SELECT seq, digest FROM mainstay.events WHERE events.job_id = jobs.id AND seq = jobs.version - {keep} OFFSET 0
+    ) AS anchor
+    WHERE {indexed} version - trimmed_seq > {keep} ORDER BY version - trimmed_seq DESC LIMIT $1 {_LOCKED}
 ), anchored AS (
-    UPDATE mainstay.jobs SET trimmed_seq = long.through, trimmed_digest = long.digest FROM long WHERE jobs.id = long.id
+    UPDATE mainstay.jobs SET trimmed_seq = long.seq, trimmed_digest = long.digest FROM long
+    WHERE jobs.id = long.id AND jobs.trimmed_seq < long.seq
 ), gone AS (
-    DELETE FROM mainstay.events USING long WHERE events.job_id = long.id AND events.seq <= long.through RETURNING 1
+    DELETE FROM mainstay.events USING long WHERE events.job_id = long.id AND events.seq <= long.seq RETURNING 1
 )
 SELECT (SELECT count(*) FROM gone) AS events, (SELECT count(*) FROM long) AS jobs
 """

@@ -135,20 +135,36 @@ class Engine:
         self._heard_ms = 0.0
         self.told: Told = _nobody
         """called after each commit that wrote rows"""
+        self.gate: Callable[[], Awaitable[None]] = _at_once
+        """what every call waits for: whoever subscribed before it must be known to the server by then"""
 
     @property
     def given_ms(self) -> int | None:
         """For the `now_ms` of a statement: None has the server judge by its own clock."""
         return None if self._given is None else self._given.now_ms()
 
+    @property
+    def given_lease_ms(self) -> int | None:
+        """The same for leases."""
+        return None if self._given is None else self._given.lease_ms()
+
     def level(self, durability: Durability | None, *, lasting: bool = True) -> str:
         """What `synchronous_commit` is to be for a caller's wish."""
         return _LEVELS[durability or self.address.durability] if lasting else _PASSING
 
-    async def call(self, sql: str, *args: Any, lasting: bool = True, durability: Durability | None = None) -> list[Any]:
+    async def call(
+        self,
+        sql: str,
+        *args: Any,
+        lasting: bool = True,
+        durability: Durability | None = None,
+        gated: bool = True,
+    ) -> list[Any]:
         """One statement that is a transaction of its own: one round trip. What is not `lasting` need not survive a
         crash of the server."""
         level = self.level(durability, lasting=lasting)
+        if gated:
+            await self.gate()
 
         async def attempt() -> list[Any]:
             async with self._pool.take(level) as db:
@@ -165,6 +181,7 @@ class Engine:
 
     async def read(self, run: Callable[[Db], Awaitable[T]]) -> T:
         """Several statements that see the same moment. Keep it short: a long one keeps the server from tidying up."""
+        await self.gate()
 
         async def attempt() -> T:
             async with self._pool.take(self.level(None)) as db:
@@ -175,6 +192,7 @@ class Engine:
 
     async def read_loosely(self, run: Callable[[Db], Awaitable[T]]) -> T:
         """Statements of which each sees a moment of its own, for what takes long."""
+        await self.gate()
 
         async def attempt() -> T:
             async with self._pool.take(self.level(None)) as db:
@@ -188,6 +206,7 @@ class Engine:
         """Several statements that are written together or not at all. `run` may be called more than once; what it keeps
         outside of its transaction must not mind."""
         level = self.level(durability, lasting=lasting)
+        await self.gate()
 
         async def attempt() -> tuple[T, Tx]:
             async with self._pool.take(level) as db:
@@ -279,6 +298,10 @@ async def _ended(db: Db, work: Awaitable[T]) -> T:
 def _gone(error: Exception, place: str, tries: int) -> BaseException:
     found = translated(error, place)
     return unavailable(error, place, tries) if isinstance(found, StoreUnavailable) else found
+
+
+async def _at_once() -> None:
+    pass
 
 
 def _nobody(written: Sequence[Written], woken: Counter[str]) -> None:

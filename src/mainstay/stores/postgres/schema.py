@@ -274,7 +274,7 @@ def quoted(name: str) -> str:
 
 
 def functions() -> str:
-    """All functions of this version as one script (`CREATE OR REPLACE`): the files of the folder `sql`, by name, and what
+    """All functions of this version as one script (`CREATE OR REPLACE`): the files of the folder `sql`, and what
     `submit` takes from the settings. Every migration makes them anew; they belong to the version as the tables do."""
     found = sorted((file.name, file) for file in (files(__package__) / "sql").iterdir() if file.name.endswith(".sql"))
     return "\n".join([submit_defaults(), *(file.read_text() for _, file in found)])

@@ -321,17 +321,17 @@ async def report(engine: Engine, reports: Sequence[Report]) -> list[bool]:
     """Record what holders say, where they still hold."""
     if not reports:
         return []
-    [first, *others] = _rounds(reports)
+    [first, *others] = report_rounds(reports)
     if not others:
-        return _heard(reports, await engine.call(_REPORT, *_report_arguments(first, engine.given_ms)))
+        return _heard(reports, await engine.call(_REPORT, *report_arguments(first, engine.given_ms)))
     return await engine.transact(lambda tx: report_within(tx, reports))
 
 
 async def report_within(tx: Tx, reports: Sequence[Report]) -> list[bool]:
     """As `report`, as part of a transaction."""
     held: list[Any] = []
-    for several in _rounds(reports):
-        held += await tx.db.fetch(_REPORT, *_report_arguments(several, tx.now_ms))
+    for several in report_rounds(reports):
+        held += await tx.db.fetch(_REPORT, *report_arguments(several, tx.now_ms))
     return _heard(reports, held)
 
 
@@ -344,7 +344,7 @@ def _claim(item: Report) -> tuple[str, str, int]:
     return item.job_id, item.session, item.token
 
 
-def _rounds(reports: Sequence[Report]) -> list[list[Report]]:
+def report_rounds(reports: Sequence[Report]) -> list[list[Report]]:
     """Reports in which every claim has one: a statement writes a row once."""
     rounds: list[dict[tuple[str, str, int], Report]] = [{}]
     for item in reports:
@@ -359,7 +359,7 @@ def _rounds(reports: Sequence[Report]) -> list[list[Report]]:
     return [list(one.values()) for one in rounds]
 
 
-def _report_arguments(reports: Sequence[Report], now_ms: int | None) -> list[Any]:
+def report_arguments(reports: Sequence[Report], now_ms: int | None) -> list[Any]:
     return [
         [item.job_id for item in reports],
         [item.session for item in reports],

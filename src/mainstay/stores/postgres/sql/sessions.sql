@@ -84,12 +84,12 @@ END
 $$;
 
 -- Keep sessions alive, in one statement with whatever they report. Answers for each whether it is known, with the jobs
--- it holds that are asked to stop, and with the time here.
+-- it holds that are asked to stop.
 CREATE OR REPLACE FUNCTION mainstay.beat(
     of_sessions text[], stopping text[],
     row_id text[], row_session text[], row_token integer[], new_started_ms bigint[], new_progress text[],
     new_checkpoint bytea[], stopping_jobs text[], stopping_units text[], given_ms bigint, given_lease_ms bigint
-) RETURNS TABLE (session text, known boolean, cancelling text[], now_ms bigint)
+) RETURNS TABLE (session text, known boolean, cancelling text[])
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan
 AS $$
@@ -109,8 +109,7 @@ BEGIN
     SELECT g.id, s.id IS NOT NULL,
         CASE WHEN s.id IS NULL THEN '{}' ELSE ARRAY(
             SELECT j.id::text FROM mainstay.jobs j WHERE j.session = g.id AND j.status = ANY (stopping) ORDER BY j.id
-        ) END,
-        mainstay.clock(NULL)
+        ) END
     FROM unnest(of_sessions) WITH ORDINALITY AS g (id, place)
     LEFT JOIN mainstay.sessions s ON s.id = g.id AND NOT s.dead
     ORDER BY g.place;

@@ -49,7 +49,14 @@ DECLARE
     those text[];
     most integer;
 BEGIN
-    FOR told IN SELECT g.topic, g.n FROM unnest(topics, ns) AS g (topic, n) ORDER BY g.topic
+    RETURN QUERY
+    SELECT g.topic, g.n FROM unnest(topics, ns) AS g (topic, n)
+    WHERE g.topic LIKE 'queue:%'
+        AND NOT EXISTS (SELECT FROM mainstay.listeners l WHERE l.topic = g.topic AND l.listener <> but_not);
+    FOR told IN
+        SELECT g.topic, g.n FROM unnest(topics, ns) AS g (topic, n)
+        WHERE EXISTS (SELECT FROM mainstay.listeners l WHERE l.topic = g.topic AND l.listener <> but_not)
+        ORDER BY g.topic
     LOOP
         those := '{}';
         most := CASE WHEN told.topic LIKE 'queue:%' THEN told.n END;

@@ -1,0 +1,67 @@
+"""Knowing at once that a process is dead, wherever it ran.
+
+A process holds an advisory lock for each of its sessions on a connection that the server closes the moment the process
+ends. A free lock is proof of death only if the server itself did not restart, and if nobody comes back for it within
+two seconds: a cut connection is not a dead process. What a lock cannot show (a process that hangs, a server that
+failed over, a pooler in between) the lease covers. The rule itself is `is_gone` in `sql/sessions.sql`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...errors import Conflict
+from .line import Line
+from .pool import Db
+
+_TRY = "SELECT pg_try_advisory_lock(mainstay.lock_of($1))"
+#: whoever looks whether a lock is free holds it for a moment; and the server may not have noticed yet that we are back
+_TRIES, _BETWEEN_S = 60, 0.05
+
+
+class SessionLocks:
+    """The locks of this process's sessions; taken again after each loss of the connection."""
+
+    def __init__(self, line: Line | None) -> None:
+        self._line = line
+        self._held: set[str] = set()
+        if line is not None:
+            line.on_open.append(self._take_again)
+
+    async def hold(self, session: str) -> bool:
+        """Hold a session's lock from now on; False in poll-only mode, where there are none."""
+        if self._line is None:
+            return False
+        if session not in self._held:
+            await self._line.do(lambda db: self._take(db, session))
+            self._held.add(session)
+        return True
+
+    async def release(self, session: str) -> None:
+        if self._line is None or session not in self._held:
+            return
+        self._held.discard(session)
+        if self._line.up:  # otherwise it is free already
+            await self._line.do(
+                lambda db: db.fetchval("SELECT pg_advisory_unlock(mainstay.lock_of($1))", session),
+            )
+
+    async def _take(self, db: Db, session: str) -> None:
+        if not await db.fetchval(_TRY, session):
+            raise Conflict(f"session {session} is open elsewhere, and alive; open one with a fresh id")
+
+    async def _take_again(self, db: Db) -> None:
+        if not self._held:
+            return
+        left = sorted(self._held)
+        for _ in range(_TRIES):
+            taken = await db.fetch(
+                "SELECT id FROM unnest($1::text[]) AS g (id) WHERE pg_try_advisory_lock(mainstay.lock_of(id))", left
+            )
+            found = {row[0] for row in taken}
+            if found:
+                await db.execute("SELECT mainstay.locked_again($1)", sorted(found))
+            left = [session for session in left if session not in found]
+            if not left:
+                return
+            await asyncio.sleep(_BETWEEN_S)

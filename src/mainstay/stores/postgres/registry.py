@@ -1,0 +1,239 @@
+"""Sessions, leadership, queue settings, limits and schedules. What must be one round trip is a function of the schema
+(`sql/sessions.sql`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ...lifecycle import JOB, UNIT, Chain
+from ...model import Leadership, QueueSettings, Schedule, Session
+from ..port import Inserted, NewJob, Overdue, Pulse, Report
+from . import writing
+from .engine import Engine, Tx
+from .liveness import SessionLocks
+from .rows import SELECT_JOB, read_text, readable_job, stored_text
+from .selection import free_slots
+
+_STOPPING = sorted({*JOB.named("stopping"), *UNIT.named("stopping")})
+#: more sleepers than this need not be counted for
+_MOST_WOKEN = 1000
+#: ticks further than this behind the last one are no longer remembered one by one
+TICKS_KEPT_MS = 86_400_000
+
+#: the sessions that hold rows, found by as many looks into the index as there are; not by reading what they hold
+_HELD_BY_THE_DEAD = """
+WITH RECURSIVE holders (id) AS (
+    (SELECT session FROM mainstay.jobs WHERE session IS NOT NULL ORDER BY session LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT j.session FROM mainstay.jobs j
+        WHERE j.session IS NOT NULL AND j.session > h.id ORDER BY j.session LIMIT 1
+    )
+    FROM holders h WHERE h.id IS NOT NULL
+)
+SELECT h.id FROM holders h
+WHERE h.id IS NOT NULL AND NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.id = h.id AND NOT s.dead)
+"""
+
+
+# -- sessions ---------------------------------------------------------------------------------
+
+
+async def open_session(engine: Engine, locks: SessionLocks, session: Session) -> None:
+    # the lock comes first: a session that is said to have one, and has none, would look dead
+    locked = session.pid == os.getpid() and await locks.hold(session.id)
+    await engine.call(
+        "SELECT mainstay.open_session($1, $2, $3, $4, $5, $6, $7, $8)",
+        session.id,
+        stored_text(session.worker),
+        stored_text(session.host),
+        session.pid,
+        session.started_ms or engine.clock.now_ms(),
+        session.lease_s,
+        locked,
+        engine.given_lease_ms,
+    )
+
+
+async def beat(engine: Engine, sessions: Sequence[str], reports: Sequence[Report]) -> list[Pulse]:
+    """Keep sessions alive and record what they report, in one round trip."""
+    first, *others = writing.report_rounds(reports)
+    if others:  # a row that is reported twice is written twice
+        await writing.report(engine, reports)
+        first = []
+    rows = await engine.call(
+        "SELECT * FROM mainstay.beat($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+        list(sessions),
+        _STOPPING,
+        *writing.report_arguments(first, engine.given_ms),
+        engine.given_lease_ms,
+        lasting=False,
+    )
+    return [Pulse(session=row[0], known=row[1], cancelling=tuple(row[2])) for row in rows]
+
+
+async def close_session(engine: Engine, locks: SessionLocks, session: str) -> None:
+    await engine.call("SELECT mainstay.close_session($1)", session)
+    await locks.release(session)
+
+
+async def sessions(engine: Engine) -> list[Session]:
+    rows = await engine.call(
+        "SELECT id, worker, host, pid, started_ms, beat_ms, lease_s, dead FROM mainstay.sessions "
+        "ORDER BY started_ms, id"
+    )
+    return [
+        Session(
+            id=row["id"],
+            worker=read_text(row["worker"]) or "",
+            host=read_text(row["host"]) or "",
+            pid=row["pid"],
+            started_ms=row["started_ms"],
+            beat_ms=row["beat_ms"],
+            lease_s=row["lease_s"],
+            dead=row["dead"],
+        )
+        for row in rows
+    ]
+
+
+async def overdue(engine: Engine, limit: int, chain: Chain) -> list[Overdue]:
+    """Declare the dead dead, then list what they held and what is past its time."""
+
+    async def run(tx: Tx) -> list[Overdue]:
+        await tx.db.execute("SELECT mainstay.bury($1)", engine.given_lease_ms)
+        dead = [row[0] for row in await tx.db.fetch(_HELD_BY_THE_DEAD)]
+        held: list[Any] = []
+        if dead:
+            held = await tx.db.fetch(f"{SELECT_JOB} WHERE session = ANY ($1) LIMIT $2", dead, limit)
+        late = await tx.db.fetch(
+            f"{SELECT_JOB} WHERE expires_ms <= $1 AND settled_ms IS NULL ORDER BY expires_ms LIMIT $2",
+            tx.now_ms,
+            limit,
+        )
+        found: dict[str, Overdue] = {}
+        for cause, rows in (("time", late), ("session", held)):
+            for row in rows:
+                job, _ = readable_job(row, chain)
+                found[job.id] = Overdue(job, "session" if cause == "session" else "time")
+        return list(found.values())[:limit]
+
+    return await engine.transact(run)
+
+
+# -- leadership -------------------------------------------------------------------------------
+
+
+async def lead(engine: Engine, name: str, session: str, ttl_s: float) -> Leadership:
+    [row] = await engine.call(
+        "SELECT * FROM mainstay.lead($1, $2, $3, $4)",
+        stored_text(name),
+        session,
+        int(ttl_s * 1000),
+        engine.given_lease_ms,
+        lasting=False,
+    )
+    return Leadership(name=name, holder=row["holder"], epoch=row["epoch"], until_ms=row["until_ms"])
+
+
+async def resign(engine: Engine, held: Leadership) -> None:
+    await engine.call(
+        "UPDATE mainstay.leaders SET until_ms = 0 WHERE name = $1 AND holder = $2 AND epoch = $3",
+        stored_text(held.name),
+        held.holder,
+        held.epoch,
+    )
+
+
+# -- settings ---------------------------------------------------------------------------------
+
+
+async def set_queue(tx: Tx, settings: QueueSettings) -> None:
+    await tx.db.execute(
+        "INSERT INTO mainstay.queues AS q (name, paused, reason) VALUES ($1, $2, $3) "
+        "ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, reason = excluded.reason",
+        settings.name,
+        settings.paused,
+        stored_text(settings.reason),
+    )
+    if not settings.paused:
+        ready = await tx.db.fetchval(
+            "SELECT (SELECT count(*) FROM (SELECT FROM mainstay.jobs WHERE lane = 1 AND queue = $1 LIMIT $3) r) + "
+            "(SELECT count(*) FROM (SELECT FROM mainstay.jobs WHERE lane = 2 AND queue = $1 AND due_ms <= $2 LIMIT $3) d)",
+            settings.name,
+            tx.now_ms,
+            _MOST_WOKEN,
+        )
+        tx.wake(f"queue:{settings.name}", ready)
+
+
+async def queues(engine: Engine) -> list[QueueSettings]:
+    rows = await engine.call("SELECT name, paused, reason FROM mainstay.queues ORDER BY name")
+    return [QueueSettings(name=row[0], paused=row[1], reason=read_text(row[2])) for row in rows]
+
+
+async def set_limit(tx: Tx, key: str, most: int | None) -> None:
+    if most is None:
+        await tx.db.execute("DELETE FROM mainstay.limits WHERE key = $1", key)
+    else:
+        await tx.db.execute(
+            "INSERT INTO mainstay.limits AS l (key, most) VALUES ($1, $2) "
+            "ON CONFLICT (key) DO UPDATE SET most = excluded.most",
+            key,
+            most,
+        )
+    await free_slots(tx, key)
+
+
+async def limits(engine: Engine) -> dict[str, int]:
+    return {row[0]: row[1] for row in await engine.call("SELECT key, most FROM mainstay.limits ORDER BY key")}
+
+
+# -- schedules --------------------------------------------------------------------------------
+
+
+async def put_schedule(engine: Engine, schedule: Schedule) -> None:
+    await engine.call(
+        "INSERT INTO mainstay.schedules AS s (name, spec, paused, last_tick_ms) VALUES ($1, $2, $3, $4) "
+        "ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, "
+        "last_tick_ms = greatest(s.last_tick_ms, excluded.last_tick_ms)",
+        schedule.name,
+        schedule.spec,
+        schedule.paused,
+        schedule.last_tick_ms,
+    )
+
+
+async def pause_schedule(engine: Engine, name: str, *, paused: bool) -> bool:
+    rows = await engine.call("UPDATE mainstay.schedules SET paused = $2 WHERE name = $1 RETURNING 1", name, paused)
+    return bool(rows)
+
+
+async def schedules(engine: Engine) -> list[Schedule]:
+    rows = await engine.call("SELECT name, spec, paused, last_tick_ms FROM mainstay.schedules ORDER BY name")
+    return [Schedule(name=row[0], spec=row[1], paused=row[2], last_tick_ms=row[3]) for row in rows]
+
+
+async def drop_schedule(tx: Tx, name: str) -> bool:
+    dropped = await tx.db.fetchrow("DELETE FROM mainstay.schedules WHERE name = $1 RETURNING 1", name)
+    await tx.db.execute("DELETE FROM mainstay.ticks WHERE schedule = $1", name)
+    return dropped is not None
+
+
+async def tick(tx: Tx, name: str, at_ms: int, jobs: Sequence[NewJob], chain: Chain) -> list[Inserted] | None:
+    # older ticks may have been trimmed: then the last one remembered decides
+    last_ms = await tx.db.fetchval("SELECT last_tick_ms FROM mainstay.schedules WHERE name = $1", name)
+    if last_ms is not None and at_ms < last_ms - TICKS_KEPT_MS:
+        return None
+    # a second one that comes meanwhile waits here for the first, and then finds it
+    new = await tx.db.fetchrow(
+        "INSERT INTO mainstay.ticks (schedule, at_ms) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1", name, at_ms
+    )
+    if new is None:
+        return None
+    await tx.db.execute(
+        "UPDATE mainstay.schedules SET last_tick_ms = greatest(last_tick_ms, $2) WHERE name = $1", name, at_ms
+    )
+    return await writing.insert_within(tx, jobs, chain)

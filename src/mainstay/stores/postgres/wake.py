@@ -1,0 +1,344 @@
+"""Waking: who in this process waits for what, and how others reach it.
+
+A store is one listener with a channel of its own (LISTEN). The table `listeners` says which topics each of them wants
+to hear of. After a commit the writer wakes the subscribers of its own process directly, and asks the server, in a small
+statement off the critical path, to notify as many listeners of other processes as there are rows left. Statements that
+follow each other closely are one.
+
+A wake that is lost with a connection or a process is found by the next look: when the line is made again everybody is
+woken once, and workers look now and then anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from ...errors import MainstayError
+from ..home import Home
+from ..judge import topics as topics_of
+from ..port import Written
+from .engine import Engine
+from .line import Line
+from .pool import Db
+
+log = logging.getLogger("mainstay.stores.postgres")
+
+#: wakes that follow the last ones sooner than this are gathered
+_GATHER_S = 0.003
+#: who waits is told to the server only after a moment: those who find work at once never are
+_SETTLE_S = 0.01
+_MOST_TOPICS = 5000
+_QUEUE = "queue:"
+
+
+def shared_channel(schema: str) -> str:
+    """Where a transaction of the user's own says which queue it put jobs in; all listeners hear it."""
+    return f"mainstay:{schema}"
+
+
+class Board:
+    """All subscriptions of one open store, and the sending side."""
+
+    def __init__(self, engine: Engine, home: Home, line: Line | None, *, rng: random.Random | None = None) -> None:
+        self._engine = engine
+        self._home = home
+        self._line = line
+        """None: poll-only. Subscribers of this process are woken all the same"""
+        self._rng = rng or random.Random()
+        self.name = os.urandom(8).hex()
+        self.lock = threading.Lock()
+        self._subscribers: dict[str, dict[PostgresWake, None]] = {}
+        self._known: dict[str, bool] = {}
+        """the topics this listener is registered for, and whether as waiting"""
+        self._missing: set[str] = set()
+        """topics that the server does not know of yet"""
+        self._registered = asyncio.Event()
+        self._registering: asyncio.Task[None] | None = None
+        self._settling = False
+        self._to_ring: Counter[str] = Counter()
+        self._ringing: asyncio.Task[None] | None = None
+        if line is not None:
+            line.on_open.append(self._join)
+            line.on_check.append(self._stay)
+
+    # -- from any thread ----------------------------------------------------------------------
+
+    def subscribe(self, topics: Sequence[str]) -> PostgresWake:
+        wake = PostgresWake(self, topics, asyncio.get_running_loop())
+        with self.lock:
+            for topic in wake.topics:
+                self._subscribers.setdefault(topic, {})[wake] = None
+        if self._line is not None:
+            # calls that follow come to the home loop after this, and wait there until it is done
+            self._home.loop.call_soon_threadsafe(self._register, wake.topics)
+        return wake
+
+    def leave(self, wake: PostgresWake) -> None:
+        """A subscriber goes. A queue's wake that it was given and never looked at goes to another."""
+        with self.lock:
+            for topic in wake.topics:
+                others = self._subscribers.get(topic, {})
+                others.pop(wake, None)
+                if not others:
+                    self._subscribers.pop(topic, None)
+            unheard = Counter({topic: 1 for topic in wake.rung if topic.startswith(_QUEUE)})
+        with contextlib.suppress(RuntimeError):  # the store was closed
+            self._home.loop.call_soon_threadsafe(self._left, unheard)
+
+    def waits(self) -> None:
+        """A subscriber has begun to wait."""
+        if self._line is None or self._settling:
+            return
+        self._settling = True
+        with contextlib.suppress(RuntimeError):
+            self._home.loop.call_soon_threadsafe(self._settle_soon)
+
+    # -- on the home loop: sending --------------------------------------------------------------
+
+    def told(self, written: Sequence[Written], woken: Counter[str]) -> None:
+        """After a commit: wake whoever waits for what was written."""
+        found = Counter(woken)
+        for before, after, _ in written:
+            for topic in topics_of(before, after):
+                found[topic] += 1
+        self.wake(found)
+
+    def wake(self, woken: Counter[str]) -> None:
+        for topic, n in woken.items():
+            if n <= 0:
+                continue
+            if not topic.startswith(_QUEUE):
+                self._ring_here(topic, None)
+                self._to_ring[topic] = 1
+            elif left := n - self._ring_here(topic, n, waiting=True):
+                self._to_ring[topic] += left
+        if self._to_ring and self._ringing is None:
+            self._ringing = asyncio.get_running_loop().create_task(self._ring())
+
+    async def _ring(self) -> None:
+        try:
+            while self._to_ring:
+                some = dict(list(self._to_ring.items())[:_MOST_TOPICS])
+                for topic in some:
+                    del self._to_ring[topic]
+                for topic, n in (await self._ring_there(some)).items():
+                    self._ring_here(topic, n)
+                await asyncio.sleep(_GATHER_S)
+        finally:
+            self._ringing = None
+
+    async def _ring_there(self, some: dict[str, int]) -> dict[str, int]:
+        """Have the server wake others; what found nobody is answered."""
+        try:
+            rows = await self._engine.call(
+                "SELECT topic, n FROM mainstay.ring($1, $2, $3)",
+                list(some),
+                list(some.values()),
+                self.name,
+                lasting=False,
+                gated=False,
+            )
+        except MainstayError as error:
+            log.info("%s: others could not be woken (%s); they look by themselves", self._engine.address.shown, error)
+            return some
+        return {row[0]: row[1] for row in rows}
+
+    def _ring_here(self, topic: str, most: int | None, *, waiting: bool = False) -> int:
+        """Wake subscribers of this process: at most so many (None: all), those who wait before those who are busy, or
+        only those. How many were."""
+        if topic not in self._subscribers:  # nearly always: thousands settle for each that somebody waits for
+            return 0
+        told = 0
+        with self.lock:
+            candidates = [wake for wake in self._subscribers.get(topic, ()) if most is None or not wake.rung]
+            if waiting:
+                candidates = [wake for wake in candidates if wake.waiting]
+            self._rng.shuffle(candidates)
+            candidates.sort(key=lambda wake: not wake.waiting)
+            for wake in candidates:
+                if told == most:
+                    break
+                told += wake.ring(topic)
+        return told
+
+    # -- on the home loop: listening ------------------------------------------------------------
+
+    async def ready(self) -> None:
+        """Wait until everybody who has subscribed so far will be heard of, or cannot be for now."""
+        while self._missing and self._line is not None:
+            if self._registering is None:
+                if not self._line.up:
+                    return  # all are woken when it is up
+                self._begin()
+            await self._registered.wait()
+
+    async def close(self) -> None:
+        tasks = [task for task in (self._ringing, self._registering) if task is not None]
+        if self._ringing is not None:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(self._ringing, 2)
+        for task in tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+        if self._line is not None and self._line.up and self._known:
+            with contextlib.suppress(Exception):
+                await self._engine.call(
+                    "SELECT mainstay.unlisten($1, $2)", self.name, list(self._known), lasting=False, gated=False
+                )
+
+    def _register(self, topics: Iterable[str]) -> None:
+        missing = set(topics) - self._known.keys()
+        if missing:
+            self._missing |= missing
+            self._begin()
+
+    def _left(self, unheard: Counter[str]) -> None:
+        if unheard:
+            self.wake(unheard)
+        if self._line is not None:
+            self._settle_soon()
+
+    def _settle_soon(self) -> None:
+        self._settling = True
+        self._home.loop.call_later(_SETTLE_S, self._settled)
+
+    def _settled(self) -> None:
+        self._settling = False
+        if self._line is not None and self._line.up:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._registering is None:
+            self._registering = self._home.loop.create_task(self._bring_up_to_date())
+
+    async def _bring_up_to_date(self) -> None:
+        """Have the server know who here wants to hear of what, and who waits."""
+        line = self._line
+        assert line is not None
+        try:
+            if not await line.tried():
+                return
+            while line.up and (changes := self._changes()) is not None:
+                wanted, unwanted = changes
+                await line.do(lambda db: self._send(db, wanted, unwanted))  # noqa: B023 - awaited here
+        except MainstayError:
+            pass  # the line is down: all is said anew when it is up
+        finally:
+            self._registering = None
+            self._tell_registered()
+
+    def _changes(self) -> tuple[dict[str, bool], list[str]] | None:
+        with self.lock:
+            now = {topic: any(wake.waiting for wake in wakes) for topic, wakes in self._subscribers.items()}
+        # one that stops to wait says nothing: whoever wakes it takes the mark away, and it is back before long
+        wanted = {t: waits for t, waits in now.items() if t not in self._known or (waits and not self._known[t])}
+        unwanted = [topic for topic in self._known if topic not in now]
+        self._missing &= wanted.keys()
+        return (wanted, unwanted) if wanted or unwanted else None
+
+    async def _send(self, db: Db, wanted: dict[str, bool], unwanted: list[str]) -> None:
+        if wanted:
+            await db.execute("SELECT mainstay.listen($1, $2, $3)", self.name, list(wanted), list(wanted.values()))
+            self._known.update(wanted)
+            self._missing -= wanted.keys()
+            self._tell_registered()
+        if unwanted:
+            await db.execute("SELECT mainstay.unlisten($1, $2)", self.name, unwanted)
+            for topic in unwanted:
+                self._known.pop(topic, None)
+
+    def _tell_registered(self) -> None:
+        self._registered.set()
+        self._registered.clear()
+
+    async def _join(self, db: Db) -> None:
+        """On each new line: be heard of again, and look at everything once, for what was missed."""
+        await db.execute(
+            "SELECT pg_advisory_lock(hashtextextended($1, 'mainstay.listeners'::regclass::oid::bigint))", self.name
+        )
+        await db.raw.add_listener(f"mainstay_{self.name}", self._heard)
+        await db.raw.add_listener(shared_channel(self._engine.address.schema), self._heard_from_outside)
+        self._known.clear()
+        if (changes := self._changes()) is not None:
+            await self._send(db, *changes)
+        with self.lock:
+            for topic, wakes in self._subscribers.items():
+                for wake in wakes:
+                    wake.ring(topic)
+
+    async def _stay(self, db: Db) -> None:
+        await db.execute("SELECT mainstay.listens_still($1)", self.name)
+
+    def _heard(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        n, _, topic = payload.partition(" ")
+        if topic in self._known:
+            self._known[topic] = False  # the mark was taken
+        self._ring_here(topic, int(n) if topic.startswith(_QUEUE) else None)
+
+    def _heard_from_outside(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        self._ring_here(f"{_QUEUE}{payload}", 1)
+
+
+class PostgresWake:
+    """One subscription; see the port for its contract."""
+
+    def __init__(self, board: Board, topics: Sequence[str], loop: asyncio.AbstractEventLoop) -> None:
+        self._board = board
+        self._loop = loop
+        self._event = asyncio.Event()
+        self._closed = False
+        self.topics = tuple(dict.fromkeys(topics))
+        self.waiting = False
+        self.rung: set[str] = set()
+        """what it was woken for since it last looked"""
+
+    def ring(self, topic: str) -> bool:
+        """On the home loop, under the board's lock; False if there is nobody any more."""
+        first = not self.rung
+        self.rung.add(topic)
+        if first:
+            try:
+                self._loop.call_soon_threadsafe(self._event.set)
+            except RuntimeError:  # its loop was closed, and whoever waited there is gone
+                return False
+        return True
+
+    async def wait(self, timeout_s: float) -> bool:
+        if not (self.rung or self._closed):
+            self.waiting = True
+            self._board.waits()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    while not self.rung:
+                        await self._event.wait()
+                        self._event.clear()
+            except TimeoutError:
+                pass
+            finally:  # one that is cancelled keeps its wake: for its next wait, or for others when it goes
+                self.waiting = False
+        with self._board.lock:
+            woken, self.rung = bool(self.rung), set()
+        return woken
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._board.leave(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

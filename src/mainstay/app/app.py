@@ -24,7 +24,7 @@ from ..task.returns import Returns
 from ..task.storable import canonical
 from ..worker import Context, Work
 from . import bulk, hooks
-from .group import Group, submit_group
+from .group import Group, submit_group, submit_group_within
 from .schedules import Schedules
 from .settings import AppSettings
 
@@ -210,15 +210,24 @@ class App:
         *,
         chunk: int = 1000,
         progress: bulk.Progress | None = None,
+        connection: Any = None,
     ) -> list[Handle[R]]:
         """Submit many jobs (`task.job(...)`), from any iterable, plain or async. Each chunk is stored whole or not at
-        all; `progress` is called with the number stored so far after each."""
-        return await bulk.submit_many(self.client, jobs, chunk=chunk, progress=progress)
+        all; `progress` is called with the number stored so far after each. With a `connection` of yours, all of them
+        are part of its transaction; see `task.within`."""
+        return await bulk.submit_many(self.client, jobs, chunk=chunk, progress=progress, connection=connection)
 
     def submit_many_sync(
-        self, jobs: Iterable[Call[R]], *, chunk: int = 1000, progress: bulk.Progress | None = None
+        self,
+        jobs: Iterable[Call[R]],
+        *,
+        chunk: int = 1000,
+        progress: bulk.Progress | None = None,
+        connection: Any = None,
     ) -> list[Handle[R]]:
         """`submit_many`, for code without an event loop."""
+        if connection is not None:
+            return bulk.submit_many_within(self.client, jobs, chunk=chunk, progress=progress, connection=connection)
         return self.client.run(lambda: self.submit_many(jobs, chunk=chunk, progress=progress), what="submit_many_sync")
 
     async def group(
@@ -228,10 +237,12 @@ class App:
         then: Call[R],
         when: Literal["succeeded", "settled"] = "succeeded",
         failed: Literal["skip", "fail"] = "skip",
+        connection: Any = None,
     ) -> Group[G, R]:
         """Submit many jobs and one that runs once, when all of them have succeeded (or are settled), all or none. It
-        reads what became of them with `context().inputs()`. When one fails, it is skipped, or fails if so told."""
-        return await submit_group(self.client, members, then, when=when, failed=failed)
+        reads what became of them with `context().inputs()`. When one fails, it is skipped, or fails if so told. With a
+        `connection` of yours, it is part of its transaction; see `task.within`."""
+        return await submit_group(self.client, members, then, when=when, failed=failed, connection=connection)
 
     def group_sync(
         self,
@@ -240,8 +251,11 @@ class App:
         then: Call[R],
         when: Literal["succeeded", "settled"] = "succeeded",
         failed: Literal["skip", "fail"] = "skip",
+        connection: Any = None,
     ) -> Group[G, R]:
         """`group`, for code without an event loop."""
+        if connection is not None:
+            return submit_group_within(self.client, members, then, when=when, failed=failed, connection=connection)
         return self.client.run(lambda: self.group(members, then=then, when=when, failed=failed), what="group_sync")
 
     def handle(self, job_id: str) -> Handle[Any]:
@@ -367,7 +381,7 @@ class App:
         """Submit the job of a schedule now, beside its ticks, with `before_submit` asked; also when it is paused. With
         overlap "skip" it may be the job that is not settled yet (`created` is False)."""
         made = await self._schedules.run_now(await self.client.open(), name, actor=actor)
-        return Handle(self.client, self._anything, made.id, created=made.created)
+        return Handle.of(self.client, self._anything, made)
 
     @asynccontextmanager
     async def _living(self) -> AsyncIterator[object]:

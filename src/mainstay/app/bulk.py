@@ -2,42 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from ..control import Submitted
 from ..control.options import check_count
 from ..errors import InvalidInput, MainstayError
 from ..task import Call, Client, Handle
+from ..task.within import Transaction
 
 R = TypeVar("R")
 
 #: told how many are stored so far
 Progress = Callable[[int], object]
 
+_STORED = "the {n} jobs before this chunk are stored; submit the rest from there"
+_IN_TRANSACTION = "the {n} jobs before this chunk are part of your transaction; roll it back, or submit the rest"
+
 
 async def submit_many(
-    client: Client, calls: Iterable[Call[R]] | AsyncIterable[Call[R]], *, chunk: int, progress: Progress | None
+    client: Client,
+    calls: Iterable[Call[R]] | AsyncIterable[Call[R]],
+    *,
+    chunk: int,
+    progress: Progress | None,
+    connection: Any = None,
 ) -> list[Handle[R]]:
     """Submit in chunks; what was stored before one that is refused stays stored, and the error says how many."""
     check_count(chunk, field="chunk", least=1)
-    control = await client.open()
-    handles: list[Handle[R]] = []
+    made = _Made(client, progress, _STORED if connection is None else _IN_TRANSACTION)
+    if connection is None:
+        control = await client.open()
+        async for part in _chunks(calls, chunk):
+            with made.adding(part):
+                made.of(part, await control.submit_many([call.request for call in part]))
+        return made.handles
+    transaction = Transaction(client, connection)
     async for part in _chunks(calls, chunk):
+        with made.adding(part):
+            requests = [call.request for call in part]
+            made.of(part, await transaction.take(lambda enqueuer: enqueuer.submit_many(requests)))  # noqa: B023
+    return made.handles
+
+
+def submit_many_within(
+    client: Client, calls: Iterable[Call[R]], *, chunk: int, progress: Progress | None, connection: Any
+) -> list[Handle[R]]:
+    """The same within a transaction, for code without a loop."""
+    check_count(chunk, field="chunk", least=1)
+    made = _Made(client, progress, _IN_TRANSACTION)
+    transaction = Transaction(client, connection)
+    for part in _plain_chunks(calls, chunk):
+        with made.adding(part):
+            requests = [call.request for call in part]
+            stored = transaction.take_sync(lambda each: each.submit_many(requests), what="submit_many_sync")  # noqa: B023
+            made.of(part, stored)
+    return made.handles
+
+
+class _Made:
+    """What is stored so far."""
+
+    def __init__(self, client: Client, progress: Progress | None, note: str) -> None:
+        self.handles: list[Handle[Any]] = []
+        self._client = client
+        self._progress = progress
+        self._note = note
+
+    @contextmanager
+    def adding(self, part: list[Call[Any]]) -> Iterator[None]:
         try:
             for call in part:
-                check_call(client, call)
-            made = await control.submit_many([call.request for call in part])
+                check_call(self._client, call)
+            yield
         except MainstayError as error:
-            if handles:
-                error.add_note(f"the {len(handles)} jobs before this chunk are stored; submit the rest from there")
+            if self.handles:
+                error.add_note(self._note.format(n=len(self.handles)))
             raise
-        handles += [
-            Handle(client, call.returns, each.id, created=each.created) for call, each in zip(part, made, strict=True)
-        ]
-        if progress is not None:
-            progress(len(handles))
-    return handles
+        if self._progress is not None:
+            self._progress(len(self.handles))
+
+    def of(self, part: list[Call[Any]], stored: list[Submitted]) -> None:
+        self.handles += [Handle.of(self._client, call.returns, each) for call, each in zip(part, stored, strict=True)]
 
 
 def check_call(client: Client, call: object) -> None:
@@ -59,6 +107,11 @@ async def _chunks(calls: Iterable[Call[R]] | AsyncIterable[Call[R]], size: int) 
         if part:
             yield part
         return
+    for part in _plain_chunks(calls, size):
+        yield part
+
+
+def _plain_chunks(calls: Iterable[Call[R]], size: int) -> Generator[list[Call[R]], None, None]:
     if not isinstance(calls, Iterable):
         raise InvalidInput("jobs", f"{calls!r} is not a list of jobs; write [task.job(...), ...]")
     rest = iter(calls)

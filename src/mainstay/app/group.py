@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Generic, Literal, TypeVar
 
+from ..control import SubmittedGroup
 from ..task import Call, Client, Handle
 from ..task.returns import Returns
+from ..task.within import Transaction
 from .bulk import check_call
 
 M = TypeVar("M")
@@ -36,18 +38,50 @@ async def submit_group(
     *,
     when: Literal["succeeded", "settled"],
     failed: Literal["skip", "fail"],
+    connection: Any = None,
 ) -> Group[M, R]:
+    calls = _checked(client, members, then)
+    requests = [call.request for call in calls]
+    if connection is None:
+        control = await client.open()
+        made = await control.submit_group(requests, then.request, when=when, failed=failed)
+    else:
+        made = await Transaction(client, connection).take(
+            lambda enqueuer: enqueuer.submit_group(requests, then.request, when=when, failed=failed)
+        )
+    return _group(client, calls, then, made)
+
+
+def submit_group_within(
+    client: Client,
+    members: Iterable[Call[M]],
+    then: Call[R],
+    *,
+    when: Literal["succeeded", "settled"],
+    failed: Literal["skip", "fail"],
+    connection: Any,
+) -> Group[M, R]:
+    """The same within a transaction, for code without a loop."""
+    calls = _checked(client, members, then)
+    requests = [call.request for call in calls]
+    made = Transaction(client, connection).take_sync(
+        lambda enqueuer: enqueuer.submit_group(requests, then.request, when=when, failed=failed), what="group_sync"
+    )
+    return _group(client, calls, then, made)
+
+
+def _checked(client: Client, members: Iterable[Call[M]], then: Call[R]) -> list[Call[M]]:
     calls = list(members)
     for call in (*calls, then):
         check_call(client, call)
-    control = await client.open()
-    made = await control.submit_group([call.request for call in calls], then.request, when=when, failed=failed)
+    return calls
+
+
+def _group(client: Client, calls: list[Call[M]], then: Call[R], made: SubmittedGroup) -> Group[M, R]:
     if made.then.created:
         kinds: list[Returns[M]] = [call.returns for call in calls]
     else:
         # it was submitted before, maybe with other members: what they return is not known here
         kinds = [Returns("a member", Any, client.sealer)] * len(made.members)
-    handles = tuple(
-        Handle(client, kind, each.id, created=each.created) for kind, each in zip(kinds, made.members, strict=True)
-    )
-    return Group(handles, Handle(client, then.returns, made.then.id, created=made.then.created))
+    handles = tuple(Handle.of(client, kind, each) for kind, each in zip(kinds, made.members, strict=True))
+    return Group(handles, Handle.of(client, then.returns, made.then))

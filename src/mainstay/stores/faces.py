@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ..errors import InvalidInput, MainstayError, StoreError, StoreLocked, StoreReadOnly
-from .within import Rows, Statement, Steps
+from .within import Clashed, Rows, Statement, Steps
 
 T = TypeVar("T")
 
@@ -25,6 +25,10 @@ _PLACE = re.compile(r"\$\d+")
 _IDLE = 0
 
 
+#: makes of a statement what a driver takes
+Written = Callable[[Statement], Statement]
+
+
 class SyncFace:
     """A connection of code without a loop."""
 
@@ -32,19 +36,18 @@ class SyncFace:
         self._run = run
         self._check = check
 
-    def take(self, steps: Steps[T]) -> T:
-        """Take the steps on the connection; what they come to."""
+    def take(self, steps: Steps[T], written: Written) -> T:
+        """Take the steps on the connection; what they come to. What goes wrong is told to them first."""
         try:
             asked = next(steps)
             while True:
                 try:
-                    rows = self._run(asked)
-                except Exception as error:
-                    if (ours := _in_our_words(error)) is not None:
-                        raise ours from error
-                    raise
-                self._check()
-                asked = steps.send(rows)
+                    rows = self._run(written(asked))
+                    self._check()
+                except Exception as error:  # noqa: BLE001 - the steps raise it, unless they know better
+                    asked = steps.throw(_in_our_words(error))
+                else:
+                    asked = steps.send(rows)
         except StopIteration as done:
             answer: T = done.value
             return answer
@@ -57,19 +60,18 @@ class AsyncFace:
         self._run = run
         self._check = check
 
-    async def take(self, steps: Steps[T]) -> T:
-        """Take the steps on the connection; what they come to."""
+    async def take(self, steps: Steps[T], written: Written) -> T:
+        """Take the steps on the connection; what they come to. What goes wrong is told to them first."""
         try:
             asked = next(steps)
             while True:
                 try:
-                    rows = await self._run(asked)
-                except Exception as error:
-                    if (ours := _in_our_words(error)) is not None:
-                        raise ours from error
-                    raise
-                self._check()
-                asked = steps.send(rows)
+                    rows = await self._run(written(asked))
+                    self._check()
+                except Exception as error:  # noqa: BLE001 - the steps raise it, unless they know better
+                    asked = steps.throw(_in_our_words(error))
+                else:
+                    asked = steps.send(rows)
         except StopIteration as done:
             answer: T = done.value
             return answer
@@ -109,7 +111,8 @@ def _psycopg(connection: Any) -> SyncFace | AsyncFace | None:
 
         def run(statement: Statement) -> Rows:
             with driver.Cursor(connection, row_factory=driver.rows.tuple_row) as cursor:
-                rows: Rows = cursor.execute(_with_percents(statement.sql), statement.args).fetchall()
+                cursor.execute(_with_percents(statement.sql), statement.args)
+                rows: Rows = cursor.fetchall() if cursor.description else []
                 return rows
 
         return SyncFace(run, lambda: _check_psycopg(connection))
@@ -118,7 +121,7 @@ def _psycopg(connection: Any) -> SyncFace | AsyncFace | None:
         async def run_async(statement: Statement) -> Rows:
             async with driver.AsyncCursor(connection, row_factory=driver.rows.tuple_row) as cursor:
                 await cursor.execute(_with_percents(statement.sql), statement.args)
-                rows: Rows = await cursor.fetchall()
+                rows: Rows = await cursor.fetchall() if cursor.description else []
                 return rows
 
         return AsyncFace(run_async, lambda: _check_psycopg(connection))
@@ -137,7 +140,7 @@ def _sqlalchemy(connection: Any) -> SyncFace | AsyncFace | None:
             if not found:
                 found.append(await got.connection())
             sql = _for_sqlalchemy(found[0].dialect, statement.sql)
-            return [tuple(row) for row in (await found[0].exec_driver_sql(sql, statement.args)).all()]
+            return _rows_of(await found[0].exec_driver_sql(sql, statement.args))
 
         return AsyncFace(run_async, lambda: _check_driver(found[0].sync_connection))
     is_session = orm is not None and isinstance(got, orm.Session | orm.scoped_session)
@@ -149,9 +152,13 @@ def _sqlalchemy(connection: Any) -> SyncFace | AsyncFace | None:
         if not opened:
             opened.append(got.connection())
         sql = _for_sqlalchemy(opened[0].dialect, statement.sql)
-        return [tuple(row) for row in opened[0].exec_driver_sql(sql, statement.args).all()]
+        return _rows_of(opened[0].exec_driver_sql(sql, statement.args))
 
     return SyncFace(run, lambda: _check_driver(opened[0]))
+
+
+def _rows_of(result: Any) -> Rows:
+    return [tuple(row) for row in result.all()] if result.returns_rows else []
 
 
 def _for_sqlalchemy(dialect: Any, sql: str) -> str:
@@ -191,7 +198,7 @@ def _check_driver(connection: Any) -> None:
     if in_transaction is None:
         in_transaction = driver.info.transaction_status != _IDLE
     if not in_transaction:
-        raise _no_transaction("leave the isolation level AUTOCOMMIT")
+        raise _no_transaction("give up the isolation level AUTOCOMMIT")
 
 
 def _no_transaction(how: str) -> InvalidInput:
@@ -206,14 +213,16 @@ def _no_transaction(how: str) -> InvalidInput:
 # what goes wrong -----------------------------------------------------------------------------------
 
 
-def _in_our_words(error: Exception) -> MainstayError | None:
-    """What we can say more about than the driver; None: whatever else happens on a user's connection is told in the
-    driver's own errors, which is what the code around expects."""
-    if isinstance(error, MainstayError):
-        return None
+def _in_our_words(error: Exception) -> Exception:
+    """What we can say more about than the driver. Whatever else happens on a user's connection is told in the driver's
+    own errors, which is what the code around expects."""
     origin = getattr(error, "orig", None) or error
     made = _TROUBLE.get(str(getattr(origin, "sqlstate", "") or ""))
-    return None if made is None else made(str(origin).splitlines()[0] if str(origin) else "")
+    if made is None or isinstance(error, MainstayError):
+        return error
+    ours = made((str(origin).splitlines() or [""])[0])
+    ours.__cause__ = error
+    return ours
 
 
 def _not_set_up(said: str) -> StoreError:
@@ -230,6 +239,9 @@ _TROUBLE: dict[str, Callable[[str], MainstayError]] = {
     "42703": _not_set_up,
     "42501": lambda said: StoreError(
         f"the role of this connection may not submit jobs ({said}); grant it what docs/transactions.md lists"
+    ),
+    "23505": lambda said: Clashed(
+        f"another transaction stored the same in this moment ({said}); roll back and try again"
     ),
     "25P02": lambda _: StoreError(
         "the transaction of this connection has failed already, and takes nothing more; roll it back"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from ..clock import Clock
-from ..errors import InvalidInput
+from ..errors import InvalidInput, StoreError
 from .factory import shown_url
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ class Statement(NamedTuple):
 
     sql: str
     args: tuple[Any, ...] = ()
+
+
+class Clashed(StoreError):
+    """A statement met what another transaction had stored in the same moment."""
 
 
 Rows = list[tuple[Any, ...]]
@@ -53,4 +57,4 @@ def enqueue_into(url: str, *, clock: Clock | None) -> Enqueue:
     return made
 
 
-__all__ = ["Rows", "Statement", "Steps", "enqueue_into"]
+__all__ = ["Clashed", "Rows", "Statement", "Steps", "enqueue_into"]

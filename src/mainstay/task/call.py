@@ -76,6 +76,12 @@ class Call(Generic[R_co]):
             )
         request = self.request
         plan = request.options
+        if isinstance(plan, Plan) and plan.durability is not None:
+            raise InvalidInput(
+                "submit",
+                f"{self!r} has a durability of its own, and is stored with the success of the job that submits it; "
+                "await task.submit(...) instead, or put durability into the store's URL",
+            )
         if isinstance(plan, Plan) and plan.on_clash == "replace":
             raise InvalidInput(
                 "submit",

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from ..clock import Clock
 from ..control import Control
+from ..control.making import JobMaker
 from ..control.options import OptionReader
 from ..model import Settings
 from ..stores import open_store
@@ -38,6 +39,8 @@ class Client:
         audit_key: bytes | None = None,
     ) -> None:
         self.url = url
+        self.clock = clock
+        self.audit_key = audit_key
         self.settings = settings
         self.sealer = Sealer(codec)
         self.reader = OptionReader(settings)
@@ -51,6 +54,7 @@ class Client:
 
         self.connection = Connection(connect)
         self._portal = Portal()
+        self._maker: JobMaker | None = None
         self._at_exit = False
         _clients.add(self)
 
@@ -60,6 +64,13 @@ class Client:
 
     async def open(self) -> Control:
         return self.connection.control or await self.connection.open()
+
+    @property
+    def maker(self) -> JobMaker:
+        """Makes the jobs that are stored within transactions of the user's own."""
+        if self._maker is None:
+            self._maker = JobMaker(self.settings, self.rng or random.Random(), "client")
+        return self._maker
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]], *, what: str) -> T:
         """Run a coroutine for code without a loop."""
@@ -98,6 +109,7 @@ class Client:
         """In a forked process: what was open is the parent's. The next use opens the store anew."""
         self.connection.forget()
         self._portal.forget()
+        self._maker = None  # the parent makes ids by the same chance
 
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()

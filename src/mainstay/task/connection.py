@@ -109,6 +109,11 @@ class Connection:
     def _in_use(self) -> bool:
         return bool(self._stand_ins or self._users or self._kept)
 
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another control is used instead of its own."""
+        return bool(self._stand_ins)
+
     @contextlib.contextmanager
     def instead(self, control: Control) -> Iterator[None]:
         """Use another control meanwhile. It is not closed here, nor by anybody who leaves within: what follows would

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Generic, TypeVar
 
+from ..control import Submitted
 from ..errors import JobFailed
 from ..model import Job
 from .client import Client
@@ -23,14 +24,24 @@ class Handle(Generic[R_co]):
     Each method has a `_sync` form for code without an event loop.
     """
 
-    __slots__ = ("_client", "_returns", "created", "id")
+    __slots__ = ("_client", "_returns", "created", "durability", "id")
 
-    def __init__(self, client: Client, returns: Returns[R_co], job_id: str, *, created: bool = False) -> None:
+    def __init__(
+        self, client: Client, returns: Returns[R_co], job_id: str, *, created: bool = False, durability: str = ""
+    ) -> None:
         self.id = job_id
         self.created = created
         """whether this submit made it; False when it was there before (its key, or `unique`)"""
+        self.durability = durability
+        """what the answer of the submit survives, in words: the level asked for, and what the store is configured to
+        give; empty for a handle that was made by id"""
         self._client = client
         self._returns = returns
+
+    @classmethod
+    def of(cls, client: Client, returns: Returns[R_co], made: Submitted) -> Handle[R_co]:
+        """What was just submitted."""
+        return cls(client, returns, made.id, created=made.created, durability=made.durability)
 
     async def result(self, timeout: str | timedelta | None = None) -> R_co:  # noqa: ASYNC109 - how users say it
         """Wait for the end and give what the task returned. Raises `JobFailed` when it settled otherwise, and

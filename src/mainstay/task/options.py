@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ..control import Decide
 from ..errors import InvalidInput, UnknownOption
+from ..stores import Durability
 from .failing import Errors
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class SubmitOptions(CommonOptions, total=False):
     after: Sequence[str | Handle[Any]] | None
     after_when: Literal["succeeded", "settled"] | None
     after_failed: Literal["skip", "fail"] | None
+    durability: Durability | None
 
 
 class TaskOptions(CommonOptions, total=False):

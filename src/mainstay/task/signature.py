@@ -5,7 +5,7 @@ belongs to the function, and applies as it is when the job runs. The mapping is 
 signature, whose constructor binds a call (0.1 us, against 3 us by `inspect`) and whose decoder checks the values
 against the annotations. A call is checked by decoding what is about to be stored, so both sides judge alike.
 
-Whoever submits without knowing the function (SQL) stores what it has by place, and the names are given when the job runs.
+Whoever submits without knowing the function (SQL) stores what it has by place; names are given when the job runs.
 """
 
 from __future__ import annotations

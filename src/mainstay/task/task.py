@@ -20,6 +20,7 @@ from .options import SubmitOptions, TaskOptions, check_task_options, merged
 from .returns import Returns
 from .running import begin
 from .signature import Arguments, Signature
+from .within import Transaction, Within
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,11 +59,19 @@ class Submits(Generic[P, R]):
         request = self.job(*args, **kwargs).request
         control = self._client.connection.control or await self._client.open()
         made = await control.submit_request(request)
-        return Handle(self._client, self._returns, made.id, created=made.created)
+        return Handle.of(self._client, self._returns, made)
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """`submit`, for code without an event loop."""
         return self._client.run(lambda: self.submit(*args, **kwargs), what="submit_sync")
+
+    def within(self, connection: Any) -> Within[P, R]:
+        """Submit within a transaction of your own: `await task.within(connection).submit(...)`, or `.submit_sync(...)`.
+        If it is rolled back, the job was never submitted; when it commits, a worker picks the job up at once.
+
+        Takes connections of asyncpg and psycopg, and those and sessions of SQLAlchemy, to the database of a PostgreSQL
+        store. One on which no transaction is open is refused."""
+        return Within(Transaction(self._client, connection), self.job)
 
 
 class Task(Submits[P, R]):

@@ -1,4 +1,4 @@
-"""What a job submitted in SQL is like where nothing is said: the same as one submitted in Python, from the same place."""
+"""What a job submitted in SQL is like where nothing is said: as one submitted in Python, from the same place."""
 
 from __future__ import annotations
 

@@ -1,0 +1,85 @@
+"""Submit within a transaction that somebody else has open: what is rolled back was never submitted.
+
+The rules are those of `submit`; only who writes differs. Nothing of ours has to be open for it: the time, and whether
+the store is one we may write to, are asked of the user's own connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from ..errors import AlreadySubmitted, Conflict, InvalidInput
+from ..lifecycle import Chain
+from ..stores import Durability, NewJob
+from ..stores.durability import strongest
+from ..stores.within import Steps
+from .group import SubmittedGroup, group_jobs, in_group, known_group
+from .making import JobMaker, Request
+from .options import Plan
+from .submit import Submitted, in_requests
+
+if TYPE_CHECKING:
+    from ..stores.postgres.enqueue import Enqueue
+
+
+class Enqueuer:
+    """Makes jobs and has them stored by somebody else's transaction. What it returns are steps, to be taken on the
+    connection of that transaction."""
+
+    def __init__(self, enqueue: Enqueue, maker: JobMaker, chain: Chain) -> None:
+        self._enqueue = enqueue
+        self._maker = maker
+        self._chain = chain
+
+    def submit_many(self, requests: Iterable[Request]) -> Steps[list[Submitted]]:
+        """Submit all or none."""
+        now_ms = yield from self._enqueue.arrive(self._chain.fingerprint)
+        prepared = self._maker.make(requests, now_ms=now_ms, chain=self._chain)
+        for index, (new, plan) in enumerate(prepared):
+            if plan.on_clash == "replace" and new.job.unique_key is not None:
+                raise InvalidInput(
+                    f"requests[{index}].on_clash" if len(prepared) > 1 else "on_clash",
+                    "'replace' takes a transaction of its own; submit without the connection",
+                )
+        if not prepared:
+            return []
+        jobs = [new for new, _ in prepared]
+        try:
+            return (yield from self._insert(jobs, _level(plan for _, plan in prepared)))
+        except (Conflict, InvalidInput) as error:
+            raise in_requests(error, len(jobs)) from error.__cause__
+
+    def submit_group(
+        self,
+        members: Iterable[Request],
+        then: Request,
+        *,
+        when: Literal["succeeded", "settled"],
+        failed: Literal["skip", "fail"],
+    ) -> Steps[SubmittedGroup]:
+        """Members and callback, all or none."""
+        now_ms = yield from self._enqueue.arrive(self._chain.fingerprint)
+        new_jobs = partial(self._maker.together, now_ms=now_ms, chain=self._chain)
+        jobs, durability = group_jobs(members, then, when=when, failed=failed, plan=self._maker.plan, new_jobs=new_jobs)
+        try:
+            stored = yield from self._insert(jobs, durability)
+        except AlreadySubmitted as known:
+            return known_group(known.job_id, (yield from self._enqueue.awaited(known.job_id)))
+        except (Conflict, InvalidInput) as error:
+            raise in_group(error, len(jobs) - 1) from error.__cause__
+        return SubmittedGroup(stored[-1], stored[:-1])
+
+    def _insert(self, jobs: Sequence[NewJob], durability: Durability | None) -> Steps[list[Submitted]]:
+        for index, new in enumerate(jobs):
+            if new.job.parent is not None:
+                raise InvalidInput(
+                    f"jobs[{index}].parent", "a unit is submitted with its job, not within a transaction"
+                )
+        made, said = yield from self._enqueue.insert(jobs, chain=self._chain, durability=durability)
+        return [Submitted(each.id, each.created, said) for each in made]
+
+
+def _level(plans: Iterable[Plan]) -> Durability | None:
+    return strongest(plan.durability for plan in plans)

@@ -1,0 +1,68 @@
+"""Submit within a transaction of the user's own: `task.within(connection).submit(...)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from ..control.within import Enqueuer
+from ..errors import InvalidInput
+from ..stores.faces import AsyncFace, face_of
+from ..stores.factory import chain_of
+from ..stores.within import Steps, enqueue_into
+from .call import Call
+from .client import Client
+from .handle import Handle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Transaction:
+    """A transaction that a user has open. Nothing of ours is opened for it, and no other thread is asked."""
+
+    def __init__(self, client: Client, connection: Any) -> None:
+        stored = client.connection.control if client.connection.is_replaced else None
+        url = client.url if stored is None else stored.store.url
+        clock = client.clock if stored is None else stored.store.clock
+        chain = chain_of(client.audit_key) if stored is None else stored.store.chain
+        enqueue = enqueue_into(url, clock=clock)
+        self._written = enqueue.written
+        self._enqueuer = Enqueuer(enqueue, client.maker, chain)
+        self._face = face_of(connection)
+
+    async def take(self, make: Callable[[Enqueuer], Steps[T]]) -> T:
+        """Take steps on the connection. One of code without a loop does as well: it holds up the loop, as it does in
+        whatever else is done with it here."""
+        steps = make(self._enqueuer)
+        if isinstance(self._face, AsyncFace):
+            return await self._face.take(steps, self._written)
+        return self._face.take(steps, self._written)
+
+    def take_sync(self, make: Callable[[Enqueuer], Steps[T]], *, what: str) -> T:
+        """The same for code without a loop; `what` was called, for the message when this cannot work."""
+        if isinstance(self._face, AsyncFace):
+            plain = what.removesuffix("_sync")
+            raise InvalidInput("connection", f"is one of code with an event loop; write `await {plain}(...)` with it")
+        return self._face.take(make(self._enqueuer), self._written)
+
+
+class Within(Generic[P, R]):
+    """Submits calls of one task within a transaction."""
+
+    def __init__(self, transaction: Transaction, job: Callable[P, Call[R]]) -> None:
+        self._transaction = transaction
+        self._job = job
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Submit a call as part of the transaction. The handle works once that is committed."""
+        call = self._job(*args, **kwargs)
+        [made] = await self._transaction.take(lambda enqueuer: enqueuer.submit_many([call.request]))
+        return Handle.of(call.client, call.returns, made)
+
+    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """`submit`, for code without an event loop."""
+        call = self._job(*args, **kwargs)
+        [made] = self._transaction.take_sync(lambda each: each.submit_many([call.request]), what="submit_sync")
+        return Handle.of(call.client, call.returns, made)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ from ...model import Leadership, QueueSettings, Schedule, Session
 from ..port import Inserted, NewJob, Overdue, Pulse, Report
 from . import writing
 from .engine import Engine, Tx
-from .liveness import SessionLocks
 from .rows import SELECT_JOB, read_text, readable_job, stored_text
 from .selection import free_slots
 
@@ -41,9 +39,8 @@ WHERE h.id IS NOT NULL AND NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.i
 # -- sessions ---------------------------------------------------------------------------------
 
 
-async def open_session(engine: Engine, locks: SessionLocks, session: Session) -> None:
-    # the lock comes first: a session that is said to have one, and has none, would look dead
-    locked = session.pid == os.getpid() and await locks.hold(session.id)
+async def open_session(engine: Engine, session: Session, *, locked: bool) -> None:
+    """`locked`: this process holds its lock by now."""
     await engine.call(
         "SELECT mainstay.open_session($1, $2, $3, $4, $5, $6, $7, $8)",
         session.id,
@@ -74,9 +71,9 @@ async def beat(engine: Engine, sessions: Sequence[str], reports: Sequence[Report
     return [Pulse(session=row[0], known=row[1], cancelling=tuple(row[2])) for row in rows]
 
 
-async def close_session(engine: Engine, locks: SessionLocks, session: str) -> None:
+async def close_session(engine: Engine, session: str) -> None:
+    """Forgotten at once, unless rows still name it: then it stays, dead, until they are reaped."""
     await engine.call("SELECT mainstay.close_session($1)", session)
-    await locks.release(session)
 
 
 async def sessions(engine: Engine) -> list[Session]:
@@ -160,8 +157,9 @@ async def set_queue(tx: Tx, settings: QueueSettings) -> None:
     )
     if not settings.paused:
         ready = await tx.db.fetchval(
-            "SELECT (SELECT count(*) FROM (SELECT FROM mainstay.jobs WHERE lane = 1 AND queue = $1 LIMIT $3) r) + "
-            "(SELECT count(*) FROM (SELECT FROM mainstay.jobs WHERE lane = 2 AND queue = $1 AND due_ms <= $2 LIMIT $3) d)",
+            "SELECT (SELECT count(*) FROM (SELECT FROM mainstay.jobs WHERE lane = 1 AND queue = $1 LIMIT $3) a) + "
+            "(SELECT count(*) FROM ("
+            "SELECT FROM mainstay.jobs WHERE lane = 2 AND queue = $1 AND due_ms <= $2 LIMIT $3) b)",
             settings.name,
             tx.now_ms,
             _MOST_WOKEN,
@@ -216,10 +214,13 @@ async def schedules(engine: Engine) -> list[Schedule]:
     return [Schedule(name=row[0], spec=row[1], paused=row[2], last_tick_ms=row[3]) for row in rows]
 
 
-async def drop_schedule(tx: Tx, name: str) -> bool:
-    dropped = await tx.db.fetchrow("DELETE FROM mainstay.schedules WHERE name = $1 RETURNING 1", name)
-    await tx.db.execute("DELETE FROM mainstay.ticks WHERE schedule = $1", name)
-    return dropped is not None
+async def drop_schedule(engine: Engine, name: str) -> bool:
+    rows = await engine.call(
+        "WITH ticks AS (DELETE FROM mainstay.ticks WHERE schedule = $1) "
+        "DELETE FROM mainstay.schedules WHERE name = $1 RETURNING 1",
+        name,
+    )
+    return bool(rows)
 
 
 async def tick(tx: Tx, name: str, at_ms: int, jobs: Sequence[NewJob], chain: Chain) -> list[Inserted] | None:

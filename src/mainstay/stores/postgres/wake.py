@@ -66,6 +66,7 @@ class Board:
         self._settling = False
         self._to_ring: Counter[str] = Counter()
         self._ringing: asyncio.Task[None] | None = None
+        engine.gate = self.ready
         if line is not None:
             line.on_open.append(self._join)
             line.on_check.append(self._stay)

@@ -1,1 +1,28 @@
-"""Jobs in a PostgreSQL database: many machines, one schema per application."""
+"""PostgreSQL: many machines, one schema per application.
+
+- `store.py` the port; `engine.py`, `pool.py` statements and transactions that survive a lost connection; `trouble.py`
+  errors; `address.py` the URL
+- `schema.py` tables and migrations, `sql/` the functions of the server; `rows.py` values; `entering.py`, `writing.py`,
+  `changing.py`, `selection.py`, `waits.py`, `registry.py`, `retention.py`, `reading.py`, `audit.py` what is done, by
+  purpose
+- `line.py` the one connection that stays; `liveness.py` session locks and `wake.py` notifications on it
+- `enqueue.py` jobs submitted within a user's own transaction
+"""
+
+from __future__ import annotations
+
+from ...clock import Clock
+from ...lifecycle import Chain
+from ..port import JobStore
+from .address import parse
+
+
+async def open_postgres(url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore:
+    """Open `postgresql://user:password@host:5432/database`; see `address.py` for the options."""
+    # not before: whoever only submits within a transaction of their own may have another driver
+    from .store import PostgresStore  # noqa: PLC0415
+
+    return await PostgresStore.open(url, parse(url, options), clock=clock, chain=chain)
+
+
+__all__ = ["open_postgres"]

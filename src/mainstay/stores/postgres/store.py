@@ -1,0 +1,323 @@
+"""PostgresStore: the port on a PostgreSQL database, for many machines."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Literal, TypeVar
+
+import asyncpg
+
+from ...clock import Clock
+from ...errors import MainstayError
+from ...lifecycle import Chain, Event, Move
+from ...lifecycle import apply as moved_by
+from ...model import Job, Leadership, QueueSettings, Schedule, Session
+from ..durability import Durability
+from ..home import Home
+from ..port import (
+    Answer,
+    Audited,
+    Change,
+    Inserted,
+    NewJob,
+    Observer,
+    Overdue,
+    Page,
+    Pulse,
+    Query,
+    Refusal,
+    Report,
+    Stats,
+    Trimmed,
+    TrimPolicy,
+    Violation,
+    Wake,
+    Written,
+)
+from ..session_names import admit_session
+from . import audit, looking, reading, registry, retention, selection, waits, writing
+from .address import Address
+from .engine import Engine, Tx
+from .fencing import fence
+from .line import Line
+from .liveness import SessionLocks
+from .migrating import admit, admit_key, first_connection
+from .pool import hang_up
+from .promises import SETTINGS, promised
+from .trouble import translated
+from .wake import Board
+
+log = logging.getLogger("mainstay.stores.postgres")
+
+T = TypeVar("T")
+
+_PASSING = "A claim or a beat need not survive a crash of the server, which ends every claimant"
+
+
+class PostgresStore:
+    """Jobs in one schema of a PostgreSQL database. Open it with `open_store("postgresql://user@host/database")`."""
+
+    def __init__(self, url: str, address: Address, home: Home, engine: Engine, chain: Chain) -> None:
+        """On the home loop."""
+        self.url = url
+        self.clock: Clock = engine.clock
+        self.chain = chain
+        self.observer: Observer | None = None
+        self.durability = ""
+        self.findings: tuple[str, ...] = ()
+        self._settings: Mapping[str, str] = {}
+        self._address = address
+        self._home = home
+        self._engine = engine
+        self._line = Line(address) if address.listen else None
+        self._board = Board(engine, home, self._line)
+        self._locks = SessionLocks(self._line)
+        self._claiming: dict[str, asyncio.Lock] = {}
+        self._places: retention.Places = {}
+        self._door = threading.Lock()
+        self._closing = False
+        engine.told = self._after_commit
+
+    @classmethod
+    async def open(cls, url: str, address: Address, *, clock: Clock, chain: Chain) -> PostgresStore:
+        """Connect, and refuse a database of another version or another key."""
+        home = Home(address.shown)
+        try:
+            return await home.run(lambda: cls._opened(url, address, home, clock, chain))
+        except BaseException:
+            await home.close()
+            raise
+
+    @classmethod
+    async def _opened(cls, url: str, address: Address, home: Home, clock: Clock, chain: Chain) -> PostgresStore:
+        settings = await _admitted(address, chain)
+        engine = Engine(address, clock)
+        try:
+            store = cls(url, address, home, engine, chain)
+            store._settings = settings
+            store.durability = f"{promised(address.durability, settings)}. {_PASSING}"
+            store.findings = await audit.fast_findings(engine)
+        except BaseException:
+            await engine.close()
+            raise
+        for finding in store.findings:
+            log.warning("%s: %s; run: mainstay check", address.shown, finding)
+        return store
+
+    async def close(self) -> None:
+        """Finish what was accepted and let go of everything. Whoever calls it again waits for the same end."""
+        with self._door:
+            first, self._closing = not self._closing, True
+        if first:
+            # a caller that is cancelled must not leave it half closed
+            await asyncio.shield(asyncio.ensure_future(self._let_go()))
+        else:
+            await self._home.close()
+
+    async def _let_go(self) -> None:
+        try:
+            await self._home.run(self._hang_up)
+        finally:
+            await self._home.close()
+
+    async def _hang_up(self) -> None:
+        await self._board.close()
+        if self._line is not None:
+            await self._line.close()
+        await self._engine.close()
+
+    def durability_of(self, level: Durability) -> str:
+        return promised(level, self._settings)
+
+    # -- jobs ---------------------------------------------------------------------------------
+
+    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
+        if not jobs:
+            return []
+        return await self._home.run(lambda: writing.insert(self._engine, jobs, self.chain, durability=durability))
+
+    async def get(self, ids: Sequence[str]) -> list[Job | None]:
+        return await self._home.run(lambda: looking.jobs_by_id(self._engine, ids, self.chain))
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
+        return await self._home.run(lambda: reading.find(self._engine, query, cursor, limit, self.chain))
+
+    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+        return await self._home.run(lambda: self._claim(queues, session, n), unheard=self._give_back)
+
+    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
+        return await self._home.run(lambda: writing.apply(self._engine, changes, self.chain, lead=lead))
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        return await self._home.run(lambda: writing.report(self._engine, reports))
+
+    async def due(self, queues: Sequence[str]) -> int | None:
+        return await self._home.run(lambda: reading.due(self._engine, queues))
+
+    async def overdue(self, limit: int = 100) -> list[Overdue]:
+        return await self._home.run(lambda: registry.overdue(self._engine, limit, self.chain))
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        return await self._home.run(
+            lambda: looking.events_of(self._engine, job_id, after=after, limit=limit, chain=self.chain)
+        )
+
+    async def refusals(self, job_id: str) -> list[Refusal]:
+        return await self._home.run(lambda: reading.refusals(self._engine, job_id))
+
+    async def awaited(self, job_id: str) -> list[str]:
+        return await self._home.run(lambda: waits.awaited(self._engine, job_id))
+
+    async def stats(self) -> Stats:
+        return await self._home.run(lambda: reading.stats(self._engine, self.findings))
+
+    async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:
+        async def run(tx: Tx) -> tuple[Trimmed, retention.Places]:
+            await fence(tx, lead)
+            return await retention.trim(tx, policy, self._places)
+
+        trimmed, self._places = await self._home.run(lambda: self._engine.transact(run))
+        return trimmed
+
+    async def delete(
+        self, ids: Sequence[str], *, actor: str, reason: str
+    ) -> list[Literal["deleted", "held", "missing"]]:
+        return await self._transact(lambda tx: retention.delete(tx, ids, actor=actor, reason=reason, chain=self.chain))
+
+    # -- sessions and leadership ----------------------------------------------------------------
+
+    async def open_session(self, session: Session) -> None:
+        admit_session(session.id)
+        await self._home.run(lambda: self._open_session(session))
+
+    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+        return await self._home.run(lambda: registry.beat(self._engine, sessions, reports))
+
+    async def close_session(self, session: str) -> None:
+        await self._home.run(lambda: self._close_session(session))
+
+    async def sessions(self) -> list[Session]:
+        return await self._home.run(lambda: registry.sessions(self._engine))
+
+    async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
+        return await self._home.run(lambda: registry.lead(self._engine, name, session, ttl_s))
+
+    async def resign(self, lead: Leadership) -> None:
+        await self._home.run(lambda: registry.resign(self._engine, lead))
+
+    # -- settings -------------------------------------------------------------------------------
+
+    async def set_queue(self, settings: QueueSettings) -> None:
+        await self._transact(lambda tx: registry.set_queue(tx, settings))
+
+    async def queues(self) -> list[QueueSettings]:
+        return await self._home.run(lambda: registry.queues(self._engine))
+
+    async def set_limit(self, key: str, most: int | None) -> None:
+        await self._transact(lambda tx: registry.set_limit(tx, key, most))
+
+    async def limits(self) -> dict[str, int]:
+        return await self._home.run(lambda: registry.limits(self._engine))
+
+    async def put_schedule(self, schedule: Schedule) -> None:
+        await self._home.run(lambda: registry.put_schedule(self._engine, schedule))
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> bool:
+        return await self._home.run(lambda: registry.pause_schedule(self._engine, name, paused=paused))
+
+    async def schedules(self) -> list[Schedule]:
+        return await self._home.run(lambda: registry.schedules(self._engine))
+
+    async def drop_schedule(self, name: str) -> bool:
+        return await self._home.run(lambda: registry.drop_schedule(self._engine, name))
+
+    async def tick(
+        self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
+    ) -> list[Inserted] | None:
+        async def run(tx: Tx) -> list[Inserted] | None:
+            await fence(tx, lead)
+            return await registry.tick(tx, name, at_ms, jobs, self.chain)
+
+        return await self._transact(run)
+
+    # -- wake and check -------------------------------------------------------------------------
+
+    def wake(self, topics: Sequence[str]) -> Wake:
+        self._home.check_open()
+        return self._board.subscribe(topics)
+
+    async def audit(self, *, after: str = "", limit: int = 500) -> list[Audited]:
+        return await self._home.run(lambda: self._engine.read(lambda db: audit.audit(db, after, limit, self.chain)))
+
+    async def check(self, *, repair: bool = False) -> list[Violation]:
+        return await self._home.run(lambda: audit.check(self._engine, self.chain, repair=repair))
+
+    async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
+        return await self._transact(lambda tx: audit.mend(tx, found, after, events, self.chain))
+
+    # -- on the home loop -----------------------------------------------------------------------
+
+    async def _transact(self, run: Callable[[Tx], Awaitable[T]]) -> T:
+        return await self._home.run(lambda: self._engine.transact(run))
+
+    async def _open_session(self, session: Session) -> None:
+        # the lock comes first: a session that is stored without one would look dead
+        locked = session.pid == os.getpid() and await self._locks.hold(session.id)
+        await registry.open_session(self._engine, session, locked=locked)
+
+    async def _close_session(self, session: str) -> None:
+        await registry.close_session(self._engine, session)
+        await self._locks.release(session)
+        self._claiming.pop(session, None)
+
+    async def _claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+        # one at a time for a session: it remembers its last claim, for the case that the answer is lost
+        async with self._claiming.setdefault(session, asyncio.Lock()):
+            return await selection.claim_jobs(
+                self._engine,
+                queues,
+                session,
+                n,
+                os.urandom(12).hex(),
+                self.chain,
+                observed=self.observer is not None,
+            )
+
+    async def _give_back(self, claimed: list[Job]) -> None:
+        """Release what nobody heard of: its session lives on and beats, so no sweep would ever find it."""
+        changes = []
+        for job in claimed:
+            move = Move(to="pending", reason="its claimer was cancelled", fields={"releases": job.releases + 1})
+            moved = moved_by(job, move, now_ms=self.clock.now_ms(), actor="store", chain=self.chain)
+            changes.append(Change(before=job, after=moved.job, events=moved.events))
+        try:
+            await writing.apply(self._engine, changes, self.chain)
+        except MainstayError as error:
+            log.warning("%s: what a cancelled claim had taken was not given back: %s", self._address.shown, error)
+
+    def _after_commit(self, written: Sequence[Written], woken: Counter[str]) -> None:
+        """Sleepers first: they wait."""
+        try:
+            self._board.told(written, woken)
+        finally:
+            if self.observer is not None and written:
+                self.observer(written)
+
+
+async def _admitted(address: Address, chain: Chain) -> dict[str, str]:
+    """Look at the database before anything is written to it, bring it up if that is allowed, and hear how it is set."""
+    db = await first_connection(address)
+    try:
+        await admit(db, address)
+        await admit_key(db, chain.fingerprint, address)
+        rows = await db.fetch("SELECT name, setting FROM pg_settings WHERE name = ANY ($1::text[])", list(SETTINGS))
+        return dict(map(tuple, rows))
+    except asyncpg.PostgresError as error:
+        raise translated(error, address.shown) from error
+    finally:
+        await hang_up(db)

@@ -1,6 +1,6 @@
 """Processes that submit, claim and complete until they are killed, and tell what was acknowledged.
 
-Run as: worker.py DATABASE. It reads lines `NAME SEED PIPE`, starts a process for each and prints its number. Those are
+Run as: worker.py URL. It reads lines `NAME SEED PIPE`, starts a process for each and prints its number. Those are
 forked, because starting Python two hundred times would take most of the test's time; nothing is open yet when they are.
 
 Each tells through its pipe, after the answer and in one write: what was told had happened. Lines are `made ID`,
@@ -10,16 +10,15 @@ Each tells through its pipe, after the answer and in one write: what was told ha
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import random
 import signal
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
-from mainstay.clock import SystemClock
 from mainstay.model import IdSource, Job, Session
-from mainstay.stores.sqlite import SqliteStore
+from mainstay.stores import JobStore, open_store
 from mainstay.testing import new_job
 from tests.conformance.world import World
 
@@ -34,11 +33,11 @@ def tell(lines: Iterable[str]) -> None:
 
 
 class Worker:
-    def __init__(self, store: SqliteStore, name: str, seed: str) -> None:
+    def __init__(self, store: JobStore, name: str, seed: str) -> None:
         self._store = store
         self._name = name
         self._rng = random.Random(seed)
-        self._clock = SystemClock()
+        self._clock = store.clock
         self._ids = IdSource(random.Random(f"{seed} {name}"))
         self._world = World(store, self._clock)  # type: ignore[arg-type]
 
@@ -79,18 +78,21 @@ def _told(job: Job, outcome: str) -> str:
     return f"done {job.id} {job.token}" if outcome == "applied" else f"refused {job.id} {job.token} {outcome}"
 
 
-async def live(path: Path, name: str, seed: str) -> None:
-    await Worker(SqliteStore(path, busy_timeout_s=30), name, seed).run()
+async def live(url: str, name: str, seed: str) -> None:
+    await Worker(await open_store(url), name, seed).run()
 
 
-def main(path: str) -> None:
+def main(url: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # the driver's import is most of a process's start; nothing is open after it
+    scheme = url.partition(":")[0]
+    importlib.import_module(f"mainstay.stores.{'postgres' if scheme == 'postgresql' else scheme}")
     for line in sys.stdin:
         name, seed, pipe = line.split()
         number = os.fork()
         if number == 0:
             os.dup2(os.open(pipe, os.O_WRONLY), 1)
-            asyncio.run(live(Path(path), name, seed))
+            asyncio.run(live(url, name, seed))
         print(number, flush=True)
 
 

@@ -16,6 +16,7 @@ from ..port import Inserted, NewJob, Overdue, Pulse, Report
 from ..session_names import admit_session
 from .base import Base
 from .rows import Raw, readable_job
+from .scripts import blob
 from .transaction import Tx, transact
 from .writing import report_arg
 
@@ -83,7 +84,7 @@ async def resign(base: Base, held: Leadership) -> None:
 
 async def set_queue(base: Base, settings: QueueSettings) -> None:
     text = _encode_queue(_Queue(settings.paused, settings.reason))
-    await _do(base, "set_queue", settings.name, settings.paused, text)
+    await _do(base, "set_queue", settings.name, settings.paused, blob(text))
 
 
 async def queues(base: Base) -> list[QueueSettings]:
@@ -101,7 +102,7 @@ async def limits(base: Base) -> dict[str, int]:
 
 async def put_schedule(base: Base, schedule: Schedule) -> None:
     last = False if schedule.last_tick_ms is None else schedule.last_tick_ms
-    await _do(base, "put_schedule", schedule.name, schedule.spec, schedule.paused, last)
+    await _do(base, "put_schedule", schedule.name, blob(schedule.spec), schedule.paused, last)
 
 
 async def pause_schedule(base: Base, name: str, *, paused: bool) -> bool:

@@ -68,6 +68,11 @@ class Tx:
             await self.load([job_id])
         return self._jobs[job_id]
 
+    async def stored(self, job_id: str) -> Raw | None:
+        """A row as it is kept."""
+        await self.job(job_id)
+        return self._raw.get(job_id)
+
     async def whole(self, job_id: str) -> Job | None:
         """A row that can be read in full: of a damaged one nobody knows what it was told to do."""
         row = await self.job(job_id)

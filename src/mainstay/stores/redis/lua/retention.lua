@@ -79,13 +79,14 @@ function does.events(keep, room, ids)
     local n = call('LLEN', key)
     -- the event of an open claim counts, though it is not written yet
     local surplus = row and math.min(n, n + (row[OPEN] and 1 or 0) - keep) or 0
-    local ok, last = false, nil
-    if surplus > 0 then ok, last = pcall(cmsgpack.unpack, call('LINDEX', key, surplus - 1)) end
+    local event = surplus > 0 and call('LINDEX', key, surplus - 1) or ''
+    local ok, _, seq = pcall(unpack_one, event, 1)
+    local digest = sub(event, -34) -- the last of its values, 32 bytes
     -- where that event cannot be read the history is broken: the check's business, and not in the way of the others
-    if ok and type(last) == 'table' and type(last[1]) == 'number' and type(last[10]) == 'string' then
-      local x = beside_of(id)
-      x[4], x[5] = last[1], last[10]
-      set_beside(id, x)
+    if ok and type(seq) == 'number' and sub(digest, 1, 2) == '\196\32' then
+      local said, checkpoint = beside_of(id)
+      said[3] = seq
+      set_beside(id, said, checkpoint, digest)
       call('LTRIM', key, surplus, -1)
       if n - surplus > LONG then
         gather(zadds, 'long', n - surplus, id)

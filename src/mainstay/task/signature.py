@@ -112,7 +112,10 @@ class Signature:
     def _named(self, data: bytes) -> bytes:
         """What was submitted elsewhere, by someone who knows places but not the names of the parameters, as if it had
         been submitted here."""
-        args, kwargs = _decode_by_place(data)
+        try:
+            args, kwargs = _decode_by_place(data)
+        except msgspec.ValidationError:
+            return data  # something else; whoever decodes it says what
         try:
             return canonical(self._bind(*args, **kwargs))
         except TypeError as error:

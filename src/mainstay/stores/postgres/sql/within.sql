@@ -14,7 +14,7 @@ $$;
 CREATE OR REPLACE FUNCTION mainstay.tell_at_commit(queues text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    PERFORM pg_notify('mainstay_' || n.nspname, q.name)
+    PERFORM pg_notify('mainstay:' || n.nspname, q.name)
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, (SELECT DISTINCT unnest(queues)) AS q (name)
     WHERE c.oid = 'mainstay.jobs'::regclass;
 END

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -17,8 +18,8 @@ import pytest
 
 from mainstay.control import Control, Request
 from mainstay.control.check import check
-from mainstay.stores import Query, open_store
-from mainstay.stores.sqlite import SqliteStore
+from mainstay.stores import JobStore, Query, open_store
+from tests.conformance.adapters import ADAPTERS
 
 ROOT = Path(__file__).parents[2]
 KILLS = 20
@@ -32,13 +33,15 @@ PATIENT = {"crash_budget": 1000, "retries": 1000}
 class Fleet:
     """Workers of one store, each replaced when it is killed."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, log: Path) -> None:
         self._env = {**os.environ, "CREW_STORE": url}
+        self._log = log
         self._workers = [self._started() for _ in range(WORKERS)]
 
     def _started(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "mainstay", "worker", "tests.worker.crew_program:stage", "--processes", "2"]
-        return subprocess.Popen(command, cwd=ROOT, env=self._env, stderr=subprocess.DEVNULL)
+        with self._log.open("ab") as log:
+            return subprocess.Popen(command, cwd=ROOT, env=self._env, stderr=log)
 
     def kill_a_supervisor(self, rng: random.Random) -> None:
         place = rng.randrange(WORKERS)
@@ -55,6 +58,12 @@ class Fleet:
             found += children
             todo += children
         return found
+
+    @property
+    def leader(self) -> str | None:
+        """The session that said last that it leads."""
+        told = re.findall(r" leading session=(\S+)", self._log.read_text())
+        return told[-1] if told else None
 
     def drain(self) -> list[int]:
         for worker in self._workers:
@@ -76,41 +85,40 @@ def _children(pid: int) -> list[int]:
     return [int(word) for text in texts for word in text.split()]
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'jobs.db'}"
+@pytest.fixture(params=[adapter for adapter in ADAPTERS if adapter.persistent], ids=lambda adapter: adapter.name)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    found: str = request.param.at(tmp_path)
+    return found
 
 
 @pytest.fixture
-async def store(url: str) -> AsyncIterator[SqliteStore]:
+async def store(url: str) -> AsyncIterator[JobStore]:
     opened = await open_store(url)
-    assert isinstance(opened, SqliteStore)
     yield opened
     await opened.close()
 
 
 @pytest.fixture
-def fleet(store: SqliteStore, url: str) -> Iterator[Fleet]:
-    made = Fleet(url)
+def fleet(store: JobStore, url: str, tmp_path: Path) -> Iterator[Fleet]:
+    made = Fleet(url, tmp_path / "log")
     yield made
     made.close()
 
 
-async def _leader(store: SqliteStore) -> int | None:
-    """The process of the session that leads, if any does now."""
-    rows = await store._engine.read(lambda db: list(db.execute("SELECT holder FROM leaders")))
+async def _leader(fleet: Fleet, store: JobStore) -> int | None:
+    """The process of the session that said last that it leads, if it lives."""
     pids = {session.id: session.pid for session in await store.sessions()}
-    return next((pids[holder] for (holder,) in rows if holder in pids), None)
+    return pids.get(fleet.leader or "")
 
 
-async def _strike(rng: random.Random, fleet: Fleet, store: SqliteStore) -> str:
+async def _strike(rng: random.Random, fleet: Fleet, store: JobStore) -> str:
     """Kill something; what it was."""
     what = rng.choices(["supervisor", "leader", "any"], [1, 1, 4])[0]
     if what == "supervisor":
         fleet.kill_a_supervisor(rng)
         return what
     victims = fleet.descendants()
-    leader = await _leader(store)
+    leader = await _leader(fleet, store)
     victim = leader if what == "leader" and leader in victims else rng.choice(victims) if victims else None
     if victim is None:
         return "nothing"
@@ -128,7 +136,7 @@ def _some_work(rng: random.Random) -> list[Request]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # half a minute on an idle machine; a busy one must not fail it
-async def test_every_accepted_job_settles_exactly_once_whoever_is_killed(store: SqliteStore, fleet: Fleet) -> None:
+async def test_every_accepted_job_settles_exactly_once_whoever_is_killed(store: JobStore, fleet: Fleet) -> None:
     rng = random.Random(3)
     control = Control(store)
     ids: list[str] = []

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import random
@@ -61,10 +62,15 @@ class Board:
         """the topics this listener is registered for, and whether as waiting"""
         self._missing: set[str] = set()
         """topics that the server does not know of yet"""
+        self._deaf = False
+        """something may have been missed by the time the line is made"""
         self._registered = asyncio.Event()
         self._registering: asyncio.Task[None] | None = None
         self._settling = False
         self._to_ring: Counter[str] = Counter()
+        self._numbers = itertools.count()
+        self._last = -1
+        """the youngest subscriber there was when `_to_ring` got its last topic"""
         self._ringing: asyncio.Task[None] | None = None
         engine.gate = self.ready
         if line is not None:
@@ -76,6 +82,7 @@ class Board:
     def subscribe(self, topics: Sequence[str]) -> PostgresWake:
         wake = PostgresWake(self, topics, asyncio.get_running_loop())
         with self.lock:
+            wake.number = next(self._numbers)
             for topic in wake.topics:
                 self._subscribers.setdefault(topic, {})[wake] = None
         if self._line is not None:
@@ -122,17 +129,19 @@ class Board:
                 self._to_ring[topic] = 1
             elif left := n - self._ring_here(topic, n, waiting=True):
                 self._to_ring[topic] += left
+        with self.lock:
+            self._last = next(self._numbers)
         if self._to_ring and self._ringing is None:
             self._ringing = asyncio.get_running_loop().create_task(self._ring())
 
     async def _ring(self) -> None:
         try:
             while self._to_ring:
-                some = dict(list(self._to_ring.items())[:_MOST_TOPICS])
+                some, last = dict(list(self._to_ring.items())[:_MOST_TOPICS]), self._last
                 for topic in some:
                     del self._to_ring[topic]
                 for topic, n in (await self._ring_there(some)).items():
-                    self._ring_here(topic, n)
+                    self._ring_here(topic, n, last=last)
                 await asyncio.sleep(_GATHER_S)
         finally:
             self._ringing = None
@@ -153,9 +162,9 @@ class Board:
             return some
         return {row[0]: row[1] for row in rows}
 
-    def _ring_here(self, topic: str, most: int | None, *, waiting: bool = False) -> int:
+    def _ring_here(self, topic: str, most: int | None, *, waiting: bool = False, last: int | None = None) -> int:
         """Wake subscribers of this process: at most so many (None: all), those who wait before those who are busy, or
-        only those. How many were."""
+        only those; none that came after `last`. How many were."""
         if topic not in self._subscribers:  # nearly always: thousands settle for each that somebody waits for
             return 0
         told = 0
@@ -163,6 +172,8 @@ class Board:
             candidates = [wake for wake in self._subscribers.get(topic, ()) if most is None or not wake.rung]
             if waiting:
                 candidates = [wake for wake in candidates if wake.waiting]
+            if last is not None:
+                candidates = [wake for wake in candidates if wake.number < last]
             self._rng.shuffle(candidates)
             candidates.sort(key=lambda wake: not wake.waiting)
             for wake in candidates:
@@ -178,7 +189,8 @@ class Board:
         while self._missing and self._line is not None:
             if self._registering is None:
                 if not self._line.up:
-                    return  # all are woken when it is up
+                    self._deaf = True  # all are woken when it is up
+                    return
                 self._begin()
             await self._registered.wait()
 
@@ -263,7 +275,7 @@ class Board:
         self._registered.clear()
 
     async def _join(self, db: Db) -> None:
-        """On each new line: be heard of again, and look at everything once, for what was missed."""
+        """On each new line: be heard of again; and have everybody look once, for what was missed meanwhile."""
         await db.execute(
             "SELECT pg_advisory_lock(hashtextextended($1, 'mainstay.listeners'::regclass::oid::bigint))", self.name
         )
@@ -272,10 +284,12 @@ class Board:
         self._known.clear()
         if (changes := self._changes()) is not None:
             await self._send(db, *changes)
-        with self.lock:
-            for topic, wakes in self._subscribers.items():
-                for wake in wakes:
-                    wake.ring(topic)
+        if self._deaf:
+            with self.lock:
+                for topic, wakes in self._subscribers.items():
+                    for wake in wakes:
+                        wake.ring(topic)
+        self._deaf = True  # from the end of this line to the next one
 
     async def _stay(self, db: Db) -> None:
         await db.execute("SELECT mainstay.listens_still($1)", self.name)
@@ -299,6 +313,7 @@ class PostgresWake:
         self._event = asyncio.Event()
         self._closed = False
         self.topics = tuple(dict.fromkeys(topics))
+        self.number = -1
         self.waiting = False
         self.rung: set[str] = set()
         """what it was woken for since it last looked"""

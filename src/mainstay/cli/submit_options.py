@@ -46,6 +46,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
     after: list[str] | None = None
     after_when: str | None = None
     after_failed: str | None = None
+    durability: str | None = None
 
     OPTIONS: ClassVar[Mapping[str, Any]] = {
         "queue": Annotated[str | None, _flag("queue", "Where it waits.", autocompletion=completion.queues)],
@@ -85,6 +86,10 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
         ],
         "after_failed": Annotated[
             str | None, _flag("after-failed", "What it does if one of them fails.", metavar="skip|fail")
+        ],
+        "durability": Annotated[
+            str | None,
+            _flag("durability", "How safe it is when this returns.", metavar="local|replicated|applied"),
         ],
     }
 

@@ -15,6 +15,7 @@ import typer
 
 from ..errors import InvalidInput
 from ..model import Settings
+from ..stores import shown_url
 from ..worker.loading import find
 
 _PANEL = "Which store"
@@ -90,7 +91,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
         """
         for name in ("store", "app"):
             if name in self.typed:
-                return f"{command} --{name} {shlex.quote(getattr(self, name))}"
+                return f"{command} --{name} {told_again(getattr(self, name))}"
         return command
 
 
@@ -105,6 +106,16 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     def settings(self) -> Settings | None:
         """Those of the app; None leaves it to the environment."""
         return None if self.app is None else self.app.settings
+
+
+def told_again(typed: str) -> str:
+    """What was typed, to be copied; but a password is not shown.
+
+    >>> told_again("postgresql://ann:secret@db/jobs"), told_again("sqlite:///my jobs.db")
+    ('URL', "'sqlite:///my jobs.db'")
+    """
+    hidden = ":***@" in shown_url(typed) or "password=" in typed
+    return "URL" if hidden else shlex.quote(typed)
 
 
 def load(target: str) -> AppLike:
@@ -122,4 +133,4 @@ def _is_typed(ctx: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-__all__ = ["AppLike", "Target", "Where", "load"]
+__all__ = ["AppLike", "Target", "Where", "load", "told_again"]

@@ -85,6 +85,11 @@ def shown_url(url: str) -> str:
     return f"{scheme}://{user}{':***' if colon else ''}@{place}"
 
 
+def check_adapter(url: str) -> None:
+    """Refuse a URL that no adapter answers to, or whose driver is not installed, without opening anything."""
+    _adapter(urlsplit(url).scheme, url)
+
+
 def _adapter(scheme: str, url: str) -> OpenStore:
     found: OpenStore
     if target := _OURS.get(scheme):

@@ -1,0 +1,223 @@
+"""`mainstay store`: bring a store up to this version, and see where it stands."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import import_module
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..stores import open_store, shown_url
+from ..stores.factory import check_adapter
+from .bundles import bundled
+from .common import JsonOption, opened, print_command, print_json, printable, reflowed, screen
+from .exits import NO
+from .target import Where, told_again
+
+_MIGRATE = reflowed("""
+Bring a store up to this version of Mainstay.
+
+A PostgreSQL store is migrated by this command only, unless its URL says auto_migrate=on. Workers may go on meanwhile,
+those of the version before, too. Run it before the new version is started; twice is once, and several at a time wait
+for each other. Every other store migrates itself when it is opened, which this does.
+
+Exit codes: 0 it is up to date now (or was); with --dry-run 1 something would be done; 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay store migrate postgresql://app@db/shop
+  mainstay store migrate 'postgresql://app@db/shop?schema=billing' --dry-run
+  mainstay store migrate --dry-run --json | jq -r '.steps[]'
+""")
+
+_STATUS = reflowed("""
+Say where a store stands: its version here and there, its size, and what an answer of it survives.
+
+Nothing is changed. Numbers of a big PostgreSQL store are the server's estimates.
+
+Exit codes: 0 up to date, 1 it has to be migrated, or this Mainstay upgraded; 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay store status postgresql://app@db/shop
+  mainstay store status || mainstay store migrate
+  mainstay store status --json | jq .durability
+""")
+
+group = typer.Typer(help="Set up a store, and see where it stands.", no_args_is_help=True, rich_markup_mode="rich")
+
+UrlArgument = Annotated[
+    str, typer.Argument(metavar="[URL]", help="The store; else --store or --app.", show_default=False)
+]
+DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+
+_SERVERS = ("postgresql", "postgres")
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What a migration did, or would do."""
+
+    store: str
+    before: int | None
+    """None: such a store keeps its version to itself"""
+    after: int | None
+    done: bool
+    """False: it would be done"""
+    changes: bool
+    """there was something to do"""
+    steps: tuple[str, ...] = ()
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a store stands."""
+
+    store: str
+    current: bool
+    durability: str
+    version: int | None = None
+    known: int | None = None
+    """the version this Mainstay brings it to"""
+    schema: str | None = None
+    server: str | None = None
+    jobs: int = 0
+    events: int | None = None
+    bytes: int | None = None
+    sessions: int = 0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(group, name="store")
+
+
+@group.command(name="migrate", help=_MIGRATE)
+@bundled
+def migrate(where: Where, url: UrlArgument = "", dry_run: DryOption = False, as_json: JsonOption = False) -> None:
+    """Migrate."""
+    step = asyncio.run(_migrate(url or where.target().url, dry_run=dry_run))
+    if as_json:
+        print_json(msgspec.to_builtins(step))
+    else:
+        _show_step(step, screen())
+    if dry_run and step.changes:
+        raise typer.Exit(NO)
+
+
+@group.command(name="status", help=_STATUS)
+@bundled
+def status(where: Where, url: UrlArgument = "", as_json: JsonOption = False) -> None:
+    """Look."""
+    state = asyncio.run(_status(url or where.target().url))
+    if as_json:
+        print_json(msgspec.to_builtins(state))
+    else:
+        next_time = where.again("mainstay store migrate")
+        _show_state(state, screen(), f"mainstay store migrate {told_again(url)}" if url else next_time)
+    if not state.current:
+        raise typer.Exit(NO)
+
+
+async def _migrate(url: str, *, dry_run: bool) -> Step:
+    check_adapter(url)
+    if urlsplit(url).scheme in _SERVERS:
+        made = await _migrating().migrate(url, dry_run=dry_run)
+        changes = made.functions or made.before != made.after
+        return Step(
+            store=shown_url(url),
+            before=made.before,
+            after=made.after,
+            done=not dry_run,
+            changes=changes,
+            steps=made.steps,
+        )
+    if not dry_run:
+        await (await open_store(url)).close()
+    return Step(store=shown_url(url), before=None, after=None, done=not dry_run, changes=False)
+
+
+async def _status(url: str) -> State:
+    check_adapter(url)
+    if urlsplit(url).scheme in _SERVERS:
+        found = await _migrating().status(url)
+        promised = import_module("mainstay.stores.postgres.promises").promised
+        return State(
+            store=found.url,
+            current=found.current,
+            durability=promised(dict(parse_qsl(urlsplit(url).query)).get("durability"), found.settings),
+            version=found.version,
+            known=found.known,
+            schema=found.schema,
+            server=f"PostgreSQL {found.server}",
+            jobs=found.jobs,
+            events=found.events,
+            bytes=found.bytes,
+            sessions=found.sessions,
+        )
+    async with opened(url) as store:
+        stats = await store.stats()
+        jobs = sum(sum(queue.counts.values()) for queue in stats.queues.values())
+        return State(
+            store=shown_url(url), current=True, durability=store.durability, jobs=jobs, sessions=stats.sessions
+        )
+
+
+def _migrating() -> Any:
+    """Imported only when it is needed: its driver is an extra."""
+    return import_module("mainstay.stores.postgres.migrating")
+
+
+def _show_step(step: Step, console: Console) -> None:
+    if step.before is None:
+        said = f"{step.store} migrates itself when it is opened"
+        console.print(f"{said}; it is up to date" if step.done else f"{said}; there is nothing to run", markup=False)
+    elif not step.changes:
+        console.print(f"{step.store} is up to date: version {step.after}", markup=False)
+    else:
+        verb = "brought" if step.done else "would be brought"
+        what = (
+            f"from version {step.before} to {step.after}"
+            if step.before != step.after
+            else "to this release's functions"
+        )
+        begun = " (it is new)" if step.before == 0 else ""
+        console.print(f"{step.store}: {verb} {what}{begun}", markup=False)
+
+
+def _show_state(state: State, console: Console, migrate_with: str) -> None:
+    table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("store", Text(printable(state.store)))
+    if state.server is not None:
+        table.add_row("server", Text(printable(state.server)))
+    if state.schema is not None:
+        table.add_row("schema", Text(printable(state.schema)))
+    if state.version is not None and state.known is not None:
+        table.add_row("version", _version(state.version, state.known, current=state.current))
+    table.add_row("jobs", f"{state.jobs:,}")
+    if state.events is not None and state.bytes is not None:
+        table.add_row("events", f"{state.events:,}")
+        table.add_row("on disk", f"{state.bytes / 1_048_576:,.1f} MiB")
+    table.add_row("sessions", f"{state.sessions:,}")
+    table.add_row("durability", Text(printable(state.durability)))
+    console.print(table)
+    if not state.current and (state.known or 0) >= (state.version or 0):
+        console.print()
+        print_command(migrate_with, console, indent=0)
+
+
+def _version(there: int, known: int, *, current: bool) -> Text:
+    if current:
+        return Text(f"{there}, as this Mainstay needs it", style="green")
+    if there > known:
+        return Text(f"{there}; this Mainstay knows up to {known}: upgrade it", style="red")
+    if there == known:
+        return Text(f"{there}, with functions of another release: migrate it", style="yellow")
+    return Text(f"{there or 'none'}; this Mainstay needs {known}: migrate it", style="yellow")

@@ -253,7 +253,8 @@ def is_open(raw: Raw) -> bool:
 
 def claim_event(job: Job) -> Event:
     """The event of the claim that a job is under, for a job that was read from an open row."""
-    return Event(*_claim_body(job), job.head)
+    found: tuple[Any, ...] = (*_claim_body(job), job.head)
+    return Event(*found)
 
 
 def unclaimed(job: Job, head: bytes) -> Job:

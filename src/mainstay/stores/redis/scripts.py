@@ -35,12 +35,14 @@ PARTS: dict[str, tuple[str, ...]] = {
     "apply": ("changing",),
     "report": ("reporting",),
     "beat": ("reporting",),
+    "look": (),
     "commit": ("changing", "entering"),
     "wake": (),
     "registry": (),
     "reading": (),
     "retention": ("changing",),
     "audit": ("changing",),
+    "waits": (),
 }
 
 _encode = msgspec.msgpack.Encoder().encode

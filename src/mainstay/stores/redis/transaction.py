@@ -44,9 +44,11 @@ class Tx:
         self._damaged: set[str] = set()
         self._asked: dict[tuple[Any, ...], Any] = {}
         self._acts: list[list[Any]] = []
-        self._settling: list[str] = []
+        self.settling: dict[str, str] = {}
         self._units: Counter[str] = Counter()
         self._closed: set[tuple[str, str]] = set()
+        self._fewer: Counter[str] = Counter()
+        self._uniques: set[str] = set()
         self.new: Sequence[NewJob] = ()
 
     # -- reading --------------------------------------------------------------------------------
@@ -55,12 +57,28 @@ class Tx:
         """Read many rows at once."""
         missing = [job_id for job_id in dict.fromkeys(ids) if job_id not in self._raw]
         for job_id, raw in zip(missing, await self.base.raw(missing), strict=True):
-            self._raw[job_id] = raw
-            self._jobs[job_id] = None
-            if raw is not None:
-                self._jobs[job_id], damaged = readable_job(job_id, raw, self.chain)
-                if damaged:
-                    self._damaged.add(job_id)
+            self._know(job_id, raw)
+
+    async def look(self, changes: Sequence[tuple[str, str | None]]) -> None:
+        """Read in one go what may have to be known to write some changes: job, and the status it settles in."""
+        args = [[job_id, status or False] for job_id, status in changes]
+        found, watch, left, units = await self.base.scripts.run("look", [args])
+        for job_id, row, fixed, beside in found:
+            self._know(job_id.decode(), None if row is None else Raw(row, fixed, beside))
+        for job_id, watchers in watch:
+            self._asked["ZRANGE", f"watch:{job_id.decode()}", 0, -1] = watchers
+        for job_id, n in left:
+            self._asked["SCARD", f"left:{job_id.decode()}"] = n
+        for job_id, n in units:
+            self._asked["SCARD", f"open:{job_id.decode()}"] = n
+
+    def _know(self, job_id: str, raw: Raw | None) -> None:
+        self._raw[job_id] = raw
+        self._jobs[job_id] = None
+        if raw is not None:
+            self._jobs[job_id], damaged = readable_job(job_id, raw, self.chain)
+            if damaged:
+                self._damaged.add(job_id)
 
     async def job(self, job_id: str) -> Job | None:
         """A row, with harmless stand-ins for what cannot be read."""
@@ -93,11 +111,23 @@ class Tx:
 
     async def waits_for_more(self, job_id: str) -> bool:
         left: int = await self.ask("SCARD", f"left:{job_id}")
-        return left > sum(1 for waiter, _ in self._closed if waiter == job_id)
+        return left > self._fewer[job_id]
 
     async def open_units(self, parent: str) -> int:
         stored: int = await self.ask("SCARD", f"open:{parent}")
         return stored + self._units[parent]
+
+    async def holds_unique(self, key: str) -> bool:
+        """Whether an unsettled job holds a unique key."""
+        holder = await self.ask("HGET", "unique", key)
+        return key in self._uniques or (holder is not None and holder.decode() not in self.settling)
+
+    async def events_after(self, job_id: str, seq: int) -> list[Event]:
+        """The events of a job that was read, after one."""
+        # the row must still be the same at the end, so they fit together
+        _, stored = await self.base.history(job_id)
+        fresh = [event for _, after, events in self.written if after.id == job_id for event in events]
+        return [event for event in (*stored, *fresh) if event.seq > seq]
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -111,7 +141,9 @@ class Tx:
         )
         was, now = judge.is_settled(before), judge.is_settled(after)
         if now and not was:
-            self._settling.append(after.id)
+            self.settling[after.id] = after.status
+        if was and not now and after.unique_key is not None:
+            self._uniques.add(after.unique_key)
         if after.parent is not None:
             self._units[after.parent] += was - now
         self._jobs[after.id] = after
@@ -121,6 +153,7 @@ class Tx:
     def insert(self, jobs: Sequence[NewJob]) -> None:
         """Insert these, last of all; `transact` answers with what became of them."""
         self.new = (*self.new, *jobs)
+        self._units.update(new.job.parent for new in jobs if new.job.parent is not None)
 
     def drop(self, job_id: str, stone: Event | None = None) -> None:
         """Take a row out with all that hangs on it, but its units and those who wait for it."""
@@ -134,6 +167,7 @@ class Tx:
         """These wait for one job less."""
         self._acts.append(["done", on, list(waiters)])
         self._closed.update((waiter, on) for waiter in waiters)
+        self._fewer.update(waiters)
 
     def beside(self, after: Job) -> None:
         """Replace what is kept beside a row: its holder's progress and checkpoint, and how far it was trimmed."""
@@ -166,21 +200,21 @@ class Tx:
             for job_id, raw in self._raw.items()
         ]
         asked = [[list(asked), _packable(answer)] for asked, answer in self._asked.items()]
-        return [fence(lead), seen, asked, entering.args, self._settling, self._acts]
+        return [fence(lead), seen, asked, entering.args, list(self.settling.items()), self._acts]
 
 
 async def transact(
-    base: Base, decide: Callable[[Tx], Awaitable[T]], *, lead: Leadership | None = None
+    base: Base, decide: Callable[[Tx], Awaitable[T]], *, lead: Leadership | None = None, tries: int = _TRIES
 ) -> tuple[T, list[Inserted]]:
     """Run a decision until it could be committed on what it was made on. Answers with what it returned, and what became
     of the jobs it inserted. Raises what `insert` raises if they are refused: then nothing of it is written."""
     known: dict[str, str] = {}
-    for attempt in range(_TRIES):
+    for attempt in range(tries):
         tx = Tx(base)
         value = await decide(tx)
         if not tx.writes and lead is None:
             return value, []
-        entering = Entering(tx.new, known, now_ms=tx.now_ms, chain=base.chain)
+        entering = Entering(tx.new, {**known, **tx.settling}, now_ms=tx.now_ms, chain=base.chain)
         outcome, *rest = await base.scripts.run("commit", tx.args(lead, entering))
         if outcome == b"done":
             base.tell([*tx.written, *entering.written(answers := _decode(rest[0]))])
@@ -194,7 +228,7 @@ async def transact(
         elif attempt:
             await asyncio.sleep(base.rng.uniform(0, min(_LONGEST_PAUSE_S, 0.001 * attempt)))
     raise StoreLocked(
-        f"{base.server.address.shown}: others changed the same jobs {_TRIES} times while this was being decided; "
+        f"{base.server.address.shown}: others changed the same jobs {tries} times while this was being decided; "
         "nothing was written. Try again"
     )
 

@@ -7,12 +7,14 @@ last unit of its parent, or brings new jobs along.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from ...errors import Conflict, InvalidInput
+from ...errors import Conflict, InvalidInput, StoreLocked
+from ...lifecycle import Event
 from ...model import Job, Leadership
 from .. import judge
 from ..port import Answer, Change, Inserted, NewJob, Report
@@ -25,6 +27,8 @@ from .transaction import Tx, deposed, fence, transact
 
 _decode = msgspec.msgpack.Decoder().decode
 _APPLIED, _LAST = ord("0"), ord("1")
+#: how often changes that need judgement are tried together
+_TOGETHER = 5
 
 
 async def insert(base: Base, jobs: Sequence[NewJob]) -> list[Inserted]:
@@ -58,7 +62,10 @@ async def apply_changes(base: Base, changes: Sequence[Change], lead: Leadership 
                 answers[at] = Answer("applied", change.after, outcome == _LAST)
                 written.append((change.before, change.after, change.events))
         base.tell(written)
-    return [answer or await _apply_alone(base, changes[at], lead) for at, answer in enumerate(answers)]
+    rest = [at for at, answer in enumerate(answers) if answer is None]
+    for at, answer in zip(rest, await _apply_rest(base, [changes[at] for at in rest], lead), strict=True):
+        answers[at] = answer
+    return [answer for answer in answers if answer is not None]
 
 
 async def report(base: Base, reports: Sequence[Report]) -> list[bool]:
@@ -122,24 +129,39 @@ def _claims_to_fit(change: Change) -> bool:
     return bool(change.events) and (change.holder is None or change.before.session == change.holder)
 
 
+async def _apply_rest(base: Base, changes: Sequence[Change], lead: Leadership | None) -> list[Answer]:
+    """Changes with all that may be in their way, in one commit. If that does not come about, because new jobs of one
+    are refused or others move the same rows again and again, each is tried alone."""
+    if len(changes) > 1:
+        with contextlib.suppress(Conflict, InvalidInput, StoreLocked):
+            answers, _ = await transact(base, lambda tx: _decide_all(tx, changes), lead=lead, tries=_TOGETHER)
+            return answers
+    return [await _apply_alone(base, change, lead) for change in changes]
+
+
 async def _apply_alone(base: Base, change: Change, lead: Leadership | None) -> Answer:
-    """One change with all that may be in its way."""
     try:
-        answer, _ = await transact(base, lambda tx: _decide(tx, change), lead=lead)
+        [answer], _ = await transact(base, lambda tx: _decide_all(tx, [change]), lead=lead)
     except (Conflict, InvalidInput):  # of the jobs it brings
         [row] = await base.jobs([change.after.id])
         return Answer("conflict", row)
     return answer
 
 
+async def _decide_all(tx: Tx, changes: Sequence[Change]) -> list[Answer]:
+    settling = [
+        (change.after.id, change.after.status if judge.is_settled(change.after) else None) for change in changes
+    ]
+    await tx.look(settling)
+    return [await _decide(tx, change) for change in changes]
+
+
 async def _decide(tx: Tx, change: Change) -> Answer:
     job_id = change.after.id
     row = await tx.job(job_id)
-    since = []
+    since: list[Event] = []
     if row is not None and row.version != change.before.version:
-        # read after the row, which must still be the same at the end; so they fit together
-        _, events = await tx.base.history(job_id)
-        since = [event for event in events if event.seq > change.before.version][: judge.SINCE]
+        since = (await tx.events_after(job_id, change.before.version))[: judge.SINCE]
     outcome = judge.judge(row, change, since)
     if outcome == "stale":
         _refuse(tx, change)
@@ -164,7 +186,7 @@ async def _takes_unique(tx: Tx, row: Job, after: Job) -> bool:
     """Whether a settled job would come back while another one holds its unique key."""
     if after.unique_key is None or not judge.is_settled(row) or judge.is_settled(after):
         return False
-    return await tx.ask("HGET", "unique", after.unique_key) is not None
+    return await tx.holds_unique(after.unique_key)
 
 
 async def _closes(tx: Tx, parent_id: str, change: Change) -> bool:

@@ -1,7 +1,7 @@
 -- Carries out what was decided elsewhere, if all it was decided on still holds; otherwise answers 'again'.
 --
 -- Arguments: the leadership or false; rows that were read, as [id, row, beside it]; other things that were asked, as
--- [[command, key, ...], answer]; new jobs; the ids that settle in this very step; what to do, in order.
+-- [[command, key, ...], answer]; new jobs; what settles in this very step, as [id, status]; what to do, in order.
 
 local function same(a, b)
   if type(a) == 'table' and type(b) == 'table' then
@@ -64,7 +64,7 @@ local acts = {
 if deposed(ARGS[1]) then return {NOW, 'deposed'} end
 if not holds() then return {NOW, 'again'} end
 local settling = {}
-for _, id in ipairs(ARGS[5]) do settling[id] = true end
+for _, over in ipairs(ARGS[5]) do settling[over[1]] = over[2] end
 local answers, refused = plan(ARGS[4], settling)
 if not answers then return {NOW, 'refused', pack(refused)} end
 for _, act in ipairs(ARGS[6]) do acts[act[1]](unpack(act, 2)) end

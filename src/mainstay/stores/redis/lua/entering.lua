@@ -20,14 +20,16 @@ local function is_ours(job)
 end
 
 -- The status a job that is waited for has settled in, '' if it has not, nil if it is not there.
-local function ended(id)
+local function ended(id, settling)
+  if settling[id] then return settling[id] end
   local row = row_of(id)
   if row then return row[SETTLED] and row[STATUS] or '' end
   if there(id) then return '' end -- it cannot be read; the check mends it
 end
 
--- Decides on every new job. Answers with what stands for each: [id, 'key' or 'unique'], or false for itself; or with
--- nil and why not: [what, index, more]. 'judge' asks for another look: some of what they wait for has settled.
+-- Decides on every new job; `settling` has the status of each job that settles in this very step. Answers with what
+-- stands for each: [id, 'key' or 'unique'], or false for itself; or with nil and why not: [what, index, more]. 'judge'
+-- asks for another look: some of what they wait for has settled.
 local function plan(jobs, settling)
   local answers, keys, uniques, stands, parents, news = {}, {}, {}, {}, {}, {}
   for i, job in ipairs(jobs) do
@@ -70,7 +72,7 @@ local function plan(jobs, settling)
         for place_, on in ipairs(job[12]) do
           local stand = stands[on] or on
           if not fresh_ids[stand] then
-            local status = ended(stand)
+            local status = ended(stand, settling)
             if not status then
               if not stands[on] then return nil, {'after', i - 1, place_ - 1, on} end
               status = GONE

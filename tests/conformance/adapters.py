@@ -24,7 +24,7 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
 
     def at(self, folder: Path) -> str:
         """The URL of the store that belongs to a folder."""
-        return places.place(self.server, folder) if self.server else self.url.format(folder=folder)
+        return places.place(self.server, folder, reusable=True) if self.server else self.url.format(folder=folder)
 
     async def open(self, folder: Path, clock: Clock) -> JobStore:
         return await open_store(self.at(folder), clock=clock)
@@ -32,7 +32,7 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     def clear(self, folder: Path) -> None:
         """Leave nothing of it on a server; the folder itself is the test's."""
         if self.server:
-            places.clear(self.at(folder))
+            places.clear(folder)
 
 
 ADAPTERS = (

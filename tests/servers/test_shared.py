@@ -84,5 +84,5 @@ def test_a_place_belongs_to_a_folder_and_is_empty_again_once_cleared(tmp_path: P
     client.set(f"{{{prefix}}}:x", 1)
 
     assert places.place("redis", tmp_path / "a") == url != places.place("redis", tmp_path / "b")
-    places.clear(url)
+    places.clear(tmp_path / "a")
     assert client.exists(f"{{{prefix}}}:x") == 0

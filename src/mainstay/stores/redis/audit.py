@@ -33,6 +33,7 @@ from .transaction import Tx, transact
 #: rows or entries of one step: the server does nothing else meanwhile
 _STEP = 200
 _PAGE = 2000
+_RECOUNTS = 4
 #: ready rows of a queue among which one of a blocked key is looked for
 _MOST_READY = 1000
 
@@ -96,7 +97,7 @@ async def mend(base: Base, found: Audited, after: Job, events: Sequence[Event]) 
     """Write a repaired row whole. What the indexes said of the damaged one, the next look at them tells."""
 
     async def decide(tx: Tx) -> bool:
-        if await tx.stored(after.id) != found.key:
+        if await tx.stored(after.id) != found.key or not await _has_room(tx, after, events):
             return False
         tx.call("ZREM", "aside", after.id)
         tx.call("SET", f"f:{after.id}", fixed_bytes(after))
@@ -112,6 +113,16 @@ async def mend(base: Base, found: Audited, after: Job, events: Sequence[Event]) 
 
     written, _ = await transact(base, decide)
     return written
+
+
+async def _has_room(tx: Tx, after: Job, events: Sequence[Event]) -> bool:
+    """Whether nothing else stands where a mended row would: another holder of its unique key, other events."""
+    if after.unique_key is not None and after.settled_ms is None:
+        holder = await tx.ask("HGET", "unique", after.unique_key)
+        if holder not in (None, after.id.encode()):
+            return False
+    last = await tx.ask("LINDEX", f"e:{after.id}", -1)
+    return not (last and events) or readable_event(after.id, last).seq < events[0].seq
 
 
 async def fast_findings(base: Base) -> tuple[str, ...]:
@@ -149,6 +160,7 @@ class _Look:
     def __init__(self, base: Base, repair: bool) -> None:
         self._base = base
         self._repair = repair
+        self._unlisted_rows = False
         self.found: list[Violation] = []
 
     async def at_rows(self) -> None:
@@ -178,12 +190,14 @@ class _Look:
             await self._keys(fields[::2])
 
     async def at_tallies(self) -> None:
-        """The counts. Beside writers both sides move, so what is off is counted twice: by the same amount both times,
-        it is wrong."""
-        off = await self._off()
-        if off and await self._size() > _PAGE:
-            again = await self._off()
-            off = {field: n for field, n in off.items() if again.get(field) == n}
+        """The counts. A store of one page is counted at one moment. Beside writers, a bigger one is off while it is
+        counted: what is off by the same amount every time is wrong."""
+        if self._unlisted_rows and not self._repair:
+            return  # they are counted, and not among those that are listed
+        off, pages = await self._off()
+        for _ in range(_RECOUNTS if off and pages > 1 else 0):
+            again, _ = await self._off()
+            off = {field: n for field, n in off.items() if again.get(field, (0,))[0] == n[0]}
         if not off:
             return
         if self._repair:
@@ -234,7 +248,11 @@ class _Look:
         missing = [each for each, score in zip(wanted, listed, strict=True) if score is None]
         if missing:
             gone = await self._base.call("ZMSCORE", "gone", *missing)
-            await self._rows([each for each, score in zip(missing, gone, strict=True) if score is None])
+            unknown = [each for each, score in zip(missing, gone, strict=True) if score is None]
+            if unknown:
+                said = len(self.found)
+                await self._rows(unknown)
+                self._unlisted_rows = self._unlisted_rows or len(self.found) > said
 
     async def _entries(self, name: bytes) -> None:
         is_set = name.startswith(tuple(each.encode() for each in _SETS))
@@ -252,25 +270,25 @@ class _Look:
                 if not any(told.message == message for told in self.found):
                     self.found.append(Violation(code="stray_key", message=message, repaired=done))
 
-    async def _off(self) -> dict[bytes, tuple[int, int, int]]:
-        """Tallies that are not what the rows come to: by how much, and both numbers."""
+    async def _off(self) -> tuple[dict[bytes, tuple[int, int, int]], int]:
+        """Tallies that are not what the rows come to (by how much, and both numbers), and in how many pages."""
         counted: Counter[bytes] = Counter()
-        told: dict[bytes, int] = {}
-        async for ids in self._all():
-            counts, unreadable, tallies = await self._do("count", [blob(each) for each in ids])
+        after, pages = b"", 0
+        while True:
+            counts, unreadable, tallies, after = await self._do("count", blob(after), _PAGE)
             if unreadable:
-                return {}  # they are counted somewhere; when they are mended, all can be compared
+                return {}, 1  # they are counted somewhere; when they are mended, all can be compared
             counted.update(dict(counts))
-            told = {field: int(n) for field, n in zip(tallies[::2], tallies[1::2], strict=True)}
-        return {
+            pages += 1
+            if not after:
+                break
+        told = {field: int(n) for field, n in zip(tallies[::2], tallies[1::2], strict=True)}
+        off = {
             field: (counted[field] - told.get(field, 0), told.get(field, 0), counted[field])
             for field in {*counted, *told}
             if counted[field] != told.get(field, 0)
         }
-
-    async def _size(self) -> int:
-        n: int = await self._base.call("ZCARD", "all")
-        return n
+        return off, pages
 
     def _say(self, answer: Sequence[Any]) -> None:
         for line in answer[0]:
@@ -280,7 +298,7 @@ class _Look:
         return await self._base.scripts.run("audit", [what, self._repair, *args])
 
     async def _all(self) -> AsyncIterator[list[bytes]]:
-        """All listed ids, page by page; at least one page, though it may be empty."""
+        """All listed ids, page by page."""
         low: bytes = b"-"
         while True:
             page: list[bytes] = await self._base.call("ZRANGE", "all", low, "+", "BYLEX", "LIMIT", 0, _PAGE)

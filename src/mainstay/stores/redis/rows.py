@@ -300,11 +300,12 @@ def readable_job(job_id: str, raw: Raw, chain: Chain) -> tuple[Job, Mapping[str,
         return (job, {}) if job.id == job_id else (msgspec.structs.replace(job, id=job_id), {"id": _no_match(job)})
     damaged: dict[str, str] = {}
     found = {
-        **_both("row", raw.row, {**ROW, **_MARKS}, _TAIL, damaged),
-        **_both("fixed", raw.fixed, _NAMED, _FIXED, damaged),
+        # a part that cannot be read at all goes by that column of it which nothing else can prove
+        **_both("queue", raw.row, {**ROW, **_MARKS}, _TAIL, damaged),
+        **_both("payload", raw.fixed, _NAMED, _FIXED, damaged),
     }
     if raw.beside is not None:
-        found |= _both("beside", raw.beside, _SAID, _KEPT, damaged)
+        found |= _both("checkpoint", raw.beside, _SAID, _KEPT, damaged)
     found.pop("tags", None)
     is_under_claim = found.pop("open", False)
     for mark in _MARKS:

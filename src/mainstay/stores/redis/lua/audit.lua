@@ -124,9 +124,11 @@ function does.rows(repair, ids)
   return {NOW, found}
 end
 
--- Counts jobs by queue and status: the counts, how many cannot be read, and what the tallies say at this moment.
-function does.count(_, ids)
-  local counted, unreadable = {}, 0
+-- Counts jobs by queue and status from an id on: the counts, how many cannot be read, what the tallies say at this
+-- moment, and the id to go on from, '' at the end.
+function does.count(_, after, size)
+  local ids = call('ZRANGE', P .. 'all', after == '' and '-' or '(' .. after, '+', 'BYLEX', 'LIMIT', 0, size)
+  local counted, unreadable, counts = {}, 0, {}
   load(ids)
   for _, id in ipairs(ids) do
     local row = rows[id]
@@ -137,9 +139,8 @@ function does.count(_, ids)
       counted[field] = (counted[field] or 0) + 1
     end
   end
-  local counts = {}
   for field, n in pairs(counted) do counts[#counts + 1] = {field, n} end
-  return {NOW, counts, unreadable, call('HGETALL', P .. 'tallies')}
+  return {NOW, counts, unreadable, call('HGETALL', P .. 'tallies'), #ids == size and ids[size] or ''}
 end
 
 -- Entries of an index: is there a row that belongs there? Those of a row that cannot be read are left: mending it comes

@@ -56,7 +56,7 @@ async def _set_apart(tx: Tx, place: str, job: Job, chain: Chain) -> str:
     why = f"a second row had the id {job.id}; it said {job.status}"
     shelf = "cancelled" if job.is_unit else "quarantined"
     moved = apply(start, Move(to=shelf, reason=why, flag="repair"), now_ms=tx.now_ms, actor="check", chain=chain)
-    await tx.db.execute(f"{REWRITE_JOB} WHERE ctid = ${len(JOB_FIELDS) + 1}::tid", *job_values(moved.job), place)
+    await tx.db.execute(f"{REWRITE_JOB} WHERE ctid = ${len(JOB_FIELDS) + 1}::text::tid", *job_values(moved.job), place)
     await tx.db.execute(INSERT_EVENTS, *event_arrays(moved.events))
     return fresh
 
@@ -69,7 +69,7 @@ async def _keys(tx: Tx, *, repair: bool) -> list[Violation]:
     for scope, name, n, first in twice:
         done = None
         if repair:
-            sql = "DELETE FROM mainstay.keys WHERE scope = $1 AND name = $2 AND ctid <> $3::tid"
+            sql = "DELETE FROM mainstay.keys WHERE scope = $1 AND name = $2 AND ctid <> $3::text::tid"
             await tx.db.execute(sql, scope, name, first)
             done = "the first use of the key was kept"
         message = f"the idempotency key {name!r} of {scope} is stored {n} times"

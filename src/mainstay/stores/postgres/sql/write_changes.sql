@@ -52,6 +52,9 @@ BEGIN
         RETURNING 1
     )
     SELECT count(*) INTO written FROM changed;
+    IF written < cardinality(row_id) THEN
+        RETURN written;
+    END IF;
     INSERT INTO mainstay.events (job_id, seq, at_ms, source, "to", actor, reason, token, flag, details, digest)
     SELECT * FROM unnest(
         event_job_id::uuid[], event_seq, event_at_ms, event_source, event_to, event_actor, event_reason,

@@ -23,7 +23,7 @@ FOLDER = Path(os.environ.get("CHAOS_FOLDER", "."))
 def trace(what: str) -> None:
     """Say what happens to the job that runs here."""
     job = context().job
-    line = f"{time.time():.3f} {what} {job.id} {job.token} {os.getpid()}\n"
+    line = f"{time.monotonic():.3f} {what} {job.id} {job.token} {os.getpid()}\n"
     handle = os.open(FOLDER / "trace", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(handle, line.encode())

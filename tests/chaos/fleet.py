@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from mainstay.control import Control
 from mainstay.model import Job, Settings
@@ -19,12 +21,18 @@ from mainstay.stores import open_store
 
 HERE = Path(__file__).parent
 TARGET = "chaos_tasks:app"
+#: for tests whose claim is about the store as well as about the worker
+on_every_store = pytest.mark.parametrize("fleet", ["sqlite", "postgres", "redis"], indirect=True)
+#: how soon a store tells of a worker that was killed as a whole: by a free lock at once; by a connection's lock that
+#: does not come back within two seconds, and two sweeps; by a lease of three seconds, and a sweep
+KNOWN_DEAD_S = {"sqlite": 2.0, "postgresql": 5.0, "redis": 5.0}
 
 
 class Trace(msgspec.Struct, frozen=True):
     """One line that a job left."""
 
     at: float
+    """on the steady clock that all processes of the machine share"""
     what: str
     job_id: str
     token: int
@@ -34,13 +42,18 @@ class Trace(msgspec.Struct, frozen=True):
 class Worker:
     """One `mainstay worker`: a supervisor, its engines and their children."""
 
-    def __init__(self, fleet: Fleet, *, processes: int, concurrency: int) -> None:
+    def __init__(self, fleet: Fleet, *, processes: int, concurrency: int, environment: Mapping[str, str]) -> None:
         command = [sys.executable, "-m", "mainstay", "worker", TARGET, "--processes", str(processes)]
         command += ["--concurrency", str(concurrency), "--grace", "5s", "--name", f"w{len(fleet.workers)}"]
         self.log = fleet.folder / f"worker-{len(fleet.workers)}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                command, env=fleet.environment, cwd=HERE, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                command,
+                env={**fleet.environment, **environment},
+                cwd=HERE,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
             )
 
     @property
@@ -80,11 +93,11 @@ class Worker:
 
 
 class Fleet:
-    """Some workers on one SQLite file, and a client of the same store."""
+    """Some workers of one store, and a client of it."""
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    def __init__(self, folder: Path, url: str, **settings: str) -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder / 'jobs.db'}"
+        self.url = url
         self.environment = {
             **os.environ,
             "MAINSTAY_STORE": self.url,
@@ -93,6 +106,11 @@ class Fleet:
         }
         self.workers: list[Worker] = []
         self.control: Control
+
+    @property
+    def known_dead_s(self) -> float:
+        """How soon the death of a whole worker is known at most."""
+        return KNOWN_DEAD_S[self.url.partition(":")[0]]
 
     async def open(self) -> Fleet:
         settings = Settings.from_env({k: v for k, v in self.environment.items() if k.startswith("MAINSTAY_")})
@@ -105,8 +123,10 @@ class Fleet:
                 worker.kill()
         await self.control.store.close()
 
-    def worker(self, *, processes: int = 1, concurrency: int = 10) -> Worker:
-        worker = Worker(self, processes=processes, concurrency=concurrency)
+    def worker(
+        self, *, processes: int = 1, concurrency: int = 10, environment: Mapping[str, str] | None = None
+    ) -> Worker:
+        worker = Worker(self, processes=processes, concurrency=concurrency, environment=environment or {})
         self.workers.append(worker)
         return worker
 

@@ -9,7 +9,7 @@ import pytest
 
 from mainstay.control import Control
 from mainstay.control.check import check
-from tests.chaos.fleet import Fleet, Worker, gone, kill
+from tests.chaos.fleet import Fleet, Worker, gone, kill, on_every_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -36,6 +36,7 @@ async def test_the_job_of_a_dead_child_fails_and_runs_again_at_once(fleet: Fleet
     assert await fleet.path(job_id) == ["pending", "running", "failed", "pending", "running", "succeeded"]
 
 
+@on_every_store
 async def test_the_job_of_a_killed_engine_runs_again_by_its_own_worker_within_two_seconds(fleet: Fleet) -> None:
     worker = fleet.worker()
     job_id = await _started(fleet, "waits", gate_name="go")
@@ -51,9 +52,8 @@ async def test_the_job_of_a_killed_engine_runs_again_by_its_own_worker_within_tw
     assert worker.engines != [engine]
 
 
-async def test_the_jobs_of_a_killed_worker_are_run_by_another_within_two_seconds_the_leader_included(
-    fleet: Fleet,
-) -> None:
+@on_every_store
+async def test_the_jobs_of_a_killed_worker_are_run_by_another_within_seconds_the_leader_included(fleet: Fleet) -> None:
     leader = fleet.worker()
     await fleet.ready()
     job_id = await _started(fleet, "waits", gate_name="go")
@@ -68,16 +68,17 @@ async def test_the_jobs_of_a_killed_worker_are_run_by_another_within_two_seconds
     fleet.open_gate("go")
     job = await fleet.settled(job_id)
 
-    assert freed < 2.0
+    assert freed < fleet.known_dead_s
     assert all(gone(engine) for engine in engines), "engines die with their supervisor"
     assert second.pid in other.everyone
     assert job.status == "succeeded"
-    await asyncio.wait_for(_told(other, " leading session="), 5)
+    await asyncio.wait_for(_told(other, " leading session="), 10)
 
 
+@on_every_store
 async def test_a_machine_that_vanished_is_noticed_within_its_lease_and_a_sweep(fleet: Fleet) -> None:
     # what another machine would leave: a session without a lock here, and then silence
-    elsewhere = Control(fleet.control.store)
+    elsewhere = Control(fleet.control.store, settings=fleet.control.settings)
     session = await elsewhere.open_session(worker="elsewhere", host="elsewhere")
     job_id = (await fleet.control.submit("chaos_tasks.quick", {"number": 1})).id
     [job] = await elsewhere.claim(["default"], session.id, 1)
@@ -91,9 +92,11 @@ async def test_a_machine_that_vanished_is_noticed_within_its_lease_and_a_sweep(f
     lost_ms = next(event.at_ms for event in events if event.to == "timed_out")
 
     assert job.status == "succeeded"
-    assert 8_000 <= lost_ms - began_ms < 10_500  # lease 8 s, sweep 1 s with jitter; not before, not much after
+    lease_ms = fleet.control.settings.lease_s * 1000
+    assert lease_ms <= lost_ms - began_ms < lease_ms + 2_500  # a sweep, with jitter; not before, not much after
 
 
+@on_every_store
 async def test_a_long_job_of_a_live_worker_runs_once(fleet: Fleet) -> None:
     fleet.worker()
     other = fleet.worker()
@@ -108,6 +111,7 @@ async def test_a_long_job_of_a_live_worker_runs_once(fleet: Fleet) -> None:
     assert other.alive
 
 
+@on_every_store
 async def test_a_stopped_engine_keeps_its_job_within_its_timeout(fleet: Fleet) -> None:
     worker = fleet.worker()
     fleet.worker()
@@ -125,6 +129,7 @@ async def test_a_stopped_engine_keeps_its_job_within_its_timeout(fleet: Fleet) -
     assert (job.status, job.token, len(fleet.traces(job_id, "start"))) == ("succeeded", 1, 1)
 
 
+@on_every_store
 async def test_a_stopped_supervisor_loses_its_sessions_and_its_ghost_is_refused(fleet: Fleet) -> None:
     stopped = fleet.worker()
     await fleet.ready()
@@ -144,6 +149,7 @@ async def test_a_stopped_supervisor_loses_its_sessions_and_its_ghost_is_refused(
     assert (await fleet.path(job_id)).count("succeeded") == 1
 
 
+@on_every_store
 async def test_after_all_this_the_store_is_sound(fleet: Fleet) -> None:
     worker = fleet.worker(processes=2)
     await fleet.ready(2)

@@ -10,7 +10,7 @@ import pytest
 
 from mainstay.control import Request
 from mainstay.control.check import check
-from tests.chaos.fleet import Fleet, kill
+from tests.chaos.fleet import Fleet, kill, on_every_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -18,7 +18,9 @@ JOBS = 400
 NAMES = ("quick", "naps", "in_thread", "in_child")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("fleet", "seed"), [("sqlite", 0), ("sqlite", 1), ("postgres", 2), ("redis", 3)], indirect=["fleet"]
+)
 async def test_every_accepted_job_settles_exactly_once_whoever_is_killed(fleet: Fleet, seed: int) -> None:
     """Supervisors, engines, children and the leader, in an order drawn from the seed, while jobs go through."""
     chance = random.Random(seed)
@@ -60,6 +62,7 @@ async def _kill_for_a_while(fleet: Fleet, chance: random.Random) -> None:
             fleet.worker(processes=chance.choice([1, 2]))
 
 
+@on_every_store
 async def test_exactly_the_poison_ones_end_in_quarantine(fleet: Fleet) -> None:
     """A thousand jobs, four of which kill their process, claimed ahead in batches: no bystander is blamed for long."""
     poison = {100, 350, 600, 999}
@@ -84,6 +87,7 @@ async def test_exactly_the_poison_ones_end_in_quarantine(fleet: Fleet) -> None:
     assert all(jobs[number].crashes <= 1 for number in ended if number not in poison)
 
 
+@on_every_store
 async def test_a_drain_loses_nothing_and_counts_no_failure(fleet: Fleet) -> None:
     worker = fleet.worker(concurrency=4)
     await fleet.ready()

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import apsw
 import pytest
 
+import servers
 from mainstay.control import Request
+from mainstay.control.check import check
+from servers import Postgres, Proxy, Redis, ServerMissing
+from tests.chaos.conftest import SHORT
 from tests.chaos.fleet import Fleet
+from tests.places import without
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 async def test_a_fleet_resumes_by_itself_after_its_store_was_locked_for_thirty_seconds(fleet: Fleet) -> None:
@@ -35,3 +44,125 @@ async def test_a_fleet_resumes_by_itself_after_its_store_was_locked_for_thirty_s
     assert {job.status for job in jobs} == {"succeeded"}
     assert (job.status, job.token, len(fleet.traces(running, "start"))) == ("succeeded", 1, 1)
     assert [worker.engines for worker in workers] == engines, "nobody was restarted"
+
+
+# -- servers of the test's own, which keep what they acknowledged ---------------------------------------------------
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> Iterator[Postgres | Redis]:
+    with servers.folder("mainstay-outage-") as place:
+        try:
+            made = Redis(place, appendonly="yes", appendfsync="always") if request.param == "redis" else Postgres(place)
+        except ServerMissing as error:
+            without(error)
+        yield made
+        made.stop()
+
+
+@contextlib.asynccontextmanager
+async def _fleet(folder: Path, url: str) -> AsyncIterator[Fleet]:
+    fleet = await Fleet(folder, f"{url}?auto_migrate=on", **SHORT).open()
+    try:
+        yield fleet
+    finally:
+        await fleet.close()
+
+
+on_servers = pytest.mark.parametrize("server", ["postgres", "redis"], indirect=True)
+
+
+@on_servers
+@pytest.mark.parametrize(("end", "away_s"), [("stop", 30), ("kill", 5)])
+async def test_a_fleet_resumes_by_itself_after_its_server_was_away(
+    server: Postgres | Redis, end: str, away_s: float, tmp_path: Path
+) -> None:
+    """Up to ten leases, with a job that runs all the while: it may be run again, but its end counts once."""
+    async with _fleet(tmp_path, server.url()) as fleet:
+        workers = [fleet.worker(), fleet.worker()]
+        await fleet.ready(2)
+        running = (await fleet.control.submit("chaos_tasks.waits", {"gate_name": "go"}, crash_budget=10)).id
+        await fleet.traced(running)
+        asked = [Request("chaos_tasks.naps", {"number": n}, {"crash_budget": 10}) for n in range(200)]
+        waiting = await fleet.control.submit_many(asked)
+
+        getattr(server, end)()
+        await asyncio.sleep(away_s)
+        server.start()
+        fleet.open_gate("go")
+        jobs = [await fleet.settled(one.id) for one in waiting]
+        job = await fleet.settled(running)
+        after = await fleet.settled((await fleet.control.submit("chaos_tasks.quick", {"number": 1})).id)
+
+        assert {job.status for job in [*jobs, job, after]} == {"succeeded"}
+        for each in [*jobs, job]:
+            assert (await fleet.path(each.id)).count("succeeded") == 1
+        assert all(worker.alive for worker in workers), fleet.told()
+        await _assert_sound(fleet)
+
+
+@on_servers
+async def test_a_fleet_whose_wire_is_cut_again_and_again_loses_nothing_and_doubles_nothing(
+    server: Postgres | Redis, tmp_path: Path
+) -> None:
+    """All its connections at once, at random moments and in the middle of what is said, in either direction."""
+    chance = random.Random(5)
+    with Proxy.before(server.url()) as proxy:
+        async with _fleet(tmp_path, proxy.url) as fleet:
+            fleet.worker(processes=2)
+            fleet.worker()
+            await fleet.ready(3)
+            made = []
+            for number in range(25):
+                asked = [
+                    Request("chaos_tasks.naps", {"number": n}, {"crash_budget": 50, "retries": 50}) for n in range(20)
+                ]
+                made += await fleet.control.submit_many(asked)
+                _spoil(proxy, number, chance)
+                await asyncio.sleep(chance.uniform(0.05, 0.4))
+            proxy.cut_after()
+            jobs = [await fleet.settled(one.id, "120s") for one in made]
+
+            assert proxy.cut_by_bytes > 5, "the wire was cut in the middle of what was said"
+            assert {job.status for job in jobs} == {"succeeded"}
+            for job in jobs:
+                assert (await fleet.path(job.id)).count("succeeded") == 1
+                tokens = [start.token for start in fleet.traces(job.id, "start")]
+                assert len(tokens) == len(set(tokens)), "a claim is run once; running again takes another claim"
+            await _assert_sound(fleet)
+
+
+def _spoil(proxy: Proxy, number: int, chance: random.Random) -> None:
+    if number % 3 == 0:
+        proxy.cut()
+    elif number % 3 == 1:
+        proxy.cut_after(up=chance.randrange(3000))
+    else:
+        proxy.cut_after(down=chance.randrange(3000))
+
+
+@on_servers
+async def test_a_fleet_outlives_a_wire_that_is_dead_without_a_word(server: Postgres | Redis, tmp_path: Path) -> None:
+    """Nothing arrives and nothing is refused, for more than three leases, as behind a firewall that forgot us."""
+    with Proxy.before(server.url()) as proxy:
+        async with _fleet(tmp_path, proxy.url) as fleet:
+            fleet.worker()
+            await fleet.ready()
+            made = await fleet.control.submit_many([Request("chaos_tasks.naps", {"number": n}) for n in range(50)])
+            await fleet.traced(made[0].id)
+
+            proxy.stall()
+            await asyncio.sleep(10)
+            proxy.cut()
+            proxy.flow()
+            jobs = [await fleet.settled(one.id) for one in made]
+
+            assert {job.status for job in jobs} == {"succeeded"}
+            for job in jobs:
+                assert (await fleet.path(job.id)).count("succeeded") == 1
+            await _assert_sound(fleet)
+
+
+async def _assert_sound(fleet: Fleet) -> None:
+    report = await check(fleet.control.store)
+    assert report.clean, report.violations

@@ -49,8 +49,9 @@ def test_tls_is_checked_unless_told_otherwise() -> None:
 
 
 def test_a_socket_of_this_machine_is_named_by_its_path() -> None:
-    found = parsed("unix:///run/redis/redis.sock?db=2")
+    found = parsed("redis:///run/redis/redis.sock?db=2")
     assert (found.path, found.db, found.tls) == ("/run/redis/redis.sock", 2, False)
+    assert (parsed("redis:///3").path, parsed("redis:///3").db) == (None, 3)
 
 
 @pytest.mark.parametrize("shown", [str, repr])
@@ -78,9 +79,9 @@ def test_the_password_is_never_shown(shown: type[str]) -> None:
         ("redis://cache?allow_eviction=maybe", "allow_eviction"),
         ("redis://cache?ssl_ca_certs=/ca.pem", "ssl_ca_certs"),
         ("rediss://cache?ssl_cert_reqs=perhaps", "ssl_cert_reqs"),
-        ("unix://host/run/redis.sock", "store"),
-        ("unix:///", "store"),
-        ("unix:///run/redis.sock?ssl_keyfile=/k.pem", "ssl_keyfile"),
+        ("redis://host/run/redis.sock", "store"),
+        ("rediss:///run/redis.sock", "store"),
+        ("redis:///run/redis.sock?ssl_keyfile=/k.pem", "store"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(url: str, field: str) -> None:

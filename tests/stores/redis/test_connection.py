@@ -110,7 +110,7 @@ async def test_more_callers_than_connections_take_turns(own: Redis) -> None:
 
 async def test_a_socket_of_this_machine_will_do(tmp_path: Path) -> None:
     own = Redis(tmp_path, unixsocket=str(tmp_path / "redis.sock"))
-    server = connected(f"unix://{tmp_path}/redis.sock?db=3")
+    server = connected(f"redis://{tmp_path}/redis.sock?db=3")
     assert await server.call(ping)
     await server.close()
     own.stop()

@@ -2,7 +2,7 @@
 
     redis://user:password@host:6379/0?prefix=mainstay
     rediss://host/0                      the same over TLS
-    unix:///run/redis/redis.sock?db=0    a socket of this machine
+    redis:///run/redis/redis.sock?db=0   a socket of this machine: no host, and a path
 
 `valkey:` and `valkeys:` are other names of `redis:` and `rediss:`.
 """
@@ -21,8 +21,6 @@ from ...errors import InvalidInput, UnknownOption
 from ..factory import shown_url
 
 TLS_SCHEMES = ("rediss", "valkeys")
-PLAIN_SCHEMES = ("redis", "valkey")
-SOCKET_SCHEME = "unix"
 
 _TLS_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
 _OPTIONS = ("prefix", "pool", "connect_timeout", "retries", "allow_eviction", "auto_migrate", "db", *_TLS_OPTIONS)
@@ -77,7 +75,8 @@ def parse(url: str, options: Mapping[str, str]) -> Address:
     shown = shown_url(url)
     if parts.fragment:
         raise InvalidInput("store", f"{shown!r}: a # ends a URL; write %23 where a name or a password has one")
-    place = _socket(url, shown, options) if parts.scheme == SOCKET_SCHEME else _network(url, shown, options)
+    is_socket = not parts.hostname and not _is_number(parts.path.strip("/"))
+    place = _socket(url, shown, options) if is_socket else _network(url, shown, options)
     return Address(
         shown=shown,
         username=unquote(parts.username) if parts.username else None,
@@ -102,10 +101,8 @@ def _network(url: str, shown: str, options: Mapping[str, str]) -> dict[str, Any]
     given = parts.path.strip("/")
     if given and "db" in options:
         raise InvalidInput("db", "the database is named twice, in the path of the URL and as an option; name it once")
-    if given and not (given.isascii() and given.isdigit()):
-        raise InvalidInput(
-            "store", f"{shown!r}: behind the host stands the number of a database, like /0; for a socket write unix:///"
-        )
+    if not _is_number(given):
+        raise InvalidInput("store", f"{shown!r}: behind the host stands the number of a database, like /0")
     for name in _TLS_OPTIONS:
         if name in options and not tls:
             raise InvalidInput(name, f"{parts.scheme}: URLs are not encrypted; write rediss: for TLS")
@@ -120,13 +117,9 @@ def _network(url: str, shown: str, options: Mapping[str, str]) -> dict[str, Any]
 
 def _socket(url: str, shown: str, options: Mapping[str, str]) -> dict[str, Any]:
     parts = urlsplit(url)
-    path = unquote(parts.path)
-    if parts.hostname or not path.strip("/"):
-        raise InvalidInput("store", f"{shown!r} names no socket; write it like unix:///run/redis/redis.sock")
-    for name in _TLS_OPTIONS:
-        if name in options:
-            raise InvalidInput(name, "a socket of this machine is not encrypted; leave it out")
-    return {"path": path, "db": _number(options, "db", 0, least=0, most=1 << 30)}
+    if parts.scheme in TLS_SCHEMES or any(name in options for name in _TLS_OPTIONS):
+        raise InvalidInput("store", f"{shown!r}: a socket of this machine is not encrypted; write redis:// for it")
+    return {"path": unquote(parts.path), "db": _number(options, "db", 0, least=0, most=1 << 30)}
 
 
 def _tls(options: Mapping[str, str]) -> dict[str, Any]:
@@ -136,6 +129,11 @@ def _tls(options: Mapping[str, str]) -> dict[str, Any]:
     # a certificate that is not checked has no host to be checked for
     found["ssl_check_hostname"] = wanted == "required" and _on(options, "ssl_check_hostname", default="on")
     return found
+
+
+def _is_number(text: str) -> bool:
+    """Whether it names a database, or nothing."""
+    return not text or (text.isascii() and text.isdigit())
 
 
 def _prefix(text: str) -> str:

@@ -1,0 +1,148 @@
+"""A killed process is known to be dead at once; one that only lost its connection is not."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mainstay.errors import Conflict
+from mainstay.model import Session
+from servers import Proxy
+from tests.conformance.world import World
+from tests.stores.postgres.stands import Stores, ask, postgres, until
+from tests.stores.sqlite.process import Child
+
+PROGRAM = Path(__file__).with_name("program.py")
+HOUR_S = 3600
+
+Start = Callable[..., Child]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    children: list[Child] = []
+
+    def start(*arguments: object) -> Child:
+        children.append(Child(PROGRAM, *arguments))
+        return children[-1]
+
+    yield start
+    for child in children:
+        child.end()
+
+
+async def test_a_killed_process_is_declared_dead_within_seconds_though_its_lease_is_an_hour(
+    world: World, postgres_url: str, start: Start
+) -> None:
+    job = await world.submit()
+    child = start("hold", postgres_url, "s1")
+    assert child.line() == "ready"
+    assert await world.store.overdue() == []
+    child.kill()
+
+    async def is_overdue() -> bool:
+        return [late.job.id for late in await world.store.overdue()] == [job.id]
+
+    took_s = await until(is_overdue)
+
+    assert 2 <= took_s < 4
+    assert (await world.store.beat(["s1"]))[0].known is False
+    await world.reap()
+
+
+async def test_the_lead_of_a_killed_process_passes_on_within_seconds(
+    world: World, postgres_url: str, start: Start
+) -> None:
+    child = start("hold", postgres_url, "s1")
+    assert child.line() == "ready"
+    assert (await world.store.lead("leader", "s2", HOUR_S)).holder == "s1"
+    child.kill()
+
+    async def is_ours() -> bool:
+        return (await world.store.lead("leader", "s2", HOUR_S)).holder == "s2"
+
+    assert 2 <= await until(is_ours) < 4
+
+
+async def test_a_process_whose_connections_were_cut_comes_back_and_is_not_declared_dead(
+    world: World, proxy: Proxy, start: Start
+) -> None:
+    await world.submit()
+    child = start("hold", proxy.url, "s1")
+    assert child.line() == "ready"
+
+    for _ in range(3):
+        proxy.cut()
+        assert await world.store.overdue() == []  # the first look notes that the lock is free, if it is
+        await until(lambda: has_lock(world, "s1"), within_s=2)
+    end = time.monotonic() + 2.5
+    while time.monotonic() < end:
+        assert await world.store.overdue() == []
+
+    assert child.ask("alive?") == "alive? True"
+
+
+async def test_a_process_that_beats_is_not_dead_though_its_lock_is_gone(
+    world: World, proxy: Proxy, postgres_url: str, start: Start
+) -> None:
+    await world.submit()
+    child = start("hold", postgres_url, "s1")
+    assert child.line() == "ready"
+    schema = postgres(world)._address.schema
+    ask(postgres_url, f"UPDATE {schema}.sessions SET lost_ms = beat_ms")
+
+    assert child.ask("alive?") == "alive? True"
+
+    assert ask(postgres_url, f"SELECT lost_ms, locked FROM {schema}.sessions") == [(None, False)]
+
+
+async def test_a_lock_of_another_run_of_the_server_proves_nothing(
+    world: World, postgres_url: str, start: Start
+) -> None:
+    """The mark of a run is gone after a crash; here it is taken away by hand."""
+    await world.submit()
+    child = start("hold", postgres_url, "s1")
+    assert child.line() == "ready"
+    schema = postgres(world)._address.schema
+    child.kill()
+    ask(postgres_url, f"TRUNCATE {schema}.incarnations")
+
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        assert await world.store.overdue() == []
+
+    ask(postgres_url, f"UPDATE {schema}.sessions SET lease_s = 0")
+    assert len(await world.store.overdue()) == 1, "the lease still decides"
+    await world.reap()
+
+
+async def test_a_session_that_is_open_elsewhere_cannot_be_opened_here(
+    world: World, postgres_url: str, stores: Stores
+) -> None:
+    other = await stores.open(postgres_url)
+    await world.store.open_session(Session(id="s1", pid=os.getpid()))
+
+    with pytest.raises(Conflict, match="session s1 is open elsewhere, and alive"):
+        await other.store.open_session(Session(id="s1", pid=os.getpid()))
+
+    await world.store.close_session("s1")
+    await other.store.open_session(Session(id="s1", pid=os.getpid()))
+
+
+async def test_a_session_opened_for_another_process_is_judged_by_its_lease(world: World) -> None:
+    await world.store.open_session(Session(id="s1", pid=os.getpid() + 1, lease_s=HOUR_S))
+    end = time.monotonic() + 2.5
+    while time.monotonic() < end:
+        await world.store.overdue()
+
+    assert [session.dead for session in await world.store.sessions()] == [False]
+
+
+async def has_lock(world: World, session: str) -> bool:
+    schema = postgres(world)._address.schema
+    [(free,)] = ask(world.store.url, f"SELECT pg_try_advisory_xact_lock_shared({schema}.lock_of(%s))", session)
+    return not free

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import socket
+import subprocess
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
@@ -147,3 +149,31 @@ async def test_in_a_cluster_the_calls_go_to_the_node_that_has_the_keys(tmp_path:
     await server.close()
     for node in nodes:
         node.stop()
+
+
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="`openssl` is not on this machine")
+
+
+@needs_openssl
+async def test_over_tls_the_certificate_is_checked(tmp_path: Path) -> None:
+    certificate, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", key]
+    command += ["-out", certificate, "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run(command, check=True, capture_output=True)
+    port = free_port()
+    files = {"tls_cert_file": certificate, "tls_key_file": key, "tls_ca_cert_file": certificate}
+    own = Redis(tmp_path, tls_port=str(port), tls_auth_clients="no", **files)
+    for url, fine in (
+        (f"rediss://localhost:{port}?ssl_ca_certs={certificate}", True),
+        (f"rediss://localhost:{port}?ssl_cert_reqs=none", True),
+        (f"rediss://localhost:{port}?retries=0", False),
+        (f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificate}&retries=0", False),
+    ):
+        server = connected(url)
+        if fine:
+            assert await server.call(ping)
+        else:
+            with pytest.raises(StoreUnavailable, match="certificate"):
+                await server.call(ping)
+        await server.close()
+    own.stop()

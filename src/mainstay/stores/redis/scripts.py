@@ -105,8 +105,9 @@ def blob(value: bytes) -> msgspec.Raw:
 @cache
 def script(name: str) -> tuple[str, str]:
     """A script and the digest that the server knows it by."""
-    parts = [_constants(), *(_text(part) for part in ("prelude", *PARTS[name], name))]
-    text = "\n".join(parts)
+    # a server whose memory is full takes no new jobs, but must let those that are there end: beats, completions, trims
+    head = "#!lua" if name == "insert" else "#!lua flags=allow-oom"
+    text = "\n".join([head, _constants(), *(_text(part) for part in ("prelude", *PARTS[name], name))])
     return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 

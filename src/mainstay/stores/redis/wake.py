@@ -60,6 +60,7 @@ class Listener:
         self._steps: list[tuple[Subscription, Step]] = []
         self._sending: asyncio.Task[None] | None = None
         self._hearing: asyncio.Task[None] | None = None
+        self._away = False
 
     # -- from any thread ------------------------------------------------------------------------
 
@@ -114,10 +115,13 @@ class Listener:
                 part, self._steps = self._steps[:_MOST_STEPS], self._steps[_MOST_STEPS:]
                 steps = [who.ready_to_send(step) for who, step in part]
                 answers = await self._send((self.name, EAR_MS, steps))
+                self._away = False
                 for (who, step), answer in zip(part, answers, strict=True):
                     who.answered(step[0], answer)
         except Exception as error:  # noqa: BLE001 - whoever waits must not hang, and finds the jobs by its poll
-            log.warning("%s: who waits cannot be registered (%s); the poll goes on", self._server.address.shown, error)
+            if not self._away:
+                log.warning("who waits for jobs cannot be registered, so they are polled for: %s", error)
+            self._away = True
             self._steps.clear()
             self._enter_anew_later()
         finally:

@@ -17,9 +17,12 @@ import pytest
 import redis as sync_redis
 
 from mainstay.errors import StoreError, StoreUnavailable
+from mainstay.model import IdSource, Session
+from mainstay.stores import open_store
 from mainstay.stores.redis.address import parse
 from mainstay.stores.redis.connection import Client, Server
 from mainstay.stores.server_clock import ServerClock
+from mainstay.testing import new_job
 from servers import Redis
 from servers.server import free_port
 
@@ -139,14 +142,16 @@ async def test_in_a_cluster_the_calls_go_to_the_node_that_has_the_keys(tmp_path:
     while b"cluster_state:ok" not in first.execute_command("CLUSTER", "INFO"):
         await asyncio.sleep(0.02)
 
-    server = connected(nodes[0].url())
-
-    async def write(client: Client) -> None:
-        await client.set("{mainstay}:x", "1")
-
-    await server.call(write)
-    assert second.get("{mainstay}:x") == b"1"
-    await server.close()
+    store = await open_store(nodes[0].url())
+    ids = IdSource(random.Random(1))
+    async with store.wake(["queue:default"]) as wake:
+        [made] = await store.insert([new_job(store.clock, ids)])
+        assert await wake.wait(10) is True
+    await store.open_session(Session(id="s1"))
+    assert [job.id for job in await store.claim(["default"], "s1", 1)] == [made.id]
+    assert await store.check() == []
+    assert second.exists(f"{{mainstay}}:r:{made.id}") == 1
+    await store.close()
     for node in nodes:
         node.stop()
 

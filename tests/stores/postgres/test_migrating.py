@@ -1,0 +1,147 @@
+"""Migrations: asked for, one at a time, and beside running workers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mainstay.errors import SchemaTooNew, SchemaTooOld, StoreError, StoreLocked
+from mainstay.stores import open_store
+from mainstay.stores.postgres import migrating
+from mainstay.stores.postgres.migrating import OUTSIDE, migrate, status
+from mainstay.stores.postgres.schema import MIGRATIONS, VERSION
+from tests.stores.postgres.stands import Stores, ask
+
+
+@pytest.fixture
+def url(postgres_url: str) -> str:
+    """A place that nothing was made in."""
+    return postgres_url.replace("&auto_migrate=on", "")
+
+
+@pytest.fixture
+def schema(url: str) -> str:
+    return url.partition("schema=")[2]
+
+
+async def test_a_database_that_was_not_migrated_is_refused_with_the_command(url: str, schema: str) -> None:
+    with pytest.raises(SchemaTooOld) as refused:
+        await open_store(url)
+
+    said = str(refused.value)
+    assert f"schema '{schema}' of postgresql://owner@" in said
+    assert f"this Mainstay needs version {VERSION}" in said
+    assert f"?schema={schema}'" in said
+    assert "mainstay store migrate 'postgresql://" in said
+    assert ask(url, "SELECT to_regnamespace(%s)", schema) == [(None,)], "nothing was changed"
+
+
+async def test_status_tells_before_and_after(url: str, schema: str, stores: Stores) -> None:
+    before = await status(url)
+    assert (before.version, before.known, before.current, before.schema) == (0, VERSION, False, schema)
+    assert set(before.settings) == {"fsync", "synchronous_commit", "synchronous_standby_names", "full_page_writes"}
+
+    done = await migrate(url)
+    assert (done.before, done.after, done.steps, done.functions) == (0, VERSION, MIGRATIONS, True)
+    world = await stores.open(url)
+    await world.open("s1")
+    await world.submit()
+
+    after = await status(url)
+    assert (after.version, after.current, after.jobs, after.events, after.sessions) == (VERSION, True, 1, 1, 1)
+    assert after.bytes > 0
+
+
+async def test_a_dry_run_says_what_it_would_do_and_does_nothing(url: str, schema: str) -> None:
+    would = await migrate(url, dry_run=True)
+
+    assert (would.before, would.after, would.steps) == (0, VERSION, MIGRATIONS)
+    assert ask(url, "SELECT to_regnamespace(%s)", schema) == [(None,)]
+
+
+async def test_several_who_migrate_at_once_do_it_once(url: str) -> None:
+    done = await asyncio.gather(*(migrate(url) for _ in range(4)))
+
+    assert {each.after for each in done} == {VERSION}
+    assert (await status(url)).current
+
+
+async def test_to_migrate_again_changes_nothing(url: str) -> None:
+    await migrate(url)
+
+    again = await migrate(url)
+
+    assert (again.before, again.after, again.steps, again.functions) == (VERSION, VERSION, (), False)
+
+
+async def test_a_newer_database_is_refused_with_both_versions(url: str, schema: str) -> None:
+    await migrate(url)
+    ask(url, f"UPDATE {schema}.facts SET value = '99' WHERE name = 'version'")
+
+    for opening in (open_store(url), open_store(f"{url}&auto_migrate=on"), migrate(url)):
+        with pytest.raises(SchemaTooNew, match=f"has version 99, this Mainstay knows up to {VERSION}: upgrade"):
+            await opening
+
+
+async def test_a_schema_of_somebody_elses_is_left_alone(url: str, schema: str) -> None:
+    ask(url, f"CREATE SCHEMA {schema}")
+    ask(url, f"CREATE TABLE {schema}.jobs (id integer)")
+
+    with pytest.raises(StoreError, match="has tables that are not Mainstay's; choose another one with"):
+        await migrate(url)
+
+
+async def test_workers_go_on_while_an_index_is_built_beside_them(url: str, schema: str, stores: Stores) -> None:
+    await migrate(url)
+    world = await stores.open(url)
+    await world.open("s1")
+    building = f"{OUTSIDE}\nCREATE INDEX CONCURRENTLY IF NOT EXISTS jobs_extra ON mainstay.jobs (name)"
+    migrating_ = asyncio.create_task(migrate(url, migrations=(*MIGRATIONS, building)))
+    jobs = [await world.running() for _ in range(5)]
+    done = await migrating_
+
+    assert [(await world.move(job, "succeeded", holder="s1")).outcome for job in jobs] == ["applied"] * 5
+    assert done.after == VERSION + 1
+    found = ask(url, "SELECT indexname FROM pg_indexes WHERE schemaname = %s AND indexname = 'jobs_extra'", schema)
+    assert found == [("jobs_extra",)]
+    assert (await status(url)).version == VERSION + 1
+
+
+async def test_a_migration_that_cannot_get_at_a_table_steps_back_so_that_workers_go_on(
+    url: str, schema: str, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrating, "_STEP_BACK_MS", 100)
+    monkeypatch.setattr(migrating, "_MOST_TRIES", 3)
+    await migrate(url)
+    world = await stores.open(url)
+    await world.submit()
+
+    async def change() -> None:
+        await migrate(url, migrations=(*MIGRATIONS, "ALTER TABLE mainstay.jobs ADD COLUMN more integer"))
+
+    import psycopg
+
+    with psycopg.connect(url.partition("?")[0]) as reader:
+        reader.execute(f"SELECT count(*) FROM {schema}.jobs")  # a transaction that stays open
+        changing = asyncio.create_task(change())
+        for _ in range(10):
+            await world.submit()
+        with pytest.raises(StoreLocked, match="could not be migrated: somebody keeps its tables locked"):
+            await changing
+    assert (await status(url)).version == VERSION
+    await change()
+    assert (await status(url)).version == VERSION + 1
+
+
+async def test_a_step_that_fails_leaves_the_version_before(url: str) -> None:
+    with pytest.raises(StoreError, match="the server refused"):
+        await migrate(url, migrations=(*MIGRATIONS, "CREATE TABLE mainstay.more (id integer); SELECT nonsense"))
+
+    found = await status(url)
+    assert found.version == VERSION
+
+
+async def test_a_database_that_is_not_there_is_named(url: str) -> None:
+    with pytest.raises(StoreError, match="there is no such database"):
+        await status(url.replace("/postgres?", "/nowhere?"))

@@ -5,6 +5,7 @@
 - a `text` block after a `python` block is what that block printed.
 - `console` and `bash` blocks hold commands after `$ `; lines below a `mainstay` command are what it prints at 80
   columns, and `JOB` in one stands for the job id that was printed last. What else a shell does is in `shell.py`.
+- `sql` blocks are run on the page's database, as by somebody who knows nothing of Mainstay.
 - `mermaid` blocks are drawings of our own tables.
 
 Expected output may use `...` for what changes from run to run.
@@ -27,6 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psycopg
 from typer.testing import CliRunner
 
 from mainstay.cli import app
@@ -77,8 +79,9 @@ def blocks(text: str) -> Iterator[Block]:
 class Page:
     """Runs blocks one after the other, as a reader would."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, database: str = "") -> None:
         self._blocks = list(blocks(text))
+        self._database = database
         self._names: dict[str, Any] = {"__name__": "__page__"}
         self._printed: str | None = None
         self._job_id = "JOB"
@@ -107,6 +110,9 @@ class Page:
                 _compare(block, block.text, printed)
             case "console" | "bash":
                 self._run_commands(block)
+            case "sql" if self._database:
+                with psycopg.connect(self._database) as db:
+                    db.execute(block.text)
             case "mermaid":
                 if block.text not in (mermaid(JOB), mermaid(UNIT)):
                     raise BadBlock(f"line {block.line}: the diagram is not one our tables draw; run `make docs`")

@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
+from tests import places
 from tests.docs.blocks import ROOT, BadBlock, Page
 
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
 #: they start workers
-SLOW = {"README.md", "docs/workers.md"}
+SLOW = {"README.md", "docs/postgres.md", "docs/workers.md"}
+#: stands on a page for a database of its own on the run's server
+DATABASE = "app@localhost/shop"
+#: stands on a page for a namespace of its own on the run's server
+NAMESPACE = "redis://localhost"
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PAGES])
 def test_every_block_of_the_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (ROOT / name).read_text(encoding="utf-8")
+    if NAMESPACE in text:
+        text = text.replace(NAMESPACE, places.place("redis", tmp_path))
 
-    ran = Page(text).run()
+    with own_database() if DATABASE in text else nullcontext("") as url:
+        ran = Page(text.replace(f"//{DATABASE}", f"//{url.partition('//')[2]}"), database=url).run()
 
     assert ran == sum(line.lstrip().startswith("```") for line in text.splitlines()) / 2
+
+
+@contextmanager
+def own_database() -> Iterator[str]:
+    """The URL of a database that is new, and gone afterwards."""
+    server, name = urlsplit(places.server_url("postgresql")), f"page_{os.getpid()}"
+    with psycopg.connect(server.geturl(), autocommit=True) as db:
+        db.execute(f"CREATE DATABASE {name}")
+        try:
+            yield server._replace(path=f"/{name}").geturl()
+        finally:
+            db.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def page(*parts: str) -> Page:
@@ -42,6 +67,7 @@ def test_blocks_share_names_and_may_await() -> None:
     ("text", "complaint"),
     [
         ("```\nx = 1\n```", "nobody knows how to run a block of 'no language'"),
+        ("```sql\nSELECT 1\n```", "nobody knows how to run a block of 'sql'"),
         ("```yaml\nx: 1\n```", "nobody knows how to run a block of 'yaml'"),
         ("```text\nhello\n```", "stands for the output of a python block"),
         (python("print(1)") + "\n```text\n2\n```", "expected\n2\n\nbut it printed\n1"),

@@ -24,9 +24,10 @@ from .target import Where, told_again
 _MIGRATE = reflowed("""
 Bring a store up to this version of Mainstay.
 
-A PostgreSQL store is migrated by this command only, unless its URL says auto_migrate=on. Workers may go on meanwhile,
-those of the version before, too. Run it before the new version is started; twice is once, and several at a time wait
-for each other. Every other store migrates itself when it is opened, which this does.
+A PostgreSQL store is migrated by this command only, unless its URL says auto_migrate=on. Run it before the new version
+is started. Workers of the version before may go on meanwhile. Several at a time wait for each other.
+
+Every other store migrates itself when it is opened, which this does.
 
 Exit codes: 0 it is up to date now (or was); with --dry-run 1 something would be done; 2 error.
 

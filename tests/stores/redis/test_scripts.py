@@ -69,6 +69,7 @@ async def test_every_call_may_be_carried_out_twice(world: World) -> None:
     assert await store.report([Report(job_id=late.id, session="s1", token=1, started_ms=5)]) == [True]
     reports = [Report(job_id=late.id, session="s1", token=1, progress=Progress(done=1), checkpoint=b"\xff")]
     assert (await store.beat(["s1"], reports))[0].known
+    late = await world.row(late)
     answers = await store.apply([world.change(job, "succeeded", holder="s1") for job in (*jobs, late)])
 
     assert {answer.outcome for answer in answers} == {"already_applied"}

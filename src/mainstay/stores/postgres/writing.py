@@ -106,6 +106,8 @@ async def apply(
 ) -> list[Answer]:
     """Write each change on its own merits, all in one commit. Plain moves of different rows, the common case, are one
     statement."""
+    if not changes and lead is None:
+        return []
     if changes and _go_together(changes) and all(map(_is_plain, changes)):
         written: list[Written] = [(change.before, change.after, change.events) for change in changes]
         [(verdict,)] = await engine.call(_APPLY_PLAIN, *_plain_arguments(engine, changes, written, lead))

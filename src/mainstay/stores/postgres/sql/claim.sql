@@ -10,8 +10,8 @@
 -- left open instead.
 --
 -- Rows are locked in pages, passing over what others have locked; so no claim waits for a row, and one that holds the
--- lock of a concurrency key waits for nothing but another such lock. Several queues are merged from their heads: one sort
--- over all that is ready would cost as much as there is.
+-- lock of a concurrency key waits for nothing but another such lock. Several queues are merged from their heads: one
+-- sort over all that is ready would cost as much as there is.
 CREATE OR REPLACE FUNCTION mainstay.claim(
     from_queues text[], who text, most integer, my_nonce text, promoted boolean, given_ms bigint
 ) RETURNS TABLE (
@@ -120,7 +120,7 @@ BEGIN
         at_rank := ranks[seen];
         at_due := dues[seen];
         at_n := ns[seen];
-        IF statuses <> array_fill('pending'::text, ARRAY[cardinality(statuses)]) THEN
+        IF EXISTS (SELECT FROM unnest(statuses) AS g (status) WHERE g.status <> 'pending') THEN
             odd := odd || ARRAY(SELECT g.id FROM unnest(ids, statuses) AS g (id, status) WHERE g.status <> 'pending');
             SELECT array_agg(g.id ORDER BY g.at), array_agg(g.key ORDER BY g.at) INTO ids, keys
             FROM unnest(ids, keys, statuses) WITH ORDINALITY AS g (id, key, status, at) WHERE g.status = 'pending';
@@ -128,7 +128,8 @@ BEGIN
         IF ids IS NOT NULL AND array_remove(keys, NULL) <> '{}' THEN
             PERFORM mainstay.lock_keys(ARRAY(SELECT l.key FROM mainstay.limits l WHERE l.key = ANY (keys)));
             -- a later statement, so it sees what those who had the locks before have taken
-            SELECT array_agg(g.id ORDER BY g.at) FILTER (WHERE g.fits), array_agg(g.key ORDER BY g.at) FILTER (WHERE g.fits),
+            SELECT array_agg(g.id ORDER BY g.at) FILTER (WHERE g.fits),
+                array_agg(g.key ORDER BY g.at) FILTER (WHERE g.fits),
                 array_agg(g.id) FILTER (WHERE NOT g.fits)
             INTO ids, keys, full_ids
             FROM (
@@ -137,7 +138,10 @@ BEGIN
                 FROM unnest(ids, keys) WITH ORDINALITY AS g (id, key, at)
                 LEFT JOIN (
                     SELECT l.key, l.most
-                        - (SELECT count(*) FROM mainstay.jobs h WHERE h.concurrency_key = l.key AND h.session IS NOT NULL)
+                        - (
+                            SELECT count(*) FROM mainstay.jobs h
+                            WHERE h.concurrency_key = l.key AND h.session IS NOT NULL
+                        )
                         - (SELECT count(*) FROM unnest(taken_keys) AS t (key) WHERE t.key = l.key) AS free
                     FROM mainstay.limits l WHERE l.key = ANY (keys)
                 ) f ON f.key = g.key

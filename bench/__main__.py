@@ -13,6 +13,7 @@ import platform
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -57,7 +58,7 @@ def main() -> int:
 
 def _kept_in(suite: str, names: dict[str, list[str]], given: argparse.Namespace) -> Path | None:
     """Where the JSON goes. What is kept with the code is of one whole run, never of a part."""
-    whole = not (given.quick or given.systems) and given.store == "sqlite" and set(names[suite]) == set(SUITES[suite])
+    whole = not (given.quick or given.systems) and set(names[suite]) == set(SUITES[suite])
     folder: Path | None = given.results or (RESULTS if whole else None)
     if folder is None:
         return None
@@ -72,9 +73,8 @@ def _arguments() -> argparse.Namespace:
     names = [*SUITES, *SCENARIOS, *fleet.SCENARIOS]
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, measures nothing")
     parser.add_argument("--only", choices=names, action="append", help="run only this suite or scenario (repeatable)")
-    parser.add_argument("--systems", type=_systems, help="only these queues, e.g. celery,mainstay")
-    parser.add_argument("--store", default="sqlite", help="Mainstay's store: sqlite (default) or a URL")
-    parser.add_argument("--watch", type=float, help="seconds to wait for a killed job to be run again (default: 20)")
+    parser.add_argument("--systems", type=_systems, help="only these queues, e.g. celery,mainstay-redis")
+    parser.add_argument("--watch", type=float, help="seconds to wait for a killed job to be run again (default: 150)")
     parser.add_argument("--results", type=Path, help="folder to keep the JSON in (default: bench/results, if whole)")
     return parser.parse_args()
 
@@ -139,21 +139,21 @@ def _record(rows: list[Row], sizes: Sizes) -> dict[str, object]:
 
 
 def _run_queues(names: list[str], given: argparse.Namespace, out: Path | None) -> int:
-    known = fleet.systems(given.store)
+    known = fleet.systems()
     chosen = [known[name] for name in given.systems or known]
     sizes = QUICK_QUEUES if given.quick else queues.Sizes()
     if given.watch is not None:
         sizes = msgspec.structs.replace(sizes, watch_s=given.watch)
     console = Console(stderr=True)
     with console.status("starting") as status:
-        found = fleet.measure(chosen, names, given.store, sizes, status.update)
+        found = fleet.measure(chosen, names, sizes, _telling(console, status.update))
     shown = Console()
     for section in report.sections(found):
         table = Table(title=section.title, title_justify="left")
         for heading in section.headings:
             table.add_column(heading)
         for line in section.lines:
-            table.add_row(*line, style="bold" if line[0] == "Mainstay" else "")
+            table.add_row(*line, style="bold" if line[0].startswith("Mainstay") else "")
         shown.print(table)
     shown.print(report.about(found), soft_wrap=True)
     for name, why in found.skipped.items():
@@ -167,6 +167,14 @@ def _run_queues(names: list[str], given: argparse.Namespace, out: Path | None) -
         if out == report.KEPT:
             generate.main([])
     return 1 if trouble else 0
+
+
+def _telling(console: Console, update: Callable[[str], None]) -> Callable[[str], None]:
+    """A line that changes where somebody watches, a line each, with the time, where it goes to a file."""
+    if console.is_terminal:
+        return update
+    began = time.monotonic()
+    return lambda what: console.print(f"{time.monotonic() - began:6.0f} s  {what}", markup=False, highlight=False)
 
 
 if __name__ == "__main__":

@@ -7,22 +7,30 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import apsw
 import msgspec
 
-from servers import SERVERS, Server, ServerMissing
+from servers import Postgres, Redis, Server, ServerMissing
 
 from . import environments, queues
+from .distance import Wire, distance
 from .environments import InstallFailed
-from .peers.catalog import PEERS, System, mainstay
+from .peers.catalog import OURS, PEERS, System
 from .peers.slots import Slots
 from .queues import Found, Seat, Sizes, Tell
 from .stands import Stand
+from .verdicts import Verdict, verdicts
 
-SCENARIOS = ("throughput", "waiting", "kill")
+SCENARIOS = ("throughput", "distance", "waiting", "kill")
+
+_SERVERS: dict[str, Callable[[Path], Server]] = {
+    "redis": Redis,
+    # its defaults but for this: many systems are connected at once, each with a pool
+    "postgresql": lambda folder: Postgres(folder, max_connections="400"),
+}
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -36,15 +44,18 @@ class Report(msgspec.Struct, kw_only=True):
     versions: dict[str, str]
     sizes: Sizes
     skipped: dict[str, str]
+    wires: dict[str, Wire] = {}
+    """Round trips to each server, as it was and further away."""
     systems: list[Found]
+    verdicts: list[Verdict] = []
 
 
-def systems(store: str = "sqlite") -> dict[str, System]:
+def systems() -> dict[str, System]:
     """By name, ourselves last."""
-    return {system.name: system for system in (*PEERS, mainstay(store))}
+    return {system.name: system for system in (*PEERS, *OURS)}
 
 
-def measure(chosen: Sequence[System], scenarios: Sequence[str], store: str, sizes: Sizes, tell: Tell) -> Report:
+def measure(chosen: Sequence[System], scenarios: Sequence[str], sizes: Sizes, tell: Tell) -> Report:
     """Run the scenarios on the systems. Those that cannot be set up are skipped, with the reason."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mainstay-bench-", ignore_cleanup_errors=True) as name:
@@ -61,23 +72,25 @@ def measure(chosen: Sequence[System], scenarios: Sequence[str], store: str, size
             systems=[],
         )
         with contextlib.ExitStack() as up:
-            seats = _seats(chosen, scenarios, store, folder, report, up, tell)
+            seats = _seats(chosen, scenarios, folder, report, up, tell)
             rated = [seat for seat in seats if seat.stand.system.jobs]
             marks = Slots(folder / "slots")
             if "throughput" in scenarios:
                 queues.throughput(rated, marks, sizes, tell)
+            if "distance" in scenarios:
+                report.wires = distance(rated, marks, sizes, tell)
             if "waiting" in scenarios:
                 queues.waiting(rated, marks, sizes, tell)
             if "kill" in scenarios:
                 queues.kill(seats, sizes, tell)
     report.took_s = round(time.monotonic() - began, 1)
+    report.verdicts = verdicts(report.systems)
     return report
 
 
 def _seats(
     chosen: Sequence[System],
     scenarios: Sequence[str],
-    store: str,
     folder: Path,
     report: Report,
     up: contextlib.ExitStack,
@@ -91,7 +104,7 @@ def _seats(
         tell(f"setting up {system.title}")
         try:
             python = environments.python_of(system.requirements)
-            url = _url(system, store, folder, servers, up)
+            url = _url(system, folder, servers, up)
         except (InstallFailed, ServerMissing) as error:
             report.skipped[system.name] = str(error)
             continue
@@ -103,8 +116,9 @@ def _seats(
             name=system.name,
             title=system.title,
             version=environments.version(python, system.package),
-            store=system.server or store.partition(":")[0],
+            store=system.server or "sqlite",
             setting=system.setting,
+            variant_of=system.variant_of,
         )
         report.systems.append(found)
         seats.append(Seat(stand, found))
@@ -112,14 +126,15 @@ def _seats(
     return seats
 
 
-def _url(system: System, store: str, folder: Path, servers: dict[str, Server], up: contextlib.ExitStack) -> str:
+def _url(system: System, folder: Path, servers: dict[str, Server], up: contextlib.ExitStack) -> str:
     """A database of its own on the server it needs, which is started for the first that needs it."""
     if system.server is None:
-        return store if ":" in store else f"sqlite:///{folder / system.name / 'store' / 'jobs.db'}"
+        return f"sqlite:///{folder / system.name / 'store' / 'jobs.db'}"
     if system.server not in servers:
-        servers[system.server] = SERVERS[system.server](folder)
+        servers[system.server] = _SERVERS[system.server](folder)
         up.callback(servers[system.server].stop)
-    return servers[system.server].database(system.name.replace("-", "_"))
+    url = servers[system.server].database(system.name.replace("-", "_"))
+    return f"{url}?auto_migrate=on" if system in OURS else url
 
 
 def _machine(folder: Path) -> dict[str, str]:

@@ -32,6 +32,8 @@ GIVE_UP = 3
 WARM_UP = 5
 SLEEP_S, KILL_AFTER_S, RESTART_AFTER_S = 5.0, 1.5, 1.0
 BYSTANDERS = 3
+US = "mainstay"
+"""How the names of our own systems begin."""
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +45,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     idle: int = 100
     load: int = 600
     load_rate: float = 100.0
-    watch_s: float = 20.0
+    watch_s: float = 150.0
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +86,25 @@ class Kill(msgspec.Struct, frozen=True, kw_only=True):
     """A bystander that ran before the kill counts as 0."""
 
 
+class Rates(msgspec.Struct, kw_only=True):
+    """Jobs a second, of every run."""
+
+    submit_one: list[float] = []
+    submit_bulk: list[float] = []
+    one: list[Drain] = []
+    """Worked off by one process."""
+    two: list[Drain] = []
+
+    @property
+    def done(self) -> float | None:
+        """The best of one process, to the last commit where that is known: what is started is not yet done."""
+        return best(self.one)
+
+
+def best(drains: list[Drain]) -> float | None:
+    return max((drain.committed or drain.started for drain in drains), default=None)
+
+
 class Found(msgspec.Struct, kw_only=True):
     """All that was measured of one system."""
 
@@ -92,10 +113,12 @@ class Found(msgspec.Struct, kw_only=True):
     version: str
     store: str
     setting: str
-    submit_one: list[float] = []
-    submit_bulk: list[float] = []
-    one: list[Drain] = []
-    two: list[Drain] = []
+    variant_of: str = ""
+    rates: Rates = msgspec.field(default_factory=Rates)
+    near: Rates | None = None
+    """Through the proxy that will delay, not yet delaying: what the proxy itself costs."""
+    far: Rates | None = None
+    """With a slower wire to the server; see `distance`."""
     idle: Latency | None = None
     load: Latency | None = None
     kill: Kill | None = None
@@ -108,6 +131,10 @@ class Seat(msgspec.Struct, frozen=True):
     stand: Stand
     found: Found
 
+    @property
+    def is_ours(self) -> bool:
+        return self.found.name.startswith(US)
+
 
 # -- rates --------------------------------------------------------------------------------------
 
@@ -116,27 +143,32 @@ def throughput(seats: list[Seat], marks: Slots, sizes: Sizes, tell: Tell) -> Non
     """Submit a backlog, then start workers and see how fast they work it off."""
     for turn in range(sizes.repeats):
         for seat in seats:
-            for processes, drains in ((1, seat.found.one), (2, seat.found.two)):
+            rates = seat.found.rates
+            for processes, drains in ((1, rates.one), (2, rates.two)):
                 tell(f"throughput: {seat.found.title}, {processes} worker processes, run {turn + 1} of {sizes.repeats}")
-                with _trouble(seat):
-                    drains.append(_drain(seat.stand, marks, _backlog(seat, sizes), processes))
+                with trouble(seat):
+                    drains.append(drain(seat.stand, marks, _backlog(seat.stand, rates, sizes), processes))
 
 
-def _backlog(seat: Seat, sizes: Sizes) -> int:
+def jobs_of(stand: Stand, share: float) -> int:
+    return max(50, int(stand.system.jobs * share))
+
+
+def _backlog(stand: Stand, rates: Rates, sizes: Sizes) -> int:
     """Submit jobs, one a call and where the system can as a bulk; answers how many are there to be worked off."""
-    n = max(50, int(seat.stand.system.jobs * sizes.share))
-    seat.stand.ask("reset")
-    if not seat.stand.ask("can", what="submit_many"):
-        seat.found.submit_one.append(n / seat.stand.ask("singly", n=n))
+    n = jobs_of(stand, sizes.share)
+    stand.ask("reset")
+    if not stand.ask("can", what="submit_many"):
+        rates.submit_one.append(n / stand.ask("singly", n=n))
         return n
     few = min(n, SINGLY)
-    seat.found.submit_one.append(few / seat.stand.ask("singly", n=few))
-    seat.stand.ask("reset")
-    seat.found.submit_bulk.append(n / seat.stand.ask("bulk", n=n))
+    rates.submit_one.append(few / stand.ask("singly", n=few))
+    stand.ask("reset")
+    rates.submit_bulk.append(n / stand.ask("bulk", n=n))
     return n
 
 
-def _drain(stand: Stand, marks: Slots, n: int, processes: int) -> Drain:
+def drain(stand: Stand, marks: Slots, n: int, processes: int) -> Drain:
     marks.clear()
     with stand.workers(processes) as workers:
         begun = _wait_for_starts(stand, workers, marks, n, want=1)
@@ -216,12 +248,17 @@ def start_rate(window: list[int]) -> float:
 
 
 def waiting(seats: list[Seat], marks: Slots, sizes: Sizes, tell: Tell) -> None:
-    """Submit to idle workers, then to busy ones.
+    """Submit to idle workers, then to busy ones; the systems of one server together, so that few idle beside.
 
     Idle: every system's worker is up and one job is in flight in all, for each system in turn, in a new order every
     round. So a job meets its worker at a random phase of whatever it does when idle, a second or so after the last.
     Load: jobs arrive at random, `load_rate` a second, at one system while the others stay idle.
     """
+    for server in dict.fromkeys(seat.found.store for seat in seats):
+        _waiting([seat for seat in seats if seat.found.store == server], marks, sizes, tell)
+
+
+def _waiting(seats: list[Seat], marks: Slots, sizes: Sizes, tell: Tell) -> None:
     rng = random.Random(7)
     marks.clear()
     numbers = iter(range(slots.CAPACITY))
@@ -229,13 +266,13 @@ def waiting(seats: list[Seat], marks: Slots, sizes: Sizes, tell: Tell) -> None:
         ready = []
         for seat in seats:
             tell(f"waiting: starting {seat.found.title}")
-            with _trouble(seat):
+            with trouble(seat):
                 seat.stand.ask("reset")
                 _warm_up(seat.stand, up.enter_context(seat.stand.workers(1)), marks, numbers)
                 ready.append(seat)
         waits: dict[str, list[float | None]] = {seat.found.name: [] for seat in ready}
         for turn in range(sizes.idle):
-            tell(f"waiting, idle: round {turn + 1} of {sizes.idle}")
+            tell(f"waiting, idle, {seats[0].found.store}: round {turn + 1} of {sizes.idle}")
             for seat in rng.sample(ready, len(ready)):
                 found = waits[seat.found.name]
                 if found.count(None) < GIVE_UP:
@@ -245,7 +282,7 @@ def waiting(seats: list[Seat], marks: Slots, sizes: Sizes, tell: Tell) -> None:
             seat.found.idle = latency(waits[seat.found.name])
         for seat in ready:
             tell(f"waiting, under load: {seat.found.title}")
-            with _trouble(seat):
+            with trouble(seat):
                 seat.found.load = latency(_steady_pickups(seat.stand, marks, numbers, sizes))
 
 
@@ -300,7 +337,7 @@ def kill(seats: list[Seat], sizes: Sizes, tell: Tell) -> None:
 
 
 def _killed(seat: Seat, busy: threading.Lock, sizes: Sizes, tell: Tell) -> None:
-    with _trouble(seat), contextlib.ExitStack() as up:
+    with trouble(seat), contextlib.ExitStack() as up:
         stand = seat.stand
         bystanders = [f"bystander-{k}" for k in range(BYSTANDERS)]
 
@@ -346,7 +383,7 @@ def _until(happened: Callable[[], bool], limit_s: float, workers: Workers | None
 
 
 @contextlib.contextmanager
-def _trouble(seat: Seat) -> Iterator[None]:
+def trouble(seat: Seat) -> Iterator[None]:
     """One system's trouble is told in its row and stops no other."""
     try:
         yield

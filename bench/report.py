@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from .fleet import Report
-from .queues import Drain, Found, Kill, Latency
+from .queues import US, Drain, Found, Kill, Latency, Rates
+from .verdicts import WORSE, Verdict, best_cpu, best_memory, verdicts
 
 KEPT = Path(__file__).resolve().parent / "results" / "queues.json"
-US = "mainstay"
 NONE = "-"
+TITLES = {"redis": "Redis", "postgresql": "PostgreSQL", "sqlite": "SQLite"}
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -28,17 +29,29 @@ def load(path: Path = KEPT) -> Report:
 
 
 def save(report: Report, path: Path = KEPT) -> None:
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    """The verdicts go with their ratios, for whoever reads only the file."""
+    kept = msgspec.to_builtins(report)
+    kept["verdicts"] = [
+        {**msgspec.to_builtins(verdict), "ratio": round(verdict.ratio, 2)} for verdict in verdicts(report.systems)
+    ]
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
 
 
 def sections(report: Report) -> list[Section]:
     """Every table; those without a row are left out."""
-    rated = [found for found in report.systems if found.submit_one or found.one]
+    rated = [found for found in report.systems if found.rates.submit_one or found.rates.one]
+    far = [(found, found.far) for found in report.systems if found.far]
     waited = [found for found in report.systems if found.idle]
     killed = [found for found in report.systems if found.kill]
+    found = verdicts(report.systems)
     tables = [
-        Section(
-            "Mainstay beside the best peer", ("measure", "Mainstay", "best peer", "", "Mainstay is"), _verdicts(report)
+        *(
+            Section(
+                f"On {title}: Mainstay beside the best peer{'' if store != 'sqlite' else ' of any server'}",
+                ("measure", "Mainstay", "best peer", "", "Mainstay is", "wanted"),
+                [_line(verdict) for verdict in found if verdict.store == store],
+            )
+            for store, title in TITLES.items()
         ),
         Section(
             "Rates, jobs a second",
@@ -52,6 +65,11 @@ def sections(report: Report) -> list[Section]:
                 "memory, MB",
             ),
             [_rates(found) for found in rated],
+        ),
+        Section(
+            "With 2 ms added to each round trip, jobs a second",
+            ("", "submit, one a call", "submit, bulk", "worked off, 1 process", "of the rate without"),
+            [_far(found, rates) for found, rates in far],
         ),
         Section(
             "From submit to start, ms",
@@ -78,15 +96,27 @@ def about(report: Report) -> str:
     lines = [f"Measured on {report.at} in {report.took_s / 60:.0f} minutes: {facts}."]
     if report.load_before > 0.5:
         lines.append(f"The machine was busy with other work when it began (load average {report.load_before}).")
+    for server, wire in report.wires.items():
+        trips = f"{wire.direct:.2f} ms, {wire.proxied:.2f} ms through the proxy, {wire.delayed:.2f} ms delayed"
+        lines.append(f"A round trip to {TITLES[server]} takes {trips}.{_proxy_costs(report, server)}")
     lines += [f"Skipped: {name} ({why.splitlines()[0]})." for name, why in report.skipped.items()]
     lines += [f"Trouble: {trouble.splitlines()[0]}" for found in report.systems for trouble in found.trouble]
     return "\n".join(lines)
 
 
+def _proxy_costs(report: Report, server: str) -> str:
+    for found in report.systems:
+        if found.name.startswith(US) and found.store == server and found.near and found.near.done and found.rates.done:
+            return f" The proxy alone leaves Mainstay {found.near.done / found.rates.done:.0%} of its rate."
+    return ""
+
+
 def peers_ahead(report: Report) -> str:
     """Where a peer is better than we are, in a sentence."""
     ahead = [
-        f"{measure} ({who}; Mainstay is {is_})" for measure, _, who, _, is_ in _verdicts(report) if is_.endswith(_WORSE)
+        f"{TITLES[verdict.store]}, {verdict.measure} ({verdict.peer}; Mainstay is {verdict.text})"
+        for verdict in verdicts(report.systems)
+        if verdict.text.endswith(tuple(WORSE.values()))
     ]
     return f"A peer is ahead in: {'; '.join(ahead)}." if ahead else "No peer is ahead in any of these."
 
@@ -94,16 +124,32 @@ def peers_ahead(report: Report) -> str:
 # -- cells --------------------------------------------------------------------------------------
 
 
+def _line(verdict: Verdict) -> list[str]:
+    wanted = f"{verdict.bar}: {'yes' if verdict.met else 'NO'}" if verdict.bar else ""
+    return [verdict.measure, _number(verdict.ours), verdict.peer, _number(verdict.theirs), verdict.text, wanted]
+
+
 def _rates(found: Found) -> list[str]:
-    memory, cpu_us = _best_memory(found), _best_cpu(found)
+    memory, cpu_us = best_memory(found), best_cpu(found)
     return [
         found.title,
-        _rate(max(found.submit_one, default=None)),
-        _rate(max(found.submit_bulk, default=None)),
-        _drains(found.one),
-        _drains(found.two),
+        _rate(max(found.rates.submit_one, default=None)),
+        _rate(max(found.rates.submit_bulk, default=None)),
+        _drains(found.rates.one),
+        _drains(found.rates.two),
         NONE if cpu_us is None else f"{cpu_us:.0f}",
         NONE if memory is None else f"{memory:.0f}",
+    ]
+
+
+def _far(found: Found, far: Rates) -> list[str]:
+    near, now = found.rates.done, far.done
+    return [
+        found.title,
+        _rate(max(far.submit_one, default=None)),
+        _rate(max(far.submit_bulk, default=None)),
+        _drains(far.one),
+        f"{now / near:.0%}" if near and now else NONE,
     ]
 
 
@@ -145,78 +191,6 @@ def _rate(value: float | None) -> str:
 
 def _ms(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
-
-
-# -- who is better ------------------------------------------------------------------------------
-
-Measure = Callable[[Found], float | None]
-
-
-def _best_done(drains: list[Drain]) -> float | None:
-    """To the last commit where that is known: what is started is not yet done."""
-    return max((drain.committed or drain.started for drain in drains), default=None)
-
-
-def _best_memory(found: Found) -> float | None:
-    return min((drain.rss_mb for drain in found.one), default=None)
-
-
-def _best_cpu(found: Found) -> float | None:
-    return min((drain.cpu_us for drain in found.one if drain.cpu_us), default=None)
-
-
-def _wait(latency: Latency | None, field: str) -> float | None:
-    return getattr(latency, field) if latency and latency.samples else None
-
-
-MEASURES: tuple[tuple[str, str, Measure], ...] = (
-    ("submit, one a call, jobs/s", "faster", lambda found: max(found.submit_one, default=None)),
-    ("submit, bulk, jobs/s", "faster", lambda found: max(found.submit_bulk, default=None)),
-    ("worked off, 1 process, jobs/s", "faster", lambda found: _best_done(found.one)),
-    ("worked off, 2 processes, jobs/s", "faster", lambda found: _best_done(found.two)),
-    ("worker CPU, us a job", "smaller", _best_cpu),
-    ("idle pickup p50, ms", "sooner", lambda found: _wait(found.idle, "p50")),
-    (
-        "idle pickup p50, ms, of those that run a killed job again",
-        "sooner",
-        lambda found: _wait(found.idle, "p50") if found.kill and found.kill.rerun_s is not None else None,
-    ),
-    ("idle pickup p99, ms", "sooner", lambda found: _wait(found.idle, "p99")),
-    ("pickup under load p50, ms", "sooner", lambda found: _wait(found.load, "p50")),
-    ("pickup under load p99, ms", "sooner", lambda found: _wait(found.load, "p99")),
-    ("memory of one worker, MB", "smaller", _best_memory),
-    ("killed job run again, s", "sooner", lambda found: found.kill.rerun_s if found.kill else None),
-)
-_OPPOSITE = {"faster": "slower", "sooner": "later", "smaller": "larger"}
-_WORSE = tuple(_OPPOSITE.values())
-
-
-def _verdicts(report: Report) -> list[list[str]]:
-    us = next((found for found in report.systems if found.name == US), None)
-    if us is None:
-        return []
-    lines = []
-    for title, better, measure in MEASURES:
-        values = [(value, found.title) for found in report.systems if (value := measure(found)) is not None]
-        theirs = [pair for pair in values if pair[1] != us.title]
-        mine = measure(us)
-        if mine is None or not theirs:
-            continue
-        more_is_better = better == "faster"
-        value, who = max(theirs) if more_is_better else min(theirs)
-        lines.append([title, _number(mine), who, _number(value), verdict(mine, value, better)])
-    return lines
-
-
-def verdict(mine: float, theirs: float, better: str) -> str:
-    """
-    >>> verdict(5000, 1000, "faster"), verdict(4.0, 2.0, "sooner"), verdict(1.0, 1.0, "smaller")
-    ('5.0x faster', '2.0x later', 'the same')
-    """
-    ratio = mine / theirs if better == "faster" else theirs / mine
-    if f"{ratio:.1f}" == "1.0":
-        return "the same"
-    return f"{ratio:.1f}x {better}" if ratio > 1 else f"{1 / ratio:.1f}x {_OPPOSITE[better]}"
 
 
 def _number(value: float) -> str:

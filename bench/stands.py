@@ -107,7 +107,10 @@ class Stand:
 
     def __init__(self, system: System, python: Path, url: str, folder: Path, slots: Path) -> None:
         self.system = system
+        self.url = url
         self.starts = folder / "starts"
+        self._python = python
+        self._slots = slots
         self._bin = str(python.parent)
         self._folder = folder
         self._env = {
@@ -129,6 +132,12 @@ class Stand:
                 stderr=log,
                 text=True,
             )
+
+    def over(self, url: str) -> Stand:
+        """The same system, database and all, by another way to its server."""
+        folder = self._folder / str(len(list(self._folder.iterdir())))
+        folder.mkdir()
+        return Stand(self.system, self._python, url, folder, self._slots)
 
     def ask(self, do: str, **given: object) -> Any:
         """Have the producer do something; see `bench.peers.producer`."""

@@ -26,6 +26,8 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the command is started once per process, rather than told how many to have."""
     jobs: int = 0
     """How many jobs a rate is measured with; 0 for a variant that is only killed."""
+    variant_of: str = ""
+    """The system that this is, but for a setting."""
     env: dict[str, str] = {}
     crowd_env: dict[str, str] = {}
     """What is added when there are several worker processes."""
@@ -72,7 +74,7 @@ _SAQ = System(
     title="SAQ",
     app=f"{_APPS}.saq_app",
     package="saq",
-    setting="Redis, 10 at a time (default), results kept",
+    setting="10 at a time (default), results kept",
     requirements="saq",
     server="redis",
     worker=("{bin}/saq", f"{_APPS}.saq_app.settings"),
@@ -103,6 +105,33 @@ _DBOS = System(
     worker_each=True,
     crowd_env={"BENCH_POLL_S": "0.05", "BENCH_CLAIM": "50"},
     jobs=1500,
+)
+_SAQ_POSTGRES = msgspec.structs.replace(
+    _SAQ, name="saq-postgres", title="SAQ, PostgreSQL", server="postgresql", jobs=1500
+)
+_PGQUEUER = System(
+    name="pgqueuer",
+    title="PgQueuer",
+    app=f"{_APPS}.pgqueuer_app",
+    package="pgqueuer",
+    setting="asyncpg, batches of 10 (default), as many at a time as come; autovacuum as it advises",
+    requirements="pgqueuer",
+    server="postgresql",
+    worker=("{bin}/pgq", "run", f"{_APPS}.pgqueuer_app:main", "--batch-size", "10"),
+    worker_each=True,
+    jobs=10_000,
+)
+_AWA = System(
+    name="awa",
+    title="awa",
+    app=f"{_APPS}.awa_app",
+    package="awa-pg",
+    setting="a Rust core, 50 at a time (its core's default)",
+    requirements="awa",
+    server="postgresql",
+    worker=("{bin}/python", "-m", f"{_APPS}.awa_app"),
+    worker_each=True,
+    jobs=6000,
 )
 
 PEERS = (
@@ -141,6 +170,27 @@ PEERS = (
     _SAQ,
     _PROCRASTINATE,
     _DBOS,
+    _SAQ_POSTGRES,
+    _PGQUEUER,
+    msgspec.structs.replace(
+        _PGQUEUER,
+        name="pgqueuer-wide",
+        title="PgQueuer, batches of 500",
+        setting="larger batches, as it advises for short jobs; 500 was its fastest here",
+        worker=(*_PGQUEUER.worker[:-1], "500"),
+        jobs=20_000,
+        variant_of="pgqueuer",
+    ),
+    _AWA,
+    msgspec.structs.replace(
+        _AWA,
+        name="awa-wide",
+        title="awa, 500 at a time",
+        setting="500 at a time was its fastest here",
+        env={"BENCH_CLAIM": "500"},
+        jobs=12_000,
+        variant_of="awa",
+    ),
     msgspec.structs.replace(
         _CELERY,
         name="celery-late",
@@ -148,9 +198,25 @@ PEERS = (
         setting="task_acks_late, task_reject_on_worker_lost",
         env={"BENCH_VARIANT": "late"},
         jobs=0,
+        variant_of="celery",
     ),
     msgspec.structs.replace(
-        _SAQ, name="saq-retries", title="SAQ, retries=3", setting="retries=3", env={"BENCH_VARIANT": "retries"}, jobs=0
+        _SAQ,
+        name="saq-retries",
+        title="SAQ, retries=3",
+        setting="retries=3",
+        env={"BENCH_VARIANT": "retries"},
+        jobs=0,
+        variant_of="saq",
+    ),
+    msgspec.structs.replace(
+        _SAQ_POSTGRES,
+        name="saq-postgres-retries",
+        title="SAQ, PostgreSQL, retries=3",
+        setting="retries=3",
+        env={"BENCH_VARIANT": "retries"},
+        jobs=0,
+        variant_of="saq-postgres",
     ),
     msgspec.structs.replace(
         _PROCRASTINATE,
@@ -159,6 +225,7 @@ PEERS = (
         setting="with the documented periodic retry of stalled jobs",
         env={"BENCH_VARIANT": "recipe"},
         jobs=0,
+        variant_of="procrastinate",
     ),
     msgspec.structs.replace(
         _DBOS,
@@ -167,20 +234,27 @@ PEERS = (
         setting="restarted under another executor id, as on another machine",
         restart_env={"BENCH_EXECUTOR": "another"},
         jobs=0,
+        variant_of="dbos",
     ),
 )
 
 
-def mainstay(store: str) -> System:
-    """Ourselves. `store` is `sqlite`, the kind of a server that the bench starts, or a URL."""
-    kind = store.partition(":")[0]
+def _mainstay(store: str, title: str, setting: str, server: str | None = None) -> System:
     return System(
-        name="mainstay",
-        title="Mainstay",
+        name=f"mainstay-{store}",
+        title=f"Mainstay, {title}",
         app=f"{_APPS}.mainstay_app",
         package="mainstay",
-        setting=f"{kind} store, durable, audit on, 10 at a time (all defaults)",
-        server=store if store in {"redis", "postgresql"} else None,
+        setting=f"{setting}, audit on, 10 at a time (all defaults)",
+        server=server,
         worker=("{bin}/mainstay", "worker", f"{_APPS}.mainstay_app:app", "--processes", "{n}", "--concurrency", "10"),
         jobs=30_000,
     )
+
+
+OURS = (
+    _mainstay("redis", "Redis", "the server's durability", "redis"),
+    _mainstay("postgresql", "PostgreSQL", "submits and results synced, claims not", "postgresql"),
+    _mainstay("sqlite", "SQLite", "every commit synced"),
+)
+"""Ourselves, on each store."""

@@ -87,6 +87,13 @@ def submit_sleeper(tag: str, seconds: float) -> None:
     client().enqueue({**OPTIONS, "workflow_name": "sleeper"}, tag, seconds)
 
 
+def settled() -> int:
+    with psycopg.connect(URL) as db:
+        row = db.execute("SELECT count(*) FROM dbos.workflow_status WHERE status = 'SUCCESS'").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 if __name__ == "__main__":
     launch(os.environ.get("BENCH_EXECUTOR", f"worker-{sys.argv[1]}"))
     if sys.argv[1] != "schema":

@@ -26,14 +26,34 @@ async def sleeper(tag: str, seconds: float) -> None:
 
 async def reset() -> None:
     await app.close()
-    scheme, _, path = URL.partition(":///")
-    if scheme != "sqlite":
-        raise NotImplementedError(f"the benchmark cannot empty a store of this kind yet: {scheme}")
+    await _EMPTY[URL.partition(":")[0]]()
+    await app.open()
+
+
+async def _empty_sqlite() -> None:
     # a folder of its own: beside the database are its locks and sockets
-    folder = Path(path).parent
+    folder = Path(URL.partition(":///")[2].partition("?")[0]).parent
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    await app.open()
+
+
+async def _empty_redis() -> None:
+    import redis.asyncio  # noqa: PLC0415  # each store's driver where it is used
+
+    async with redis.asyncio.Redis.from_url(URL.partition("?")[0]) as client:
+        await client.flushdb()
+
+
+async def _empty_postgresql() -> None:
+    import asyncpg  # noqa: PLC0415
+
+    db = await asyncpg.connect(URL.partition("?")[0])
+    await db.execute("DROP SCHEMA IF EXISTS mainstay CASCADE")
+    await db.execute("CHECKPOINT")
+    await db.close()
+
+
+_EMPTY = {"sqlite": _empty_sqlite, "redis": _empty_redis, "postgresql": _empty_postgresql}
 
 
 async def submit_one(i: int) -> None:

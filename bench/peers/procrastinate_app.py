@@ -54,3 +54,10 @@ async def submit_many(n: int) -> None:
 
 async def submit_sleeper(tag: str, seconds: float) -> None:
     await sleeper.defer_async(tag=tag, seconds=seconds)
+
+
+def settled() -> int:
+    with psycopg.connect(URL) as db:
+        row = db.execute("SELECT count(*) FROM procrastinate_jobs WHERE status = 'succeeded'").fetchone()
+    assert row is not None
+    return int(row[0])

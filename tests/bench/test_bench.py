@@ -32,12 +32,12 @@ def test_a_quick_run_measures_every_scenario_on_both_sides(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "part",
-    [{"quick": True}, {"systems": ["celery", "mainstay"]}, {"store": "memory:"}, {"names": {"queues": ["kill"]}}],
+    [{"quick": True}, {"systems": ["celery", "mainstay-redis"]}, {"names": {"queues": ["kill"]}}],
     ids=lambda part: next(iter(part)),
 )
 def test_a_part_of_a_run_never_replaces_what_is_kept(part: dict[str, object]) -> None:
     names = {suite: list(scenarios) for suite, scenarios in SUITES.items()}
-    whole = {"quick": False, "systems": None, "store": "sqlite", "results": None}
+    whole = {"quick": False, "systems": None, "results": None}
 
     assert _kept_in("queues", names, argparse.Namespace(**whole)) == RESULTS.resolve() / "queues.json"
     assert _kept_in("queues", part.pop("names", names), argparse.Namespace(**{**whole, **part})) is None

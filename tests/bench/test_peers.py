@@ -13,7 +13,7 @@ import pytest
 
 from bench import fleet
 from bench.environments import REQUIREMENTS
-from bench.peers import slots
+from bench.peers import catalog, slots
 from bench.peers.slots import Slots
 
 ROOT = Path(__file__).parents[2]
@@ -38,12 +38,12 @@ def test_an_app_module_offers_what_a_producer_asks_for(app: str) -> None:
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
 def test_what_a_system_needs_is_pinned_to_a_version(system: fleet.System) -> None:
     if system.requirements is None:
-        assert system.name == "mainstay"
+        assert system.name.startswith("mainstay-")
         return
     lines = (REQUIREMENTS / f"{system.requirements}.txt").read_text().splitlines()
     pins = [line for line in lines if not line.startswith("#")]
 
-    assert all(re.fullmatch(r"[a-z\[\]-]+==[0-9.]+", pin) for pin in pins)
+    assert all(re.fullmatch(r"[a-z\[\],-]+==[0-9.]+", pin) for pin in pins)
     assert any(re.match(rf"{system.package}(\[[a-z]+\])?==", pin) for pin in pins)
 
 
@@ -51,15 +51,19 @@ def test_workers_are_counted_by_one_command_or_by_one_command_each() -> None:
     systems = fleet.systems()
 
     assert [command[-1] for command in systems["celery"].commands("bin", 2)] == ["bench0@localhost", "bench1@localhost"]
-    (ours,) = systems["mainstay"].commands("bin", 2)
+    (ours,) = systems["mainstay-sqlite"].commands("bin", 2)
     assert ours[:2] == ["bin/mainstay", "worker"]
     assert ours[ours.index("--processes") + 1] == "2"
 
 
-def test_a_store_url_goes_to_mainstay_and_a_bare_kind_asks_for_a_server() -> None:
-    assert fleet.systems("redis")["mainstay"].server == "redis"
-    assert fleet.systems("postgresql://db/x")["mainstay"].server is None
-    assert fleet.systems("postgresql://db/x")["mainstay"].setting.startswith("postgresql store")
+def test_mainstay_runs_on_every_server_that_a_peer_runs_on() -> None:
+    servers = {system.server for system in SYSTEMS if not system.name.startswith("mainstay-")}
+
+    assert {system.server for system in catalog.OURS} == {*servers, None}
+
+
+def test_a_variant_is_of_a_system_that_is_there() -> None:
+    assert all(system.variant_of in fleet.systems() for system in SYSTEMS if system.variant_of)
 
 
 def test_an_unknown_system_is_refused_with_the_names_there_are() -> None:

@@ -7,12 +7,18 @@ from pathlib import Path
 import pytest
 
 from bench import report
+from bench.distance import Wire
 from bench.fleet import Report
-from bench.queues import Drain, Found, Kill, Latency, Sizes
+from bench.queues import Drain, Found, Kill, Latency, Rates, Sizes
+from bench.verdicts import verdicts
+
+BESIDE = "On Redis: Mainstay beside the best peer"
 
 
-def _found(name: str, title: str, **measured: object) -> Found:
-    return Found(name=name, title=title, version="1.0", store="redis", setting="defaults", **measured)  # type: ignore[arg-type]
+def _found(name: str, title: str, store: str = "redis", **measured: object) -> Found:
+    rates = {field: measured.pop(field) for field in Rates.__struct_fields__ if field in measured}
+    fields = {"version": "1.0", "setting": "defaults", "rates": Rates(**rates), **measured}  # type: ignore[arg-type]
+    return Found(name=name, title=title, store=store, **fields)  # type: ignore[arg-type]
 
 
 def _report(*systems: Found, **more: object) -> Report:
@@ -37,11 +43,12 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
 def test_every_cell_stands_under_a_heading() -> None:
     wait, drains = Latency(samples=1, p50=1.0, p99=1.0), [Drain(jobs=5, started=50, cpu_us=9, rss_mb=34)]
     measured = {"one": drains, "two": drains, "idle": wait, "load": wait, "kill": Kill(watched_s=20)}
-    kept = _report(_found("a", "Peer", **measured), _found("mainstay", "Mainstay", **measured))
+    measured["far"] = Rates(submit_one=[1.0], one=drains)
+    kept = _report(_found("a", "Peer", **measured), _found("mainstay-redis", "Mainstay", **measured))
 
     for section in report.sections(kept):
         assert {len(line) for line in section.lines} == {len(section.headings)}, section.title
-    assert len(report.sections(kept)) == 5
+    assert len(report.sections(kept)) == 6
 
 
 def test_a_rate_is_the_best_of_its_runs() -> None:
@@ -78,24 +85,81 @@ def test_we_are_compared_with_the_best_peer_of_each_measure_by_what_is_committed
     kept = _report(
         _found("a", "Slow", one=[Drain(jobs=5, started=100, rss_mb=50)]),
         _found("b", "Fast", one=[Drain(jobs=5, started=200, rss_mb=90)]),
-        _found("mainstay", "Mainstay", one=[Drain(jobs=5, started=1500, committed=1000, rss_mb=100)]),
+        _found("mainstay-redis", "Mainstay", one=[Drain(jobs=5, started=1500, committed=1000, rss_mb=100)]),
     )
 
-    rate = _cells(kept, "Mainstay beside the best peer", "worked off, 1 process, jobs/s")
-    memory = _cells(kept, "Mainstay beside the best peer", "memory of one worker, MB")
+    rate = _cells(kept, BESIDE, "worked off, 1 process, jobs/s")
+    memory = _cells(kept, BESIDE, "memory of one worker, MB")
 
-    assert rate == ["1,000", "Fast", "200", "5.0x faster"]
-    assert memory == ["100", "Slow", "50.0", "2.0x larger"]
+    assert rate == ["1,000", "Fast", "200", "5.0x faster", "at least 5x: yes"]
+    assert memory == ["100", "Slow", "50.0", "2.0x larger", ""]
+
+
+def test_only_peers_on_the_same_server_are_beside_us_but_for_sqlite_which_has_none() -> None:
+    kept = _report(
+        _found("a", "On Redis", "redis", one=[Drain(jobs=5, started=100)]),
+        _found("b", "On PostgreSQL", "postgresql", one=[Drain(jobs=5, started=200)]),
+        *(_found(f"mainstay-{store}", "Us", store, one=[Drain(jobs=5, started=400)]) for store in report.TITLES),
+    )
+
+    found = {verdict.store: verdict.peer for verdict in verdicts(kept.systems) if verdict.measure.startswith("worked")}
+
+    assert found == {"redis": "On Redis", "postgresql": "On PostgreSQL", "sqlite": "On PostgreSQL"}
+
+
+def test_being_further_away_must_put_us_further_ahead() -> None:
+    def judged(far_rate: float) -> bool | None:
+        kept = _report(
+            _found("a", "Peer", one=[Drain(jobs=5, started=100)], far=Rates(one=[Drain(jobs=5, started=10)])),
+            _found("mainstay-redis", "Us", one=[Drain(jobs=5, started=500)], far=_worked_off(far_rate)),
+        )
+        (verdict,) = [each for each in verdicts(kept.systems) if "2 ms away" in each.measure]
+        return verdict.met
+
+    assert judged(60.0) is True
+    assert judged(40.0) is False
+
+
+def _worked_off(rate: float) -> Rates:
+    return Rates(one=[Drain(jobs=5, started=rate)])
+
+
+def test_a_variant_that_survives_the_kill_speaks_for_its_system() -> None:
+    quick, slow = Latency(samples=9, p50=1.0, p99=2.0), Latency(samples=9, p50=5.0, p99=9.0)
+    saved = Kill(watched_s=20, rerun_s=9.0)
+    kept = _report(
+        _found("a", "Loses", idle=quick, kill=Kill(watched_s=20)),
+        _found("b", "Keeps, if told", idle=slow, kill=Kill(watched_s=20)),
+        _found("b-late", "Told", variant_of="b", kill=saved),
+        _found("mainstay-redis", "Us", idle=slow, kill=saved),
+    )
+
+    (verdict,) = [each for each in verdicts(kept.systems) if "killed job again" in each.measure]
+
+    assert (verdict.peer, verdict.met) == ("Keeps, if told", True)
+
+
+def test_what_the_proxy_itself_costs_is_told() -> None:
+    near = _worked_off(450.0)
+    kept = _report(
+        _found("mainstay-redis", "Us", one=[Drain(jobs=5, started=500)], near=near, far=near),
+        wires={"redis": Wire(direct=0.02, proxied=0.2, delayed=2.4)},
+    )
+
+    assert "0.02 ms, 0.20 ms through the proxy, 2.40 ms delayed" in report.about(kept)
+    assert "leaves Mainstay 90% of its rate" in report.about(kept)
 
 
 def test_a_peer_that_is_ahead_is_named() -> None:
     def wait(p50: float) -> Latency:
         return Latency(samples=9, p50=p50, p99=9.0, worst=9.0)
 
-    behind = _report(_found("a", "Peer", idle=wait(1.0)), _found("mainstay", "Mainstay", idle=wait(3.0)))
-    level = _report(_found("a", "Peer", idle=wait(1.0)), _found("mainstay", "Mainstay", idle=wait(1.0)))
+    behind = _report(_found("a", "Peer", idle=wait(1.0)), _found("mainstay-redis", "Mainstay", idle=wait(3.0)))
+    level = _report(_found("a", "Peer", idle=wait(1.0)), _found("mainstay-redis", "Mainstay", idle=wait(1.0)))
 
-    assert report.peers_ahead(behind) == "A peer is ahead in: idle pickup p50, ms (Peer; Mainstay is 3.0x later)."
+    assert (
+        report.peers_ahead(behind) == "A peer is ahead in: Redis, idle pickup p50, ms (Peer; Mainstay is 3.0x later)."
+    )
     assert report.peers_ahead(level) == "No peer is ahead in any of these."
 
 

@@ -18,7 +18,7 @@ claim's event from it, here; the next change of the row writes that event before
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -94,7 +94,8 @@ _json = msgspec.json.Encoder()
 _decode_error = msgspec.json.Decoder(ErrorInfo).decode
 _decode_progress = msgspec.json.Decoder(Progress).decode
 
-_row_of = attrgetter(*ROW)
+_as_tuple = msgspec.structs.astuple
+_row_of = itemgetter(*(Job.__struct_fields__.index(name) for name in ROW))
 _OPEN = len(ROW)
 _ORDER = (*ROW, *_MARKS, *_TAIL, *_NAMED, *_FIXED, *_SAID, *_KEPT)
 _PLACES = tuple(_ORDER.index(name) for name in Job.__struct_fields__)
@@ -164,7 +165,7 @@ _codec = OptionsCodec()
 
 def row_bytes(job: Job) -> bytes:
     """What a change replaces. The events up to `job.head` are all written, so the row is not open."""
-    row = [_NO if value is None else value for value in _row_of(job)]
+    row = [_NO if value is None else value for value in _row_of(_as_tuple(job))]
     row += (False, *_codec.limits(job.options))
     error = _NO if job.error is None else _json.encode(job.error).decode()
     return _encode((row, (job.head, error, _NO if job.result is None else job.result)))
@@ -195,7 +196,7 @@ def progress_text(progress: Progress) -> str:
 
 def event_bytes(event: Event) -> bytes:
     """An event without its job's id, which its key has."""
-    return _encode(msgspec.structs.astuple(event)[1:])
+    return _encode(_as_tuple(event)[1:])
 
 
 def claim_bytes(before: Job) -> bytes | None:

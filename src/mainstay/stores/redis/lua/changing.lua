@@ -34,8 +34,8 @@ local function change(item, watched)
   local id = item[1]
   local old = rows[id]
   if not old or old[VERSION] ~= item[2] then return ASK end
-  local new = parsed(item[3])
-  if not new or shrinks(old, new) then return ASK end
+  local new, tail = opened(item[3])
+  if shrinks(old, new) then return ASK end
   if item[7] and (beside_of(id)[2] or -1) ~= item[7] then return ASK end
   local ends = new[SETTLED] and not old[SETTLED]
   local unique, parent, answer = new[UNIQUE], new[PARENT], APPLIED
@@ -57,7 +57,7 @@ local function change(item, watched)
   local events = item[4]
   if old[OPEN] and item[6] then table.insert(events, 1, item[6]) end
   append(id, events, item[5], parent)
-  put(id, item[3], new)
+  put(id, item[3], new, tail)
   return answer
 end
 

@@ -18,7 +18,7 @@ local function answer(what, ids)
     local last = math.min(first + MANY - 1, #keys)
     local found = call('MGET', unpack(keys, first, last))
     for i = first, last, 2 do
-      local id, n = ids[(i + 1) / 2], #made
+      local id, n = ids[(i + 1) / 2], 2 * i
       made[n + 1], made[n + 2] = id, values[id]
       made[n + 3], made[n + 4] = found[i - first + 1], found[i - first + 2]
     end
@@ -107,6 +107,7 @@ for _, queue in ipairs(open) do
 end
 
 local function best()
+  if #heads == 1 then return heads[1].at > 0 and heads[1] end
   local found
   for _, head in ipairs(heads) do
     if head.at > 0 then
@@ -144,7 +145,7 @@ local function take(id, row)
   new[STATUS], new[REASON], new[LANE], new[OPEN] = 'running', false, 0, true
   new[VERSION], new[TOKEN], new[SESSION] = row[VERSION] + 1, row[TOKEN] + 1, WHO
   new[CHANGED], new[CLAIMED], new[STARTED], new[EXPIRES] = NOW, NOW, false, false
-  put(id, stored(id, new), new)
+  replace(id, new)
   if not row[PARENT] then flow['running'] = (flow['running'] or 0) + 1 end
   taken[#taken + 1] = id
   per_queue[row[QUEUE]] = (per_queue[row[QUEUE]] or 0) + 1

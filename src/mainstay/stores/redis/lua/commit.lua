@@ -32,10 +32,11 @@ end
 local acts = {
   -- id, row, events, states moved to, the claim's event or false
   put = function(id, value, events, tos, claim)
-    local old, new = row_of(id), parsed(value)
+    local old = row_of(id)
+    local new, tail = opened(value)
     if old and old[OPEN] and claim then table.insert(events, 1, claim) end
     append(id, events, tos, new[PARENT])
-    put(id, value, new)
+    put(id, value, new, tail)
   end,
   -- id, its tombstone or false
   drop = function(id, stone)

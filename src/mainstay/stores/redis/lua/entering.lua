@@ -34,7 +34,7 @@ local function plan(jobs, settling)
   local answers, keys, uniques, stands, parents, news = {}, {}, {}, {}, {}, {}
   for i, job in ipairs(jobs) do
     local id, key = job[1], job[9]
-    local row = parsed(job[2])
+    local row, tail = opened(job[2])
     local existing, by = nil, ''
     if key then
       local holder, content = held_by_key(key[1], keys)
@@ -92,7 +92,7 @@ local function plan(jobs, settling)
       if key then keys[key[1]] = {id, key[2]} end
       if unique then uniques[unique] = id end
       fresh_ids[id] = true
-      fresh[#fresh + 1] = {job, row}
+      fresh[#fresh + 1] = {job, row, tail}
       answers[i] = false
     end
   end
@@ -106,11 +106,10 @@ local function enter()
     local id, key = job[1], job[9]
     values[id], rows[id] = nil, nil
     append(id, job[4], job[5], row[PARENT])
-    put(id, job[2], row)
-    local n = #sets
-    sets[n + 1], sets[n + 2] = P .. 'f:' .. id, job[3]
-    if job[14] then sets[n + 3], sets[n + 4] = P .. 'x:' .. id, job[14] end
-    gather(zadds, 'all', 0, id)
+    put(id, job[2], row, new[3])
+    keep('f:' .. id, job[3])
+    if job[14] then keep('x:' .. id, job[14]) end
+    gather(zadds, 'all', '0', id)
     if row[PARENT] then gather(zadds, 'units:' .. row[PARENT], 0, id) end
     if job[6] then
       for _, tag in ipairs(job[6]) do gather(zadds, 'tag:' .. tag, 0, id) end

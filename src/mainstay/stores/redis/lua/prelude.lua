@@ -75,13 +75,21 @@ local ARGS = ARGV[4] and cmsgpack.unpack(ARGV[4])
 -- reading ----------------------------------------------------------------------------------------
 
 local values, rows = {}, {} -- id -> the row as stored and as a table; false if it is not there or cannot be read
+local tails = {} -- id -> where in the stored row the part begins that no script packs
 
+-- A row that was packed by a caller, as a table; and where its tail begins.
+local function opened(value)
+  local at, row = unpack_one(value, 1)
+  return row, at + 1
+end
+
+-- A row that was stored, which may be damaged.
 local function parsed(value)
   local ok, at, row = pcall(unpack_one, value, 1)
   if ok and at > 0 and type(row) == 'table' and #row == WIDTH and type(row[STATUS]) == 'string'
     and type(row[QUEUE]) == 'string' and type(row[VERSION]) == 'number' and type(row[LANE]) == 'number'
     and type(row[RANK]) == 'number' and type(row[DUE]) == 'number' and type(row[TOKEN]) == 'number' then
-    return row
+    return row, at + 1
   end
   return false
 end
@@ -101,9 +109,9 @@ local function load(ids)
     local last = math.min(first + MANY - 1, n)
     local found = call('MGET', unpack(keys, first, last))
     for i = first, last do
-      local value = found[i - first + 1]
-      values[want[i]] = value
-      rows[want[i]] = value and parsed(value)
+      local id, value = want[i], found[i - first + 1]
+      values[id], rows[id] = value, false
+      if value then rows[id], tails[id] = parsed(value) end
     end
   end
 end
@@ -118,17 +126,8 @@ local function there(id)
   return values[id] and true or false
 end
 
--- A row as it is stored: the table, and behind it what no script packs.
-local function stored(id, row)
-  local value = values[id]
-  local at = unpack_one(value, 1)
-  return '\146' .. pack(row) .. sub(value, at + 1)
-end
-
 local function copy(row)
-  local made = {}
-  for i = 1, WIDTH do made[i] = row[i] end
-  return made
+  return {unpack(row, 1, WIDTH)} -- made at its full size: five times as fast as field by field
 end
 
 -- Bytes as msgpack; `pack` would make text of them.
@@ -166,42 +165,62 @@ end
 -- writing ----------------------------------------------------------------------------------------
 
 -- What is written gathers here and goes out in few commands: one per index and script, not one per row.
-local sets, zadds, zrems, sadds, srems = {}, {}, {}, {}, {}
-local touched = {}
+local sets, zadds, zrems, sadds, srems = {n = 0}, {}, {}, {}, {}
+local touched, holding = {}, {}
 local tallies, flow, wakes, soonest, freed, settled = {}, {}, {}, {}, {}, {}
+
+-- Names that begin alike, each put together once.
+local function names(kind)
+  return setmetatable({}, {__index = function(made, name)
+    local full = kind .. name
+    made[name] = full
+    return full
+  end})
+end
+
+local IN_STATUS, READY_IN, DUE_IN, HELD_BY, TOPIC_OF = names('status:'), names('ready:'), names('due:'), names('held:'),
+  names('queue:')
 
 local function gather(into, key, a, b)
   local list = into[key]
   if not list then
-    list = {}
+    list = {n = 0}
     into[key] = list
   end
-  local n = #list
-  list[n + 1] = a
-  if b then list[n + 2] = b end
+  local n = list.n + 1
+  list[n] = a
+  if b then
+    n = n + 1
+    list[n] = b
+  end
+  list.n = n
+end
+
+local function keep(key, value)
+  local n = sets.n
+  sets[n + 1], sets[n + 2], sets.n = P .. key, value, n + 2
 end
 
 local function send(command, gathered)
   for key, list in pairs(gathered) do
-    for first = 1, #list, MANY do
-      call(command, P .. key, unpack(list, first, math.min(first + MANY - 1, #list)))
+    for first = 1, list.n, MANY do
+      call(command, P .. key, unpack(list, first, math.min(first + MANY - 1, list.n)))
     end
   end
 end
 
 local function flush()
-  for first = 1, #sets, MANY do
-    call('MSET', unpack(sets, first, math.min(first + MANY - 1, #sets)))
+  for first = 1, sets.n, MANY do
+    call('MSET', unpack(sets, first, math.min(first + MANY - 1, sets.n)))
   end
   send('ZREM', zrems)
   send('SREM', srems)
   send('ZADD', zadds)
   send('SADD', sadds)
-  for key in pairs(srems) do
-    local session = sub(key, 1, 5) == 'held:' and sub(key, 6)
-    if session and call('EXISTS', P .. key) == 0 then call('SREM', P .. 'holders', session) end
+  for session in pairs(holding) do
+    call(call('EXISTS', P .. HELD_BY[session]) == 1 and 'SADD' or 'SREM', P .. 'holders', session)
   end
-  sets, zadds, zrems, sadds, srems, touched = {}, {}, {}, {}, {}, {}
+  sets, zadds, zrems, sadds, srems, touched, holding = {n = 0}, {}, {}, {}, {}, {}, {}
 end
 
 local function wake(topic, n)
@@ -215,15 +234,19 @@ end
 -- The index of its lane, and where it stands in it.
 local function place(row)
   local lane = row[LANE]
-  if lane == READY then return 'ready:' .. row[QUEUE], row[RANK] end
-  if lane == WAITING then return 'due:' .. row[QUEUE], row[DUE] end
+  if lane == READY then return READY_IN[row[QUEUE]], row[RANK] end
+  if lane == WAITING then return DUE_IN[row[QUEUE]], row[DUE] end
   if lane == BLOCKED and row[LIMITED] then return blocked_key(row[LIMITED], row[QUEUE]), row[RANK] end
   if lane == ASIDE then return 'aside', 0 end
 end
 
 local function count(queue, status, n)
-  local field = queue .. '\0' .. status
-  tallies[field] = (tallies[field] or 0) + n
+  local of = tallies[queue]
+  if not of then
+    of = {}
+    tallies[queue] = of
+  end
+  of[status] = (of[status] or 0) + n
 end
 
 local function index_lane(id, old, new)
@@ -238,7 +261,7 @@ local function index_lane(id, old, new)
     gather(sadds, 'blockedq:' .. new[LIMITED], new[QUEUE])
     gather(sadds, 'blockedkeys', new[LIMITED])
   elseif lane == READY and before ~= READY then
-    wake('queue:' .. new[QUEUE], 1)
+    wake(TOPIC_OF[new[QUEUE]], 1)
   elseif lane == WAITING and new[DUE] ~= AWAITS and (before ~= WAITING or new[DUE] < old[DUE]) then
     local queue = new[QUEUE]
     if not soonest[queue] or new[DUE] < soonest[queue] then soonest[queue] = new[DUE] end
@@ -249,10 +272,13 @@ local function index_holder(id, old, new)
   local was, is = old and old[SESSION], new and new[SESSION]
   local stopped, stops = was and STOPPING[old[STATUS]], is and STOPPING[new[STATUS]]
   if was ~= is then
-    if was then gather(srems, 'held:' .. was, id) end
+    if was then
+      gather(srems, HELD_BY[was], id)
+      holding[was] = true
+    end
     if is then
-      gather(sadds, 'held:' .. is, id)
-      if not sadds['holders'] or sadds['holders'][#sadds['holders']] ~= is then gather(sadds, 'holders', is) end
+      gather(sadds, HELD_BY[is], id)
+      holding[is] = true
     end
   end
   if stopped and not (stops and was == is) then gather(srems, 'stopping:' .. was, id) end
@@ -307,22 +333,27 @@ local function index(id, old, new)
   local was, is = old and old[STATUS], new and new[STATUS]
   if was == is and (not old or not new or old[QUEUE] == new[QUEUE]) then return end
   if was then
-    if was ~= is then gather(zrems, 'status:' .. was, id) end
+    if was ~= is then gather(zrems, IN_STATUS[was], id) end
     count(old[QUEUE], was, -1)
   end
   if is then
-    if was ~= is then gather(zadds, 'status:' .. is, 0, id) end
+    if was ~= is then gather(zadds, IN_STATUS[is], '0', id) end
     count(new[QUEUE], is, 1)
   end
 end
 
--- Writes a row that is there or new. `value` is the row as stored, `new` the same as a table. A row that cannot be read
--- counts as not there: what stands in the indexes for it, the check finds.
-local function put(id, value, new)
+-- Writes a row that is there or new: `value` as it is stored, `new` the same as a table, `tail` where the rest begins. A
+-- row that cannot be read counts as not there: what stands in the indexes for it, the check finds.
+local function put(id, value, new, tail)
   index(id, rows[id] or nil, new)
-  local n = #sets
-  sets[n + 1], sets[n + 2] = P .. 'r:' .. id, value
-  values[id], rows[id] = value, new
+  keep('r:' .. id, value)
+  values[id], rows[id], tails[id] = value, new, tail
+end
+
+-- Writes a row that is there as another table; the rest of it stays.
+local function replace(id, new)
+  local packed = pack(new)
+  put(id, '\146' .. packed .. sub(values[id], tails[id]), new, #packed + 2)
 end
 
 -- Appends events that are sealed already; `tos` are the states that the moves among them led to.
@@ -340,7 +371,7 @@ end
 local function set(id, fields)
   local new = copy(rows[id])
   for place_, value in pairs(fields) do new[place_] = value end
-  put(id, stored(id, new), new)
+  replace(id, new)
 end
 
 -- Takes a row that cannot be used out of the way of the others.
@@ -437,8 +468,11 @@ local function finish()
     local topic = 'queue:' .. queue
     if #sooner == 0 and (wakes[topic] or 0) < 1 then wakes[topic] = 1 end
   end
-  for field, n in pairs(tallies) do
-    if n ~= 0 and call('HINCRBY', P .. 'tallies', field, n) == 0 then call('HDEL', P .. 'tallies', field) end
+  for queue, of in pairs(tallies) do
+    for status, n in pairs(of) do
+      local field = queue .. '\0' .. status
+      if n ~= 0 and call('HINCRBY', P .. 'tallies', field, n) == 0 then call('HDEL', P .. 'tallies', field) end
+    end
   end
   if next(flow) then
     local key = P .. 'flow:' .. math.floor(NOW / 60000)

@@ -27,7 +27,7 @@ local function report(item)
   if begins then new[STARTED], new[STARTS] = item[4], row[STARTS] + 1 end
   -- while it is asked to stop, the time is the end of the grace, and no progress buys more of it
   if (begins or progress) and not STOPPING[row[STATUS]] then new[EXPIRES] = expiry(new, said[2]) end
-  if begins or new[EXPIRES] ~= row[EXPIRES] then put(id, stored(id, new), new) end
+  if begins or new[EXPIRES] ~= row[EXPIRES] then replace(id, new) end
   return true
 end
 

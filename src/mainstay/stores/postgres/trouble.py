@@ -31,7 +31,9 @@ _AWAY = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.TooManyConnectionsError,
     asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.TargetServerAttributeNotMatched,
+    # with the one for hosts of which none is the kind that was asked for; and for a driver that lost its place when the
+    # connection broke under it
+    asyncpg.InternalClientError,
 )
 #: a wrong name or password, a database that is not there, settings that contradict each other: it stays so
 _HOPELESS = (

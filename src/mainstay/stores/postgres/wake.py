@@ -244,8 +244,8 @@ class Board:
             while line.up and (changes := self._changes()) is not None:
                 wanted, unwanted = changes
                 await line.do(lambda db: self._send(db, wanted, unwanted))  # noqa: B023 - awaited here
-        except MainstayError:
-            pass  # the line is down: all is said anew when it is up
+        except Exception as error:  # noqa: BLE001 - all is said anew when the line is made again, and meanwhile they look
+            log.info("%s: cannot say who waits for what (%s)", self._engine.address.shown, error)
         finally:
             self._registering = None
             self._tell_registered()

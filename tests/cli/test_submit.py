@@ -257,6 +257,12 @@ def test_every_option_of_a_submit_has_a_flag(shop: Shell) -> None:
     assert options.metadata == {"trace": "t-1", "x": "1", "y": "a=b"}
 
 
+def test_a_durability_that_the_store_cannot_give_is_refused(shop: Shell) -> None:
+    assert "has no replicas; it can give local" in refused(shop, "x", "--durability", "replicated")
+    assert "'remote' is not one of local, replicated, applied" in refused(shop, "x", "--durability", "remote")
+    assert submitted(shop, "x", "--durability", "local").status == "pending"
+
+
 def test_a_queue_deadline_may_be_a_point_in_time(shop: Shell) -> None:
     assert submitted(shop, "x", "--queue-deadline", "2090-01-31T08:00Z").options.start_by_ms == 3_789_532_800_000
 

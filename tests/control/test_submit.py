@@ -409,3 +409,26 @@ async def test_a_sealed_payload_is_unique_by_its_content(bench: Bench) -> None:
 async def test_content_must_be_bytes(bench: Bench) -> None:
     with pytest.raises(InvalidInput, match="content: must be bytes, not str"):
         await bench.control.submit_many([Request("demo", None, {}, "text")])  # type: ignore[arg-type]
+
+
+# how safe it is to be -------------------------------------------------------------------------------
+
+
+async def test_what_the_store_cannot_give_is_refused_and_nothing_is_stored(bench: Bench) -> None:
+    for submit in (
+        bench.control.submit("t", durability="applied"),
+        bench.control.submit_many([Request("t"), Request("t", options={"durability": "applied"})]),
+        bench.control.submit_group([Request("t", options={"durability": "applied"})], Request("then")),
+    ):
+        with pytest.raises(InvalidInput, match="durability: 'applied' cannot be given here"):
+            await submit
+    with pytest.raises(InvalidInput, match="'safe' is not one of local, replicated, applied"):
+        await bench.control.submit("t", durability="safe")
+    with pytest.raises(InvalidInput, match="on_clash='replace' may have to cancel a job"):
+        await bench.control.submit("t", unique="u", on_clash="replace", durability="local")
+
+    assert (await bench.control.stats()).queues == {}
+
+
+async def test_an_answer_says_what_it_survives(bench: Bench) -> None:
+    assert (await bench.control.submit("t")).durability == bench.control.store.durability

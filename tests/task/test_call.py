@@ -70,3 +70,10 @@ def test_what_is_called_by_hand_is_no_job(app: App) -> None:
     task.call(task.unpack(task.job().payload))
 
     assert app.task(name="ours")(lambda: None).job().followup().name == "ours"
+
+
+def test_a_follow_up_has_the_durability_of_the_success_it_is_stored_with(app: App) -> None:
+    task = app.task(name="careful")(lambda: None)
+
+    with pytest.raises(InvalidInput, match="has a durability of its own, and is stored with the success of the job"):
+        task.options(durability="local").job().followup()

@@ -208,9 +208,22 @@ def test_parameters_without_annotations_take_any_data() -> None:
     assert round_trip(lambda x, y=None: (x, y), {"a": 1}, y=[2]) == ({"a": 1}, [2])
 
 
+def test_arguments_by_place_are_given_their_names_when_they_are_read() -> None:
+    def odd(a: int, /, b: int, *more: int, c: int = 3, **rest: int) -> tuple[Any, ...]:
+        return a, b, more, c, rest
+
+    for args, kwargs in (([1], {"b": 2}), ([1, 2, 4, 5], {"c": 6, "d": 7}), ([1, 2], {})):
+        signature = Signature(odd, "odd")
+        stored = msgspec.msgpack.encode([args, kwargs])
+        assert signature.call(signature.unpack(stored)) == odd(*args, **kwargs)
+
+
 @pytest.mark.parametrize(
     ("then", "complaint"),
     [
+        (lambda: [["a"], {}], "send: missing a required argument: 'subject'; it takes (to, subject, *, copies=...)"),
+        (lambda: [["a", 5], {}], "send.subject: expected str, got int"),
+        (lambda: [["a"], {"to": "b"}], "send: multiple values for argument 'to'"),
         (lambda: {"to": "a"}, "send.subject: missing"),
         (lambda: {"to": "a", "subject": "b", "body": "c"}, "send.body: not expected"),
         (lambda: {"to": "a", "subject": 5}, "send.subject: expected str, got int"),

@@ -89,7 +89,8 @@ class Control:
         backoff_base, backoff_cap, jitter, crash_budget, timeout, queue_deadline, stall_timeout, on_stall (retry,
         hold), grace, key, key_ttl, unique (a key, or True: by content), on_clash (return, refuse, replace),
         concurrency_key, tags, metadata, keep, kind, after (ids of jobs to wait for), after_when (succeeded, settled),
-        after_failed (skip, fail). Durations are written with a unit; timeouts can be "off".
+        after_failed (skip, fail), durability (local, replicated, applied). Durations are written with a unit; timeouts
+        can be "off".
         """
         return await self._submitter.submit(Request(name, payload, options))
 

@@ -435,3 +435,33 @@ async def test_the_commit_is_made_as_safe_as_was_asked_and_never_less(
 
     named = asked if has != had else f"as the server is set (synchronous_commit={has})"
     assert job.durability.startswith(f"once your transaction is committed, {named}: ")
+
+
+# which rights it takes --------------------------------------------------------------------------------------
+
+
+async def test_a_role_with_the_rights_of_the_page_may_submit_and_another_is_told(shop: Shop) -> None:
+    schema = _schema(shop.url)
+    role = f"web_{schema}"
+    admin = await asyncpg.connect(server(shop.url))
+    await admin.execute(f"CREATE ROLE {role} LOGIN")
+    web = await asyncpg.connect(server(shop.url), user=role)
+    first = await shop.send.submit("first")
+    try:
+        async with web.transaction():
+            with pytest.raises(StoreError, match="may not submit jobs .*; grant it what docs/transactions.md lists"):
+                await shop.send.within(web).submit("a@b.c")
+        for right in (
+            f"USAGE ON SCHEMA {schema}",
+            f"SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema}",
+            f"USAGE ON ALL SEQUENCES IN SCHEMA {schema}",
+        ):
+            await admin.execute(f"GRANT {right} TO {role}")
+        async with web.transaction():
+            await shop.send.options(key="k", unique="u", tags=["x"], after=[first]).within(web).submit("a@b.c")
+            await web.execute(f"SELECT {schema}.submit('mail.send', '[\"a\"]', key => 'l', tags => '{{x}}')")
+        assert len(await shop.names()) == 3
+    finally:
+        await web.close()
+        await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+        await admin.close()

@@ -14,7 +14,7 @@ UV := $(shell command -v uv 2>/dev/null)
 PYTEST_ARGS ?= -q -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check fmt docs bench lock clean
+.PHONY: help demo test quick check fmt docs bench soak lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ docs: $(STAMP) ## write the generated pages anew from the code
 
 bench: $(STAMP) ## measure, beside a hand-written loop and beside other job queues; about a quarter of an hour
 	$(PY) -m bench
+
+soak: $(STAMP) ## a million jobs, ten engines and random kills, on PostgreSQL and on Redis; an hour
+	$(PY) -m soak
 
 lock: ## choose the newest allowed versions and pin them (needs uv and a network)
 	@test -n "$(UV)" || { echo "make lock needs uv on the PATH"; exit 1; }

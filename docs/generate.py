@@ -25,6 +25,7 @@ from mainstay.lifecycle.diagram import FLAG_MEANINGS, HEADINGS, mermaid, rows
 from mainstay.lifecycle.events import FLAGS
 from mainstay.model.settings import describe
 from mainstay.report.metrics import METRICS
+from soak import report as soaks
 
 FOLDER = Path(__file__).resolve().parent
 _ISLAND = re.compile(r"(<!-- generated: ([a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -72,6 +73,11 @@ def _queue_benchmark() -> str:
     return "\n\n".join([report.about(kept), report.peers_ahead(kept), *tables])
 
 
+def _soak() -> str:
+    kept = soaks.load()
+    return f"{grid(soaks.headings(kept), soaks.lines(kept))}\n\n{soaks.about(kept)}"
+
+
 def _metrics() -> str:
     lines = [(_code(m.name), m.kind, ", ".join(_code(label) for label in m.labels), m.help) for m in METRICS]
     return grid(("metric", "kind", "labels", "what it tells"), lines)
@@ -88,6 +94,7 @@ ISLANDS: dict[str, Callable[[], str]] = {
     "settings": _settings,
     "metrics": _metrics,
     "queue benchmark": _queue_benchmark,
+    "soak": _soak,
 }
 
 

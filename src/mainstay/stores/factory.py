@@ -8,7 +8,9 @@ the same way as anybody else's. An adapter is an async callable
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Protocol
@@ -51,11 +53,12 @@ async def open_store(url: str, *, clock: Clock | None = None, audit_key: bytes |
     if not isinstance(url, str) or ":" not in url:
         raise InvalidInput("store", f"{url!r} is not a store URL; write one like 'sqlite:///jobs.db'")
     parts = urlsplit(url)
-    opener = _adapter(parts.scheme, url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if metrics := wanted(os.environ):
         check_installed()
-    store = await opener(url, clock=clock or SystemClock(), chain=chain_of(audit_key), options=options)
+    with _driver_needed(parts.scheme):
+        opener = _adapter(parts.scheme, url)
+        store = await opener(url, clock=clock or SystemClock(), chain=chain_of(audit_key), options=options)
     return metered(store, names=metrics == "names") if metrics else store
 
 
@@ -90,19 +93,25 @@ def check_adapter(url: str) -> None:
     _adapter(urlsplit(url).scheme, url)
 
 
+@contextlib.contextmanager
+def _driver_needed(scheme: str) -> Iterator[None]:
+    """An adapter's driver is an extra, which may be missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in _DRIVERS:
+            raise
+        extra = f"mainstay[{_DRIVERS[error.name]}]"
+        raise MissingExtra(
+            "store", f"{scheme}: stores need {error.name}, which is not installed; run: pip install '{extra}'"
+        ) from None
+
+
 def _adapter(scheme: str, url: str) -> OpenStore:
     found: OpenStore
     if target := _OURS.get(scheme):
         module, _, name = target.partition(":")
-        try:
-            found = getattr(import_module(module), name)
-        except ModuleNotFoundError as error:
-            if error.name not in _DRIVERS:
-                raise
-            extra = f"mainstay[{_DRIVERS[error.name]}]"
-            raise MissingExtra(
-                "store", f"{scheme}: stores need {error.name}, which is not installed; run: pip install '{extra}'"
-            ) from None
+        found = getattr(import_module(module), name)
         return found
     if entries := tuple(entry_points(group=GROUP, name=scheme)):
         found = entries[0].load()

@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 #: how often it is tried when nothing is heard
 _CHECK_S = 15.0
+#: one that held for so long was a good one
+_LASTING_S = 1.0
 #: the server must notice, too, that a client is cut off: its locks would stay
 _KEEPALIVE = "SET tcp_keepalives_idle TO 5; SET tcp_keepalives_interval TO 2; SET tcp_keepalives_count TO 3"
 _WHO = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
@@ -102,9 +104,12 @@ class Line:
             else:
                 try:
                     await self._opened(db)
-                    failures = 0
                     self._note(db)
+                    made = asyncio.get_running_loop().time()
                     await self._until_lost(db)
+                    # one that is lost right away is not made again and again without a pause
+                    lasted = asyncio.get_running_loop().time() - made > _LASTING_S
+                    failures = 0 if lasted else failures + 1
                 except Exception as error:  # noqa: BLE001 - the same
                     failures += 1
                     self._say(failures, error)

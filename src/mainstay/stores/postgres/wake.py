@@ -204,10 +204,11 @@ class Board:
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task
         if self._line is not None and self._line.up and self._known:
-            with contextlib.suppress(Exception):
-                await self._engine.call(
-                    "SELECT mainstay.unlisten($1, $2)", self.name, list(self._known), lasting=False, gated=False
-                )
+            with contextlib.suppress(Exception):  # whoever rings next finds that nobody hears
+                async with asyncio.timeout(2):
+                    await self._engine.call(
+                        "SELECT mainstay.unlisten($1, $2)", self.name, list(self._known), lasting=False, gated=False
+                    )
 
     def _register(self, topics: Iterable[str]) -> None:
         missing = set(topics) - self._known.keys()

@@ -6,9 +6,11 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from typing import Any, Literal, Self, TypeVar
 
 from ...clock import Clock, SystemClock
+from ...errors import StoreClosed
 from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ..durability import Durability, refused
@@ -63,7 +65,7 @@ class RedisStore:
         self._listener = Listener(base.server, home, lambda args: base.scripts.run("wake", args))
         self._claiming: dict[str, asyncio.Lock] = {}
         self._door = threading.Lock()
-        self._closing = False
+        self._closing: Future[None] | None = None
         self._busy: set[asyncio.Task[Any]] = set()
         """calls at work; of the home loop"""
 
@@ -108,15 +110,22 @@ class RedisStore:
 
     async def close(self) -> None:
         """Finish what was accepted and let go of everything. Whoever calls it again waits for the same end."""
-        # a caller that is cancelled must not leave it half closed
-        await asyncio.shield(asyncio.ensure_future(self._close()))
-
-    async def _close(self) -> None:
         with self._door:
-            first, self._closing = not self._closing, True
+            first = self._closing is None
+            closing = self._closing = self._closing or Future()
         if first:
+            closing.set_running_or_notify_cancel()  # one who waits for it and is cancelled cannot cancel it
+            # a caller that is cancelled must not leave it half closed
+            await asyncio.shield(asyncio.ensure_future(self._close(closing)))
+        else:
+            await asyncio.wrap_future(closing)
+
+    async def _close(self, closing: Future[None]) -> None:
+        try:
             await self._home.run(self._let_go)
-        await self._home.close()
+            await self._home.close()
+        finally:
+            closing.set_result(None)
 
     async def _let_go(self) -> None:
         while self._busy:
@@ -126,12 +135,10 @@ class RedisStore:
 
     async def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do some work at home, behind what was subscribed to before."""
-
+        self._check_open()
         return await self._home.run(lambda: self._do(work))
 
     async def _do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if self._closing:
-            self._home.check_open()
         task = asyncio.current_task()
         assert task is not None
         self._busy.add(task)
@@ -140,6 +147,11 @@ class RedisStore:
             return await work()
         finally:
             self._busy.discard(task)
+
+    def _check_open(self) -> None:
+        self._home.check_open()
+        if self._closing is not None:
+            raise StoreClosed(f"the store on {self._base.server.address.shown} was closed; open it again")
 
     # -- jobs ---------------------------------------------------------------------------------
 
@@ -163,9 +175,11 @@ class RedisStore:
             async with self._claiming.setdefault(session, asyncio.Lock()):
                 return await selection.claim_jobs(self._base, queues, session, n)
 
-        return await self._home.run(
-            lambda: self._do(work), unheard=lambda claimed: selection.give_back(self._base, claimed)
-        )
+        async def give_back(claimed: list[Job]) -> None:
+            await self._do(lambda: selection.give_back(self._base, claimed))
+
+        self._check_open()
+        return await self._home.run(lambda: self._do(work), unheard=give_back)
 
     async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
         return await self._run(lambda: writing.apply_changes(self._base, changes, lead))
@@ -255,6 +269,7 @@ class RedisStore:
     # -- wake and check -------------------------------------------------------------------------
 
     def wake(self, topics: Sequence[str]) -> Wake:
+        self._check_open()
         return self._listener.subscribe(topics)
 
     async def audit(self, *, after: str = "", limit: int = 500) -> list[Audited]:

@@ -62,6 +62,7 @@ class Board:
         """the topics this listener is registered for, and whether as waiting"""
         self._missing: set[str] = set()
         """topics that the server does not know of yet"""
+        self._closed = False
         self._deaf = False
         """something may have been missed by the time the line is made"""
         self._registered = asyncio.Event()
@@ -131,7 +132,7 @@ class Board:
                 self._to_ring[topic] += left
         with self.lock:
             self._last = next(self._numbers)
-        if self._to_ring and self._ringing is None:
+        if self._to_ring and self._ringing is None and not self._closed:
             self._ringing = asyncio.get_running_loop().create_task(self._ring())
 
     async def _ring(self) -> None:
@@ -186,7 +187,7 @@ class Board:
 
     async def ready(self) -> None:
         """Wait until everybody who has subscribed so far will be heard of, or cannot be for now."""
-        while self._missing and self._line is not None:
+        while self._missing and self._line is not None and not self._closed:
             if self._registering is None:
                 if not self._line.up:
                     self._deaf = True  # all are woken when it is up
@@ -195,6 +196,7 @@ class Board:
             await self._registered.wait()
 
     async def close(self) -> None:
+        self._closed = True
         tasks = [task for task in (self._ringing, self._registering) if task is not None]
         if self._ringing is not None:
             with contextlib.suppress(Exception):
@@ -232,7 +234,7 @@ class Board:
             self._begin()
 
     def _begin(self) -> None:
-        if self._registering is None:
+        if self._registering is None and not self._closed:
             self._registering = self._home.loop.create_task(self._bring_up_to_date())
 
     async def _bring_up_to_date(self) -> None:

@@ -16,7 +16,7 @@ from ..port import Inserted, Key, NewJob, Written
 from ..within import Rows, Statement, Steps
 from .rows import event_arrays, is_id, job_arrays
 
-_ARGUMENTS = 71
+_ARGUMENTS = 72
 #: Answers with what stands in the way; without a row, all was stored.
 INSERT_JOBS = (
     f"SELECT what, at, id, content FROM mainstay.insert_jobs({', '.join(f'${n}' for n in range(1, _ARGUMENTS + 1))})"
@@ -70,6 +70,9 @@ class Entry:
         self._stands: dict[str, str] = {}
         """earlier job of the batch -> the one that stands for it: itself, or one that was there before"""
         self._parents: dict[str, None] = {}
+        self._awaits: dict[str, None] = {}
+        """those of the awaited that must be stored: no job of the batch stands for them"""
+        self._ids = {new.job.id for new in jobs}
         ours = bool(facts.there) and all(
             facts.there.get(new.job.id) == new.events[-1].digest for new in jobs if self._may_be_new(new)
         )
@@ -102,6 +105,7 @@ class Entry:
             [job_id for job_id, _, _ in self.edges],
             [place for _, place, _ in self.edges],
             [on for _, _, on in self.edges],
+            list(self._awaits),
             judged,
             *(counts(self.written) if counted else NO_COUNTS),
             given_ms,
@@ -169,8 +173,10 @@ class Entry:
         stands = self._stands.get(on)
         if stands is not None:
             return stands
-        if on in self._facts.missing or not is_id(on):
+        # a later one of the batch, or itself, is not there yet
+        if on in self._facts.missing or on in self._ids or not is_id(on):
             raise judge.no_dependency(index, place, on)
+        self._awaits[on] = None
         return on
 
 

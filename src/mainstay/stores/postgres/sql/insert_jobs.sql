@@ -2,9 +2,9 @@
 --   key      a live idempotency key `at` (place in key_name) is held by job `id`, for `content`
 --   unique   the unique key `at` (place in unique_name) is held by the unsettled job `id`
 --   parent   there is no job `id` for units to belong to
---   after    there is no job `id` to wait for
---   over     job `id`, which one of them waits for, is settled: its waiter must be judged in the same transaction, so
---            this is asked for again with `judged`
+--   after    there is no job `id` to wait for, though it is one of `awaited`
+--   over     job `id`, which one of them waits for, is settled, or gone and only its key is left: its waiter must be
+--            judged in the same transaction, so this is asked for again with `judged`
 -- An answer without rows means written. Whoever runs into another transaction's uncommitted key waits for its end (up
 -- to lock_timeout) and gets a unique violation if that key stays: then it reads again.
 --
@@ -25,7 +25,7 @@ CREATE OR REPLACE FUNCTION mainstay.insert_jobs(
     event_digest bytea[],
     key_job_id text[], key_scope text[], key_name text[], key_content bytea[], key_until_ms bigint[],
     unique_name text[], parents text[], tag_job_id text[], tag_name text[],
-    wait_job_id text[], wait_place integer[], wait_on text[], judged boolean,
+    wait_job_id text[], wait_place integer[], wait_on text[], awaited text[], judged boolean,
     count_queue text[], count_status text[], count_n bigint[], entered text[], entered_n bigint[],
     given_ms bigint
 ) RETURNS TABLE (what text, at bigint, id text, content bytea)
@@ -62,10 +62,12 @@ BEGIN
     IF cardinality(wait_on) > 0 THEN
         PERFORM FROM mainstay.jobs j WHERE j.id = ANY (wait_on::uuid[]) ORDER BY j.id FOR SHARE;
         RETURN QUERY
-        SELECT CASE WHEN j.id IS NULL THEN 'after' ELSE 'over' END, 0::bigint, g.id::text, NULL::bytea
-        FROM (SELECT DISTINCT each FROM unnest(wait_on::uuid[]) each WHERE each <> ALL (new_id::uuid[])) AS g (id)
+        SELECT CASE WHEN j.id IS NULL AND g.id = ANY (awaited::uuid[]) THEN 'after' ELSE 'over' END,
+            0::bigint, g.id::text, NULL::bytea
+        FROM (SELECT unnest(wait_on::uuid[]) EXCEPT SELECT unnest(new_id::uuid[])) AS g (id)
         LEFT JOIN mainstay.jobs j ON j.id = g.id
-        WHERE j.id IS NULL OR (j.settled_ms IS NOT NULL AND NOT judged);
+        WHERE (j.id IS NULL AND g.id = ANY (awaited::uuid[]))
+            OR ((j.id IS NULL OR j.settled_ms IS NOT NULL) AND NOT judged);
         clear := clear AND NOT FOUND;
     END IF;
     IF NOT clear THEN

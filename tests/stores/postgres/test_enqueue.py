@@ -262,6 +262,19 @@ async def test_what_it_waits_for_may_have_settled_already(shop: Shop, ended: str
     assert await third.status() == ("skipped" if status == "skipped" else "scheduled")
 
 
+async def test_what_it_waits_for_may_be_gone_with_only_its_key_left(shop: Shop) -> None:
+    gone = await shop.send.options(key="k").submit("first")
+    await shop.app.control.delete(gone.id, actor="ann", reason="a test")
+
+    async with on_asyncpg(shop.url) as transaction:
+        members = [shop.send.options(key="k").job("first"), shop.send.job("second")]
+        group = await shop.app.group(members, then=shop.total.job(), connection=transaction.connection)
+        await transaction.commit()
+
+    assert (group.members[0].id, group.members[0].created) == (gone.id, False)
+    assert await group.then.status() == "skipped"
+
+
 async def test_what_it_waits_for_may_settle_after_the_commit(shop: Shop) -> None:
     first = await shop.send.submit("first", copies=1)
     async with on_asyncpg(shop.url) as transaction:

@@ -119,10 +119,8 @@ class Enqueue:
         """A statement as a driver takes it: with the real name of the schema, and the types of what it is given."""
         if asked.sql != INSERT_JOBS:
             return Statement(placed(asked.sql, self._address.schema), asked.args)
-        types = _insert_types()
-        sql = re.sub(r"\$(\d+)", lambda found: f"{found[0]}::{types[int(found[1]) - 1]}", asked.sql)
-        args = tuple(_FORMS.get(kind, _as_is)(arg) for kind, arg in zip(types, asked.args, strict=True))
-        return Statement(placed(sql, self._address.schema), args)
+        args = tuple(_FORMS.get(kind, _as_is)(arg) for kind, arg in zip(_insert_types(), asked.args, strict=True))
+        return Statement(placed(_insert_typed(), self._address.schema), args)
 
     # -- internals ----------------------------------------------------------------------------
 
@@ -160,7 +158,10 @@ class Enqueue:
             return entry
         # what they wait for is settled, and stays so: its row is locked. So they are judged before they are stored
         rows = yield Statement(_STATUSES, (list(facts.over),))
-        judged, done = _judged(entry, dict(rows), chain)
+        found: dict[str, str] = dict(rows)
+        # one that is gone left a key behind, which stands for it
+        over = {on: found.get(on, judge.GONE) for on in facts.over}
+        judged, done = _judged(entry, over, chain)
         by_id = {new.job.id: new for new in judged}
         moved = [by_id.get(new.job.id, new) for new in jobs]
         entry = yield from entering(moved, facts, given_ms=given_ms, judged=True)
@@ -202,10 +203,13 @@ def _judged(entry: Entry, statuses: dict[str, str], chain: Chain) -> tuple[list[
     """The jobs as they stand once those they wait for are looked at, in their order, and the waits that are over:
     (who, for whom)."""
     over = dict(statuses)
+    awaited: dict[str, list[str]] = {}
+    for job_id, _, on in entry.edges:
+        awaited.setdefault(job_id, []).append(on)
     made: list[NewJob] = []
     done: list[tuple[str, str]] = []
     for new in entry.fresh:
-        edges = [on for job_id, _, on in entry.edges if job_id == new.job.id]
+        edges = awaited.get(new.job.id, [])
         ended = [on for on in edges if on in over]
         job, events = new.job, new.events
         for place, on in enumerate(ended):
@@ -230,6 +234,12 @@ def _insert_types() -> tuple[str, ...]:
     text = (files(__package__) / "sql" / "insert_jobs.sql").read_text()
     declared = text[text.index("insert_jobs(") : text.index(") RETURNS")]
     return tuple(re.findall(r"\w+ ((?:text|integer|bigint|smallint|bytea|boolean)(?:\[\])?)(?=[,\n])", declared))
+
+
+@cache
+def _insert_typed() -> str:
+    types = _insert_types()
+    return re.sub(r"\$(\d+)", lambda found: f"{found[0]}::{types[int(found[1]) - 1]}", INSERT_JOBS)
 
 
 def _whole(values: Sequence[int | None]) -> list[int | None]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from mainstay.errors import Conflict
 from mainstay.model import Session
+from mainstay.stores.postgres import line, liveness
 from servers import Proxy
 from tests.conformance.world import World
 from tests.stores.postgres.stands import Stores, ask, postgres, until
@@ -146,3 +149,42 @@ async def has_lock(world: World, session: str) -> bool:
     schema = postgres(world)._address.schema
     [(free,)] = ask(world.store.url, f"SELECT pg_try_advisory_xact_lock_shared({schema}.lock_of(%s))", session)
     return not free
+
+
+async def test_a_lock_that_cannot_be_had_back_leaves_the_judgement_to_the_lease(
+    world: World, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else has it for a while, as what is left of a connection that was cut off may."""
+    monkeypatch.setattr(liveness, "_TRIES", 2)
+    monkeypatch.setattr(line, "_CHECK_S", 0.2)
+    await world.store.open_session(Session(id="s1", pid=os.getpid(), lease_s=HOUR_S))
+    schema = postgres(world)._address.schema
+    lock = f"SELECT pg_advisory_lock({schema}.lock_of('s1'))"
+    locked = f"SELECT locked FROM {schema}.sessions WHERE id = 's1'"
+    with psycopg.connect(postgres_url.partition("?")[0], autocommit=True) as other:
+        taking = asyncio.create_task(asyncio.to_thread(other.execute, lock))
+
+        async def waits_for_it() -> bool:
+            return ask(postgres_url, f"SELECT 1 FROM pg_locks WHERE {of('s1', schema)} AND NOT granted") != []
+
+        await until(waits_for_it)
+        ask(postgres_url, f"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE {of('s1', schema)} AND granted")
+        await taking
+
+        async def is_unlocked() -> bool:
+            return ask(postgres_url, locked) == [(False,)]
+
+        await until(is_unlocked)
+        assert await world.store.overdue() == []
+
+    async def is_locked() -> bool:
+        return ask(postgres_url, locked) == [(True,)]
+
+    await until(is_locked)
+
+
+def of(session: str, schema: str) -> str:
+    """A condition on `pg_locks`."""
+    key = f"{schema}.lock_of('{session}')"
+    halves = f"classid::bigint = ({key} >> 32) & 4294967295 AND objid::bigint = {key} & 4294967295"
+    return f"locktype = 'advisory' AND objsubid = 1 AND {halves}"

@@ -25,8 +25,11 @@ class SessionLocks:
     def __init__(self, line: Line | None) -> None:
         self._line = line
         self._held: set[str] = set()
+        self._missing: set[str] = set()
+        """held, as far as we are concerned, and not yet by this connection"""
         if line is not None:
             line.on_open.append(self._take_again)
+            line.on_check.append(self._take_missing)
 
     async def hold(self, session: str) -> bool:
         """Hold a session's lock from now on; False in poll-only mode, where there are none."""
@@ -41,6 +44,7 @@ class SessionLocks:
         if self._line is None or session not in self._held:
             return
         self._held.discard(session)
+        self._missing.discard(session)
         if self._line.up:  # otherwise it is free already
             await self._line.do(
                 lambda db: db.fetchval("SELECT pg_advisory_unlock(mainstay.lock_of($1))", session),
@@ -51,17 +55,24 @@ class SessionLocks:
             raise Conflict(f"session {session} is open elsewhere, and alive; open one with a fresh id")
 
     async def _take_again(self, db: Db) -> None:
-        if not self._held:
-            return
-        left = sorted(self._held)
+        self._missing = set(self._held)
         for _ in range(_TRIES):
-            taken = await db.fetch(
-                "SELECT id FROM unnest($1::text[]) AS g (id) WHERE pg_try_advisory_lock(mainstay.lock_of(id))", left
-            )
-            found = {row[0] for row in taken}
-            if found:
-                await db.execute("SELECT mainstay.locked_again($1)", sorted(found))
-            left = [session for session in left if session not in found]
-            if not left:
+            await self._take_missing(db)
+            if not self._missing:
                 return
             await asyncio.sleep(_BETWEEN_S)
+        # somebody else has them, perhaps what is left of our last connection: until we have them the lease decides
+        await db.execute(
+            "UPDATE mainstay.sessions SET locked = false, lost_ms = NULL WHERE id = ANY ($1)", sorted(self._missing)
+        )
+
+    async def _take_missing(self, db: Db) -> None:
+        if not self._missing:
+            return
+        rows = await db.fetch(
+            "SELECT id FROM unnest($1::text[]) AS g (id) WHERE pg_try_advisory_lock(mainstay.lock_of(id))",
+            sorted(self._missing),
+        )
+        if taken := [row[0] for row in rows]:
+            self._missing.difference_update(taken)
+            await db.execute("SELECT mainstay.locked_again($1)", taken)

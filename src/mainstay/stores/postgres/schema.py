@@ -74,8 +74,8 @@ CREATE TABLE mainstay.jobs (
     autovacuum_analyze_scale_factor = 0.05
 );
 CREATE INDEX jobs_ready ON mainstay.jobs (queue, rank, due_ms, n) WHERE lane = 1;
--- Whose turn it is and who has waited longest are not the same: priorities. Without it, statistics would read all that is
--- ready. One more entry per job costs 2.5 % of its log and no time that could be measured.
+-- Whose turn it is and who has waited longest are not the same: priorities. Without it, statistics would read all that
+-- is ready. One more entry per job costs 2.5 % of its log and no time that could be measured.
 CREATE INDEX jobs_oldest ON mainstay.jobs (queue, due_ms) WHERE lane = 1;
 CREATE INDEX jobs_due ON mainstay.jobs (queue, due_ms) WHERE lane = 2;
 CREATE INDEX jobs_blocked ON mainstay.jobs (concurrency_key, queue, rank) WHERE lane = 3;

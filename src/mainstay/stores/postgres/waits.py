@@ -24,6 +24,8 @@ from .rows import SELECT_JOB, is_id, readable_job
 #: (job, status it settled in)
 Over = tuple[str, str]
 
+_CROSS_OFF = "SELECT job_id, ons, more FROM mainstay.cross_off($1)"
+
 
 async def settle(tx: Tx, rows: Iterable[Job], chain: Chain) -> None:
     """Move on whoever waited for these rows, as far as they are settled."""
@@ -34,14 +36,18 @@ async def follow(tx: Tx, over: Iterable[Over], chain: Chain) -> None:
     """Move on whoever waited for what settled or went, and whoever waited for those."""
     ended = dict(over)
     while ended:
-        waiting = await _crossed_off(tx, list(ended))
-        place = {job_id: at for at, job_id in enumerate(ended)} if waiting else {}
-        moved: list[Change] = []
-        for job_id, (ons, more) in waiting.items():
-            in_order = sorted(ons, key=place.__getitem__)
-            change = await _judged(tx, job_id, [(on, ended[on]) for on in in_order], more, chain)
-            if change is not None:
-                moved.append(change)
+        place = {job_id: at for at, job_id in enumerate(ended)}
+        waiting: dict[str, tuple[list[Over], bool]] = {}
+        for job_id, ons, more in await tx.db.fetch(_CROSS_OFF, list(ended)):
+            in_order = [(on, ended[on]) for on in sorted(ons, key=place.__getitem__)]
+            if not all(judge.keeps_waiting(status, more=more) for _, status in in_order):
+                waiting[job_id] = (in_order, more)
+        rows = await _whole(tx, list(waiting), chain) if waiting else {}
+        moved = [
+            change
+            for job_id, (in_order, more) in waiting.items()
+            if (change := _judged(tx, rows.get(job_id), in_order, chain, more=more)) is not None
+        ]
         await write_moves(tx, moved)
         ended = {change.after.id: change.after.status for change in moved if judge.is_settled(change.after)}
 
@@ -70,52 +76,24 @@ async def awaited(engine: Engine, job_id: str) -> list[str]:
     return [row[0] for row in rows]
 
 
-async def _crossed_off(tx: Tx, ended: Sequence[str]) -> dict[str, tuple[set[str], bool]]:
-    """Close the edges to these jobs. Who waited, for which of them, and whether for others besides."""
-    edges = "FROM mainstay.waits WHERE on_id = ANY ($1::text[]::uuid[]) AND NOT done"
-    if not await tx.db.fetch(f"SELECT 1 {edges} LIMIT 1", ended):
-        return {}
-    await tx.db.execute(
-        f"SELECT FROM mainstay.jobs WHERE id = ANY (ARRAY(SELECT job_id {edges})) ORDER BY id FOR UPDATE", ended
-    )
-    rows = await tx.db.fetch(
-        "UPDATE mainstay.waits SET done = true WHERE on_id = ANY ($1::text[]::uuid[]) AND NOT done "
-        "RETURNING job_id::text, on_id::text",
-        ended,
-    )
-    waiting: dict[str, set[str]] = {}
-    for job_id, on in sorted(map(tuple, rows)):
-        waiting.setdefault(job_id, set()).add(on)
-    still = await tx.db.fetch(
-        "SELECT g.id FROM unnest($1::text[]) AS g (id) "
-        "WHERE EXISTS (SELECT FROM mainstay.waits w WHERE w.job_id = g.id::uuid AND NOT w.done)",
-        list(waiting),
-    )
-    more = {row[0] for row in still}
-    return {job_id: (ons, job_id in more) for job_id, ons in waiting.items()}
-
-
-async def _judged(tx: Tx, job_id: str, over: Sequence[Over], more: bool, chain: Chain) -> Change | None:
+def _judged(tx: Tx, row: Job | None, over: Sequence[Over], chain: Chain, *, more: bool) -> Change | None:
     """What becomes of one that waited for these, taken one after the other."""
-    row: Job | None = None
     for place, (on, status) in enumerate(over):
         others = more or place < len(over) - 1
-        if judge.keeps_waiting(status, more=others):
-            continue
-        row = row or await _whole(tx, job_id, chain)
         moved = judge.dependant_move(row, on, status, more=others, now_ms=tx.now_ms, chain=chain)
         if row is not None and moved is not None:
             return Change(before=row, after=moved.job, events=moved.events)
     return None
 
 
-async def _whole(tx: Tx, job_id: str, chain: Chain) -> Job | None:
-    """A row that can be read in full: of a damaged one nobody knows what it was told to do."""
-    found = await tx.db.fetchrow(f"{SELECT_JOB} WHERE id = $1::text::uuid FOR UPDATE", job_id)
-    if found is None:
-        return None
-    job, damaged = readable_job(found, chain)
-    return None if damaged else job
+async def _whole(tx: Tx, ids: Sequence[str], chain: Chain) -> dict[str, Job]:
+    """Rows that can be read in full: of a damaged one nobody knows what it was told to do."""
+    found = {}
+    for row in await tx.db.fetch(f"{SELECT_JOB} WHERE id = ANY ($1::text[]::uuid[])", list(ids)):
+        job, damaged = readable_job(row, chain)
+        if not damaged:
+            found[job.id] = job
+    return found
 
 
 # -- the check ----------------------------------------------------------------------------------
@@ -164,29 +142,20 @@ async def _missed_ends(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]
 
 async def _stranded(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
     """A row that waits for other jobs though none is left to wait for."""
+    lock = "FOR UPDATE" if repair else ""
     ids = await tx.db.fetch(
         "SELECT id::text FROM mainstay.jobs j WHERE lane = 2 AND due_ms = $1 AND settled_ms IS NULL "
-        "AND NOT EXISTS (SELECT FROM mainstay.waits w WHERE w.job_id = j.id AND NOT w.done) ORDER BY id",
+        f"AND NOT EXISTS (SELECT FROM mainstay.waits w WHERE w.job_id = j.id AND NOT w.done) ORDER BY id {lock}",
         AWAITS_MS,
     )
     found = []
-    for (job_id,) in ids:
-        row = await _whole(tx, job_id, chain) if repair else await _seen(tx, job_id, chain)
-        if row is None or not judge.is_waiting(row):
+    for job_id, row in (await _whole(tx, [each[0] for each in ids], chain)).items():
+        if not judge.is_waiting(row):
             continue  # what is wrong with the row itself is found and mended elsewhere
         done = await _unstrand(tx, row, chain) if repair else None
         message = "it waits for other jobs, and there is none left to wait for"
         found.append(Violation(code="wait_stranded", job_id=job_id, message=message, repaired=done))
     return found
-
-
-async def _seen(tx: Tx, job_id: str, chain: Chain) -> Job | None:
-    """As `_whole`, for a look that locks nothing."""
-    found = await tx.db.fetchrow(f"{SELECT_JOB} WHERE id = $1::text::uuid", job_id)
-    if found is None:
-        return None
-    job, damaged = readable_job(found, chain)
-    return None if damaged else job
 
 
 async def _unstrand(tx: Tx, row: Job, chain: Chain) -> str | None:

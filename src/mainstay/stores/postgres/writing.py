@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -293,27 +293,36 @@ async def _follow_up(tx: Tx, written: Sequence[Change], chain: Chain) -> set[str
         if after.concurrency_key is not None and after.session is None:
             freed.add(after.concurrency_key)
     await waits.settle(tx, [change.after for change in written], chain)
-    last = {
-        change.after.id for parent, change in sorted(maybe_last.items()) if await _closes(tx, parent, change, chain)
-    }
+    last = await _closed(tx, maybe_last, chain) if maybe_last else set()
     # after all row locks: whoever holds the lock of a key waits for no row
     for key in sorted(freed):
         await free_slots(tx, key)
     return last
 
 
-async def _closes(tx: Tx, parent_id: str, change: Change, chain: Chain) -> bool:
-    """True if no unit of the parent is open any more; its `on_last` move is then made here and now.
+async def _closed(tx: Tx, maybe_last: Mapping[str, Change], chain: Chain) -> set[str]:
+    """Of changes that settled units, by the units' parents: those whose parent has no open unit any more. Its `on_last`
+    move is made here and now.
 
-    The parent's row is locked first: of two last units that settle at once, the second to have it sees the first."""
-    parent = (await _locked(tx, [parent_id], chain)).get(parent_id)
-    open_unit = "SELECT 1 FROM mainstay.jobs WHERE parent = $1::text::uuid AND settled_ms IS NULL LIMIT 1"
-    if await tx.db.fetch(open_unit, parent_id):
-        return False
-    moved = judge.parent_move(parent, change, tx.now_ms, chain)
-    if parent is not None and moved is not None:
-        await apply_changes(tx, [Change(before=parent, after=moved.job, events=moved.events)], chain)
-    return True
+    The parents' rows are locked first: of two last units that settle at once, the second to have it sees the first."""
+    parents = await _locked(tx, list(maybe_last), chain)
+    rows = await tx.db.fetch(
+        "SELECT g.id FROM unnest($1::text[]) AS g (id) WHERE NOT EXISTS ("
+        "SELECT FROM mainstay.jobs j WHERE j.parent = g.id::uuid AND j.settled_ms IS NULL)",
+        list(maybe_last),
+    )
+    last = set()
+    moves = []
+    for (parent_id,) in rows:
+        change = maybe_last[parent_id]
+        last.add(change.after.id)
+        parent = parents.get(parent_id)
+        moved = judge.parent_move(parent, change, tx.now_ms, chain)
+        if parent is not None and moved is not None:
+            moves.append(Change(before=parent, after=moved.job, events=moved.events))
+    if moves:
+        await apply_changes(tx, moves, chain)
+    return last
 
 
 # -- reporting --------------------------------------------------------------------------------

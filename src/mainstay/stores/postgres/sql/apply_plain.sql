@@ -5,9 +5,7 @@
 --   waiters    somebody waited for one of them and must move on: that is judged elsewhere
 --
 -- `settled` are the ids of the rows that settle; all of them succeed, or `all_well` is false. Who waits for others
--- besides and sees success waits on, so here the edge is only crossed off. Two that settle at once, the last two that a
--- row waits for: each crosses off its own edge and then looks, in a later statement and with the waiter's row locked,
--- whether another is open. So the one that comes second sees what the first has done.
+-- besides and sees success waits on, so here the edge is only crossed off.
 CREATE OR REPLACE FUNCTION mainstay.apply_plain(
     row_id text[], seen_version integer[], seen_progress_ms bigint[], seen_head bytea[], new_priority integer[],
     new_status text[], new_reason text[], new_version integer[], new_token integer[], new_session text[],
@@ -38,7 +36,7 @@ BEGIN
             RETURN 'leader';
         END IF;
     END IF;
-    -- a look beforehand saves the undoing; what it says may be outdated by the time it matters
+    -- a look beforehand saves the undoing; by the time it matters it may be out of date
     waiters := ARRAY(SELECT DISTINCT w.job_id FROM mainstay.waits w WHERE w.on_id = ANY (ended) AND NOT w.done);
     IF cardinality(waiters) > 0 AND (NOT all_well OR EXISTS (
         SELECT FROM unnest(waiters) AS g (id) WHERE NOT EXISTS (
@@ -58,14 +56,9 @@ BEGIN
         ) <> cardinality(row_id) THEN
             RAISE EXCEPTION USING ERRCODE = 'MS001', MESSAGE = 'a row is not what its caller saw';
         END IF;
-        waiters := ARRAY(SELECT DISTINCT w.job_id FROM mainstay.waits w WHERE w.on_id = ANY (ended) AND NOT w.done);
-        IF cardinality(waiters) > 0 THEN
-            PERFORM FROM mainstay.jobs j WHERE j.id = ANY (waiters) ORDER BY j.id FOR UPDATE;
-            UPDATE mainstay.waits w SET done = true WHERE w.on_id = ANY (ended) AND NOT w.done;
-            IF NOT all_well OR EXISTS (
-                SELECT FROM unnest(waiters) AS g (id)
-                WHERE NOT EXISTS (SELECT FROM mainstay.waits w WHERE w.job_id = g.id AND NOT w.done)
-            ) THEN
+        IF cardinality(ended) > 0 THEN
+            PERFORM FROM mainstay.cross_off(settled) c WHERE NOT (c.more AND all_well);
+            IF FOUND THEN
                 RAISE EXCEPTION USING ERRCODE = 'MS002', MESSAGE = 'who waited for it must move on';
             END IF;
         END IF;

@@ -43,7 +43,7 @@ def canonical(value: Any) -> bytes:
         if not any(words in str(error) for words in _NO_ORDER):
             raise
     else:
-        if not _is_ordered_in_part(value):
+        if type(value) in _SIMPLE or not _is_ordered_in_part(value):
             return data
     # what the encoder cannot put in order by itself: keys that are not text, sets of anything but simple values
     return _unordered(_in_order(msgspec.to_builtins(_without_sets(value), builtin_types=_NATIVE, str_keys=False)))

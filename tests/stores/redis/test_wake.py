@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -165,3 +166,38 @@ async def test_a_long_restart_does_not_take_jobs_from_the_living(tmp_path: Path)
     assert [session.dead for session in await store.sessions()] == [False]
     await store.close()
     server.stop()
+
+
+async def test_a_store_closes_though_its_listener_did_not_hear_that_it_should_stop(
+    redis_url: str, plain: Plain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver loses a cancellation that comes just as an answer does."""
+    store = await open_store(redis_url)
+    server = store._listener._server  # type: ignore[attr-defined]
+    listening = server.listening
+    lost = asyncio.Event()
+
+    def hard_of_hearing(blocks_s: float) -> Any:
+        client = listening(blocks_s)
+        blmpop = client.blmpop
+
+        async def once(*args: Any, **more: Any) -> Any:
+            try:
+                return await blmpop(*args, **more)
+            except asyncio.CancelledError:
+                if lost.is_set():
+                    raise
+                lost.set()
+                return None
+
+        client.blmpop = once
+        return client
+
+    monkeypatch.setattr(server, "listening", hard_of_hearing)
+    async with store.wake(["queue:a"]) as wake:
+        waiting = asyncio.create_task(wake.wait(LONG_S))
+        await asleep(plain, "queue:a", 1)
+        plain("RPUSH", f"w:{store._listener.name}", f"{wake.name} 0 a")  # type: ignore[attr-defined]
+        assert await waiting is True
+    await asyncio.wait_for(store.close(), LONG_S)
+    assert lost.is_set()

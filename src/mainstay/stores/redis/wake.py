@@ -60,7 +60,9 @@ class Listener:
         self._steps: list[tuple[Subscription, Step]] = []
         self._sending: asyncio.Task[None] | None = None
         self._hearing: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._away = False
+        self._closed = False
 
     # -- from any thread ------------------------------------------------------------------------
 
@@ -92,11 +94,14 @@ class Listener:
             await asyncio.shield(self._sending)
 
     async def close(self) -> None:
-        if self._hearing is not None:
-            self._hearing.cancel()
-            await asyncio.wait([self._hearing])
+        began, self._hearing, self._closed = self._hearing is not None, None, True
+        while self._tasks:
+            # more than once: the driver loses a cancellation that comes just as an answer does
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(tuple(self._tasks), timeout=0.1)
         await self.settled()
-        if self._hearing is not None:
+        if began:
             with contextlib.suppress(Exception):  # what is left expires by itself
                 await self._server.call(lambda client: client.delete(self._ear, self._list))
 
@@ -105,7 +110,7 @@ class Listener:
         if self._sending is None:
             self._sending = asyncio.ensure_future(self._send_all())
         if self._hearing is None:
-            self._hearing = asyncio.ensure_future(self._hear())
+            self._begin_to_hear(missed=False)
 
     async def _send_all(self) -> None:
         """Send steps until none is left. If the server cannot be reached they are dropped: when it is back, everybody
@@ -130,12 +135,18 @@ class Listener:
     def _enter_anew_later(self) -> None:
         if self._hearing is not None:
             self._hearing.cancel()
-        self._hearing = asyncio.ensure_future(self._hear(missed=True))
+        self._begin_to_hear(missed=True)
 
-    async def _hear(self, *, missed: bool = False) -> None:
-        """Listen for ever; connect again whenever the connection is lost."""
+    def _begin_to_hear(self, *, missed: bool) -> None:
+        if not self._closed:
+            self._hearing = asyncio.ensure_future(self._hear(missed=missed))
+            self._tasks.add(self._hearing)
+            self._hearing.add_done_callback(self._tasks.discard)
+
+    async def _hear(self, *, missed: bool) -> None:
+        """Listen until another one does, or the store is closed; connect again whenever the connection is lost."""
         failures = 1 if missed else 0
-        while True:
+        while self._is_hearing():
             if failures:
                 await asyncio.sleep(self._server.pause_s(failures))
             client = self._server.listening(_SIGN_S)
@@ -157,7 +168,7 @@ class Listener:
         """Listen on one connection until it is lost."""
         loop = asyncio.get_running_loop()
         signed = renewed = loop.time()
-        while True:
+        while self._is_hearing():
             found: Any = await client.blmpop(_SIGN_S, 1, self._list, direction="LEFT", count=_MOST_TOLD)
             for told in found[1] if found else ():
                 self._told(told)
@@ -170,6 +181,10 @@ class Listener:
             if now - renewed >= _RENEW_S:
                 await self._enter_anew(quietly=True)
                 renewed = now
+
+    def _is_hearing(self) -> bool:
+        """Whether the task that asks is the one that listens: one that was told to stop may not have heard it."""
+        return self._hearing is asyncio.current_task()
 
     async def _sign(self, client: Client) -> bool:
         """Show a sign of life; False if the last one was too long ago."""

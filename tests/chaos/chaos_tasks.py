@@ -75,6 +75,14 @@ async def waits(gate_name: str) -> str:
 
 
 @app.task
+async def fails_once() -> str:
+    trace("start")
+    if context().job.failures == 0:
+        raise RuntimeError("the first time")
+    return "done"
+
+
+@app.task
 async def poison(number: int) -> None:
     trace("start")
     os.kill(os.getpid(), signal.SIGSEGV)

@@ -1,0 +1,84 @@
+"""A claim costs the same, however many jobs went through its queue before: counted in pages touched, not in time."""
+
+from __future__ import annotations
+
+import json
+
+import psycopg
+import pytest
+
+from mainstay.model import BLANK
+from mainstay.stores import open_store
+from mainstay.stores.postgres.rows import JOB_FIELDS, job_values
+from tests.conformance.world import World
+
+#: 50 s on a quiet machine. A million, tried by hand, came to 1,927 pages, a quarter of it to 1,900, an empty store to 1,360
+PASSED = 500_000
+TAKEN = 100
+#: pages that a claim of `TAKEN` rows may touch more than it did in an empty store: the trees have grown a level or two
+MORE = 1.5
+
+
+class Queue:
+    """One queue, filled and emptied by the server itself."""
+
+    def __init__(self, url: str) -> None:
+        self._db = psycopg.connect(url.partition("?")[0], autocommit=True)
+        schema = url.partition("schema=")[2].partition("&")[0]
+        self._db.execute(f"SET search_path TO {schema}")
+
+    def close(self) -> None:
+        self._db.close()
+
+    def fill(self, n: int) -> None:
+        values = dict(zip(JOB_FIELDS, job_values(BLANK), strict=True)) | {"lane": 1, "version": 1}
+        made = {"id": "('018bcfe5-6800-7000-8000-' || lpad(to_hex(g), 12, '0'))::uuid", "due_ms": "g", "rank": "g"}
+        names = [name for name in values if name not in made]
+        columns = ", ".join(f'"{name}"' for name in [*made, *names])
+        self._db.execute(
+            f"INSERT INTO jobs ({columns}) SELECT {', '.join(made.values())}, {', '.join(['%s'] * len(names))} "
+            f"FROM generate_series((SELECT count(*) + 1 FROM jobs), (SELECT count(*) FROM jobs) + {n}) g",
+            [values[name] for name in names],
+        )
+
+    def empty(self) -> None:
+        """All that is ready is claimed and done, and the server has tidied up as it does now and then."""
+        self._db.execute("UPDATE jobs SET status = 'running', session = 's1', lane = 0 WHERE lane = 1")
+        self._db.execute("UPDATE jobs SET status = 'succeeded', session = NULL, settled_ms = 1 WHERE session = 's1'")
+        self._db.execute("VACUUM (ANALYZE) jobs")
+
+    def pages_of_a_claim(self) -> int:
+        """Of one claim that takes its rows, and is undone."""
+        asked = (
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM claim('{{default}}', 's1', {TAKEN}, 'x', false, 0)"
+        )
+        with self._db.transaction(force_rollback=True):
+            for _ in range(2):  # the first on a connection reads the catalogue, too
+                with self._db.transaction(force_rollback=True):
+                    [[plan]] = self._db.execute(asked).fetchall()
+        found = (plan if isinstance(plan, list) else json.loads(plan))[0]["Plan"]
+        assert found["Actual Rows"] == TAKEN
+        return int(found["Shared Hit Blocks"]) + int(found["Shared Read Blocks"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_a_claim_touches_hardly_more_pages_after_half_a_million_jobs_than_before(
+    postgres_url: str,
+) -> None:
+    store = await open_store(postgres_url)
+    await World(store, store.clock).open("s1", lease_s=3600)  # type: ignore[arg-type]  # it is only read here
+    queue = Queue(postgres_url)
+    try:
+        queue.fill(1000)
+        before = queue.pages_of_a_claim()
+        queue.fill(PASSED)
+        full = queue.pages_of_a_claim()
+        queue.empty()
+        queue.fill(1000)
+        after = queue.pages_of_a_claim()
+    finally:
+        queue.close()
+        await store.close()
+    assert full <= before * MORE, "with that many in front of it"
+    assert after <= before * MORE, "with that many behind it"

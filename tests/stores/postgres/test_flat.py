@@ -12,7 +12,7 @@ from mainstay.stores import open_store
 from mainstay.stores.postgres.rows import JOB_FIELDS, job_values
 from tests.conformance.world import World
 
-#: 50 s on a quiet machine. By hand: 1,360 pages in an empty store, 1,900 behind a quarter of a million, 1,927 behind one
+#: 50 s on a quiet machine. By hand: 1,360 pages in an empty store, 1,900 behind 250,000 jobs, 1,927 behind a million
 PASSED = 500_000
 TAKEN = 100
 #: pages that a claim of `TAKEN` rows may touch more than it did in an empty store: the trees have grown a level or two

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mainstay.errors import StoreClosed
+from mainstay.stores import home as homes
 from mainstay.stores.home import Home
 
 
@@ -22,21 +23,31 @@ async def home() -> AsyncIterator[Home]:
     await home.close()
 
 
+@pytest.fixture(params=["a loop of its own", "the caller's loop"])
+async def any_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Home]:
+    monkeypatch.setattr(homes, "_adopted", {})
+    if request.param == "the caller's loop":
+        homes.adopt(asyncio.get_running_loop())
+    home = Home("somewhere")
+    yield home
+    await home.close()
+
+
 async def at(home: Home, value: object = None) -> object:
     assert asyncio.get_running_loop() is home.loop
     return value
 
 
-async def test_work_is_done_on_the_home_loop_and_its_answer_comes_back(home: Home) -> None:
-    assert await home.run(lambda: at(home, 5)) == 5
+async def test_work_is_done_on_the_home_loop_and_its_answer_comes_back(any_home: Home) -> None:
+    assert await any_home.run(lambda: at(any_home, 5)) == 5
 
 
-async def test_an_error_comes_back_as_it_is(home: Home) -> None:
+async def test_an_error_comes_back_as_it_is(any_home: Home) -> None:
     async def fail() -> None:
         raise LookupError("gone")
 
     with pytest.raises(LookupError, match="gone"):
-        await home.run(fail)
+        await any_home.run(fail)
 
 
 async def test_work_from_the_home_loop_itself_is_done_in_place(home: Home) -> None:
@@ -95,9 +106,9 @@ async def told(event: threading.Event) -> None:
     assert await asyncio.to_thread(event.wait, 5)
 
 
-async def test_cancelling_the_caller_cancels_the_work(home: Home) -> None:
+async def test_cancelling_the_caller_cancels_the_work(any_home: Home) -> None:
     gate = Gate()
-    call = asyncio.create_task(home.run(gate.work))
+    call = asyncio.create_task(any_home.run(gate.work))
     await told(gate.begun)
 
     call.cancel()
@@ -108,7 +119,7 @@ async def test_cancelling_the_caller_cancels_the_work(home: Home) -> None:
     assert gate.how == "cancelled"
 
 
-async def test_work_with_an_undo_is_finished_and_then_undone(home: Home) -> None:
+async def test_work_with_an_undo_is_finished_and_then_undone(any_home: Home) -> None:
     gate, undone = Gate(), threading.Event()
     heard: list[str] = []
 
@@ -116,12 +127,12 @@ async def test_work_with_an_undo_is_finished_and_then_undone(home: Home) -> None
         heard.append(answer)
         undone.set()
 
-    call = asyncio.create_task(home.run(gate.work, unheard=undo))
+    call = asyncio.create_task(any_home.run(gate.work, unheard=undo))
     await told(gate.begun)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    gate.open(home)
+    gate.open(any_home)
 
     await told(undone)
     assert (gate.how, heard) == ("finished", ["answer"])
@@ -151,7 +162,7 @@ async def test_an_answer_that_came_just_before_the_cancel_is_undone_once(home: H
     assert heard == [7]
 
 
-async def test_an_answer_whose_loop_is_gone_is_undone(home: Home) -> None:
+async def test_an_answer_whose_loop_is_gone_is_undone(any_home: Home) -> None:
     gate, undone = Gate(), threading.Event()
 
     async def undo(answer: str) -> None:
@@ -159,20 +170,20 @@ async def test_an_answer_whose_loop_is_gone_is_undone(home: Home) -> None:
 
     def leave_early() -> None:
         loop = asyncio.new_event_loop()
-        task = loop.create_task(home.run(gate.work, unheard=undo))
+        task = loop.create_task(any_home.run(gate.work, unheard=undo))
         loop.run_until_complete(asyncio.sleep(0))
         loop.close()
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # to be left behind is the point
 
     await asyncio.to_thread(leave_early)
     await told(gate.begun)
-    gate.open(home)
+    gate.open(any_home)
 
     await told(undone)
 
 
-async def test_closing_finishes_what_was_begun() -> None:
-    home, gate = Home("somewhere"), Gate()
+async def test_closing_finishes_what_was_begun(any_home: Home) -> None:
+    home, gate = any_home, Gate()
     call = asyncio.create_task(home.run(gate.work))
     await told(gate.begun)
     closing = asyncio.create_task(home.close())
@@ -182,25 +193,25 @@ async def test_closing_finishes_what_was_begun() -> None:
 
     assert await call == "answer"
     await closing
-    assert not home._thread.is_alive() or home._gone.is_set()
+    assert home._gone.is_set()
 
 
-async def test_it_can_be_closed_twice_and_is_refused_afterwards(home: Home) -> None:
-    await asyncio.gather(home.close(), home.close())
-    await home.close()
+async def test_it_can_be_closed_twice_and_is_refused_afterwards(any_home: Home) -> None:
+    await asyncio.gather(any_home.close(), any_home.close())
+    await any_home.close()
 
     with pytest.raises(StoreClosed, match="the store on somewhere was closed; open it again"):
-        await home.run(lambda: at(home))
+        await any_home.run(lambda: at(any_home))
 
 
-async def test_what_is_spawned_runs_on_the_home_loop(home: Home) -> None:
+async def test_what_is_spawned_runs_on_the_home_loop(any_home: Home) -> None:
     ran = threading.Event()
 
     async def work() -> None:
-        await at(home)
+        await at(any_home)
         ran.set()
 
-    home.spawn(work)
+    any_home.spawn(work)
 
     await told(ran)
 
@@ -225,3 +236,16 @@ def test_a_forked_process_is_told_instead_of_left_hanging() -> None:
     assert "forked from" in read()
     child.join()
     asyncio.run(home.close())
+
+
+async def test_a_store_on_the_callers_loop_serves_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "_adopted", {})
+    homes.adopt(asyncio.get_running_loop())
+    home = Home("somewhere")
+
+    def use() -> object:
+        return asyncio.run(home.run(lambda: at(home, "from a thread")))
+
+    assert await asyncio.to_thread(use) == "from a thread"
+    await home.close()
+    assert asyncio.get_running_loop().is_running()  # it was not its own to stop

@@ -2,6 +2,9 @@
 
 A store may be used from any loop and any thread, and the connections of a driver from the loop they were made on. So
 each store on a server has a home, and every call goes there and comes back with the answer.
+
+A program whose own loop outlives every store it opens may say so (`adopt`): then that loop is the home, and calls from
+it need no way there and back. A worker's engine does, for its rate.
 """
 
 from __future__ import annotations
@@ -20,6 +23,14 @@ T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, T]]
 Unheard = Callable[[T], Coroutine[Any, Any, object]]
 
+#: process -> its loop, so that a forked one does not take its parent's
+_adopted: dict[int, asyncio.AbstractEventLoop] = {}
+
+
+def adopt(loop: asyncio.AbstractEventLoop) -> None:
+    """Have the stores that this process opens from now on live on a loop that runs until they are closed."""
+    _adopted[os.getpid()] = loop
+
 
 class Home:
     """One thread, one event loop, and the way there and back.
@@ -34,9 +45,11 @@ class Home:
         self._closed = False
         self._gone = threading.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.loop = _new_loop()
-        self._thread = threading.Thread(target=self._live, name="mainstay-store", daemon=True)
-        self._thread.start()
+        adopted = _adopted.get(self._pid)
+        self._lodges = adopted is not None
+        self.loop = adopted or _new_loop()
+        if not self._lodges:
+            threading.Thread(target=self._live, name="mainstay-store", daemon=True).start()
 
     def check_open(self) -> None:
         if self._closed:
@@ -54,13 +67,16 @@ class Home:
         """
         self.check_open()
         loop = asyncio.get_running_loop()
-        if loop is self.loop:
+        if loop is self.loop and not self._lodges:
             return await work()
         future: asyncio.Future[T] = loop.create_future()
         call = _Call(work, future, unheard)
         with self._door:  # nothing may come in behind the last one, where nobody would answer it
             self.check_open()
-            self.loop.call_soon_threadsafe(self._begin, call)
+            if loop is self.loop:
+                self._begin(call)
+            else:
+                self.loop.call_soon_threadsafe(self._begin, call)
         try:
             return await future
         except asyncio.CancelledError:
@@ -78,7 +94,8 @@ class Home:
                 self.loop.call_soon_threadsafe(self._start, work)
 
     async def close(self) -> None:
-        """Finish what was begun, then end the loop and its thread. Safe to call twice; not for the home loop itself."""
+        """Finish what was begun, then end the loop and its thread, if they are its own. Safe to call twice; not for a
+        home loop of its own."""
         with self._door:
             first, self._closed = not self._closed, True
             if first:
@@ -126,7 +143,10 @@ class Home:
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
             await asyncio.sleep(0)  # what they left to undo begins
-        self.loop.stop()
+        if self._lodges:
+            self._gone.set()
+        else:
+            self.loop.stop()
 
     def _live(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -158,21 +178,24 @@ class _Call(Generic[T]):
             self.value, self.has_value = self.task.result(), True
         if self.abandoned:
             return False
+        if self.future.get_loop() is self.task.get_loop():
+            return self._resolve(error)
         try:
             self.future.get_loop().call_soon_threadsafe(self._resolve, error)
         except RuntimeError:  # the loop was closed meanwhile, and its caller is gone
             return False
         return True
 
-    def _resolve(self, error: BaseException | None) -> None:
+    def _resolve(self, error: BaseException | None) -> bool:
         if self.future.done():  # cancelled; it has sent word, and what was done here is undone there
-            return
+            return True
         if error is not None:
             self.future.set_exception(error)
         elif self.has_value:
             self.future.set_result(self.value)
         else:
             self.future.cancel()
+        return True
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

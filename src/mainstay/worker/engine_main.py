@@ -20,8 +20,9 @@ import msgspec
 
 from ..control import Control
 from ..control.check import watching
-from ..errors import MainstayError, StoreError, StoreLocked
+from ..errors import MainstayError, StoreError, StoreLocked, StoreUnavailable
 from ..model import Session
+from ..stores.home import adopt
 from . import logs
 from .children import Children
 from .engine import Engine
@@ -60,6 +61,7 @@ class EngineHost:
 
     async def run(self) -> int:
         """Work until told to stop; the exit code."""
+        adopt(asyncio.get_running_loop())
         link = socket.socket(fileno=self._config.link_fd)
         reader, self._writer = await asyncio.open_connection(sock=link, limit=_LONGEST_LINE)
         listening = asyncio.create_task(self._listen(reader), name="mainstay link")
@@ -120,7 +122,7 @@ class EngineHost:
             try:
                 control = await self._program.open()
                 await self._program.prepare(control)
-            except StoreLocked as error:
+            except (StoreLocked, StoreUnavailable) as error:
                 await asyncio.sleep(outage.failed(error))
             else:
                 outage.over()

@@ -11,7 +11,7 @@ from ..port import Change
 from ..within import Steps
 from .engine import Tx
 from .pool import Db
-from .rows import CHANGED, EVENT_FIELDS, change_arrays, event_arrays
+from .rows import CHANGED, EVENT_FIELDS, change_arrays, event_arrays, spare
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ _WRITE_CHANGES = f"SELECT mainstay.write_changes({', '.join(f'${n}' for n in ran
 async def write_changes(tx: Tx, changes: Sequence[Change]) -> bool:
     """True if every row was still what its caller saw, and is written. If not, some may be: undo it."""
     events = event_arrays(event for change in changes for event in change.events)
-    written = await tx.db.fetchval(_WRITE_CHANGES, *change_arrays(changes), *events)
+    written = await tx.db.fetchval(_WRITE_CHANGES, *spare(change_arrays(changes)), *spare(events))
     return bool(written == len(changes))
 
 

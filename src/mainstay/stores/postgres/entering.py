@@ -14,7 +14,7 @@ from typing import Any, Literal
 from .. import judge
 from ..port import Inserted, Key, NewJob, Written
 from ..within import Rows, Statement, Steps
-from .rows import event_arrays, is_id, job_arrays
+from .rows import event_arrays, is_id, job_arrays, spare
 
 _ARGUMENTS = 72
 #: Answers with what stands in the way; without a row, all was stored.
@@ -91,8 +91,8 @@ class Entry:
         keys: list[tuple[str, Key]] = [(new.job.id, new.key) for new in self.fresh if new.key is not None]
         tags = [(new.job.id, tag) for new in self.fresh for tag in new.job.options.tags]
         return (
-            *job_arrays(self.fresh),
-            *event_arrays(event for new in self.fresh for event in new.events),
+            *spare(job_arrays(self.fresh)),
+            *spare(event_arrays(event for new in self.fresh for event in new.events)),
             [job_id for job_id, _ in keys],
             [key.scope for _, key in keys],
             [key.name for _, key in keys],

@@ -283,6 +283,11 @@ def _columns(rows: Sequence[Sequence[Any]], width: int) -> Columns:
     return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
+def spare(columns: Columns) -> Columns:
+    """For functions that `spread` their columns: one that is the same in all rows comes as a single value."""
+    return [column[:1] if len(column) > 1 and column.count(column[0]) == len(column) else column for column in columns]
+
+
 def event_arrays(events: Iterable[Event]) -> Columns:
     """Arguments of a function that takes events."""
     return _columns([event_values(event) for event in events], len(EVENT_FIELDS))

@@ -26,7 +26,7 @@ from .changing import CHANGE_ARGUMENTS, savepoint, take, write_changes
 from .engine import Engine, Tx, sooner_than_others
 from .entering import Entry, Facts, clashing, counts, entering
 from .fencing import fence, not_leader
-from .rows import SELECT_EVENT, SELECT_JOB, change_arrays, event_arrays, event_from, is_id, readable_job
+from .rows import SELECT_EVENT, SELECT_JOB, change_arrays, event_arrays, event_from, is_id, readable_job, spare
 from .selection import free_slots
 
 log = logging.getLogger("mainstay.stores.postgres")
@@ -169,8 +169,8 @@ def _plain_arguments(
     in_order = sorted(changes, key=_id) if len(changes) > 1 else changes
     settled = [change.after for change in in_order if judge.is_settled(change.after)]
     return [
-        *change_arrays(in_order),
-        *event_arrays(event for change in in_order for event in change.events),
+        *spare(change_arrays(in_order)),
+        *spare(event_arrays(event for change in in_order for event in change.events)),
         [job.id for job in settled],
         all(judge.keeps_waiting(job.status, more=True) for job in settled),
         None if lead is None else lead.name,

@@ -8,6 +8,8 @@
 -- An answer without rows means written. Whoever runs into another transaction's uncommitted key waits for its end (up
 -- to lock_timeout) and gets a unique violation if that key stays: then it reads again.
 --
+-- A column of jobs or events that is the same in all rows, but for `new_id`, may come as a single value.
+--
 -- Awaited jobs and parents are locked FOR SHARE before they are looked at: a settle in flight is waited for and then
 -- seen, and one that comes later waits for these edges and units, and sees them.
 CREATE OR REPLACE FUNCTION mainstay.insert_jobs(
@@ -36,6 +38,9 @@ AS $$
 DECLARE
     now_ms bigint := mainstay.clock(given_ms);
     clear boolean := true;
+    size integer := cardinality(new_id);
+    -- no two events have both in common
+    events integer := greatest(cardinality(event_job_id), cardinality(event_seq));
 BEGIN
     IF cardinality(key_name) > 0 THEN
         RETURN QUERY
@@ -92,12 +97,25 @@ BEGIN
         )
         SELECT * FROM (
             SELECT g.*, nextval('mainstay.jobs_n_seq') FROM unnest(
-                new_id::uuid[], new_kind, new_name, new_queue, new_parent::uuid[], new_unit, new_group,
-                new_options, new_key, new_unique_key, new_concurrency_key, new_priority, new_status, new_reason,
-                new_version, new_token, new_session, new_starts, new_failures, new_crashes, new_releases,
-                new_losses, new_created_ms, new_changed_ms, new_due_ms, new_claimed_ms, new_started_ms,
-                new_settled_ms, new_expires_ms, new_extra_ms, new_error, new_result, new_head, new_trimmed_seq,
-                new_trimmed_digest, new_lane, new_rank, new_progress, new_progress_ms, new_checkpoint, new_payload
+                new_id::uuid[], mainstay.spread(new_kind, size), mainstay.spread(new_name, size),
+                mainstay.spread(new_queue, size), mainstay.spread(new_parent, size)::uuid[],
+                mainstay.spread(new_unit, size), mainstay.spread(new_group, size), mainstay.spread(new_options, size),
+                mainstay.spread(new_key, size), mainstay.spread(new_unique_key, size),
+                mainstay.spread(new_concurrency_key, size), mainstay.spread(new_priority, size),
+                mainstay.spread(new_status, size), mainstay.spread(new_reason, size),
+                mainstay.spread(new_version, size), mainstay.spread(new_token, size),
+                mainstay.spread(new_session, size), mainstay.spread(new_starts, size),
+                mainstay.spread(new_failures, size), mainstay.spread(new_crashes, size),
+                mainstay.spread(new_releases, size), mainstay.spread(new_losses, size),
+                mainstay.spread(new_created_ms, size), mainstay.spread(new_changed_ms, size),
+                mainstay.spread(new_due_ms, size), mainstay.spread(new_claimed_ms, size),
+                mainstay.spread(new_started_ms, size), mainstay.spread(new_settled_ms, size),
+                mainstay.spread(new_expires_ms, size), mainstay.spread(new_extra_ms, size),
+                mainstay.spread(new_error, size), mainstay.spread(new_result, size), mainstay.spread(new_head, size),
+                mainstay.spread(new_trimmed_seq, size), mainstay.spread(new_trimmed_digest, size),
+                mainstay.spread(new_lane, size), mainstay.spread(new_rank, size), mainstay.spread(new_progress, size),
+                mainstay.spread(new_progress_ms, size), mainstay.spread(new_checkpoint, size),
+                mainstay.spread(new_payload, size)
             ) AS g OFFSET 0
         ) AS g (id, kind, name, queue, parent, unit, "group", options, key, unique_key, concurrency_key, priority,
             status, reason, version, token, session, starts, failures, crashes, releases, losses, created_ms,
@@ -112,18 +130,33 @@ BEGIN
             trimmed_seq, trimmed_digest, lane, rank, progress, progress_ms, checkpoint, payload
         )
         SELECT * FROM unnest(
-            new_id::uuid[], new_kind, new_name, new_queue, new_parent::uuid[], new_unit, new_group, new_options,
-            new_key, new_unique_key, new_concurrency_key, new_priority, new_status, new_reason, new_version,
-            new_token, new_session, new_starts, new_failures, new_crashes, new_releases, new_losses,
-            new_created_ms, new_changed_ms, new_due_ms, new_claimed_ms, new_started_ms, new_settled_ms,
-            new_expires_ms, new_extra_ms, new_error, new_result, new_head, new_trimmed_seq, new_trimmed_digest,
-            new_lane, new_rank, new_progress, new_progress_ms, new_checkpoint, new_payload
+            new_id::uuid[], mainstay.spread(new_kind, size), mainstay.spread(new_name, size),
+            mainstay.spread(new_queue, size), mainstay.spread(new_parent, size)::uuid[],
+            mainstay.spread(new_unit, size), mainstay.spread(new_group, size), mainstay.spread(new_options, size),
+            mainstay.spread(new_key, size), mainstay.spread(new_unique_key, size),
+            mainstay.spread(new_concurrency_key, size), mainstay.spread(new_priority, size),
+            mainstay.spread(new_status, size), mainstay.spread(new_reason, size), mainstay.spread(new_version, size),
+            mainstay.spread(new_token, size), mainstay.spread(new_session, size), mainstay.spread(new_starts, size),
+            mainstay.spread(new_failures, size), mainstay.spread(new_crashes, size),
+            mainstay.spread(new_releases, size), mainstay.spread(new_losses, size),
+            mainstay.spread(new_created_ms, size), mainstay.spread(new_changed_ms, size),
+            mainstay.spread(new_due_ms, size), mainstay.spread(new_claimed_ms, size),
+            mainstay.spread(new_started_ms, size), mainstay.spread(new_settled_ms, size),
+            mainstay.spread(new_expires_ms, size), mainstay.spread(new_extra_ms, size),
+            mainstay.spread(new_error, size), mainstay.spread(new_result, size), mainstay.spread(new_head, size),
+            mainstay.spread(new_trimmed_seq, size), mainstay.spread(new_trimmed_digest, size),
+            mainstay.spread(new_lane, size), mainstay.spread(new_rank, size), mainstay.spread(new_progress, size),
+            mainstay.spread(new_progress_ms, size), mainstay.spread(new_checkpoint, size),
+            mainstay.spread(new_payload, size)
         );
     END IF;
     INSERT INTO mainstay.events (job_id, seq, at_ms, source, "to", actor, reason, token, flag, details, digest)
     SELECT * FROM unnest(
-        event_job_id::uuid[], event_seq, event_at_ms, event_source, event_to, event_actor, event_reason,
-        event_token, event_flag, event_details, event_digest
+        mainstay.spread(event_job_id, events)::uuid[], mainstay.spread(event_seq, events),
+        mainstay.spread(event_at_ms, events), mainstay.spread(event_source, events), mainstay.spread(event_to, events),
+        mainstay.spread(event_actor, events), mainstay.spread(event_reason, events),
+        mainstay.spread(event_token, events), mainstay.spread(event_flag, events),
+        mainstay.spread(event_details, events), mainstay.spread(event_digest, events)
     );
     IF cardinality(tag_name) > 0 THEN
         INSERT INTO mainstay.tags (job_id, tag)

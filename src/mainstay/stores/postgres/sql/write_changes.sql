@@ -1,6 +1,8 @@
 -- Write changes of different rows, each if its row still is what its caller saw: the version is the compare-and-swap,
 -- and no counter ever shrinks. Answers with how many rows were written; the caller undoes it all if they are too few.
 --
+-- A column that is the same in all rows, but for `row_id`, may come as a single value.
+--
 -- An open row's claim gets its event here, from the row as it was: the parts of one statement see the same moment.
 CREATE OR REPLACE FUNCTION mainstay.write_changes(
     row_id text[], seen_version integer[], seen_progress_ms bigint[], seen_head bytea[], new_priority integer[],
@@ -17,13 +19,17 @@ LANGUAGE plpgsql VOLATILE
 SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan SET jit TO off
 AS $$
 DECLARE
+    size integer := cardinality(row_id);
+    -- no two events have both in common
+    events integer := greatest(cardinality(event_job_id), cardinality(event_seq));
     written bigint;
 BEGIN
     WITH open_claims AS (
         INSERT INTO mainstay.events (job_id, seq, at_ms, source, "to", actor, reason, token, flag, details, digest)
         SELECT j.id, j.version, coalesce(j.claimed_ms, 0), 'pending', 'running', coalesce(j.session, ''), NULL, j.token,
             '', NULL, g.head
-        FROM unnest(row_id::uuid[], seen_version, seen_head) AS g (id, version, head)
+        FROM unnest(row_id::uuid[], mainstay.spread(seen_version, size), mainstay.spread(seen_head, size))
+            AS g (id, version, head)
         JOIN mainstay.jobs j ON j.id = g.id AND j.version = g.version AND j.open
     ), changed AS (
         UPDATE mainstay.jobs j SET
@@ -35,10 +41,16 @@ BEGIN
             expires_ms = g.expires_ms, extra_ms = g.extra_ms, error = g.error, result = g.result, head = g.head,
             lane = g.lane, rank = g.rank
         FROM unnest(
-            row_id::uuid[], seen_version, seen_progress_ms,
-            new_priority, new_status, new_reason, new_version, new_token, new_session, new_starts, new_failures,
-            new_crashes, new_releases, new_losses, new_changed_ms, new_due_ms, new_claimed_ms, new_started_ms,
-            new_settled_ms, new_expires_ms, new_extra_ms, new_error, new_result, new_head, new_lane, new_rank
+            row_id::uuid[], mainstay.spread(seen_version, size), mainstay.spread(seen_progress_ms, size),
+            mainstay.spread(new_priority, size), mainstay.spread(new_status, size), mainstay.spread(new_reason, size),
+            mainstay.spread(new_version, size), mainstay.spread(new_token, size), mainstay.spread(new_session, size),
+            mainstay.spread(new_starts, size), mainstay.spread(new_failures, size), mainstay.spread(new_crashes, size),
+            mainstay.spread(new_releases, size), mainstay.spread(new_losses, size),
+            mainstay.spread(new_changed_ms, size), mainstay.spread(new_due_ms, size),
+            mainstay.spread(new_claimed_ms, size), mainstay.spread(new_started_ms, size),
+            mainstay.spread(new_settled_ms, size), mainstay.spread(new_expires_ms, size),
+            mainstay.spread(new_extra_ms, size), mainstay.spread(new_error, size), mainstay.spread(new_result, size),
+            mainstay.spread(new_head, size), mainstay.spread(new_lane, size), mainstay.spread(new_rank, size)
         ) AS g (
             row_id, seen_version, seen_progress_ms,
             priority, status, reason, version, token, session, starts, failures, crashes, releases, losses, changed_ms,
@@ -52,13 +64,16 @@ BEGIN
         RETURNING 1
     )
     SELECT count(*) INTO written FROM changed;
-    IF written < cardinality(row_id) THEN
+    IF written < size THEN
         RETURN written;
     END IF;
     INSERT INTO mainstay.events (job_id, seq, at_ms, source, "to", actor, reason, token, flag, details, digest)
     SELECT * FROM unnest(
-        event_job_id::uuid[], event_seq, event_at_ms, event_source, event_to, event_actor, event_reason,
-        event_token, event_flag, event_details, event_digest
+        mainstay.spread(event_job_id, events)::uuid[], mainstay.spread(event_seq, events),
+        mainstay.spread(event_at_ms, events), mainstay.spread(event_source, events), mainstay.spread(event_to, events),
+        mainstay.spread(event_actor, events), mainstay.spread(event_reason, events),
+        mainstay.spread(event_token, events), mainstay.spread(event_flag, events),
+        mainstay.spread(event_details, events), mainstay.spread(event_digest, events)
     );
     RETURN written;
 END

@@ -10,8 +10,9 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 UV := $(shell command -v uv 2>/dev/null)
 
-# loadfile: the tests of one file share a process and keep their order
-PYTEST_ARGS ?= -q -n 2 --dist loadfile
+# loadfile: the tests of one file share a process and keep their order. In the order of the files: by number of tests,
+# the few that take longest would come last. Many of them wait for a lease or a server, so three processes fill two cores
+PYTEST_ARGS ?= -q -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick check fmt docs bench soak lock clean

@@ -82,7 +82,10 @@ def measure(chosen: Sequence[System], scenarios: Sequence[str], sizes: Sizes, te
             if "waiting" in scenarios:
                 queues.waiting(rated, marks, sizes, tell)
             if "kill" in scenarios:
-                queues.kill(seats, sizes, tell)
+                # of the same system run wider, the same becomes of its jobs
+                queues.kill(
+                    [seat for seat in seats if not (seat.stand.system.jobs and seat.found.variant_of)], sizes, tell
+                )
     report.took_s = round(time.monotonic() - began, 1)
     report.verdicts = verdicts(report.systems)
     return report

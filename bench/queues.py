@@ -360,7 +360,7 @@ def _killed(seat: Seat, busy: threading.Lock, sizes: Sizes, tell: Tell) -> None:
             time.sleep(RESTART_AFTER_S)
             up.enter_context(stand.workers(1, stand.system.restart_env))
             # until the new worker has booted; those that recover a job at start do so now
-            _until(lambda: len(seen("victim")) > 1, min(sizes.watch_s, 5.0))
+            _until(lambda: len(seen("victim")) > 1, min(sizes.watch_s, 3.0))
         left_s = sizes.watch_s - (time.monotonic_ns() - killed_ns) / 1e9
         _until(lambda: len(seen("victim")) > 1 and all(map(seen, bystanders)), left_s)
 

@@ -54,6 +54,9 @@ async def reset() -> None:
             # chooses the engine that a fresh install has anyway, but only after its first worker
             await made.install_queue_storage()
             await made.close()
+            # nobody may be connected to a database that is copied, not even autovacuum
+            db.execute(f"ALTER DATABASE {empty} ALLOW_CONNECTIONS false")
+            db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [empty])
         db.execute(f"DROP DATABASE {name} WITH (FORCE)")
         db.execute(f"CREATE DATABASE {name} TEMPLATE {empty}")
         db.execute("CHECKPOINT")

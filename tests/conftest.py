@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from servers import ServerMissing
 from servers.shared import Host
 from tests import places
 
@@ -33,6 +34,22 @@ def pytest_configure(config: pytest.Config) -> None:
     """The process that drives the run holds the servers; the workers of xdist find them by the environment."""
     if not hasattr(config, "workerinput"):
         config.add_cleanup(Host().close)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    try:
+        return (yield)
+    except ServerMissing as error:
+        places.without(error)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    try:
+        return (yield)
+    except ServerMissing as error:
+        places.without(error)
 
 
 @pytest.fixture(autouse=True)

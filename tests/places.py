@@ -27,23 +27,16 @@ _reusable: set[str] = set()
 _numbers = count()
 
 
-def server_url(kind: str) -> str:
-    """The run's server, `postgresql` or `redis`. Where it cannot be had the test is skipped, on CI it fails."""
-    try:
-        return _shared(kind)
-    except ServerMissing as error:
-        without(error)
-
-
 def without(error: ServerMissing) -> NoReturn:
-    """A test that cannot have its server is skipped by name; on CI it fails."""
+    """A test that cannot have its server, its own or the run's, is skipped by name; on CI it fails."""
     if os.environ.get("CI"):
         pytest.fail(f"CI runs every test, and {error}", pytrace=False)
     pytest.skip(str(error))
 
 
 @cache
-def _shared(kind: str) -> str:
+def server_url(kind: str) -> str:
+    """The run's server, `postgresql` or `redis`."""
     return shared(kind)
 
 

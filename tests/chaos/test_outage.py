@@ -14,10 +14,9 @@ import pytest
 import servers
 from mainstay.control import Request
 from mainstay.control.check import check
-from servers import Postgres, Proxy, Redis, ServerMissing
+from servers import Postgres, Proxy, Redis
 from tests.chaos.conftest import SHORT
 from tests.chaos.fleet import Fleet
-from tests.places import without
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -52,10 +51,7 @@ async def test_a_fleet_resumes_by_itself_after_its_store_was_locked_for_thirty_s
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> Iterator[Postgres | Redis]:
     with servers.folder("mainstay-outage-") as place:
-        try:
-            made = Redis(place, appendonly="yes", appendfsync="always") if request.param == "redis" else Postgres(place)
-        except ServerMissing as error:
-            without(error)
+        made = Redis(place, appendonly="yes", appendfsync="always") if request.param == "redis" else Postgres(place)
         yield made
         made.stop()
 

@@ -17,6 +17,12 @@ from servers.shared import Host
 from tests import places
 
 ROOT = Path(__file__).parents[2]
+MISSING = """
+import servers.shared
+
+def missing(place):
+    raise ServerMissing("`initdb` is not on this machine; install the package `postgresql`")
+"""
 needs_redis = pytest.mark.skipif(not servers.installed("redis"), reason="redis-server is not installed")
 
 
@@ -62,19 +68,35 @@ def test_what_cannot_be_had_is_told_to_all_who_ask(host: Host, monkeypatch: pyte
             shared.shared("redis")
 
 
-@pytest.mark.parametrize(("ci", "outcome"), [("", pytest.skip.Exception), ("1", pytest.fail.Exception)])
-def test_a_test_without_its_server_is_skipped_by_name_and_fails_on_ci(
-    ci: str, outcome: type[BaseException], host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(place: Path) -> None:
-        raise ServerMissing("`initdb` is not on this machine; install the package `postgresql`")
+BESIDE = """
+from servers import ServerMissing
+from servers.shared import shared
 
-    monkeypatch.setitem(shared._STARTERS, "postgresql", missing)
-    monkeypatch.setenv("CI", ci)
-    monkeypatch.setattr(places, "_shared", shared.shared)
+def test_that_needs_no_server():
+    pass
 
-    with pytest.raises(outcome, match="install the package `postgresql`"):
-        places.server_url("postgresql")
+def test_that_needs_one(postgres_url):
+    pass
+
+def test_that_starts_one():
+    raise ServerMissing("`redis-server` is not on this machine; install the package `redis-server`")
+"""
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("", "1 passed, 2 skipped"), ("1", "1 failed, 1 passed, 1 error")])
+def test_a_test_without_its_server_is_skipped_by_name_and_fails_on_ci(ci: str, outcome: str, tmp_path: Path) -> None:
+    conftest = (ROOT / "tests" / "conftest.py").read_text()
+    missing = "servers.shared._STARTERS['postgresql'] = missing"
+    (tmp_path / "conftest.py").write_text(f"{conftest}\n{MISSING}\n{missing}\n")
+    (tmp_path / "test_beside.py").write_text(BESIDE)
+    command = [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider", "-c", "/dev/null", str(tmp_path)]
+    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+
+    told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False).stdout
+
+    assert outcome in told
+    assert "install the package `postgresql`" in told
+    assert "install the package `redis-server`" in told
 
 
 def test_a_place_belongs_to_a_folder_and_is_empty_again_once_cleared(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from ...lifecycle import JOB, UNIT, Chain
 from ...model import Leadership, QueueSettings, Schedule, Session
 from ..port import Inserted, NewJob, Overdue, Pulse, Report
-from . import writing
+from . import reporting, writing
 from .engine import Engine, Tx
 from .rows import SELECT_JOB, read_text, readable_job, stored_text
 from .selection import free_slots
@@ -56,15 +56,15 @@ async def open_session(engine: Engine, session: Session, *, locked: bool) -> Non
 
 async def beat(engine: Engine, sessions: Sequence[str], reports: Sequence[Report]) -> list[Pulse]:
     """Keep sessions alive and record what they report, in one round trip."""
-    first, *others = writing.report_rounds(reports)
+    first, *others = reporting.report_rounds(reports)
     if others:  # a row that is reported twice is written twice
-        await writing.report(engine, reports)
+        await reporting.report(engine, reports)
         first = []
     rows = await engine.call(
         "SELECT * FROM mainstay.beat($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
         list(sessions),
         _STOPPING,
-        *writing.report_arguments(first, engine.given_ms),
+        *reporting.report_arguments(first, engine.given_ms),
         engine.given_lease_ms,
         lasting=False,
     )

@@ -40,10 +40,11 @@ from ..port import (
     Written,
 )
 from ..session_names import admit_session
-from . import audit, looking, reading, registry, retention, selection, waits, writing
+from . import audit, looking, reading, registry, reporting, retention, selection, waits, writing
 from .address import Address
 from .engine import Engine, Tx
 from .fencing import fence
+from .intake import Intake
 from .line import Line
 from .liveness import SessionLocks
 from .migrating import admit, admit_key, first_connection
@@ -74,6 +75,7 @@ class PostgresStore:
         self._address = address
         self._home = home
         self._engine = engine
+        self._intake = Intake(engine, chain)
         self._line = Line(address) if address.listen else None
         self._board = Board(engine, home, self._line)
         self._locks = SessionLocks(self._line)
@@ -139,7 +141,7 @@ class PostgresStore:
     async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
         if not jobs:
             return []
-        return await self._home.run(lambda: writing.insert(self._engine, jobs, self.chain, durability=durability))
+        return await self._home.run(lambda: self._intake.insert(jobs, durability=durability))
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         return await self._home.run(lambda: looking.jobs_by_id(self._engine, ids, self.chain))
@@ -154,7 +156,7 @@ class PostgresStore:
         return await self._home.run(lambda: writing.apply(self._engine, changes, self.chain, lead=lead))
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
-        return await self._home.run(lambda: writing.report(self._engine, reports))
+        return await self._home.run(lambda: reporting.report(self._engine, reports))
 
     async def due(self, queues: Sequence[str]) -> int | None:
         return await self._home.run(lambda: reading.due(self._engine, queues))

@@ -95,3 +95,15 @@ async def test_a_tick_whose_jobs_are_refused_can_be_tried_again(world: World) ->
         await world.store.tick("nightly", 1_000, [world.new(), world.new(key="k", content=b"other")])
     assert await world.dump() == before
     assert await world.store.tick("nightly", 1_000, [world.new()]) is not None
+
+
+async def test_a_leaders_second_tick_of_the_same_time_makes_nothing(world: World) -> None:
+    await world.open("s1")
+    lead = await world.store.lead("scheduler", "s1", 30)
+    await world.store.put_schedule(Schedule(name="nightly", spec=b""))
+    assert await world.store.tick("nightly", 1_000, [world.new()], lead=lead) is not None
+    before = await world.dump()
+
+    assert await world.store.tick("nightly", 1_000, [world.new()], lead=lead) is None
+
+    assert await world.dump() == before

@@ -30,11 +30,13 @@ class Base:
         return self.scripts.key(name)
 
     async def call(self, command: str, name: str, *args: Any) -> Any:
-        """One command on one key of the namespace."""
+        """One command on one key of the namespace; what the server answered, as a script would see it."""
         key = self.key(name)
+        # the driver reshapes the answers to commands that it knows by name: scores become floats, for one
+        as_it_is = command.encode()
 
         async def work(client: Client) -> Any:
-            return await client.execute_command(command, key, *args)  # type: ignore[no-untyped-call]
+            return await client.execute_command(as_it_is, key, *args)  # type: ignore[no-untyped-call]
 
         return await self.server.call(work)
 
@@ -58,15 +60,7 @@ class Base:
 
     async def history(self, job_id: str) -> tuple[Raw | None, list[Event]]:
         """A job and all its events, of one moment; that of an open claim among them."""
-        keys = [self.key(f"{part}:{job_id}") for part in "rfx"]
-
-        async def work(client: Client) -> Any:
-            async with client.pipeline(transaction=True) as pipe:
-                pipe.execute_command("MGET", *keys)
-                pipe.execute_command("LRANGE", self.key(f"e:{job_id}"), 0, -1)
-                return await pipe.execute()
-
-        parts, stored = await self.server.call(work)
+        [[*parts, stored]] = await self.scripts.run("reading", ["histories", [job_id]])
         events = [readable_event(job_id, each) for each in stored]
         if parts[0] is None:
             return None, events

@@ -96,6 +96,56 @@ async def test_one_that_was_chosen_and_goes_away_without_looking_passes_it_on(
     await second.close()
 
 
+async def test_one_that_was_chosen_times_out_and_goes_away_passes_it_on(
+    world: World, other: JobStore, plain: Plain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = world.store._listener  # type: ignore[attr-defined]
+    first, second = world.store.wake(["queue:default"]), other.wake(["queue:default"])
+    waiting = asyncio.create_task(second.wait(LONG_S))
+    await asleep(plain, "queue:default", 1)
+    monkeypatch.setattr(listener, "_told", lambda _: None)  # its process is slow to read its list
+    waits = asyncio.create_task(first.wait(QUIET_S))
+    await asleep(plain, "queue:default", 2)
+    assert plain("SREM", "l:queue:default", f"{listener.name} {first.name}") == 1  # type: ignore[attr-defined]
+
+    assert await waits is False
+    await first.close()
+
+    assert await waiting is True
+    await second.close()
+
+
+async def test_one_that_was_chosen_and_timed_out_looks_before_it_sleeps_again(world: World, plain: Plain) -> None:
+    listener = world.store._listener.name  # type: ignore[attr-defined]
+    async with world.store.wake(["queue:default"]) as wake:
+        waits = asyncio.create_task(wake.wait(QUIET_S))
+        await asleep(plain, "queue:default", 1)
+        plain("SREM", "l:queue:default", f"{listener} {wake.name}")  # type: ignore[attr-defined]
+        assert await waits is False
+        await world.store.due(["default"])
+        assert await wake.wait(LONG_S) is True
+
+
+async def test_one_that_was_passed_over_is_woken_by_whatever_its_store_does_next(world: World, plain: Plain) -> None:
+    listener = world.store._listener.name  # type: ignore[attr-defined]
+    async with world.store.wake(["queue:default"]) as wake:
+        waits = asyncio.create_task(wake.wait(LONG_S))
+        await asleep(plain, "queue:default", 1)
+        plain("DEL", f"ear:{listener}")
+        await world.submit()  # finds nobody alive
+        async with world.store.wake(["queue:other"]):
+            assert await waits is True
+
+
+async def test_what_the_dead_slept_for_goes_by_itself(world: World, plain: Plain) -> None:
+    async with world.store.wake(["queue:default"]) as wake:
+        waits = asyncio.create_task(wake.wait(LONG_S))
+        await asleep(plain, "queue:default", 1)
+        assert int(plain("PTTL", "l:queue:default")) > 0  # type: ignore[call-overload]
+        await world.submit()
+        assert await waits is True
+
+
 async def test_what_nobody_watches_costs_no_key(world: World, plain: Plain) -> None:
     await world.open("s1")
     job = await world.running()

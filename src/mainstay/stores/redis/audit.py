@@ -70,17 +70,9 @@ async def audit(base: Base, after: str, limit: int) -> list[Audited]:
 
 async def _audited(base: Base, ids: Sequence[str]) -> list[Audited]:
     """Rows with their events, of one moment."""
-
-    async def work(client: Client) -> Any:
-        async with client.pipeline(transaction=True) as pipe:
-            for job_id in ids:
-                pipe.execute_command("MGET", *(base.key(f"{part}:{job_id}") for part in "rfx"))
-                pipe.execute_command("LRANGE", base.key(f"e:{job_id}"), 0, -1)
-            return await pipe.execute()
-
-    answers = await base.server.call(work)
+    answers = await base.scripts.run("reading", ["histories", list(ids)])
     found = []
-    for job_id, parts, stored in zip(ids, answers[::2], answers[1::2], strict=True):
+    for job_id, (*parts, stored) in zip(ids, answers, strict=True):
         if parts[0] is None:
             continue  # told by `check`
         raw = Raw(*parts)

@@ -13,9 +13,8 @@ VERSION = 1
 async def admit(base: Base) -> None:
     """Mark a new namespace as ours; refuse one of a newer version or with another audit key."""
     shown = base.server.address.shown
-    await base.call("HSETNX", "meta", "version", VERSION)
-    await base.call("HSETNX", "meta", "audit", base.chain.fingerprint)
-    version, audit = await base.call("HMGET", "meta", "version", "audit")
+    # a script, because a server whose memory is full refuses plain writes, and its jobs must be within reach
+    version, audit = await base.scripts.run("registry", ["admit", VERSION, base.chain.fingerprint])
     if int(version) > VERSION:
         raise SchemaTooNew(
             f"{shown} (prefix {base.server.address.prefix}) has layout version {int(version)}, this Mainstay knows up "

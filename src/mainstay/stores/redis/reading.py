@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -19,7 +18,6 @@ from ...model import Job, check_id, first_id_at
 from ..memory.select import matches
 from ..port import Page, Query, QueueStats, Refusal, Stats
 from .base import Base
-from .connection import Client
 
 _WINDOW = 20_000
 _FETCH = 500
@@ -125,18 +123,10 @@ async def _ids(base: Base, sources: list[str] | list[list[str]], query: Query, c
     """The next n ids of all the sources, in order."""
     low, high = _bounds(query, cursor)
     lists = []
-    names = [base.key(name) for name in sources if isinstance(name, str)]
+    names = [name for name in sources if isinstance(name, str)]
     if names:
-
-        async def work(client: Client) -> Any:
-            async with client.pipeline(transaction=len(names) > 1) as pipe:
-                for name in names:
-                    ends = (low, high) if query.oldest_first else (high, low)
-                    order = () if query.oldest_first else ("REV",)
-                    pipe.execute_command("ZRANGE", name, *ends, "BYLEX", *order, "LIMIT", 0, n)
-                return await pipe.execute()
-
-        lists = [[each.decode() for each in found] for found in await base.server.call(work)]
+        answers = await base.scripts.run("reading", ["ids", names, low, high, not query.oldest_first, n])
+        lists = [[each.decode() for each in found] for found in answers]
     for held in sources:
         if isinstance(held, list):
             within = [job_id for job_id in held if _inside(job_id, low, high)]

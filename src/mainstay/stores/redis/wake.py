@@ -39,7 +39,8 @@ _MOST_TOLD = 100
 _MOST_STEPS = 500
 
 Step = list[Any]
-#: has the server run the script `wake`: [listener, how long it may be silent, steps] -> an answer for each step
+#: has the server run the script `wake`: [listener, how long it may be silent, steps] -> whether the listener was known
+#: to live, then an answer for each step
 Send = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
 
 
@@ -54,6 +55,7 @@ class Listener:
         self._send = send
         self._list = f"{server.address.tag}w:{self.name}"
         self._ear = f"{server.address.tag}ear:{self.name}"
+        self._signed = False
         self._numbers = itertools.count(1)
         self._all: dict[str, Subscription] = {}
         # of the home loop:
@@ -119,10 +121,10 @@ class Listener:
             while self._steps:
                 part, self._steps = self._steps[:_MOST_STEPS], self._steps[_MOST_STEPS:]
                 steps = [who.ready_to_send(step) for who, step in part]
-                answers = await self._send((self.name, EAR_MS, steps))
+                answers = await self._show(steps)
                 self._away = False
                 for (who, step), answer in zip(part, answers, strict=True):
-                    who.answered(step[0], answer)
+                    who.answered(step, answer)
         except Exception as error:  # noqa: BLE001 - whoever waits must not hang, and finds the jobs by its poll
             if not self._away:
                 log.warning("who waits for jobs cannot be registered, so they are polled for: %s", error)
@@ -131,6 +133,16 @@ class Listener:
             self._enter_anew_later()
         finally:
             self._sending = None
+
+    async def _show(self, steps: Sequence[Step]) -> Sequence[Any]:
+        """Have steps made; which is a sign of life, too, and a server that is full takes it."""
+        signed = self._signed
+        known, *answers = await self._send((self.name, EAR_MS, steps))
+        if signed and not known:
+            # it had taken us for dead, and passed us over
+            self._add_everybody()
+        self._signed = True
+        return answers
 
     def _enter_anew_later(self) -> None:
         if self._hearing is not None:
@@ -151,9 +163,10 @@ class Listener:
                 await asyncio.sleep(self._server.pause_s(failures))
             client = self._server.listening(_SIGN_S)
             try:
-                await self._sign(client)
+                await self._show(())
                 if failures:
-                    await self._enter_anew()
+                    self._add_everybody()
+                    await self.settled()
                     failures = 0
                 await self._hear_on(client)
             except Exception as error:  # noqa: BLE001 - the only way to hear again is to go on
@@ -174,21 +187,15 @@ class Listener:
                 self._told(told)
             now = loop.time()
             if now - signed >= _SIGN_S:
-                if not await self._sign(client):
-                    # it had taken us for dead, and passed us over
-                    await self._enter_anew()
+                await self._show(())
                 signed = now
             if now - renewed >= _RENEW_S:
-                await self._enter_anew(quietly=True)
+                self._add_everybody(quietly=True)
                 renewed = now
 
     def _is_hearing(self) -> bool:
         """Whether the task that asks is the one that listens: one that was told to stop may not have heard it."""
         return self._hearing is asyncio.current_task()
-
-    async def _sign(self, client: Client) -> bool:
-        """Show a sign of life; False if the last one was too long ago."""
-        return await client.set(self._ear, b"1", px=EAR_MS, get=True) is not None
 
     def _told(self, text: bytes) -> None:
         name, _, rest = text.partition(b" ")
@@ -199,16 +206,15 @@ class Listener:
         tick, _, queue = rest.partition(b" ")
         who.ring(queue.decode() if rest else None, int(tick) if tick else 0)
 
-    async def _enter_anew(self, *, quietly: bool = False) -> None:
+    def _add_everybody(self, *, quietly: bool = False) -> None:
+        """Everybody enters anew; and is woken, unless nothing can have been missed."""
         with self.lock:
             everybody = list(self._all.values())
         for who in everybody:
             self._add(who, who.entering())
             if step := who.sleeping():
                 self._add(who, step)
-        await self.settled()
-        if not quietly:
-            for who in everybody:
+            if not quietly:
                 who.ring(None, 0)
 
 
@@ -240,8 +246,9 @@ class Subscription:
         finally:
             with self._listener.lock:
                 self._waiter = None
+                heard = self._rung
             if self._queues:
-                self._listener.step(self, ["rise", self.name, self._queues])
+                self._listener.step(self, ["rise", self.name, self._queues, heard])
         with self._listener.lock:
             return self._heard()
 
@@ -251,9 +258,8 @@ class Subscription:
                 return
             self._closed = True
             asleep = self._waiter is not None
-            passed = sorted(self._rung_for)
         self._listener.forget(self)
-        self._listener.step(self, ["leave", self.name, self._queues, self._topics, passed, asleep])
+        self._listener.step(self, ["leave", self.name, self._queues, self._topics, [], asleep])
 
     async def __aenter__(self) -> Self:
         return self
@@ -275,17 +281,25 @@ class Subscription:
 
     def ready_to_send(self, step: Step) -> Step:
         """A step with what is known by the time it is sent: the answers to earlier ones may have come since."""
-        return [*step, self._ticks if self._entered else False] if step[0] == "sleep" else step
+        if step[0] == "sleep":
+            return [*step, self._ticks if self._entered else False]
+        if step[0] == "leave":
+            with self._listener.lock:
+                return [*step[:4], sorted(self._rung_for), step[5]]
+        return step
 
-    def answered(self, step: str, ticks: Sequence[int]) -> None:
+    def answered(self, step: Step, answer: Sequence[Any]) -> None:
         """The server made a step."""
-        if step == "enter":
+        if step[0] == "rise":
+            for queue in answer:
+                self.ring(queue.decode(), 0)
+        if step[0] == "enter":
             first, self._entered = not self._entered, True
             if first:
-                self._ticks[:] = ticks
-        if step in ("enter", "sleep") and list(ticks) != self._ticks:
+                self._ticks[:] = answer
+        if step[0] in ("enter", "sleep") and list(answer) != self._ticks:
             self.ring(None, 0)
-            self._ticks[:] = ticks
+            self._ticks[:] = answer
 
     def ring(self, queue: str | None, tick: int) -> None:
         """Wake it; on the home loop. `queue` is the one that chose it."""

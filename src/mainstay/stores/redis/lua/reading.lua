@@ -2,6 +2,30 @@
 
 local does = {}
 
+-- Jobs with their events: row, fixed part, what is beside it, and the list, for each. Not a MULTI of plain reads: a
+-- server whose memory is full queues none.
+function does.histories(ids)
+  local answer = {NOW}
+  for i, id in ipairs(ids) do
+    local parts = call('MGET', P .. 'r:' .. id, P .. 'f:' .. id, P .. 'x:' .. id)
+    answer[i + 1] = {parts[1], parts[2], parts[3], call('LRANGE', P .. 'e:' .. id, 0, -1)}
+  end
+  return answer
+end
+
+-- The first n ids of each of these lists between two ends, in order or the other way round.
+function does.ids(lists, low, high, backwards, n)
+  local answer = {NOW}
+  for i, name in ipairs(lists) do
+    if backwards then
+      answer[i + 1] = call('ZRANGE', P .. name, high, low, 'BYLEX', 'REV', 'LIMIT', 0, n)
+    else
+      answer[i + 1] = call('ZRANGE', P .. name, low, high, 'BYLEX', 'LIMIT', 0, n)
+    end
+  end
+  return answer
+end
+
 -- When the next waiting row of these queues gets ready, '' if none waits.
 function does.due(queues)
   local first

@@ -8,7 +8,8 @@
 --   schedule:<name>   hash     spec, paused (0 or 1), last (the last tick, '' for none)
 --   ticked:<name>     zset     times of ticks that were turned into jobs, by themselves
 --   facts             hash     of the namespace: run (the server's run_id), back_ms (when it was first seen after a
---                              restart); version and audit are namespace.py's
+--                              restart)
+--   meta              hash     version (of the layout), audit (the fingerprint of the key that seals the trail)
 
 local MOST_WOKEN = 1000 -- more sleepers than this need not be counted for
 local does = {}
@@ -36,6 +37,14 @@ local function bury(session)
     call('DEL', P .. 's:' .. session, P .. 'stopping:' .. session)
     call('SREM', P .. 'sessions', session)
   end
+end
+
+-- Marks a new namespace; answers with the version of its layout, and what its trail is sealed with.
+function does.admit(version, audit)
+  local found = call('HMGET', P .. 'meta', 'version', 'audit')
+  if not found[1] then call('HSET', P .. 'meta', 'version', version) end
+  if not found[2] then call('HSET', P .. 'meta', 'audit', audit) end
+  return {NOW, found[1] or tostring(version), found[2] or audit}
 end
 
 function does.open(id, worker, host, pid, started_ms, lease_s)

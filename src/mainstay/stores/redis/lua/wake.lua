@@ -4,13 +4,17 @@
 --   ['enter', subscription, queues, topics]       answered with the ticks of the queues
 --   ['sleep', subscription, queues, known ticks]  answered with the ticks of the queues; it sleeps only if none is new.
 --                                                 Without known ticks, it entered in this very call
---   ['rise',  subscription, queues]               it is awake, whoever woke it
+--   ['rise',  subscription, queues, heard]        it is awake, whoever woke it. Answered with the queues that have chosen
+--                                                 it, if it has not `heard` so yet
 --   ['leave', subscription, queues, topics, passed, asleep]
 --                                                 `passed` are queues it was woken for and did not look at
+--
+-- The answer begins with whether the listener was known to live; without steps, this is its sign of life.
 
 -- A listener renews what it watches long before; what the dead watched goes by itself.
 local TOPIC_MS = 3600000
 local listener = ARGS[1]
+local unheard = {} -- subscription -> queues that have chosen it, by steps of this very call
 
 local function ticks_of(queues)
   local found = {}
@@ -37,16 +41,24 @@ function does.sleep(member, queues, known)
       if tick ~= known[i] then return ticks end
     end
   end
-  for _, queue in ipairs(queues) do call('SADD', P .. 'l:queue:' .. queue, member) end
+  for _, queue in ipairs(queues) do
+    call('SADD', P .. 'l:queue:' .. queue, member)
+    call('PEXPIRE', P .. 'l:queue:' .. queue, TOPIC_MS)
+  end
   return ticks
 end
 
-function does.rise(member, queues)
-  for _, queue in ipairs(queues) do call('SREM', P .. 'l:queue:' .. queue, member) end
-  return {}
+function does.rise(member, queues, heard)
+  local chosen = {}
+  for _, queue in ipairs(queues) do
+    if call('SREM', P .. 'l:queue:' .. queue, member) == 0 and not heard then chosen[#chosen + 1] = queue end
+  end
+  unheard[member] = chosen
+  return chosen
 end
 
 function does.leave(member, queues, topics, passed, asleep)
+  for _, queue in ipairs(unheard[member] or {}) do passed[#passed + 1] = queue end
   for _, queue in ipairs(queues) do
     -- one that slept and is not there was woken, and has not heard it yet
     if call('SREM', P .. 'l:queue:' .. queue, member) == 0 and asleep then passed[#passed + 1] = queue end
@@ -56,9 +68,9 @@ function does.leave(member, queues, topics, passed, asleep)
   return {}
 end
 
-call('SET', P .. 'ear:' .. listener, '1', 'PX', ARGS[2])
-local answers = {NOW}
+local known = call('SET', P .. 'ear:' .. listener, '1', 'PX', ARGS[2], 'GET')
+local answers = {NOW, known and 1 or 0}
 for i, step in ipairs(ARGS[3]) do
-  answers[i + 1] = does[step[1]](listener .. ' ' .. step[2], step[3], step[4], step[5], step[6])
+  answers[i + 2] = does[step[1]](listener .. ' ' .. step[2], step[3], step[4], step[5], step[6])
 end
 return answers

@@ -51,6 +51,9 @@ def row(**fields: object) -> Job:
         (row(session=None, status="succeeded", version=5), None, "already_applied"),
         (row(session=None, status="succeeded", token=3, version=7), None, "conflict"),
         (row(session=None, status="succeeded", token=3, version=7), "s1", "stale"),
+        # a crash of the server took the claim, and its version and token were given again
+        (row(head=b"of another claim"), "s1", "stale"),
+        (row(head=b"of another claim"), None, "conflict"),
     ],
 )
 def test_a_completion_is_judged_by_the_stored_row(stored: Job | None, holder: str | None, outcome: str) -> None:

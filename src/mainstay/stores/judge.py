@@ -31,13 +31,18 @@ def judge(row: Job | None, change: Change, since: Sequence[Event]) -> Outcome:
     before, after = change.before, change.after
     if change.events and _was_written(row, change, since):
         return "already_applied"
-    if change.holder is not None and (row.session, row.token) != (change.holder, before.token):
+    # A server that crashed may have forgotten a claim while its holder lives on, and the same version and token were given
+    # again since: only the heads tell the two apart.
+    same = row.version == before.version and row.head == before.head
+    if change.holder is not None and (
+        (row.session, row.token) != (change.holder, before.token) or (row.version == before.version and not same)
+    ):
         return "stale"
     # a note leaves the status as it is, so an equal status says nothing about it
     moves = after.status != before.status
     same_outcome = moves and row.token == before.token and row.status == after.status
     unseen = takes_away(change) and row.progress_ms != before.progress_ms
-    if change.events and row.version == before.version and not unseen and not _shrinks(row, after):
+    if change.events and same and not unseen and not _shrinks(row, after):
         return "applied"
     return "already_applied" if same_outcome else "conflict"
 

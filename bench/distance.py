@@ -59,9 +59,8 @@ def distance(seats: list[Seat], marks: Slots, sizes: Sizes, tell: Tell) -> dict[
 def _chosen(seats: list[Seat]) -> list[Seat]:
     """Ourselves and the fastest of the others; all of them if their rates were not measured."""
     peers = [seat for seat in seats if not seat.is_ours]
-    if all(seat.found.rates.done for seat in peers):
-        peers.sort(key=lambda seat: seat.found.rates.done or 0, reverse=True)
-        peers = peers[:FASTEST]
+    if rated := [seat for seat in peers if seat.found.rates.done]:
+        peers = sorted(rated, key=lambda seat: seat.found.rates.done or 0, reverse=True)[:FASTEST]
     return [*peers, *(seat for seat in seats if seat.is_ours)]
 
 

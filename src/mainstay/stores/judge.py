@@ -31,8 +31,8 @@ def judge(row: Job | None, change: Change, since: Sequence[Event]) -> Outcome:
     before, after = change.before, change.after
     if change.events and _was_written(row, change, since):
         return "already_applied"
-    # A server that crashed may have forgotten a claim while its holder lives on, and the same version and token were given
-    # again since: only the heads tell the two apart.
+    # A server that crashed may have forgotten a claim while its holder lives on; the same version and token were given
+    # again since, and only the heads tell the two apart.
     same = row.version == before.version and row.head == before.head
     if change.holder is not None and (
         (row.session, row.token) != (change.holder, before.token) or (row.version == before.version and not same)

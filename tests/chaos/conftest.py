@@ -10,6 +10,8 @@ import pytest
 from tests.chaos.fleet import Fleet
 from tests.conformance.adapters import ADAPTERS
 
+#: a module that sets the clock wrong wherever it is imported
+collect_ignore = ["wrong_clock"]
 #: where nothing but the lease tells of a death, it is short: how long it takes is not what is tested
 SHORT = {"heartbeat": "500ms", "lease": "3s", "sweep": "500ms"}
 

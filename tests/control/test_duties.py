@@ -103,6 +103,49 @@ async def test_a_duty_may_ask_to_be_run_sooner_than_its_interval(bench: Bench) -
         await duties.stop()
 
 
+async def test_a_long_duty_holds_up_no_other(bench: Bench) -> None:
+    seen, stuck = Seen(), Seen()
+    never = asyncio.Event()
+
+    async def long(lead: Leadership) -> None:
+        await stuck(lead)
+        await never.wait()
+
+    duties = Duties(bench.store, "s1", [Duty("long", 0.001, long), Duty("seen", 0.001, seen)], lease_s=LEASE_S)
+    duties.start()
+    try:
+        await stuck.runs(1)
+        await seen.runs(3)
+    finally:
+        await duties.stop()
+    assert len(stuck.leads) == 1
+
+
+async def test_one_refused_duty_ends_the_others_of_that_epoch(bench: Bench) -> None:
+    ended = asyncio.Event()
+    seen = Seen()
+
+    async def long(_lead: Leadership) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def refused(_lead: Leadership) -> None:
+        raise NotLeader("epoch 1 is over")
+
+    duties = Duties(
+        bench.store, "s1", [Duty("long", 1, long), Duty("refused", 1, refused), Duty("seen", 1, seen)], lease_s=LEASE_S
+    )
+    duties.start()
+    try:
+        async with asyncio.timeout(10):
+            await ended.wait()
+        await seen.runs(2)  # the keeper looked again, and it leads anew
+    finally:
+        await duties.stop()
+
+
 async def test_a_duty_that_fails_is_tried_again(bench: Bench) -> None:
     seen = Seen(RuntimeError("odd"), StoreLocked("busy"))
     duties = _duties(bench, "s1", seen)

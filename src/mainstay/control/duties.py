@@ -1,9 +1,9 @@
 """Duties: what one session does for all, while it holds the leader lease.
 
-Two loops. The keeper takes and renews the lease, several times within its length; the worker runs each duty when its
-time has come. When the keeper learns that the lease is lost, or can no longer tell, the worker is stopped at once;
-whatever still slips through is refused by the store, because each write carries the epoch. When the store is away
-both try again with growing waits, for ever.
+The keeper takes and renews the lease, several times within its length; the worker runs each duty when its time has
+come, each in a task of its own, so that a long one holds up no other. When the keeper learns that the lease is lost, or
+can no longer tell, the worker is stopped at once; whatever still slips through is refused by the store, because each
+write carries the epoch. When the store is away both try again with growing waits, for ever.
 """
 
 from __future__ import annotations
@@ -146,28 +146,33 @@ class Duties:
             self._worker = None
 
     async def _work(self, lead: Leadership) -> None:
-        """Run each duty when its time has come, until leadership is lost."""
-        loop = asyncio.get_running_loop()
-        due = {duty.name: loop.time() + duty.first_s for duty in self._duties}
-        failures = dict.fromkeys(due, 0)
-        while self._duties:
-            duty = min(self._duties, key=lambda duty: due[duty.name])
-            await asyncio.sleep(max(0.0, due[duty.name] - loop.time()))
+        """Run the duties until leadership is lost."""
+        try:
+            async with asyncio.TaskGroup() as duties:
+                for duty in self._duties:
+                    duties.create_task(self._repeat(duty, lead), name=f"mainstay {self._name} duty {duty.name}")
+        except* NotLeader:
+            self._lead = None
+
+    async def _repeat(self, duty: Duty, lead: Leadership) -> None:
+        """Run one duty whenever its time has come."""
+        failures = 0
+        wait_s = duty.first_s
+        while True:
+            await asyncio.sleep(wait_s)
             try:
                 answer = await duty.run(lead)
             except NotLeader:
                 log.warning("duty refused: not leading any more duty=%s epoch=%d", duty.name, lead.epoch)
-                self._lead = None
-                return
+                raise
             except Exception as error:  # noqa: BLE001 - it is told, and tried again
-                failures[duty.name] += 1
+                failures += 1
                 self._tell(f"duty {duty.name}", error)
-                due[duty.name] = loop.time() + min(duty.every_s, self._away(failures[duty.name]))
+                wait_s = min(duty.every_s, self._away(failures))
             else:
                 self._well_again(f"duty {duty.name}")
-                failures[duty.name] = 0
+                failures = 0
                 wait_s = min(duty.every_s, answer) if isinstance(answer, float) else duty.every_s
-                due[duty.name] = loop.time() + wait_s
 
     def _tell(self, what: str, error: Exception) -> None:
         """Once per outage: it is the same trouble on every try."""

@@ -418,10 +418,11 @@ class JobStore(Protocol):
         """Rows by id with their events, readable or not; a short page of a long walk."""
         ...
 
-    async def check(self, *, repair: bool = False) -> list[Violation]:
+    async def check(self, *, repair: bool = False, quick: bool = False) -> list[Violation]:
         """What only the engine can see: file damage, lost uniqueness, stray events and keys, counters that
         disagree with the rows, a stranded concurrency key, a job that waits for nothing any more. Repairs what has
-        one safe answer."""
+        one safe answer. `quick` is for a timer: where the whole of it would keep a server busy, it leaves out what only
+        a walk over everything shows, and takes its time."""
         ...
 
     async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:

@@ -97,7 +97,7 @@ def watching(store: JobStore, *, rows: int = WATCHED_ROWS) -> Callable[[object],
         nonlocal place
         began = store.clock.lease_ms()
         run.begin()
-        violations = await run.engine(repair=False) if not place else []
+        violations = await run.engine(repair=False, quick=True) if not place else []
         async for page in run.pages(after=place):
             violations += await run.page(page, repair=False)
             place = page[-1].job.id
@@ -152,8 +152,8 @@ class _Run:
         self.checked = 0
         self.notices = []
 
-    async def engine(self, *, repair: bool) -> list[Violation]:
-        return await self._store.check(repair=repair)
+    async def engine(self, *, repair: bool, quick: bool = False) -> list[Violation]:
+        return await self._store.check(repair=repair, quick=quick)
 
     def report(self, violations: list[Violation], began_ms: int) -> Report:
         return Report(

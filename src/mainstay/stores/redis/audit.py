@@ -7,6 +7,7 @@ index lists can be found no other way.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
@@ -34,6 +35,8 @@ from .transaction import Tx, transact
 _STEP = 200
 _PAGE = 2000
 _RECOUNTS = 4
+#: between two steps of a quick check: so most of the time is left to others
+_REST_S = 0.05
 #: ready rows of a queue among which one of a blocked key is looked for
 _MOST_READY = 1000
 
@@ -136,22 +139,27 @@ async def fast_findings(base: Base) -> tuple[str, ...]:
     return tuple(findings)
 
 
-async def check(base: Base, *, repair: bool) -> list[Violation]:
-    """All the keys can show, in an order in which repairs build on each other."""
-    look = _Look(base, repair)
+async def check(base: Base, *, repair: bool, quick: bool = False) -> list[Violation]:
+    """All the keys can show, in an order in which repairs build on each other. The quick one does not look for rows
+    that no list knows of, nor for entries too many, and rests between its steps."""
+    rest_s = _REST_S if quick else 0.0
+    look = _Look(base, repair, rest_s)
     await look.at_rows()
-    await look.at_keys()
+    if not quick:
+        await look.at_keys()
+    await look.at_promises()
     await look.at_tallies()
     await look.at_blocked()
-    return [*look.found, *await waits.check(base, repair=repair)]
+    return [*look.found, *await waits.check(base, repair=repair, rest_s=rest_s)]
 
 
 class _Look:
     """One check."""
 
-    def __init__(self, base: Base, repair: bool) -> None:
+    def __init__(self, base: Base, repair: bool, rest_s: float) -> None:
         self._base = base
         self._repair = repair
+        self._rest_s = rest_s
         self._unlisted_rows = False
         self.found: list[Violation] = []
 
@@ -160,25 +168,30 @@ class _Look:
         async for ids in self._all():
             for part in _parts(ids, _STEP):
                 await self._rows(part)
+                if len(part) == _STEP:
+                    await asyncio.sleep(self._rest_s)
 
     async def at_keys(self) -> None:
         """All keys: jobs that no list knows of, and the entries of every list."""
         prefix = self._base.server.address.tag.encode()
         lists: list[bytes] = []
-        async for keys in self._scan("SCAN", None, "MATCH", prefix + b"*"):
+        async for keys in self._scan(b"SCAN", None, "MATCH", prefix + b"*"):
             names = [key[len(prefix) :] for key in keys]
             ids = {name[2:] for name in names if name[:2] in _OWN}
             await self._unlisted(ids)
             lists += [name for name in names if _is_list(name)]
         for name in sorted(set(lists)):
             await self._entries(name)
-        async for fields in self._scan("HSCAN", "unique"):
+
+    async def at_promises(self) -> None:
+        """Unique keys and idempotency keys."""
+        async for fields in self._scan(b"HSCAN", "unique"):
             held = [[blob(key), blob(job_id)] for key, job_id in zip(fields[::2], fields[1::2], strict=True)]
             for part in _parts(held, _STEP):
                 self._say(await self._do("unique", part))
-        async for fields in self._scan("HSCAN", "keys"):
+        async for fields in self._scan(b"HSCAN", "keys"):
             await self._keys(fields[::2])
-        async for fields in self._scan("ZSCAN", "keysuntil"):
+        async for fields in self._scan(b"ZSCAN", "keysuntil"):
             await self._keys(fields[::2])
 
     async def at_tallies(self) -> None:
@@ -248,7 +261,7 @@ class _Look:
 
     async def _entries(self, name: bytes) -> None:
         is_set = name.startswith(tuple(each.encode() for each in _SETS))
-        async for found in self._scan("SSCAN" if is_set else "ZSCAN", name):
+        async for found in self._scan(b"SSCAN" if is_set else b"ZSCAN", name):
             for part in _parts(found if is_set else found[::2], _STEP):
                 self._say(await self._do("entries", blob(name), [blob(each) for each in part], is_set))
 
@@ -299,8 +312,9 @@ class _Look:
                 return
             low = b"(" + page[-1]
 
-    async def _scan(self, command: str, name: bytes | str | None, *more: Any) -> AsyncIterator[list[bytes]]:
-        """What SCAN and its kin give: all that is there all the time, some of it twice."""
+    async def _scan(self, command: bytes, name: bytes | str | None, *more: Any) -> AsyncIterator[list[bytes]]:
+        """What SCAN and its kin give: all that is there all the time, some of it twice. The command is given as bytes,
+        which keeps the driver from reshaping its answer."""
         cursor: int | bytes = 0
         tag = self._base.server.address.tag.encode()
         key = [] if name is None else [tag + (name if isinstance(name, bytes) else name.encode())]
@@ -309,20 +323,10 @@ class _Look:
             async def work(client: Client, cursor: int | bytes = cursor) -> Any:
                 return await client.execute_command(command, *key, cursor, *more, "COUNT", 1000)  # type: ignore[no-untyped-call]
 
-            cursor, page = _scanned(await self._base.server.call(work))
+            cursor, page = await self._base.server.call(work)
             yield page
             if not int(cursor):
                 return
-
-
-def _scanned(answer: Any) -> tuple[int, list[bytes]]:
-    """The next cursor and the page, however the driver has shaped it."""
-    cursor, page = answer
-    if isinstance(page, dict):
-        page = [part for pair in page.items() for part in pair]
-    elif page and isinstance(page[0], tuple):
-        page = [part for pair in page for part in pair]
-    return int(cursor), list(page)
 
 
 def _violation(line: Sequence[Any], repair: bool) -> Violation:

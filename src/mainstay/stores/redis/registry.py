@@ -156,7 +156,7 @@ async def _do(base: Base, what: str, *args: Any) -> list[Any]:
 
 async def _hash(base: Base, name: str) -> dict[bytes, bytes]:
     found = await base.call("HGETALL", name)
-    return found if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
+    return dict(zip(found[::2], found[1::2], strict=True))
 
 
 def _pulse(session: str, stopping: list[bytes] | None) -> Pulse:

@@ -275,8 +275,8 @@ class RedisStore:
     async def audit(self, *, after: str = "", limit: int = 500) -> list[Audited]:
         return await self._run(lambda: audit.audit(self._base, after, limit))
 
-    async def check(self, *, repair: bool = False) -> list[Violation]:
-        return await self._run(lambda: audit.check(self._base, repair=repair))
+    async def check(self, *, repair: bool = False, quick: bool = False) -> list[Violation]:
+        return await self._run(lambda: audit.check(self._base, repair=repair, quick=quick))
 
     async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
         return await self._run(lambda: audit.mend(self._base, found, after, events))

@@ -8,6 +8,7 @@ of several jobs is never missed and never counted twice.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 
@@ -59,14 +60,16 @@ async def awaited(base: Base, job_id: str) -> list[str]:
 # -- the check ----------------------------------------------------------------------------------
 
 
-async def check(base: Base, *, repair: bool) -> list[Violation]:
-    """Who waits for nobody, and who was not told."""
+async def check(base: Base, *, repair: bool, rest_s: float = 0.0) -> list[Violation]:
+    """Who waits for nobody, and who was not told; with a rest between two steps."""
     strays: Counter[str] = Counter()
     missed: dict[str, tuple[str, set[str]]] = {}
     unlisted: list[tuple[str, str]] = []
     stranded: list[str] = []
     async for ids in _pages(base):
         [lines] = await base.scripts.run("waits", [[blob(each) for each in ids], repair])
+        if len(ids) == _STEP:
+            await asyncio.sleep(rest_s)
         for what, job_id, *rest in lines:
             name = job_id.decode(errors="replace")
             if what == b"stray":

@@ -23,7 +23,7 @@ class Base:
         self.clock = clock
         self.chain = chain
         self.rng = rng or random.Random()
-        self.scripts = Scripts(server, clock)
+        self.scripts = Scripts(server, clock, self.rng)
         self.observer: Observer | None = None
 
     def key(self, name: str) -> str:

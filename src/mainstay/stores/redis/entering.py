@@ -11,6 +11,8 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any, Literal, cast
 
+import msgspec
+
 from ...errors import MainstayError
 from ...lifecycle import Chain, Event
 from ...model import Job
@@ -20,19 +22,28 @@ from .rows import beside_bytes, event_bytes, fixed_bytes, row_bytes
 from .scripts import blob
 
 
+class Known(msgspec.Struct):
+    """What earlier tries have found out."""
+
+    ended: dict[str, str] = {}
+    """the status of each awaited job that has settled, by the id that was given"""
+    standing: set[str] = set()
+    """units that do not come in, because others stand for them"""
+
+
 class Entering:
     """Some new jobs, judged by what is known of the jobs they wait for.
 
-    `known` has the status of each awaited job that has settled, by the id that was given.
+    `ended` has the status of each awaited job that has settled, by the id that was given.
     """
 
-    def __init__(self, jobs: Sequence[NewJob], known: dict[str, str], *, now_ms: int, chain: Chain) -> None:
+    def __init__(self, jobs: Sequence[NewJob], ended: dict[str, str], *, now_ms: int, chain: Chain) -> None:
         self._jobs = jobs
-        self._rows = {new.job.id: new.job for new in jobs} if known else {}
+        self._rows = {new.job.id: new.job for new in jobs} if ended else {}
         self._events: dict[str, list[Event]] = {}
         self._moves: dict[str, list[Written]] = {}
-        self._ended = dict(known)
-        if known:
+        self._ended = dict(ended)
+        if ended:
             self._judge(now_ms, chain)
         self.args = [self._arg(new) for new in jobs]
 
@@ -80,13 +91,14 @@ class Entering:
             [blob(event_bytes(event)) for event in events],
             [event.to for event in events if judge.moves(event)],
             job.options.tags or False,
-            job.group or False,
-            job.key or False,
+            False if job.group is None else job.group,
+            False if job.key is None else job.key,
             False if key is None else [f"{key.scope}\0{key.name}", blob(key.content), key.until_ms],
             new.on_clash == "refuse",
             new.must_be_new,
             new.after or False,
             [self._ended.get(on, "") for on in new.after],
+            job.options.after_when == "settled",
             False if (beside := beside_bytes(job)) is None else blob(beside),
         ]
 
@@ -101,16 +113,19 @@ def answers_of(jobs: Sequence[NewJob], answers: Sequence[Any]) -> list[Inserted]
     ]
 
 
-def refusal_of(jobs: Sequence[NewJob], refused: Sequence[Any], known: dict[str, str]) -> MainstayError | None:
-    """Why nothing was written. None: something they wait for has settled, which is in `known` now."""
+def refusal_of(jobs: Sequence[NewJob], refused: Sequence[Any], known: Known) -> MainstayError | None:
+    """Why nothing was written. None: it must be decided anew, by what is in `known` now."""
     what, *rest = refused
     if what == "judge":
         told = rest[0]
         for on, status in zip(told[::2], told[1::2], strict=True):
             if status:
-                known[on] = status
+                known.ended[on] = status
             else:  # it was taken up again meanwhile
-                known.pop(on, None)
+                known.ended.pop(on, None)
+        return None
+    if what == "stands":
+        known.standing = set(rest[0])
         return None
     index = rest[0]
     if what == "key":

@@ -33,7 +33,8 @@ _Text = str | bool
 _Number = int | bool
 _Bytes = bytes | bool
 
-#: what scripts read and write, in the order `lua/prelude.lua` counts it; then come `open` and the run's limits
+#: what scripts read and write, in the order `lua/prelude.lua` counts it; then come `open`, the run's limits, and
+#: whether a claim found it past its deadline
 ROW: Mapping[str, Any] = {
     "status": str,
     "version": int,
@@ -60,7 +61,7 @@ ROW: Mapping[str, Any] = {
     "reason": _Text,
     "priority": int,
 }
-_MARKS: Mapping[str, Any] = {"open": bool, "run_ms": _Number, "stall_ms": _Number, "grace_ms": int}
+_MARKS: Mapping[str, Any] = {"open": bool, "run_ms": _Number, "stall_ms": _Number, "grace_ms": int, "late": bool}
 _TAIL: Mapping[str, Any] = {"head": bytes, "error": _Text, "result": _Bytes}
 _NAMED: Mapping[str, Any] = {"group": _Text, "key": _Text, "tags": list[str]}
 _FIXED: Mapping[str, Any] = {
@@ -166,7 +167,7 @@ _codec = OptionsCodec()
 def row_bytes(job: Job) -> bytes:
     """What a change replaces. The events up to `job.head` are all written, so the row is not open."""
     row = [_NO if value is None else value for value in _row_of(_as_tuple(job))]
-    row += (False, *_codec.limits(job.options))
+    row += (False, *_codec.limits(job.options), False)
     error = _NO if job.error is None else _json.encode(job.error).decode()
     return _encode((row, (job.head, error, _NO if job.result is None else job.result)))
 

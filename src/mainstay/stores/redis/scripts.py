@@ -4,46 +4,56 @@ Each is one atomic step on the server. A script is the prelude, the parts it use
 `lua/prelude.lua` has the key layout. Arguments go as one msgpack value. In it False stands for none, because Lua's
 lists end at a nil; and bytes go as text (`blob`), because Redis cannot unpack others. Bytes at the top are seen to.
 
-    answer = await scripts.run("claim", [queues, session, 10, nonce, [], [], []])
+    answer = await scripts.run("claim", [queues, session, 10, nonce, [], [], False])
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import random
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from redis import exceptions as driver
 
 from ...clock import Clock
+from ...errors import StoreLocked
 from ...lifecycle import JOB, UNIT
 from ...model import AWAITS_MS
 from ..judge import GONE
 from ..server_clock import ServerClock
-from .connection import Client, Server, Work
+from .connection import Client, Server
 
-T = TypeVar("T")
+_WRITES = ("writing", "slots", "waking")
 
-#: what stands before each script, beside the prelude
+#: what stands before each script, behind the prelude
 PARTS: dict[str, tuple[str, ...]] = {
-    "insert": ("entering",),
-    "claim": ("changing",),
-    "unclaim": (),
-    "apply": ("changing",),
-    "report": ("reporting",),
-    "beat": ("reporting",),
+    "insert": (*_WRITES, "entering"),
+    "claim": (*_WRITES, "changing"),
+    "unclaim": _WRITES,
+    "apply": (*_WRITES, "changing"),
+    "report": (*_WRITES, "reporting"),
+    "beat": (*_WRITES, "reporting"),
     "look": (),
-    "commit": ("changing", "entering"),
-    "wake": (),
-    "registry": (),
+    "commit": (*_WRITES, "changing", "entering"),
+    "turn": (),
+    "wake": _WRITES,
+    "registry": _WRITES,
     "reading": (),
-    "retention": ("changing",),
-    "audit": ("changing",),
+    "retention": (*_WRITES, "changing"),
+    "audit": (*_WRITES, "changing"),
     "waits": (),
 }
+
+#: histories longer than this are listed, to be trimmed
+LONG = 3
+#: how long a call stands back behind decisions that have the turn
+_MOST_PATIENCE_S = 30.0
+_LONGEST_PAUSE_S = 0.02
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -51,42 +61,55 @@ _encode = msgspec.msgpack.Encoder().encode
 class Scripts:
     """The scripts of one namespace on one server. Use it on the home loop only."""
 
-    def __init__(self, server: Server, clock: Clock) -> None:
+    def __init__(self, server: Server, clock: Clock, rng: random.Random) -> None:
         self._server = server
         self._clock = clock
+        self._rng = rng
         self.tag = server.address.tag
 
     def key(self, name: str) -> str:
         """A key of this namespace; `lua/prelude.lua` lists them."""
         return self.tag + name
 
-    async def read(self, work: Work[T]) -> T:
-        """Plain commands, sent again like a script."""
-        return await self._server.call(work)
-
     async def run(self, name: str, args: Sequence[Any]) -> list[Any]:
-        """Run a script; what it answers, without the time."""
+        """Run a script; what it answers, without the time. Stands back while another decision about the same jobs has
+        the turn (`transaction.py`)."""
         text, sha = script(name)
         packed = _encode([blob(arg) if isinstance(arg, bytes) else arg for arg in args])
         sent_before = False
         clock = self._clock
         ours = isinstance(clock, ServerClock)
 
-        async def work(client: Client) -> list[Any]:
+        async def work(client: Client) -> list[Any] | None:
             nonlocal sent_before
-            again, sent_before = "1" if sent_before else "0", True
+            before, sent_before = sent_before, True
+            again = "1" if before else "0"
             now_ms, lease_ms = ("", "") if ours else (clock.now_ms(), clock.lease_ms())
             sent = clock.steady() if isinstance(clock, ServerClock) else 0.0
             rest = (1, self.tag, now_ms, lease_ms, again, packed)
             try:
-                answer = await client.execute_command("EVALSHA", sha, *rest)  # type: ignore[no-untyped-call]
-            except driver.NoScriptError:
-                answer = await client.execute_command("EVAL", text, *rest)  # type: ignore[no-untyped-call]
+                try:
+                    answer = await client.execute_command("EVALSHA", sha, *rest)  # type: ignore[no-untyped-call]
+                except driver.NoScriptError:
+                    answer = await client.execute_command("EVAL", text, *rest)  # type: ignore[no-untyped-call]
+            except driver.ResponseError as error:
+                if not str(error).startswith("TURN "):
+                    raise
+                sent_before = before  # nothing was written this time
+                return None
             if isinstance(clock, ServerClock):
                 clock.heard(answer[0], sent=sent, received=clock.steady())
             return list(answer)
 
-        answer = await self._server.call(work)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _MOST_PATIENCE_S
+        while (answer := await self._server.call(work)) is None:
+            if loop.time() > until:
+                raise StoreLocked(
+                    f"{self._server.address.shown}: other decisions about the same jobs went first for "
+                    f"{_MOST_PATIENCE_S:.0f} s; nothing was written. Try again"
+                )
+            await asyncio.sleep(self._rng.uniform(0, _LONGEST_PAUSE_S))
         return answer[1:]
 
 
@@ -120,6 +143,7 @@ def _constants() -> str:
     [claimable] = {*JOB.named("claimable"), *UNIT.named("claimable")}
     lines = (
         f"local CLAIMABLE, GONE, AWAITS = '{claimable}', '{GONE}', {AWAITS_MS}",
+        f"local LONG = {LONG}",
         f"local STOPPING = {_set({*JOB.named('stopping'), *UNIT.named('stopping')})}",
         f"local KNOWN = {_set({*JOB.states, *UNIT.states})}",
     )

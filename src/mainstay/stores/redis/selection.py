@@ -17,33 +17,45 @@ from ...lifecycle import Move, apply, promote, table_of
 from ...model import Job
 from ..port import Change, Written
 from .base import Base
-from .rows import Raw, claim_event, job_from, stored_head, unclaimed
+from .rows import Raw, claim_event, is_open, job_from, stored_head, unclaimed
 from .writing import apply_changes, change_arg
 
 log = logging.getLogger("mainstay.stores.redis")
 
-#: how often due rows are promoted for one claim; the next one goes on
-_MOST_ROUNDS = 20
+_APPLIED = ord("0")
+
+
+class _Promotion(msgspec.Struct):
+    """Due rows moved on, and the ids of those that cannot be used."""
+
+    changes: list[Change] = []
+    unusable: list[str] = []
 
 
 async def claim_jobs(base: Base, queues: Sequence[str], session: str, n: int) -> list[Job]:
     """Take up to n rows for a session that is known and alive."""
     names = list(dict.fromkeys(queues))
-    promoted: list[Change] = []
-    unusable: list[str] = []
-    left: list[str] = []
-    for _ in range(_MOST_ROUNDS):
-        nonce = base.rng.randbytes(8)
-        args = [names, session, n, nonce, [change_arg(change) for change in promoted], unusable, left]
-        what, *found = await base.scripts.run("claim", args)
-        base.tell([(change.before, change.after, change.events) for change in promoted])
-        if what == b"lost":
-            raise SessionLost(session)
-        if what == b"taken":
-            return await _taken(base, session, found)
-        promoted, unusable, more_left = _promotions(base, found)
-        left += more_left
-    return []
+    found = await _claim(base, names, session, n, _Promotion(), at_once=False)
+    if found[0] == b"due":
+        # one batch: what else is due, the next claims see to
+        promotion = _promote(base, found[2:])
+        found = await _claim(base, names, session, n, promotion, at_once=True)
+    if found[0] == b"lost":
+        raise SessionLost(session)
+    return await _taken(base, session, found[2:])
+
+
+async def _claim(
+    base: Base, queues: list[str], session: str, n: int, promotion: _Promotion, *, at_once: bool
+) -> list[Any]:
+    changes = promotion.changes
+    nonce = base.rng.randbytes(8)
+    args = [queues, session, n, nonce, [change_arg(change) for change in changes], promotion.unusable, at_once]
+    found = await base.scripts.run("claim", args)
+    if found[0] != b"lost":
+        made = [change for change, outcome in zip(changes, found[1], strict=True) if outcome == _APPLIED]
+        base.tell([(change.before, change.after, change.events) for change in made])
+    return found
 
 
 async def give_back(base: Base, claimed: Sequence[Job]) -> None:
@@ -68,7 +80,7 @@ async def _taken(base: Base, session: str, found: Sequence[Any]) -> list[Job]:
             unusable.append(job_id)
             continue
         jobs.append(job)
-        if base.observer is not None:
+        if base.observer is not None and is_open(raw):
             told.append((unclaimed(job, stored_head(raw)), job, (claim_event(job),)))
     if unusable:
         await base.scripts.run("unclaim", [unusable, session])
@@ -76,28 +88,24 @@ async def _taken(base: Base, session: str, found: Sequence[Any]) -> list[Job]:
     return jobs
 
 
-def _promotions(base: Base, found: Sequence[Any]) -> tuple[list[Change], list[str], list[str]]:
-    """Due rows moved on; those that cannot be used; and those of a newer version, which its workers see to."""
-    changes: list[Change] = []
-    unusable: list[str] = []
-    left: list[str] = []
+def _promote(base: Base, found: Sequence[Any]) -> _Promotion:
+    promotion = _Promotion()
     now_ms = base.clock.now_ms()
     for job_id, raw in _rows(found):
         try:
             job = job_from(raw, base.chain)
             moved = promote(job, now_ms=max(now_ms, job.due_ms), chain=base.chain)
         except InvalidTransition as error:
-            if table_of(None).get(error.current) is None:
-                left.append(job_id)
-            else:
+            # one of a newer version is left where it is: its workers see to it
+            if table_of(None).get(error.current) is not None:
                 _say_unusable(job_id, error)
-                unusable.append(job_id)
+                promotion.unusable.append(job_id)
         except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
             _say_unusable(job_id, error)
-            unusable.append(job_id)
+            promotion.unusable.append(job_id)
         else:
-            changes.append(Change(before=job, after=moved.job, events=moved.events))
-    return changes, unusable, left
+            promotion.changes.append(Change(before=job, after=moved.job, events=moved.events))
+    return promotion
 
 
 def _rows(found: Sequence[Any]) -> Iterator[tuple[str, Raw]]:

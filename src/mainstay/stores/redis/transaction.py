@@ -1,14 +1,19 @@
 """What Python must judge: read, decide, and commit in one script that checks all that was read.
 
-Nothing is locked. If anything that was read has changed since, nothing is written and it all begins anew. So a
-decision may be run several times, and must do nothing but read and write through its `Tx`.
+If anything that was read has changed since, nothing is written and it all begins anew. So a decision may be run several
+times, and must do nothing but read and write through its `Tx`.
+
+Nothing is locked, at first. But a decision about many jobs would never be done while some of them are changed all the
+time. So after a few tries it takes the turn (`lua/turn.lua`): whoever else would change something about the jobs it has
+read stands back until it is written, or its time is over. One decision has the turn at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,7 +24,7 @@ from ...model import Job, Leadership
 from .. import judge
 from ..port import Inserted, NewJob, Written
 from .base import Base
-from .entering import Entering, answers_of, refusal_of
+from .entering import Entering, Known, answers_of, refusal_of
 from .rows import Raw, beside_bytes, claim_bytes, event_bytes, readable_job, row_bytes
 from .scripts import blob
 
@@ -27,14 +32,20 @@ T = TypeVar("T")
 
 _TRIES = 200
 _LONGEST_PAUSE_S = 0.05
+#: tries that may be spoilt by others before a decision takes the turn
+_PATIENCE = 3
+#: others' beats may wait for it, so it is short against a lease; but a long decision could not be made in it
+_SHORTEST_TURN_S, _LONGEST_TURN_S = 1.0, 10.0
 _decode = msgspec.msgpack.Decoder().decode
 
 
 class Tx:
     """One try: what was read for it, and what it is going to write. Its own writes show in what it reads."""
 
-    def __init__(self, base: Base) -> None:
+    def __init__(self, base: Base, standing: Collection[str] = ()) -> None:
         self.base = base
+        self._standing = standing
+        """units that will not come in, because others stand for them"""
         self.chain = base.chain
         self.now_ms = base.clock.now_ms()
         self.lease_ms = base.clock.lease_ms()
@@ -59,18 +70,26 @@ class Tx:
         for job_id, raw in zip(missing, await self.base.raw(missing), strict=True):
             self._know(job_id, raw)
 
-    async def look(self, changes: Sequence[tuple[str, str | None]]) -> None:
-        """Read in one go what may have to be known to write some changes: job, and the status it settles in."""
-        args = [[job_id, status or False] for job_id, status in changes]
-        found, watch, left, units = await self.base.scripts.run("look", [args])
+    async def look(self, changes: Sequence[tuple[str, str | None]], *, parents: bool = True) -> None:
+        """Read in one go what may have to be known to write some changes: job, and the status it settles in. What was
+        read before is not read again."""
+        wanted = [
+            [job_id, status or False, parents]
+            for job_id, status in changes
+            if job_id not in self._raw or (status and _watch(job_id) not in self._asked)
+        ]
+        if not wanted:
+            return
+        found, watch, left, units = await self.base.scripts.run("look", [wanted])
         for job_id, row, fixed, beside in found:
-            self._know(job_id.decode(), None if row is None else Raw(row, fixed, beside))
+            if (name := job_id.decode()) not in self._raw:
+                self._know(name, None if row is None else Raw(row, fixed, beside))
         for job_id, watchers in watch:
-            self._asked["ZRANGE", f"watch:{job_id.decode()}", 0, -1] = watchers
+            self._asked.setdefault(_watch(job_id.decode()), watchers)
         for job_id, n in left:
-            self._asked["SCARD", f"left:{job_id.decode()}"] = n
+            self._asked.setdefault(("SCARD", f"left:{job_id.decode()}"), n)
         for job_id, n in units:
-            self._asked["SCARD", f"open:{job_id.decode()}"] = n
+            self._asked.setdefault(("SCARD", f"open:{job_id.decode()}"), n)
 
     def _know(self, job_id: str, raw: Raw | None) -> None:
         self._raw[job_id] = raw
@@ -106,7 +125,7 @@ class Tx:
 
     async def watchers(self, on: str) -> list[str]:
         """Those who wait for a job, in order."""
-        found = await self.ask("ZRANGE", f"watch:{on}", 0, -1)
+        found = await self.ask(*_watch(on))
         return [waiter for each in found if ((waiter := each.decode()), on) not in self._closed]
 
     async def waits_for_more(self, job_id: str) -> bool:
@@ -153,7 +172,9 @@ class Tx:
     def insert(self, jobs: Sequence[NewJob]) -> None:
         """Insert these, last of all; `transact` answers with what became of them."""
         self.new = (*self.new, *jobs)
-        self._units.update(new.job.parent for new in jobs if new.job.parent is not None)
+        for new in jobs:
+            if new.job.parent is not None and new.job.id not in self._standing:
+                self._units[new.job.parent] += 1
 
     def drop(self, job_id: str, stone: Event | None = None) -> None:
         """Take a row out with all that hangs on it, but its units and those who wait for it."""
@@ -192,7 +213,11 @@ class Tx:
     def writes(self) -> bool:
         return bool(self._acts or self.new)
 
-    def args(self, lead: Leadership | None, entering: Entering) -> list[Any]:
+    def ids(self) -> list[str]:
+        """The jobs of which anything was read."""
+        return [*self._raw, *(name.partition(":")[2] for _, name, *_ in self._asked)]
+
+    def args(self, lead: Leadership | None, entering: Entering, who: str) -> list[Any]:
         seen = [
             [job_id, False, False]
             if raw is None
@@ -200,37 +225,93 @@ class Tx:
             for job_id, raw in self._raw.items()
         ]
         asked = [[list(asked), _packable(answer)] for asked, answer in self._asked.items()]
-        return [fence(lead), seen, asked, entering.args, list(self.settling.items()), self._acts]
+        settling = list(self.settling.items())
+        return [fence(lead), seen, asked, entering.args, settling, self._acts, list(self._standing), who]
+
+
+class _Turn:
+    """The turn to write some jobs, if a decision about them needs it."""
+
+    def __init__(self, base: Base) -> None:
+        self._base = base
+        self.who = ""
+
+    async def take(self, ids: Sequence[str], took_s: float) -> bool:
+        """Have others stand back from these jobs for as long as another try may take; False if it is somebody else's
+        turn."""
+        self.who = self.who or self._base.rng.randbytes(8).hex()
+        ms = int(1000 * min(_LONGEST_TURN_S, max(_SHORTEST_TURN_S, 3 * took_s)))
+        [taken] = await self._base.scripts.run("turn", ["take", self.who, ms, list(ids)])
+        return bool(taken)
+
+    async def leave(self) -> None:
+        if self.who:
+            with contextlib.suppress(MainstayError):  # it ends by itself
+                await self._base.scripts.run("turn", ["leave", self.who])
 
 
 async def transact(
-    base: Base, decide: Callable[[Tx], Awaitable[T]], *, lead: Leadership | None = None, tries: int = _TRIES
+    base: Base,
+    decide: Callable[[Tx], Awaitable[T]],
+    *,
+    lead: Leadership | None = None,
+    refused: Callable[[int], None] | None = None,
 ) -> tuple[T, list[Inserted]]:
     """Run a decision until it could be committed on what it was made on. Answers with what it returned, and what became
-    of the jobs it inserted. Raises what `insert` raises if they are refused: then nothing of it is written."""
-    known: dict[str, str] = {}
-    for attempt in range(tries):
-        tx = Tx(base)
+    of the jobs it inserted. Raises what `insert` raises if they are refused: then nothing of it is written. With
+    `refused`, that is told which of them it was instead, and the decision is run again."""
+    turn = _Turn(base)
+    try:
+        return await _transact(base, decide, lead, refused, turn)
+    finally:
+        await turn.leave()
+
+
+async def _transact(
+    base: Base,
+    decide: Callable[[Tx], Awaitable[T]],
+    lead: Leadership | None,
+    refused: Callable[[int], None] | None,
+    turn: _Turn,
+) -> tuple[T, list[Inserted]]:
+    known = Known()
+    loop = asyncio.get_running_loop()
+    spoilt = 0
+    while spoilt < _TRIES:
+        began = loop.time()
+        tx = Tx(base, known.standing)
         value = await decide(tx)
         if not tx.writes and lead is None:
             return value, []
-        entering = Entering(tx.new, {**known, **tx.settling}, now_ms=tx.now_ms, chain=base.chain)
-        outcome, *rest = await base.scripts.run("commit", tx.args(lead, entering))
+        entering = Entering(tx.new, {**known.ended, **tx.settling}, now_ms=tx.now_ms, chain=base.chain)
+        outcome, *rest = await base.scripts.run("commit", tx.args(lead, entering, turn.who))
         if outcome == b"done":
             base.tell([*tx.written, *entering.written(answers := _decode(rest[0]))])
             return value, answers_of(tx.new, answers)
         if outcome == b"deposed":
             raise deposed(lead)
         if outcome == b"refused":
-            error = refusal_of(tx.new, _decode(rest[0]), known)
+            why = _decode(rest[0])
+            error = refusal_of(tx.new, why, known)
             if error is not None:
-                raise error
-        elif attempt:
-            await asyncio.sleep(base.rng.uniform(0, min(_LONGEST_PAUSE_S, 0.001 * attempt)))
+                if refused is None:
+                    raise error
+                refused(why[1])
+            continue
+        spoilt += 1
+        if spoilt >= _PATIENCE and await turn.take(tx.ids(), loop.time() - began):
+            continue
+        if spoilt > 1:
+            await asyncio.sleep(base.rng.uniform(0, min(_LONGEST_PAUSE_S, 0.001 * spoilt)))
     raise StoreLocked(
-        f"{base.server.address.shown}: others changed the same jobs {tries} times while this was being decided; "
+        f"{base.server.address.shown}: others changed the same jobs {_TRIES} times while this was being decided; "
         "nothing was written. Try again"
     )
+
+
+def _watch(job_id: str) -> tuple[Any, ...]:
+    """How to ask who waits for a job."""
+    return ("ZRANGE", f"watch:{job_id}", 0, -1)
 
 
 def fence(lead: Leadership | None) -> Any:

@@ -9,7 +9,7 @@ of several jobs is never missed and never counted twice.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from ...model import Job
@@ -33,9 +33,17 @@ async def settle(tx: Tx, rows: Iterable[Job]) -> None:
 
 async def follow(tx: Tx, over: Iterable[Over]) -> None:
     """Move on whoever waited for what settled or went, and whoever waited for those."""
-    queue = deque(over)
-    while queue:
-        on, status = queue.popleft()
+    level = list(over)
+    while level:
+        # one round trip for all of a level
+        await tx.look(level, parents=False)
+        level = await _follow(tx, level)
+
+
+async def _follow(tx: Tx, over: Iterable[Over]) -> list[Over]:
+    """Move on those who waited; which of them settled by that."""
+    settled: list[Over] = []
+    for on, status in over:
         waiters = await tx.watchers(on)
         if not waiters:
             continue
@@ -49,7 +57,8 @@ async def follow(tx: Tx, over: Iterable[Over]) -> None:
             if row is not None and moved is not None:
                 tx.put(row, moved.job, moved.events)
                 if judge.is_settled(moved.job):
-                    queue.append((moved.job.id, moved.job.status))
+                    settled.append((moved.job.id, moved.job.status))
+    return settled
 
 
 async def awaited(base: Base, job_id: str) -> list[str]:

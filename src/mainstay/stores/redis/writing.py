@@ -1,41 +1,37 @@
 """Inserting and changing rows.
 
-What simply fits goes in one script, many at a time: nearly all there is. What does not, is told apart by the script,
-with nothing of it written, and goes alone through a transaction: it lost a race, moves on somebody who waits, was the
-last unit of its parent, or brings new jobs along.
+What simply fits goes in one script, many at a time: nearly all there is. If one of them does not, none is written, and
+all of them go through a transaction, in one commit. It lost a race, moves on somebody who waits, was the last unit of
+its parent, or brings new jobs along.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from ...errors import Conflict, InvalidInput, StoreLocked
 from ...lifecycle import Event
 from ...model import Job, Leadership
 from .. import judge
 from ..port import Answer, Change, Inserted, NewJob, Report
 from . import waits
 from .base import Base
-from .entering import Entering, answers_of, refusal_of
+from .entering import Entering, Known, answers_of, refusal_of
 from .rows import claim_bytes, event_bytes, progress_text, row_bytes
 from .scripts import blob
 from .transaction import Tx, deposed, fence, transact
 
 _decode = msgspec.msgpack.Decoder().decode
 _APPLIED, _LAST = ord("0"), ord("1")
-#: how often changes that need judgement are tried together
-_TOGETHER = 5
 
 
 async def insert(base: Base, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Insert all or nothing."""
-    known: dict[str, str] = {}
+    known = Known()
     while True:
-        entering = Entering(jobs, known, now_ms=base.clock.now_ms(), chain=base.chain)
+        entering = Entering(jobs, known.ended, now_ms=base.clock.now_ms(), chain=base.chain)
         outcome, packed = await base.scripts.run("insert", [entering.args])
         answers = _decode(packed)
         if outcome == b"done":
@@ -47,25 +43,19 @@ async def insert(base: Base, jobs: Sequence[NewJob]) -> list[Inserted]:
 
 
 async def apply_changes(base: Base, changes: Sequence[Change], lead: Leadership | None) -> list[Answer]:
-    """Write each change on its own merits. Plain moves of different rows, the common case, go together."""
-    plain = _plain(changes)
-    answers: list[Answer | None] = [None] * len(changes)
-    if plain or lead is not None:
-        args = [fence(lead), [change_arg(changes[at]) for at in plain]]
-        [told] = await base.scripts.run("apply", args)
+    """Write each change on its own merits, all in one commit."""
+    if are_plain(changes):
+        [told] = await base.scripts.run("apply", [fence(lead), [change_arg(change) for change in changes]])
         if told is None:
             raise deposed(lead)
-        written = []
-        for at, outcome in zip(plain, told, strict=True):
-            change = changes[at]
-            if outcome in (_APPLIED, _LAST):
-                answers[at] = Answer("applied", change.after, outcome == _LAST)
-                written.append((change.before, change.after, change.events))
-        base.tell(written)
-    rest = [at for at, answer in enumerate(answers) if answer is None]
-    for at, answer in zip(rest, await _apply_rest(base, [changes[at] for at in rest], lead), strict=True):
-        answers[at] = answer
-    return [answer for answer in answers if answer is not None]
+        if all(outcome in (_APPLIED, _LAST) for outcome in told):
+            base.tell([(change.before, change.after, change.events) for change in changes])
+            return [
+                Answer("applied", change.after, outcome == _LAST) for change, outcome in zip(changes, told, strict=True)
+            ]
+    deciding = _Deciding(changes)
+    answers, _ = await transact(base, deciding.decide, lead=lead, refused=deciding.refused)
+    return answers
 
 
 async def report(base: Base, reports: Sequence[Report]) -> list[bool]:
@@ -104,23 +94,12 @@ def change_arg(change: Change) -> list[Any]:
     ]
 
 
-def _plain(changes: Sequence[Change]) -> list[int]:
-    """Which of these may go together: moves to other states, of different rows, that bring no new jobs and claim to
-    fit. Of several for one row, none: they build on each other."""
-    at: dict[str, int] = {}
-    twice: set[str] = set()
-    for index, change in enumerate(changes):
-        if change.after.id in at:
-            twice.add(change.after.id)
-        at[change.after.id] = index
-    return [
-        index
-        for job_id, index in at.items()
-        if job_id not in twice
-        and not changes[index].spawn
-        and changes[index].after.status != changes[index].before.status
-        and _claims_to_fit(changes[index])
-    ]
+def are_plain(changes: Sequence[Change]) -> bool:
+    """Whether these are moves to other states, of different rows, that bring no new jobs and claim to fit."""
+    return len({change.after.id for change in changes}) == len(changes) and all(
+        not change.spawn and change.after.status != change.before.status and _claims_to_fit(change)
+        for change in changes
+    )
 
 
 def _claims_to_fit(change: Change) -> bool:
@@ -129,31 +108,35 @@ def _claims_to_fit(change: Change) -> bool:
     return bool(change.events) and (change.holder is None or change.before.session == change.holder)
 
 
-async def _apply_rest(base: Base, changes: Sequence[Change], lead: Leadership | None) -> list[Answer]:
-    """Changes with all that may be in their way, in one commit. If that does not come about, because new jobs of one
-    are refused or others move the same rows again and again, each is tried alone."""
-    if len(changes) > 1:
-        with contextlib.suppress(Conflict, InvalidInput, StoreLocked):
-            answers, _ = await transact(base, lambda tx: _decide_all(tx, changes), lead=lead, tries=_TOGETHER)
-            return answers
-    return [await _apply_alone(base, change, lead) for change in changes]
+class _Deciding:
+    """Changes with all that may be in their way. One whose new jobs are refused is a conflict; the others go on."""
 
+    def __init__(self, changes: Sequence[Change]) -> None:
+        self._changes = changes
+        self._refused: set[int] = set()
+        self._brought_by: list[int] = []
 
-async def _apply_alone(base: Base, change: Change, lead: Leadership | None) -> Answer:
-    try:
-        [answer], _ = await transact(base, lambda tx: _decide_all(tx, [change]), lead=lead)
-    except (Conflict, InvalidInput):  # of the jobs it brings
-        [row] = await base.jobs([change.after.id])
-        return Answer("conflict", row)
-    return answer
+    async def decide(self, tx: Tx) -> list[Answer]:
+        self._brought_by = []
+        await tx.look(
+            [
+                (change.after.id, change.after.status if judge.is_settled(change.after) else None)
+                for change in self._changes
+            ]
+        )
+        answers = []
+        for at, change in enumerate(self._changes):
+            if at in self._refused:
+                answers.append(Answer("conflict", await tx.job(change.after.id)))
+                continue
+            answer = await _decide(tx, change)
+            self._brought_by += [at] * (len(tx.new) - len(self._brought_by))
+            answers.append(answer)
+        return answers
 
-
-async def _decide_all(tx: Tx, changes: Sequence[Change]) -> list[Answer]:
-    settling = [
-        (change.after.id, change.after.status if judge.is_settled(change.after) else None) for change in changes
-    ]
-    await tx.look(settling)
-    return [await _decide(tx, change) for change in changes]
+    def refused(self, index: int) -> None:
+        """One of the new jobs is refused."""
+        self._refused.add(self._brought_by[index])
 
 
 async def _decide(tx: Tx, change: Change) -> Answer:

@@ -1,6 +1,16 @@
--- Writes changes of different rows. Arguments: the leadership or false, the changes. Answers with one digit per change.
+-- Writes changes of different rows, all of them or none. Arguments: the leadership or false, the changes. Answers with one
+-- digit per change; false if the leadership is over. If any must be judged, nothing is written.
 
-if deposed(ARGS[1]) then return {NOW, false} end
-local answers = change_all(ARGS[2])
-finish()
-return {NOW, table.concat(answers)}
+local LEAD, CHANGES = ARGS[1], ARGS[2]
+
+local function are_written()
+  for _, item in ipairs(CHANGES) do
+    if not is_written(item) then return false end
+  end
+  return #CHANGES > 0
+end
+
+if deposed(LEAD) and not are_written() then return {NOW, false} end
+local answers, asks = change_all(CHANGES)
+if not asks then finish() end
+return {NOW, answers}

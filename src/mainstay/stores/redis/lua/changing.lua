@@ -1,23 +1,44 @@
 -- Changing rows that are there.
---
+
 -- A change is [id, version it was decided on, the new row, events, states moved to, the claim's event or false, the
 -- progress_ms its sender saw (-1: none) or false where that does not matter, whether a last unit moves its parent].
+local C_ID, C_VERSION, C_ROW, C_EVENTS, C_TOS, C_CLAIM, C_SEEN, C_MOVES_PARENT = 1, 2, 3, 4, 5, 6, 7, 8
 
-local APPLIED, LAST, ASK = 0, 1, 2
+-- What becomes of one: it fits; so, and it was the last unit of its parent; somebody must judge.
+local APPLIED, LAST, ASK = '0', '1', '2'
 
-local open_units = {} -- parent -> how many, counted once and kept in step
+local open_units, left_of = {}, {} -- parent -> how many; waiter -> for how many; counted once and kept in step
+
+local function open_units_of(parent)
+  local n = open_units[parent]
+  if not n then
+    n = call('SCARD', P .. 'open:' .. parent)
+    open_units[parent] = n
+  end
+  return n
+end
+
+-- Says that a job no longer waits for another.
+local function let_go(waiter, on)
+  gather(srems, 'left:' .. waiter, on)
+  gather(zrems, 'watch:' .. on, waiter)
+  concerns(waiter)
+end
 
 -- Whether somebody waits for this job who must be moved on now: that is decided elsewhere. Those who wait for others
--- besides, and for nothing but success, only wait for one less.
+-- besides, and not for a success that did not come, only wait for one less.
 local function waits_end_here(id, status)
-  local watchers = call('ZRANGE', P .. 'watch:' .. id, 0, -1)
-  if #watchers == 0 then return true end
-  if status ~= 'succeeded' then return false end
-  for _, waiter in ipairs(watchers) do
-    if call('SCARD', P .. 'left:' .. waiter) < 2 then return false end
+  local watchers = call('ZRANGE', P .. 'watch:' .. id, 0, -1, 'WITHSCORES')
+  for i = 1, #watchers, 2 do
+    local waiter = watchers[i]
+    if status ~= 'succeeded' and watchers[i + 1] ~= '1' then return false end
+    left_of[waiter] = left_of[waiter] or call('SCARD', P .. 'left:' .. waiter)
+    if left_of[waiter] < 2 then return false end
   end
-  for _, waiter in ipairs(watchers) do call('SREM', P .. 'left:' .. waiter, id) end
-  call('DEL', P .. 'watch:' .. id)
+  for i = 1, #watchers, 2 do
+    let_go(watchers[i], id)
+    left_of[watchers[i]] = left_of[watchers[i]] - 1
+  end
   return true
 end
 
@@ -29,43 +50,46 @@ local function shrinks(old, new)
   return false
 end
 
--- Writes one change; ASK, with nothing written, if it does not simply fit.
+-- Whether this very change was carried out before, and its answer lost: its last event is the last there is.
+local function is_written(item)
+  local events = item[C_EVENTS]
+  return AGAIN and #events > 0 and call('LINDEX', P .. 'e:' .. item[C_ID], -1) == events[#events]
+end
+
+-- Makes one change; ASK, with nothing gathered, if it does not simply fit.
 local function change(item, watched)
-  local id = item[1]
+  local id = item[C_ID]
   local old = rows[id]
-  if not old or old[VERSION] ~= item[2] then return ASK end
-  local new, tail = opened(item[3])
-  if shrinks(old, new) then return ASK end
-  if item[7] and (beside_of(id)[2] or -1) ~= item[7] then return ASK end
-  local ends = new[SETTLED] and not old[SETTLED]
-  local unique, parent, answer = new[UNIQUE], new[PARENT], APPLIED
-  if unique and old[SETTLED] and not new[SETTLED] and call('HEXISTS', P .. 'unique', unique) == 1 then return ASK end
-  if parent and ends then
-    local open = open_units[parent] or call('SCARD', P .. 'open:' .. parent)
-    if open <= 1 then
-      if item[8] then return ASK end
-      answer = LAST
-    end
-    if watched and not waits_end_here(id, new[STATUS]) then return ASK end
-    open_units[parent] = open - 1
-  else
-    if ends and watched and not waits_end_here(id, new[STATUS]) then return ASK end
-    if parent and old[SETTLED] and not new[SETTLED] then
-      open_units[parent] = (open_units[parent] or call('SCARD', P .. 'open:' .. parent)) + 1
-    end
+  if not old then return ASK end
+  local new, tail = opened(item[C_ROW])
+  local parent, answer = new[PARENT], APPLIED
+  if old[VERSION] ~= item[C_VERSION] then
+    if not is_written(item) then return ASK end
+    local last = parent and new[SETTLED] and not item[C_MOVES_PARENT] and open_units_of(parent) == 0
+    return last and LAST or APPLIED
   end
-  local events = item[4]
-  if old[OPEN] and item[6] then table.insert(events, 1, item[6]) end
-  append(id, events, item[5], parent)
-  put(id, item[3], new, tail)
+  if shrinks(old, new) then return ASK end
+  if item[C_SEEN] and (beside_of(id)[2] or -1) ~= item[C_SEEN] then return ASK end
+  local ends, begins = new[SETTLED] and not old[SETTLED], old[SETTLED] and not new[SETTLED]
+  if begins and new[UNIQUE] and unique_holder(new[UNIQUE]) then return ASK end
+  if ends and parent and open_units_of(parent) <= 1 then
+    if item[C_MOVES_PARENT] then return ASK end
+    answer = LAST
+  end
+  if ends and watched and not waits_end_here(id, new[STATUS]) then return ASK end
+  if parent and (ends or begins) then open_units[parent] = open_units_of(parent) + (ends and -1 or 1) end
+  local events = item[C_EVENTS]
+  if old[OPEN] and item[C_CLAIM] then table.insert(events, 1, item[C_CLAIM]) end
+  put(id, item[C_ROW], new, tail)
+  append(id, events, item[C_TOS], parent)
   return answer
 end
 
--- Writes many changes of different rows: an answer for each.
+-- Makes many changes of different rows: an answer for each, and whether any must be judged.
 local function change_all(items)
   local ids, watch, n = {}, {}, #items
   for i = 1, n do
-    ids[i] = items[i][1]
+    ids[i] = items[i][C_ID]
     watch[i] = P .. 'watch:' .. ids[i]
   end
   load(ids)
@@ -73,16 +97,22 @@ local function change_all(items)
   for first = 1, n, MANY do
     watched = call('EXISTS', unpack(watch, first, math.min(first + MANY - 1, n))) > 0 or watched
   end
-  local answers = {}
-  for i = 1, n do answers[i] = change(items[i], watched) end
-  return answers
+  local answers, asks = {}, false
+  for i = 1, n do
+    answers[i] = change(items[i], watched)
+    asks = asks or answers[i] == ASK
+  end
+  return table.concat(answers), asks
 end
 
 -- Takes a row out with all that hangs on it: events, refusals, what it waits for. `stone` is its tombstone, or false.
 -- Who waits for it is to be moved on by whoever removes it.
 local function drop(id, stone)
-  local old = rows[id]
+  local old = row_of(id)
+  if touched[id] then new_page() end
   if old then index(id, old, nil) end
+  touched[id] = true
+  concerns(id)
   local ok, at, named = pcall(unpack_one, call('GET', P .. 'f:' .. id) or '', 1)
   if ok and at > 0 and type(named) == 'table' then
     if named[1] then gather(zrems, 'group:' .. named[1], id) end
@@ -90,16 +120,19 @@ local function drop(id, stone)
     for _, tag in ipairs(named[3] or {}) do gather(zrems, 'tag:' .. tag, id) end
   end
   if old and old[PARENT] then gather(zrems, 'units:' .. old[PARENT], id) end
-  for _, on in ipairs(call('SMEMBERS', P .. 'left:' .. id)) do gather(zrems, 'watch:' .. on, id) end
+  for _, on in ipairs(call('SMEMBERS', P .. 'left:' .. id)) do
+    gather(zrems, 'watch:' .. on, id)
+    concerns(on)
+  end
   gather(zrems, 'all', id)
   gather(zrems, 'long', id)
   gather(zrems, 'aside', id)
-  flush()
-  call('DEL', P .. 'r:' .. id, P .. 'f:' .. id, P .. 'x:' .. id, P .. 'e:' .. id, P .. 'refusals:' .. id, P .. 'on:' .. id,
-    P .. 'left:' .. id, P .. 'units:' .. id, P .. 'open:' .. id)
-  if stone then
-    call('RPUSH', P .. 'e:' .. id, stone)
-    call('ZADD', P .. 'gone', 0, id)
+  for _, kind in ipairs({'r:', 'f:', 'x:', 'e:', 'refusals:', 'on:', 'left:', 'units:', 'open:'}) do
+    gone[#gone + 1] = P .. kind .. id
   end
-  values[id], rows[id] = false, false
+  if stone then
+    history[id] = {stone}
+    gather(zadds, 'gone', 0, id)
+  end
+  values[id], rows[id], besides[id] = false, false, false
 end

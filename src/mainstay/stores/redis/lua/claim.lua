@@ -1,27 +1,26 @@
 -- Takes ready rows for a session, lowest rank first over all its queues.
 --
--- Arguments: queues, session, how many, nonce, changes that promote due rows, ids that cannot be used, ids that are to
--- be left where they are. Answers 'lost' (the session is dead or unknown), 'due' (rows that must be promoted first:
--- their events are sealed elsewhere) or 'taken'; behind it id, row, fixed part and what is beside it, for each row.
+-- Arguments: queues, session, how many, nonce, changes that promote due rows, ids that cannot be used, whether to take
+-- what is ready without another look at what is due. Answers 'lost' (the session is dead or unknown), 'due' (rows that
+-- must be promoted first: their events are sealed elsewhere) or 'taken'; behind it what became of the changes, a digit
+-- each; and id, row, fixed part and what is beside it, for each row.
 
-local QUEUES, WHO, MOST, NONCE = ARGS[1], ARGS[2], ARGS[3], ARGS[4]
+local QUEUES, WHO, MOST, NONCE, PROMOTED, UNUSABLE, AT_ONCE = ARGS[1], ARGS[2], ARGS[3], ARGS[4], ARGS[5], ARGS[6], ARGS[7]
 local DUE_AT_ONCE = 500
-local MOST_BLOCKED = 1000
+local MOST_PASSED = 1000 -- rows that cannot be taken, of one claim
 local PAGE = 10
 
-local function answer(what, ids)
-  local keys, made = {}, {NOW, what}
+TURN = nil -- a row is taken once, so claims spoil no decision again and again
+
+local function answer(what, ids, outcomes)
+  local keys, made = {}, {NOW, what, outcomes}
   for i, id in ipairs(ids) do
     keys[2 * i - 1], keys[2 * i] = P .. 'f:' .. id, P .. 'x:' .. id
   end
-  for first = 1, #keys, MANY do
-    local last = math.min(first + MANY - 1, #keys)
-    local found = call('MGET', unpack(keys, first, last))
-    for i = first, last, 2 do
-      local id, n = ids[(i + 1) / 2], 2 * i
-      made[n + 1], made[n + 2] = id, values[id]
-      made[n + 3], made[n + 4] = found[i - first + 1], found[i - first + 2]
-    end
+  local found = read_all(keys)
+  for i, id in ipairs(ids) do
+    local n = 4 * i
+    made[n], made[n + 1], made[n + 2], made[n + 3] = id, values[id], found[2 * i - 1], found[2 * i]
   end
   return made
 end
@@ -30,38 +29,37 @@ local session = call('HMGET', P .. 's:' .. WHO, 'dead', 'nonce', 'claimed')
 if session[1] ~= '0' then return {NOW, 'lost'} end
 if session[2] == NONCE then
   -- it was carried out before, and its answer lost
-  local held = {}
-  local taken = cmsgpack.unpack(session[3])
-  load(taken)
-  for _, id in ipairs(taken) do
-    if rows[id] and rows[id][SESSION] == WHO and rows[id][OPEN] then held[#held + 1] = id end
+  local taken, ids, held, outcomes = cmsgpack.unpack(session[3]), {}, {}, {}
+  for i = 1, #taken, 2 do ids[#ids + 1] = taken[i] end
+  load(ids)
+  for i, id in ipairs(ids) do
+    local row = rows[id]
+    if row and row[SESSION] == WHO and row[TOKEN] == taken[2 * i] and row[STATUS] == 'running' then
+      held[#held + 1] = id
+    end
   end
-  return answer('taken', held)
+  for i, item in ipairs(PROMOTED) do outcomes[i] = is_written(item) and APPLIED or ASK end
+  return answer('taken', held, table.concat(outcomes))
 end
 
-for _, id in ipairs(ARGS[6]) do
+for _, id in ipairs(UNUSABLE) do
   row_of(id)
   set_aside(id)
 end
-local left = {}
-for _, id in ipairs(ARGS[7]) do left[id] = true end
--- rows that get ready in this very step and are taken by it need nobody else
-if #ARGS[5] > 0 then change_all(ARGS[5]) end
+local outcomes = #PROMOTED > 0 and change_all(PROMOTED) or ''
 flush()
 
 local open, seen = {}, {}
-local paused = #QUEUES > 0 and call('SMISMEMBER', P .. 'paused', unpack(QUEUES)) or {}
-for i, queue in ipairs(QUEUES) do
-  if paused[i] == 0 and not seen[queue] then
-    seen[queue] = true
-    open[#open + 1] = queue
-  end
+for _, queue in ipairs(QUEUES) do
+  if not seen[queue] and call('SISMEMBER', P .. 'paused', queue) == 0 then open[#open + 1] = queue end
+  seen[queue] = true
 end
 
 -- Due rows come first. A unit waits in its claimable state, so it only changes lanes.
-local due = {}
-for _, queue in ipairs(open) do
-  local ids = call('ZRANGE', P .. 'due:' .. queue, '-inf', NOW, 'BYSCORE', 'LIMIT', 0, DUE_AT_ONCE)
+local due, looked_at = {}, 0
+for _, queue in ipairs(AT_ONCE and {} or open) do
+  local ids = call('ZRANGE', P .. 'due:' .. queue, '-inf', NOW, 'BYSCORE', 'LIMIT', 0, DUE_AT_ONCE - looked_at)
+  looked_at = looked_at + #ids
   if #ids > 0 then
     load(ids)
     for _, id in ipairs(ids) do
@@ -71,7 +69,7 @@ for _, queue in ipairs(open) do
         set_aside(id)
       elseif row[PARENT] then
         set(id, {[LANE] = READY})
-      elseif not left[id] then
+      else
         due[#due + 1] = id
       end
     end
@@ -79,11 +77,11 @@ for _, queue in ipairs(open) do
 end
 if #due > 0 then
   finish()
-  return answer('due', due)
+  return answer('due', due, outcomes)
 end
 flush()
 
-local heads, page = {}, #open == 1 and MOST or math.max(PAGE, math.ceil(MOST / math.max(1, #open)))
+local heads, page = {}, math.max(#open == 1 and 1 or PAGE, math.ceil(MOST / math.max(1, #open)))
 
 -- The next ready row of a queue. What is taken leaves the index only at the end, so places stay what they are.
 local function advance(head)
@@ -122,7 +120,7 @@ local function best()
   return found
 end
 
-local free, blocked = {}, 0
+local free, passed = {}, 0
 
 -- Whether the key of a row has a slot for it.
 local function has_slot(row)
@@ -138,7 +136,7 @@ local function has_slot(row)
   return true
 end
 
-local taken, per_queue = {}, {}
+local taken, claimed, per_queue = {}, {}, {}
 
 local function take(id, row)
   local new = copy(row)
@@ -148,7 +146,18 @@ local function take(id, row)
   replace(id, new)
   if not row[PARENT] then flow['running'] = (flow['running'] or 0) + 1 end
   taken[#taken + 1] = id
+  claimed[#claimed + 1] = id
+  claimed[#claimed + 1] = new[TOKEN]
   per_queue[row[QUEUE]] = (per_queue[row[QUEUE]] or 0) + 1
+end
+
+-- Whether one more row may be put where no claim sees it. If not, this write has been long enough; whoever is woken goes on
+-- from here.
+local function may_pass()
+  passed = passed + 1
+  if passed <= MOST_PASSED then return true end
+  for _, queue in ipairs(open) do wake('queue:' .. queue, 1) end
+  return false
 end
 
 while #taken < MOST do
@@ -159,18 +168,15 @@ while #taken < MOST do
   if not row then
     gather(zrems, 'ready:' .. head.queue, id)
     set_aside(id)
-  elseif row[EXPIRES] and row[EXPIRES] <= NOW then -- luacheck: ignore
+  elseif row[EXPIRES] and row[EXPIRES] <= NOW then
     -- it missed its deadline: a sweep ends it
+    if not may_pass() then break end
+    set(id, {[LATE] = true})
   elseif row[STATUS] ~= CLAIMABLE or row[SETTLED] then
     -- a status of a newer version is left alone: the newer workers beside us know what to do with it
     if KNOWN[row[STATUS]] then set_aside(id) end
   elseif not has_slot(row) then
-    if blocked == MOST_BLOCKED then
-      -- this write has been long enough; whoever is woken goes on from here
-      for _, queue in ipairs(open) do wake('queue:' .. queue, 1) end
-      break
-    end
-    blocked = blocked + 1
+    if not may_pass() then break end
     set(id, {[LANE] = BLOCKED})
   else
     take(id, row)
@@ -178,10 +184,12 @@ while #taken < MOST do
   if #taken < MOST and not advance(head) then head.at = 0 end
 end
 
+-- rows that got ready in this very step and are taken by it need nobody else
 for queue, n in pairs(per_queue) do
   local topic = 'queue:' .. queue
   if wakes[topic] then wakes[topic] = wakes[topic] - n end
 end
-call('HSET', P .. 's:' .. WHO, 'nonce', NONCE, 'claimed', pack(taken))
+gather(hsets, 's:' .. WHO, 'nonce', NONCE)
+gather(hsets, 's:' .. WHO, 'claimed', pack(claimed))
 finish()
-return answer('taken', taken)
+return answer('taken', taken, outcomes)

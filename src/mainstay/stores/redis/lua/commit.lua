@@ -1,7 +1,13 @@
 -- Carries out what was decided elsewhere, if all it was decided on still holds; otherwise answers 'again'.
 --
 -- Arguments: the leadership or false; rows that were read, as [id, row, beside it]; other things that were asked, as
--- [[command, key, ...], answer]; new jobs; what settles in this very step, as [id, status]; what to do, in order.
+-- [[command, key, ...], answer]; new jobs; what settles in this very step, as [id, status]; what to do, in order; units
+-- among the new jobs that were taken to be there already, under other ids; who it is, if it has the turn.
+
+local LEAD, SEEN, ASKED, NEW, SETTLING, ACTS, STANDING, WHO = ARGS[1], ARGS[2], ARGS[3], ARGS[4], ARGS[5], ARGS[6], ARGS[7],
+  ARGS[8]
+
+if TURN == WHO then TURN = nil end
 
 local function same(a, b)
   if type(a) == 'table' and type(b) == 'table' then
@@ -15,13 +21,14 @@ local function same(a, b)
 end
 
 local function holds()
-  local ids = {}
-  for i, seen in ipairs(ARGS[2]) do ids[i] = seen[1] end
+  local ids, keys = {}, {}
+  for i, seen in ipairs(SEEN) do ids[i], keys[i] = seen[1], P .. 'x:' .. seen[1] end
   load(ids)
-  for _, seen in ipairs(ARGS[2]) do
-    if values[seen[1]] ~= seen[2] or not same(call('GET', P .. 'x:' .. seen[1]), seen[3]) then return false end
+  local beside = read_all(keys)
+  for i, seen in ipairs(SEEN) do
+    if values[seen[1]] ~= seen[2] or (beside[i] or false) ~= seen[3] then return false end
   end
-  for _, asked in ipairs(ARGS[3]) do
+  for _, asked in ipairs(ASKED) do
     local command = asked[1]
     local found = call(command[1], P .. command[2], unpack(command, 3))
     if not same(found, asked[2]) then return false end
@@ -29,46 +36,78 @@ local function holds()
   return true
 end
 
+-- Each gathers what is to be written.
 local acts = {
   -- id, row, events, states moved to, the claim's event or false
   put = function(id, value, events, tos, claim)
     local old = row_of(id)
     local new, tail = opened(value)
     if old and old[OPEN] and claim then table.insert(events, 1, claim) end
-    append(id, events, tos, new[PARENT])
     put(id, value, new, tail)
+    append(id, events, tos, new[PARENT])
   end,
   -- id, its tombstone or false
-  drop = function(id, stone)
-    row_of(id)
-    drop(id, stone)
-  end,
+  drop = drop,
   -- the job that settled or went, those that waited for it
   done = function(on, waiters)
-    for _, waiter in ipairs(waiters) do call('SREM', P .. 'left:' .. waiter, on) end
-    call('ZREM', P .. 'watch:' .. on, unpack(waiters))
+    for _, waiter in ipairs(waiters) do let_go(waiter, on) end
   end,
   -- id, what is kept beside its row ('' for nothing)
   beside = function(id, value)
+    concerns(id)
     if value == '' then
-      call('DEL', P .. 'x:' .. id)
+      gone[#gone + 1] = P .. 'x:' .. id
     else
-      call('SET', P .. 'x:' .. id, value)
+      keep('x:' .. id, value)
     end
   end,
   free = function(key) freed[key] = true end,
   wake = function(topic, n) wake(topic, n) end,
   count = function(queue, status, n) count(queue, status, n) end,
-  call = function(command, key, ...) call(command, P .. key, ...) end,
+  call = function(command, key, ...) commands[#commands + 1] = {command, P .. key, ...} end,
 }
 
-if deposed(ARGS[1]) then return {NOW, 'deposed'} end
-if not holds() then return {NOW, 'again'} end
+-- Whether this very commit was carried out before, and its answer lost: all its rows are as it would write them.
+local function is_done()
+  if not AGAIN then return false end
+  local last, some = {}, false
+  for _, act in ipairs(ACTS) do
+    if act[1] == 'put' then last[act[2]], some = act[3], true end
+    if act[1] == 'drop' then return false end
+  end
+  for id, value in pairs(last) do
+    row_of(id)
+    if values[id] ~= value then return false end
+  end
+  return some
+end
+
+-- Whether exactly those units that were taken to be there already are: the others count as open units of their parents.
+local function as_counted(answers)
+  local standing, found, fits = {}, {}, true
+  for _, id in ipairs(STANDING) do standing[id] = true end
+  for i, job in ipairs(NEW) do
+    local id = job[N_ID]
+    if answers[i] and opened(job[N_ROW])[PARENT] then found[#found + 1] = id end
+    if (answers[i] and true or false) ~= (standing[id] or false) and opened(job[N_ROW])[PARENT] then fits = false end
+  end
+  return fits, found
+end
+
+local done = is_done()
+if not done and deposed(LEAD) then return {NOW, 'deposed'} end
+if not done and not holds() then return {NOW, 'again'} end
 local settling = {}
-for _, over in ipairs(ARGS[5]) do settling[over[1]] = over[2] end
-local answers, refused = plan(ARGS[4], settling)
+for _, over in ipairs(SETTLING) do settling[over[1]] = over[2] end
+local answers, refused = plan(NEW, settling)
+if done then
+  if answers and #fresh == 0 then return {NOW, 'done', pack(answers)} end
+  return {NOW, 'again'}
+end
 if not answers then return {NOW, 'refused', pack(refused)} end
-for _, act in ipairs(ARGS[6]) do acts[act[1]](unpack(act, 2)) end
+local fits, standing = as_counted(answers)
+if not fits then return {NOW, 'refused', pack({'stands', standing})} end
+for _, act in ipairs(ACTS) do acts[act[1]](unpack(act, 2)) end
 enter()
 finish()
 return {NOW, 'done', pack(answers)}

@@ -2,7 +2,11 @@
 --
 -- A new job is [id, row, fixed part, events, states moved to, tags, group, key, idempotency key as [field, content,
 -- until_ms], whether a unique clash is refused, whether it must be new, the ids it waits for, the status each of those
--- was taken to have settled in ('' for not yet), what is kept beside the row]; false stands for none.
+-- was taken to have settled in ('' for not yet), whether it waits for any end of them, what is kept beside the row]; false
+-- stands for none.
+local N_ID, N_ROW, N_FIXED, N_EVENTS, N_TOS, N_TAGS, N_GROUP, N_KEY, N_IDEMPOTENCY = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local N_REFUSES, N_MUST_BE_NEW, N_AFTER, N_ENDED, N_ANY_END, N_BESIDE = 10, 11, 12, 13, 14, 15
+local K_FIELD, K_CONTENT, K_UNTIL = 1, 2, 3
 
 local fresh, fresh_ids, awaits = {}, {}, {}
 
@@ -16,7 +20,7 @@ end
 
 -- Whether this very insert was carried out before, and its answer lost.
 local function is_ours(job)
-  return AGAIN and call('LINDEX', P .. 'e:' .. job[1], 0) == job[4][1]
+  return AGAIN and call('LINDEX', P .. 'e:' .. job[N_ID], 0) == job[N_EVENTS][1]
 end
 
 -- The status a job that is waited for has settled in, '' if it has not, nil if it is not there.
@@ -33,13 +37,13 @@ end
 local function plan(jobs, settling)
   local answers, keys, uniques, stands, parents, news = {}, {}, {}, {}, {}, {}
   for i, job in ipairs(jobs) do
-    local id, key = job[1], job[9]
-    local row, tail = opened(job[2])
+    local id, key = job[N_ID], job[N_IDEMPOTENCY]
+    local row, tail = opened(job[N_ROW])
     local existing, by = nil, ''
     if key then
-      local holder, content = held_by_key(key[1], keys)
+      local holder, content = held_by_key(key[K_FIELD], keys)
       if holder then
-        if content ~= key[2] then return nil, {'key', i - 1, holder} end
+        if content ~= key[K_CONTENT] then return nil, {'key', i - 1, holder} end
         existing, by = holder, 'key'
       end
     end
@@ -51,12 +55,12 @@ local function plan(jobs, settling)
         if holder and settling[holder] then holder = nil end
       end
       if holder then
-        if job[10] and holder ~= id then return nil, {'unique', i - 1, holder} end
+        if job[N_REFUSES] and holder ~= id then return nil, {'unique', i - 1, holder} end
         existing, by = holder, 'unique'
       end
     end
     if existing and not (existing == id and is_ours(job)) then
-      if job[11] then return nil, {'new', i - 1, existing} end
+      if job[N_MUST_BE_NEW] then return nil, {'new', i - 1, existing} end
       answers[i], stands[id] = {existing, by}, existing
     elseif existing or (there(id) and is_ours(job)) then
       answers[i], stands[id] = false, id
@@ -67,9 +71,9 @@ local function plan(jobs, settling)
         if not there(parent) then return nil, {'parent', i - 1, parent} end
         parents[parent] = true
       end
-      if job[12] then
+      if job[N_AFTER] then
         local found, seen = {}, {}
-        for place_, on in ipairs(job[12]) do
+        for place_, on in ipairs(job[N_AFTER]) do
           local stand = stands[on] or on
           if not fresh_ids[stand] then
             local status = ended(stand, settling)
@@ -77,7 +81,7 @@ local function plan(jobs, settling)
               if not stands[on] then return nil, {'after', i - 1, place_ - 1, on} end
               status = GONE
             end
-            if status ~= job[13][place_] then
+            if status ~= job[N_ENDED][place_] then
               news[#news + 1] = on
               news[#news + 1] = status
             end
@@ -87,9 +91,9 @@ local function plan(jobs, settling)
             found[#found + 1] = stand
           end
         end
-        awaits[id] = found
+        awaits[id] = {found, job[N_ANY_END] and 1 or 0}
       end
-      if key then keys[key[1]] = {id, key[2]} end
+      if key then keys[key[K_FIELD]] = {id, key[K_CONTENT]} end
       if unique then uniques[unique] = id end
       fresh_ids[id] = true
       fresh[#fresh + 1] = {job, row, tail}
@@ -103,33 +107,36 @@ end
 local function enter()
   for _, new in ipairs(fresh) do
     local job, row = new[1], new[2]
-    local id, key = job[1], job[9]
+    local id, key = job[N_ID], job[N_IDEMPOTENCY]
     values[id], rows[id] = nil, nil
-    append(id, job[4], job[5], row[PARENT])
-    put(id, job[2], row, new[3])
-    keep('f:' .. id, job[3])
-    if job[14] then keep('x:' .. id, job[14]) end
+    put(id, job[N_ROW], row, new[3])
+    append(id, job[N_EVENTS], job[N_TOS], row[PARENT])
+    keep('f:' .. id, job[N_FIXED])
+    if job[N_BESIDE] then keep('x:' .. id, job[N_BESIDE]) end
     gather(zadds, 'all', '0', id)
-    if row[PARENT] then gather(zadds, 'units:' .. row[PARENT], 0, id) end
-    if job[6] then
-      for _, tag in ipairs(job[6]) do gather(zadds, 'tag:' .. tag, 0, id) end
+    if row[PARENT] then
+      gather(zadds, 'units:' .. row[PARENT], 0, id)
+      concerns(row[PARENT])
     end
-    if job[7] then gather(zadds, 'group:' .. job[7], 0, id) end
-    if job[8] then gather(zadds, 'key:' .. job[8], 0, id) end
+    if job[N_TAGS] then
+      for _, tag in ipairs(job[N_TAGS]) do gather(zadds, 'tag:' .. tag, 0, id) end
+    end
+    if job[N_GROUP] then gather(zadds, 'group:' .. job[N_GROUP], 0, id) end
+    if job[N_KEY] then gather(zadds, 'key:' .. job[N_KEY], 0, id) end
     if key then
-      call('HSET', P .. 'keys', key[1], string.format('%d', key[3]) .. ':' .. id .. ':' .. key[2])
-      gather(zadds, 'keysuntil', key[3], key[1])
+      gather(hsets, 'keys', key[K_FIELD], string.format('%d', key[K_UNTIL]) .. ':' .. id .. ':' .. key[K_CONTENT])
+      gather(zadds, 'keysuntil', key[K_UNTIL], key[K_FIELD])
     end
   end
-  for id, found in pairs(awaits) do
-    for first = 1, #found, MANY do
-      call('RPUSH', P .. 'on:' .. id, unpack(found, first, math.min(first + MANY - 1, #found)))
-    end
+  for id, wait in pairs(awaits) do
+    local found, any_end = wait[1], wait[2]
     for _, on in ipairs(found) do
       local row = row_of(on)
+      gather(pushes, 'on:' .. id, on)
       if there(on) and not (row and row[SETTLED]) then
         gather(sadds, 'left:' .. id, on)
-        gather(zadds, 'watch:' .. on, 0, id)
+        gather(zadds, 'watch:' .. on, any_end, id)
+        concerns(on)
       end
     end
   end

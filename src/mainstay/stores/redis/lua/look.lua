@@ -1,5 +1,5 @@
 -- All that may have to be known to decide on some changes, in one step. Arguments: [id, the status it settles in, or
--- false] for each change. Answers with [id, row, fixed part, beside it]; [job, those who wait for it]; [job, how many it
+-- false, whether its parent may have to be known] for each change. Answers with [id, row, fixed part, beside it]; [job, those who wait for it]; [job, how many it
 -- waits for]; [parent, how many of its units are open].
 
 local WANTED = #ARGS[1]
@@ -27,23 +27,16 @@ for _, change in ipairs(ARGS[1]) do
       if status ~= 'succeeded' or n <= WANTED then want(waiter) end
     end
   end
-  if status and row and row[PARENT] then
+  if status and change[3] and row and row[PARENT] then
     open[#open + 1] = {row[PARENT], call('SCARD', P .. 'open:' .. row[PARENT])}
     want(row[PARENT])
   end
 end
 
-local found = {}
-for first = 1, #ids, 1000 do
-  local keys, last = {}, math.min(first + 999, #ids)
-  for i = first, last do
-    local n = #keys
-    keys[n + 1], keys[n + 2], keys[n + 3] = P .. 'r:' .. ids[i], P .. 'f:' .. ids[i], P .. 'x:' .. ids[i]
-  end
-  local parts = call('MGET', unpack(keys))
-  for i = first, last do
-    local at = 3 * (i - first)
-    found[i] = {ids[i], parts[at + 1], parts[at + 2], parts[at + 3]}
-  end
+local keys, found = {}, {}
+for i, id in ipairs(ids) do
+  keys[3 * i - 2], keys[3 * i - 1], keys[3 * i] = P .. 'r:' .. id, P .. 'f:' .. id, P .. 'x:' .. id
 end
+local parts = read_all(keys)
+for i, id in ipairs(ids) do found[i] = {id, parts[3 * i - 2], parts[3 * i - 1], parts[3 * i]} end
 return {NOW, found, watch, left, open}

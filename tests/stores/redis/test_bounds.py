@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from mainstay.control.check import watching
-from mainstay.stores import open_store
+from mainstay.model import Job, Options
+from mainstay.stores import Query, TrimPolicy, open_store
 from mainstay.testing import VirtualClock
 from servers import Redis
 from tests.conformance.world import World
@@ -66,3 +67,84 @@ async def test_the_leaders_timer_finds_a_row_that_would_never_be_claimed(world: 
     plain("HINCRBY", "tallies", "default\0pending", 5)
     found = (await watching(world.store)(None)).violations
     assert {each.code for each in found} == {"index_damaged", "tally_wrong"}
+
+
+async def ended(world: World, jobs: list[Job]) -> None:
+    for first in range(0, len(jobs), 500):
+        part = jobs[first : first + 500]
+        answers = await world.store.apply([world.change(job, "succeeded", holder="s1") for job in part])
+        assert {answer.outcome for answer in answers} == {"applied"}
+
+
+async def with_units(world: World, n: int) -> Job:
+    """A settled job with so many settled units."""
+    parent = await world.running(queue="parents")
+    await world.store.insert([world.new(parent=parent.id, queue="units") for _ in range(n)])
+    await ended(world, await world.claim(n=n, queues=("units",)))
+    await ended(world, [parent])
+    world.clock.advance(10)
+    return parent
+
+
+async def test_a_job_with_many_units_is_trimmed_in_steps(world: World, plain: Plain) -> None:
+    await with_units(world, 1200)
+    calls = Calls(plain)
+
+    trimmed = await world.store.trim(TrimPolicy(settled_before_ms={"succeeded": world.clock.now_ms()}))
+
+    assert trimmed.jobs == 1
+    assert calls.of("evalsha") > 1200 // 250
+    assert plain("ZCARD", "all") == 0
+    await world.assert_sound()
+
+
+async def test_a_job_with_many_units_is_deleted_in_steps(world: World, plain: Plain) -> None:
+    parent = await with_units(world, 1200)
+    calls = Calls(plain)
+
+    assert await world.store.delete([parent.id], actor="ann", reason="old") == ["deleted"]
+
+    assert calls.of("evalsha") > 1200 // 250
+    assert plain("ZCARD", "all") == 0
+    await world.assert_sound()
+
+
+async def test_units_that_keep_their_own_time_do_not_stand_in_the_way_of_jobs(world: World) -> None:
+    keeps = Options(keep_s=60)
+    parent = await world.running(queue="parents")
+    await world.store.insert([world.new(parent=parent.id, queue="units", options=keeps) for _ in range(2100)])
+    await ended(world, await world.claim(n=2100, queues=("units",)))
+    await world.store.insert([world.new(options=keeps) for _ in range(20)])
+    await ended(world, await world.claim(n=20))
+    world.clock.advance(3600)
+
+    assert (await world.store.trim(TrimPolicy())).jobs == 20
+
+    await world.assert_sound()
+
+
+async def test_jobs_that_keep_their_own_time_are_not_walked_over_by_every_trim(world: World, plain: Plain) -> None:
+    await world.store.insert([world.new(options=Options(keep_s=10_000)) for _ in range(4100)])
+    await ended(world, await world.claim(n=4100))
+    world.clock.advance(60)
+    policy = TrimPolicy(settled_before_ms={"succeeded": world.clock.now_ms()})
+    assert (await world.store.trim(policy)).jobs == 0
+    await ended(world, [await world.running()])
+    world.clock.advance(60)
+    calls = Calls(plain)
+
+    assert (await world.store.trim(TrimPolicy(settled_before_ms={"succeeded": world.clock.now_ms()}))).jobs == 1
+
+    assert calls.of("mget") <= 4
+
+
+async def test_one_queue_among_many_jobs_is_listed_without_reading_the_others(world: World, plain: Plain) -> None:
+    wanted = await world.submit(queue="rare")
+    await world.store.insert([world.new() for _ in range(2000)])
+    plain.client.config_resetstat()
+
+    page = await world.store.find(Query(queue="rare"))
+
+    assert [job.id for job in page.jobs] == [wanted.id]
+    stats: Any = plain.client.info("stats")
+    assert stats["total_net_output_bytes"] < 300_000

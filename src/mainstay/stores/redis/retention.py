@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any, Literal
+
+import msgspec
 
 from ...lifecycle import tombstone
 from ...model import Leadership, first_id_at
@@ -17,12 +20,25 @@ from .transaction import Tx, deposed, fence, transact
 
 #: rows that one step looks at: the server does nothing else meanwhile
 _LOOK = 2000
-#: jobs that one step removes
+#: rows that one step removes, units among them
 _STEP = 250
+#: how long a walk begins where an earlier one has seen that everything before is kept by its own retention; a job that
+#: was run once more may stand before it
+_TRUSTED_MS = 3_600_000
 #: histories up to this length are not in the index of long ones (`LONG` in `lua/prelude.lua`)
 _LONG = 3
 
 Deleted = Literal["deleted", "held", "missing"]
+
+
+class _Kept(msgspec.Struct):
+    """The jobs of a status up to an id are kept by their own retention; when that was seen."""
+
+    up_to: str
+    at_ms: int
+
+
+_kept: weakref.WeakKeyDictionary[Base, dict[str, _Kept]] = weakref.WeakKeyDictionary()
 
 
 async def trim(base: Base, policy: TrimPolicy, lead: Leadership | None) -> Trimmed:
@@ -30,14 +46,8 @@ async def trim(base: Base, policy: TrimPolicy, lead: Leadership | None) -> Trimm
     steps = _Steps(base, lead)
     jobs = 0
     for status, before_ms in policy.settled_before_ms.items():
-        below = first_id_at(before_ms)
-        jobs += await steps.walk("settled", policy.batch - jobs, status, below, before_ms)
-    while jobs < policy.batch:
-        room = min(_STEP, policy.batch - jobs)
-        [gone] = await steps.do("kept", room)
-        jobs += gone
-        if gone < room:
-            break
+        jobs += await steps.walk("settled", policy.batch - jobs, status, first_id_at(before_ms), before_ms)
+    jobs += await steps.past_their_own(policy.batch - jobs)
     for status, most in policy.keep_count.items():
         jobs += await steps.walk("excess", policy.batch - jobs, status, most)
     events, trimmed = await steps.trim_events(policy)
@@ -58,21 +68,38 @@ class _Steps:
             raise deposed(self._lead)
         return rest
 
-    async def walk(self, what: str, room: int, status: str, *args: Any) -> int:
-        """Remove up to `room` jobs of a status, oldest first; how many went."""
-        jobs, after = 0, ""
-        while jobs < room:
-            step = min(_STEP, room - jobs)
-            if what == "settled":
-                below, before_ms = args
-                gone, last = await self.do(what, status, after, below, step, _LOOK, before_ms)
-            else:
-                gone, last = await self.do(what, status, after, *args, step, _LOOK)
-            jobs += gone
-            if last:
-                after = last.decode()
-            elif gone < step:
+    async def walk(self, what: str, most: int, status: str, *args: Any) -> int:
+        """Remove up to `most` jobs of a status, oldest first; how many went."""
+        jobs, after = 0, self._start(status)
+        first = after
+        while jobs < most:
+            gone, last, more, kept = await self.do(what, status, after, most - jobs, _STEP, _LOOK, *args)
+            if after == first and kept:
+                first = kept.decode()
+            jobs, after = jobs + gone, last.decode()
+            if not after and not more:
                 break
+        self._remember(status, first)
+        return jobs
+
+    def _start(self, status: str) -> str:
+        known = _kept.get(self._base, {}).get(status)
+        if known is None or self._base.clock.lease_ms() - known.at_ms >= _TRUSTED_MS:
+            return ""
+        return known.up_to
+
+    def _remember(self, status: str, up_to: str) -> None:
+        known = _kept.setdefault(self._base, {})
+        since_ms = known[status].at_ms if self._start(status) else self._base.clock.lease_ms()
+        known[status] = _Kept(up_to, since_ms)
+
+    async def past_their_own(self, most: int) -> int:
+        """Remove up to `most` jobs whose own retention is over; how many went."""
+        jobs = passed = 0
+        more = 1
+        while more and jobs < most:
+            gone, stay, more = await self.do("kept", most - jobs, _STEP, _LOOK, passed)
+            jobs, passed = jobs + gone, passed + stay
         return jobs
 
     async def trim_events(self, policy: TrimPolicy) -> tuple[int, int]:
@@ -106,6 +133,10 @@ async def delete(base: Base, ids: Sequence[str], *, actor: str, reason: str) -> 
 
 async def _delete(base: Base, job_id: str, actor: str, reason: str) -> Deleted:
     stones: list[bytes] = []
+    steps = _Steps(base, None)
+    # the units of a settled job go first and in steps: there may be very many
+    while (await steps.do("units", job_id, _STEP))[0] == _STEP:
+        pass
 
     async def decide(tx: Tx) -> Deleted:
         job = await tx.job(job_id)

@@ -26,6 +26,16 @@ function does.ids(lists, low, high, backwards, n)
   return answer
 end
 
+-- Those of these jobs that are in a queue, and those that cannot be read.
+function does.in_queue(ids, queue)
+  load(ids)
+  local answer = {NOW}
+  for _, id in ipairs(ids) do
+    if there(id) and not (rows[id] and rows[id][QUEUE] ~= queue) then answer[#answer + 1] = id end
+  end
+  return answer
+end
+
 -- When the next waiting row of these queues gets ready, '' if none waits.
 function does.due(queues)
   local first

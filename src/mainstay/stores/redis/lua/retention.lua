@@ -8,61 +8,93 @@ local function closed(id)
   return call('EXISTS', P .. 'open:' .. id) == 0
 end
 
--- Takes a job out with its units.
-local function remove(id)
-  local units = call('ZRANGE', P .. 'units:' .. id, 0, -1)
+-- Takes a job out, its units first, `room` rows at most: answers with how many rows went. Those of a job that must wait
+-- for the next step are settled, so nobody misses them meanwhile.
+local function remove(id, room)
+  local units = call('ZRANGE', P .. 'units:' .. id, 0, room - 1)
   load(units)
   for _, unit in ipairs(units) do drop(unit, false) end
+  if #units == room then return room, false end
   drop(id, false)
+  return #units + 1, true
 end
 
--- Walks the jobs of a status from an id on, and removes those that may go, `room` at most: answers with how many, and
--- with the id to go on from, '' at the end.
-local function walk(status, after, below, room, look, may_go)
+-- Removes those of these jobs that may go, `most` jobs and `room` rows at most: answers with how many jobs went, how many
+-- were passed over before the first one that is still to go, and whether there may be such a one.
+local function remove_some(ids, most, room, may_go)
+  local jobs, passed = 0, 0
+  load(ids)
+  for _, id in ipairs(ids) do
+    local row = rows[id]
+    if row and row[SETTLED] and not row[PARENT] and may_go(row) and closed(id) then
+      if jobs == most or room == 0 then return jobs, passed, true end
+      local gone, whole = remove(id, room)
+      room = room - gone
+      if not whole then return jobs, passed, true end
+      jobs = jobs + 1
+    else
+      passed = passed + 1
+    end
+  end
+  return jobs, passed, false
+end
+
+-- Walks the jobs of a status from an id on, and removes those that may go: answers with how many, with the id to go on
+-- from, '' at the end, and with the last of the first ones that are kept by their own retention: no walk need look at
+-- these again.
+local function walk(status, after, below, most, room, look, may_go)
   local low = after == '' and '-' or '(' .. after
   local ids = call('ZRANGE', P .. 'status:' .. status, low, below, 'BYLEX', 'LIMIT', 0, look)
-  local n, last = 0, ''
+  local kept = after
   load(ids)
-  for i, id in ipairs(ids) do
-    local row = rows[id]
-    if row and row[SETTLED] and not row[EXPIRES] and may_go(row) and closed(id) then
-      remove(id)
-      n = n + 1
-    end
-    if n == room then
-      finish()
-      return {NOW, 'done', n, ''}
-    end
-    if i == look then last = id end
+  for _, id in ipairs(ids) do
+    if not (rows[id] and rows[id][EXPIRES]) then break end
+    kept = id
   end
+  local jobs, passed, more = remove_some(ids, most, room, function(row) return not row[EXPIRES] and may_go(row) end)
   finish()
-  return {NOW, 'done', n, last}
+  local last = ''
+  if more then
+    last = after -- what was passed over is looked at once more: some of it may go by now
+  elseif #ids == look then
+    last = ids[look]
+  end
+  return {NOW, 'done', jobs, last, more and 1 or 0, kept}
 end
 
 -- Jobs of a status that settled before a time. A job settles after it was made, so the walk ends at the first id made
 -- after that time.
-function does.settled(status, after, below, room, look, before_ms)
-  return walk(status, after, '(' .. below, room, look, function(row) return row[SETTLED] < before_ms end)
+function does.settled(status, after, most, room, look, below, before_ms)
+  return walk(status, after, '(' .. below, most, room, look, function(row) return row[SETTLED] < before_ms end)
 end
 
 -- The oldest jobs of a status that has too many.
-function does.excess(status, after, most, room, look)
-  local excess = math.min(room, call('ZCARD', P .. 'status:' .. status) - most)
-  if excess <= 0 then return {NOW, 'done', 0, ''} end
-  return walk(status, after, '+', excess, look, function() return true end)
+function does.excess(status, after, most, room, look, keep)
+  local excess = math.min(most, call('ZCARD', P .. 'status:' .. status) - keep)
+  if excess <= 0 then return {NOW, 'done', 0, '', 0, ''} end
+  return walk(status, after, '+', excess, room, look, function() return true end)
 end
 
--- Jobs whose own retention is over.
-function does.kept(room)
-  local ids, n = call('ZRANGE', P .. 'keep', '-inf', NOW, 'BYSCORE', 'LIMIT', 0, room * 2), 0
-  load(ids)
-  for _, id in ipairs(ids) do
-    local row = rows[id]
-    if row and not row[PARENT] and row[SETTLED] and closed(id) then
-      remove(id)
+-- Jobs whose own retention is over; the first `passed` of them were looked at, and stay. Answers with how many went, how
+-- many were passed over, and whether there may be more.
+function does.kept(most, room, look, passed)
+  local ids = call('ZRANGE', P .. 'keep', '-inf', NOW, 'BYSCORE', 'LIMIT', passed, look)
+  local jobs, stay, more = remove_some(ids, most, room, function() return true end)
+  finish()
+  return {NOW, 'done', jobs, stay, (more or #ids == look) and 1 or 0}
+end
+
+-- Removes units of a settled job, before it is deleted itself: answers with how many. Those somebody waits for go with it.
+function does.units(id, room)
+  local row = row_of(id)
+  if not row or not row[SETTLED] or not closed(id) then return {NOW, 'done', 0} end
+  local units, n = call('ZRANGE', P .. 'units:' .. id, 0, room - 1), 0
+  load(units)
+  for _, unit in ipairs(units) do
+    if rows[unit] and rows[unit][SETTLED] and call('EXISTS', P .. 'watch:' .. unit) == 0 then
+      drop(unit, false)
       n = n + 1
     end
-    if n == room then break end
   end
   finish()
   return {NOW, 'done', n}

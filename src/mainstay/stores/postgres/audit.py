@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import asyncpg
 
 from ...lifecycle import JOB, UNIT, Chain, Event
-from ...model import Job
+from ...model import Job, Lane
 from ..port import Audited, Violation
 from . import duplicates, objects, waits
 from .changing import savepoint
@@ -31,7 +31,7 @@ from .rows import (
     job_values,
     readable_job,
 )
-from .selection import free_slots
+from .selection import free_slots, lower_heads
 
 #: by the column: `ORDER BY id` would be the text that is read, and a sort
 _FIRST = f"{SELECT_JOB} ORDER BY jobs.id LIMIT $1"
@@ -77,6 +77,8 @@ async def mend(tx: Tx, found: Audited, after: Job, events: Sequence[Event], chai
         tx.count(after.queue, None, after.status)
     if after.concurrency_key is not None:
         await free_slots(tx, after.concurrency_key)
+    if after.lane == Lane.READY:
+        await lower_heads(tx, [after])
     await waits.settle(tx, [after], chain)
     return True
 

@@ -11,12 +11,12 @@ from ..port import Change
 from ..within import Steps
 from .engine import Tx
 from .pool import Db
-from .rows import CHANGED, EVENT_FIELDS, change_arrays, event_arrays, spare
+from .rows import CHANGED, EVENT_FIELDS, SEEN, change_arrays, event_arrays, spare
 
 T = TypeVar("T")
 
 #: what a row must still be like, what it becomes, and the events that say so
-CHANGE_ARGUMENTS = 4 + len(CHANGED) + len(EVENT_FIELDS)
+CHANGE_ARGUMENTS = SEEN + len(CHANGED) + len(EVENT_FIELDS)
 _WRITE_CHANGES = f"SELECT mainstay.write_changes({', '.join(f'${n}' for n in range(1, CHANGE_ARGUMENTS + 1))})"
 
 

@@ -299,21 +299,29 @@ def job_arrays(jobs: Sequence[NewJob]) -> Columns:
 
 
 #: What a row must still be like for a change of it to be written: its id, the version its caller saw, the progress its
-#: caller must have seen (None: any), and the digest of what it saw last.
-_SEEN = 4
+#: caller must have seen (None: any), the digest of what it saw last, and the claim it saw: by whom, and when.
+SEEN = 6
 
 
 def change_arrays(changes: Sequence[Change]) -> Columns:
     """Arguments of `write_changes`: what must still be so, then `CHANGED`."""
-    return _columns([_change_values(change) for change in changes], _SEEN + len(CHANGED))
+    return _columns([_change_values(change) for change in changes], SEEN + len(CHANGED))
 
 
 def _change_values(change: Change) -> list[Any]:
     before, after = change.before, change.after
     seen_ms = (-1 if before.progress_ms is None else before.progress_ms) if takes_away(change) else None
-    values = [after.id, before.version, seen_ms, before.head, *_changed(_as_tuple(after))]
+    values = [
+        after.id,
+        before.version,
+        seen_ms,
+        before.head,
+        before.session,
+        before.claimed_ms,
+        *_changed(_as_tuple(after)),
+    ]
     if after.error is not None:
-        values[_SEEN + _CHANGED_ERROR] = error_text(after)
+        values[SEEN + _CHANGED_ERROR] = error_text(after)
     if after.reason is not None:
-        values[_SEEN + _CHANGED_REASON] = stored_text(after.reason)
+        values[SEEN + _CHANGED_REASON] = stored_text(after.reason)
     return values

@@ -200,6 +200,24 @@ CREATE UNLOGGED TABLE mainstay.incarnations (
     CONSTRAINT incarnations_only_one CHECK (one)
 );
 
+-- Where claims of a queue begin to look (`sql/heads.sql`): no ready row of it has a rank below both `rank` and all that
+-- is `lowered`. `next_rank` is proposed; transactions older than `next_xid` may not have heard of it. Nothing here must
+-- survive a crash of the server: without it, claims look from the beginning.
+CREATE UNLOGGED TABLE mainstay.heads (
+    rank bigint NOT NULL,
+    next_rank bigint NOT NULL,
+    next_xid bigint,
+    moved_ms bigint NOT NULL,
+    looked_ms bigint NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    CONSTRAINT heads_queue PRIMARY KEY (queue)
+) WITH (fillfactor = 25, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE UNLOGGED TABLE mainstay.lowered (
+    rank bigint NOT NULL,
+    queue text COLLATE "C" NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX lowered_queue ON mainstay.lowered (queue, rank);
+
 CREATE TABLE mainstay.queues (
     paused boolean NOT NULL,
     name text COLLATE "C" NOT NULL,

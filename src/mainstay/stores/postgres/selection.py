@@ -102,7 +102,7 @@ async def promote_due(tx: Tx, queues: Sequence[str], chain: Chain) -> None:
         "SELECT d.id FROM unnest($1::text[]) q CROSS JOIN LATERAL ("
         "SELECT j.id FROM mainstay.jobs j WHERE j.lane = 2 AND j.queue = q AND j.due_ms <= $2 "
         "AND NOT EXISTS (SELECT FROM mainstay.queues s WHERE s.name = q AND s.paused) "
-        "ORDER BY j.due_ms LIMIT $3) d)) AND lane = 2 ORDER BY due_ms, n FOR UPDATE SKIP LOCKED",
+        "ORDER BY j.due_ms LIMIT $3) d)) AND lane + 0 = 2 ORDER BY due_ms, n FOR UPDATE SKIP LOCKED",
         list(dict.fromkeys(queues)),
         tx.now_ms,
         _DUE_BATCH,
@@ -127,8 +127,16 @@ async def promote_due(tx: Tx, queues: Sequence[str], chain: Chain) -> None:
     await write_moves(tx, moved)
     if units:
         await _set_lane(tx, [unit.id for unit in units], Lane.READY)
+        await lower_heads(tx, units)
         for unit in units:
             tx.wake(f"queue:{unit.queue}")
+
+
+async def lower_heads(tx: Tx, ready: Sequence[Job]) -> None:
+    """After rows were made ready by a statement that does not see to it itself: have claims look as low as they are."""
+    await tx.db.execute(
+        "SELECT mainstay.lower_heads($1, $2)", [job.queue for job in ready], [job.rank for job in ready]
+    )
 
 
 async def free_slots(tx: Tx, key: str) -> None:
@@ -142,23 +150,32 @@ async def free_slots(tx: Tx, key: str) -> None:
 
 
 async def _clear_away(tx: Tx, broken: Sequence[tuple[str, object]], odd: Sequence[Job], session: str) -> None:
+    keys = set()
     for job_id, error in broken:
-        await _unclaim(tx, job_id, session)
+        keys.add(await _unclaim(tx, job_id, session))
         await _set_aside(tx, job_id, error)
+    for key in sorted(key for key in keys if key is not None):
+        await free_slots(tx, key)
     for job in odd:
         await _set_aside_unless_newer(tx, job, f"it is ready, and {job.status!r}")
 
 
-async def _unclaim(tx: Tx, job_id: str, session: str) -> None:
-    """Take back a claim that nobody heard of: as long as it is open, it is nowhere but in the row."""
+async def _unclaim(tx: Tx, job_id: str, session: str) -> str | None:
+    """Take back a claim that nobody heard of: as long as it is open, it is nowhere but in the row. Answers with the
+    concurrency key that it had a slot of."""
     row = await tx.db.fetchrow(
         "UPDATE mainstay.jobs SET status = 'pending', version = version - 1, token = token - 1, session = NULL, "
-        "claimed_ms = NULL, open = false WHERE id = $1::text::uuid AND open AND session = $2 RETURNING queue, parent",
+        "claimed_ms = NULL, open = false WHERE id = $1::text::uuid AND open AND session = $2 "
+        "RETURNING queue, parent, concurrency_key",
         job_id,
         session,
     )
-    if row is not None and row[1] is None:
+    if row is None:
+        return None
+    if row[1] is None:
         tx.count(row[0], "running", "pending")
+    key: str | None = row[2]
+    return key
 
 
 async def _set_aside_unless_newer(tx: Tx, job: Job, error: object) -> None:
@@ -176,4 +193,4 @@ async def _set_lane(tx: Tx, ids: Sequence[str], lane: Lane) -> None:
     await tx.db.execute("UPDATE mainstay.jobs SET lane = $2 WHERE id = ANY ($1::text[]::uuid[])", list(ids), int(lane))
 
 
-__all__ = ["claim_jobs", "free_slots", "promote_due"]
+__all__ = ["claim_jobs", "free_slots", "lower_heads", "promote_due"]

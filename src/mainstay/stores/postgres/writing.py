@@ -15,7 +15,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from ...errors import Conflict, InvalidInput, StoreError
+from ...errors import Conflict, InvalidInput, StoreError, StoreLocked
 from ...lifecycle import Chain, Event
 from ...model import Job, Lane, Leadership
 from .. import judge
@@ -26,13 +26,25 @@ from .changing import CHANGE_ARGUMENTS, savepoint, take, write_changes
 from .engine import Engine, Tx, sooner_than_others
 from .entering import Entry, Facts, clashing, counts, entering
 from .fencing import fence, not_leader
-from .rows import SELECT_EVENT, SELECT_JOB, change_arrays, event_arrays, event_from, is_id, readable_job, spare
+from .rows import (
+    SELECT_EVENT,
+    SELECT_JOB,
+    change_arrays,
+    event_arrays,
+    event_from,
+    is_id,
+    readable_job,
+    spare,
+    stored_ids,
+)
 from .selection import free_slots
 
 log = logging.getLogger("mainstay.stores.postgres")
 
-_MORE = 11
+_MORE = 12
 _APPLY_PLAIN = f"SELECT mainstay.apply_plain({', '.join(f'${n}' for n in range(1, CHANGE_ARGUMENTS + _MORE + 1))})"
+#: which of these rows nobody else has locked
+_FREE = "SELECT id::text FROM mainstay.jobs WHERE id = ANY ($1::text[]::uuid[]) FOR UPDATE SKIP LOCKED"
 #: how often a key may be stored by somebody else in the moment between a look and a write
 _MOST_RACES = 20
 
@@ -102,9 +114,24 @@ async def apply(
     engine: Engine, changes: Sequence[Change], chain: Chain, *, lead: Leadership | None = None
 ) -> list[Answer]:
     """Write each change on its own merits, all in one commit. Plain moves of different rows, the common case, are one
-    statement."""
+    statement.
+
+    Where somebody keeps a row locked, the others are written all the same before this says so: sent again, they hear
+    that it was done."""
     if not changes and lead is None:
         return []
+    try:
+        return await _apply(engine, changes, chain, lead)
+    except StoreLocked:
+        free = await engine.call(_FREE, stored_ids(change.after.id for change in changes))
+        ids = {row[0] for row in free}
+        loose = [change for change in changes if change.after.id in ids]
+        if loose and len(loose) < len(changes):
+            await _apply(engine, loose, chain, lead)
+        raise
+
+
+async def _apply(engine: Engine, changes: Sequence[Change], chain: Chain, lead: Leadership | None) -> list[Answer]:
     if changes and _go_together(changes) and all(map(_is_plain, changes)):
         written: list[Written] = [(change.before, change.after, change.events) for change in changes]
         [(verdict,)] = await engine.call(_APPLY_PLAIN, *_plain_arguments(engine, changes, written, lead))
@@ -155,8 +182,7 @@ def _is_plain(change: Change) -> bool:
 
 
 def _claims_to_fit(change: Change) -> bool:
-    """Every claim raises the version, so a matching version proves the claim too, provided the caller saw itself as
-    the holder."""
+    """The caller must have seen itself as the holder; whether it is, the comparison with the row tells."""
     return bool(change.events) and (change.holder is None or change.before.session == change.holder)
 
 
@@ -175,6 +201,7 @@ def _plain_arguments(
         None if lead is None else lead.epoch,
         *counts(written),
         engine.given_ms,
+        engine.given_lease_ms,
     ]
 
 

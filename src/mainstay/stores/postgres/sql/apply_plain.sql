@@ -7,8 +7,9 @@
 -- `settled` are the ids of the rows that settle; all of them succeed, or `all_well` is false. Who waits for others
 -- besides and sees success waits on, so here the edge is only crossed off.
 CREATE OR REPLACE FUNCTION mainstay.apply_plain(
-    row_id text[], seen_version integer[], seen_progress_ms bigint[], seen_head bytea[], new_priority integer[],
-    new_status text[], new_reason text[], new_version integer[], new_token integer[], new_session text[],
+    row_id text[], seen_version integer[], seen_progress_ms bigint[], seen_head bytea[], seen_session text[],
+    seen_claimed_ms bigint[], new_priority integer[], new_status text[], new_reason text[], new_version integer[],
+    new_token integer[], new_session text[],
     new_starts integer[], new_failures integer[], new_crashes integer[], new_releases integer[],
     new_losses integer[], new_changed_ms bigint[], new_due_ms bigint[], new_claimed_ms bigint[],
     new_started_ms bigint[], new_settled_ms bigint[], new_expires_ms bigint[], new_extra_ms bigint[],
@@ -18,7 +19,7 @@ CREATE OR REPLACE FUNCTION mainstay.apply_plain(
     event_digest bytea[],
     settled text[], all_well boolean, lead_name text, lead_holder text, lead_epoch bigint,
     count_queue text[], count_status text[], count_n bigint[], entered text[], entered_n bigint[],
-    given_ms bigint
+    given_ms bigint, given_lease_ms bigint
 ) RETURNS text
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan SET jit TO off
@@ -28,13 +29,8 @@ DECLARE
     ended uuid[] := settled;
     waiters uuid[];
 BEGIN
-    IF lead_name IS NOT NULL THEN
-        PERFORM FROM mainstay.leaders l
-        WHERE l.name = lead_name AND l.holder = lead_holder AND l.epoch = lead_epoch AND l.until_ms > now_ms
-        FOR SHARE;
-        IF NOT FOUND THEN
-            RETURN 'leader';
-        END IF;
+    IF lead_name IS NOT NULL AND NOT mainstay.leads(lead_name, lead_holder, lead_epoch, given_lease_ms) THEN
+        RETURN 'leader';
     END IF;
     -- a look beforehand saves the undoing; by the time it matters it may be out of date
     waiters := ARRAY(SELECT DISTINCT w.job_id FROM mainstay.waits w WHERE w.on_id = ANY (ended) AND NOT w.done);
@@ -47,8 +43,9 @@ BEGIN
     END IF;
     BEGIN
         IF mainstay.write_changes(
-            row_id, seen_version, seen_progress_ms, seen_head, new_priority, new_status, new_reason, new_version,
-            new_token, new_session, new_starts, new_failures, new_crashes, new_releases, new_losses,
+            row_id, seen_version, seen_progress_ms, seen_head, seen_session, seen_claimed_ms, new_priority, new_status,
+            new_reason, new_version, new_token, new_session, new_starts, new_failures, new_crashes, new_releases,
+            new_losses,
             new_changed_ms, new_due_ms, new_claimed_ms, new_started_ms, new_settled_ms, new_expires_ms,
             new_extra_ms, new_error, new_result, new_head, new_lane, new_rank,
             event_job_id, event_seq, event_at_ms, event_source, event_to, event_actor, event_reason, event_token,

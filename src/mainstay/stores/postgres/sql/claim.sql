@@ -3,7 +3,8 @@
 --   lost     the session is dead or not known; nothing was taken
 --   due      rows wait whose time has come: they are promoted elsewhere, and then this is asked again as `promoted`
 --   odd      a ready row that is not in the state a claim is made from; it was left alone
---   more     so many rows went out of the way of full keys that this was enough; there may be others behind
+--   more     so many rows went out of the way of full keys that this was enough, or rows of a key were passed over that
+--            somebody else counts just now; there may be others
 -- The same nonce again means that the answer was lost: it gets the rows that are still held by that claim.
 --
 -- The claim's event is not written here: whoever seals events knows a key that this server must not know. The row is
@@ -11,7 +12,8 @@
 --
 -- Rows are locked in pages, passing over what others have locked; so no claim waits for a row, and one that holds the
 -- lock of a concurrency key waits for nothing but another such lock. Several queues are merged from their heads: one
--- sort over all that is ready would cost as much as there is.
+-- sort over all that is ready would cost as much as there is. The planner would still choose that while its statistics
+-- are of a time when little was ready; so sorting is made dear, and rows are found by their ids alone (`lane + 0`).
 CREATE OR REPLACE FUNCTION mainstay.claim(
     from_queues text[], who text, most integer, my_nonce text, promoted boolean, given_ms bigint
 ) RETURNS TABLE (
@@ -24,7 +26,8 @@ CREATE OR REPLACE FUNCTION mainstay.claim(
     checkpoint bytea, payload bytea, "open" boolean, n bigint, state text
 )
 LANGUAGE plpgsql VOLATILE
-SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan SET jit TO off
+SET enable_seqscan TO off SET enable_sort TO off SET enable_incremental_sort TO off
+SET plan_cache_mode TO force_generic_plan SET jit TO off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -34,6 +37,8 @@ DECLARE
     last_nonce text;
     last_ids uuid[];
     names text[];
+    -- where each of them begins
+    starts bigint[];
     page integer;
     seen integer;
     heads uuid[];
@@ -45,14 +50,19 @@ DECLARE
     ns bigint[];
     -- where the next page begins
     at_rank bigint := -9223372036854775808;
-    at_due bigint := 0;
-    at_n bigint := 0;
+    at_due bigint := -9223372036854775808;
+    at_n bigint := -9223372036854775808;
     taken uuid[] := '{}';
     taken_keys text[] := '{}';
     full_ids uuid[];
     blocked integer := 0;
     odd uuid[] := '{}';
+    held_keys text[] := '{}';
+    passed boolean := false;
 BEGIN
+    -- A claim that is sent again may find its first try still under way, on a connection that was cut. It must see how
+    -- that ends, so it waits for it here, and looks in a later statement.
+    PERFORM pg_advisory_xact_lock(hashtextextended(who, 'mainstay.claims'::regclass::oid::bigint));
     SELECT s.dead, c.nonce, c.ids INTO is_dead, last_nonce, last_ids
     FROM mainstay.sessions s LEFT JOIN mainstay.claims c ON c.session = s.id WHERE s.id = who;
     IF is_dead IS DISTINCT FROM false THEN
@@ -70,10 +80,9 @@ BEGIN
         FROM mainstay.jobs j WHERE j.id = ANY (last_ids) AND j.session = who AND j.open;
         RETURN;
     END IF;
-    names := ARRAY(
-        SELECT DISTINCT q FROM unnest(from_queues) q
-        WHERE NOT EXISTS (SELECT FROM mainstay.queues s WHERE s.name = q AND s.paused)
-    );
+    SELECT coalesce(array_agg(g.q), '{}'), coalesce(array_agg(mainstay.head_of(g.q)), '{}') INTO names, starts
+    FROM (SELECT DISTINCT q FROM unnest(from_queues) q) g
+    WHERE NOT EXISTS (SELECT FROM mainstay.queues s WHERE s.name = g.q AND s.paused);
     IF NOT promoted AND EXISTS (
         SELECT FROM unnest(names) q
         WHERE EXISTS (SELECT FROM mainstay.jobs j WHERE j.lane = 2 AND j.queue = q AND j.due_ms <= now_ms)
@@ -83,6 +92,9 @@ BEGIN
         RETURN;
     END IF;
 
+    IF cardinality(names) = 1 THEN
+        at_rank := starts[1];
+    END IF;
     WHILE cardinality(taken) < most LOOP
         -- rows that must go out of the way are many at a time; others are locked only to be taken
         page := greatest(most - cardinality(taken), least(2 * blocked, 200));
@@ -100,9 +112,13 @@ BEGIN
             SELECT array_agg(h.id), array_agg(h.rank), array_agg(h.due_ms), array_agg(h.n), count(*)
             INTO heads, ranks, dues, ns, seen
             FROM (
-                SELECT h.* FROM unnest(names) q CROSS JOIN LATERAL (
+                SELECT h.* FROM unnest(names, starts) AS g (queue, start) CROSS JOIN LATERAL (
                     SELECT j.id, j.rank, j.due_ms, j.n FROM mainstay.jobs j
-                    WHERE j.lane = 1 AND j.queue = q AND (j.rank, j.due_ms, j.n) > (at_rank, at_due, at_n)
+                    WHERE j.lane = 1 AND j.queue = g.queue AND (j.rank, j.due_ms, j.n) > (
+                            greatest(g.start, at_rank),
+                            CASE WHEN g.start > at_rank THEN -9223372036854775808 ELSE at_due END,
+                            CASE WHEN g.start > at_rank THEN -9223372036854775808 ELSE at_n END
+                        )
                         AND (j.expires_ms IS NULL OR j.expires_ms > now_ms)
                     ORDER BY j.rank, j.due_ms, j.n LIMIT page
                 ) h
@@ -112,7 +128,7 @@ BEGIN
             INTO ids, keys, statuses
             FROM (
                 SELECT j.id, j.concurrency_key, j.status FROM mainstay.jobs j
-                WHERE j.id = ANY (heads) AND j.lane = 1
+                WHERE j.id = ANY (heads) AND j.lane + 0 = 1
                 ORDER BY j.rank, j.due_ms, j.n FOR UPDATE SKIP LOCKED
             ) p;
         END IF;
@@ -126,7 +142,21 @@ BEGIN
             FROM unnest(ids, keys, statuses) WITH ORDINALITY AS g (id, key, status, at) WHERE g.status = 'pending';
         END IF;
         IF ids IS NOT NULL AND array_remove(keys, NULL) <> '{}' THEN
-            PERFORM mainstay.lock_keys(ARRAY(SELECT l.key FROM mainstay.limits l WHERE l.key = ANY (keys)));
+            IF held_keys = '{}' THEN
+                held_keys := ARRAY(SELECT l.key FROM mainstay.limits l WHERE l.key = ANY (keys));
+                PERFORM mainstay.lock_keys(held_keys);
+            ELSE
+                -- those of a later page would be out of order: what is not free now is passed over
+                held_keys := held_keys || ARRAY(
+                    SELECT l.key FROM mainstay.limits l
+                    WHERE l.key = ANY (keys) AND l.key <> ALL (held_keys) AND mainstay.try_lock_key(l.key)
+                );
+                SELECT array_agg(g.id ORDER BY g.at), array_agg(g.key ORDER BY g.at), passed OR count(*) < cardinality(ids)
+                INTO ids, keys, passed
+                FROM unnest(ids, keys) WITH ORDINALITY AS g (id, key, at)
+                WHERE g.key IS NULL OR g.key = ANY (held_keys)
+                    OR NOT EXISTS (SELECT FROM mainstay.limits l WHERE l.key = g.key);
+            END IF;
             -- a later statement, so it sees what those who had the locks before have taken
             SELECT array_agg(g.id ORDER BY g.at) FILTER (WHERE g.fits),
                 array_agg(g.key ORDER BY g.at) FILTER (WHERE g.fits),
@@ -194,7 +224,10 @@ BEGIN
             j.lane, j.rank, j.progress, j.progress_ms, j.checkpoint, j.payload, j.open, j.n, 'odd'
         FROM mainstay.jobs j WHERE j.id = ANY (odd);
     END IF;
-    IF blocked >= 1000 THEN
+    IF cardinality(taken) > 0 THEN
+        PERFORM mainstay.raise_heads(names, at_rank);
+    END IF;
+    IF blocked >= 1000 OR (passed AND cardinality(taken) < most) THEN
         state := 'more';
         RETURN NEXT;
     END IF;

@@ -9,6 +9,7 @@ AS $$
 DECLARE
     at_queue text := '';
     free bigint;
+    lowest bigint;
 BEGIN
     PERFORM mainstay.lock_keys(ARRAY[of_key]);
     LOOP
@@ -23,16 +24,19 @@ BEGIN
             free := coalesce(free, most);
             EXIT WHEN free = 0;
         END IF;
-        RETURN QUERY
         WITH back AS (
             UPDATE mainstay.jobs j SET lane = 1 WHERE j.id = ANY (ARRAY(
                 SELECT b.id FROM mainstay.jobs b
                 WHERE b.lane = 3 AND b.concurrency_key = of_key AND b.queue = at_queue
                 ORDER BY b.rank LIMIT free FOR UPDATE SKIP LOCKED
             ))
-            RETURNING 1
+            RETURNING j.rank
         )
-        SELECT at_queue, count(*) FROM back HAVING count(*) > 0;
+        SELECT at_queue, count(*), min(b.rank) INTO queue, n, lowest FROM back b;
+        IF n > 0 THEN
+            PERFORM mainstay.lower_heads(ARRAY[at_queue], ARRAY[lowest]);
+            RETURN NEXT;
+        END IF;
     END LOOP;
 END
 $$;

@@ -166,6 +166,12 @@ BEGIN
         INSERT INTO mainstay.waits (job_id, place, on_id, done)
         SELECT g.*, false FROM unnest(wait_job_id::uuid[], wait_place, wait_on::uuid[]) AS g;
     END IF;
+    IF 1 = ANY (new_lane) THEN
+        PERFORM mainstay.lower_heads(array_agg(g.queue), array_agg(g.rank))
+        FROM unnest(mainstay.spread(new_queue, size), mainstay.spread(new_rank, size), mainstay.spread(new_lane, size))
+            AS g (queue, rank, lane)
+        WHERE g.lane = 1;
+    END IF;
     PERFORM mainstay.count_up(count_queue, count_status, count_n, entered, entered_n, now_ms);
 END
 $$;

@@ -10,3 +10,9 @@ BEGIN
     END LOOP;
 END
 $$;
+
+-- The same for one key, if nobody has it; without waiting, so in any order.
+CREATE OR REPLACE FUNCTION mainstay.try_lock_key(key text) RETURNS boolean
+LANGUAGE sql VOLATILE AS $$
+    SELECT pg_try_advisory_xact_lock(hashtextextended(key, 'mainstay.limits'::regclass::oid::bigint))
+$$;

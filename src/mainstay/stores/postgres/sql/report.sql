@@ -1,12 +1,21 @@
--- When a running job overruns: run timeout or stall, whichever is first, plus its grace. `model.expiry` in SQL.
+-- When a running job overruns: run timeout or stall, whichever is first, plus its grace. `model.expiry` in SQL. If the
+-- options cannot be read it is `unless`: one damaged row must not keep its holder's other reports from being heard.
 CREATE OR REPLACE FUNCTION mainstay.overruns_ms(
-    options json, started_ms bigint, extra_ms bigint, progress_ms bigint
+    of_options text, started_ms bigint, extra_ms bigint, progress_ms bigint, unless bigint
 ) RETURNS bigint
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT least(
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    options json;
+BEGIN
+    options := of_options::json;
+    RETURN least(
         started_ms + extra_ms + trunc((options ->> 1)::double precision * 1000)::bigint,
         greatest(started_ms, coalesce(progress_ms, 0)) + trunc((options ->> 2)::double precision * 1000)::bigint
-    ) + trunc((options ->> 4)::double precision * 1000)::bigint
+    ) + trunc((options ->> 4)::double precision * 1000)::bigint;
+EXCEPTION
+    WHEN data_exception THEN
+        RETURN unless;
+END
 $$;
 
 -- Record what holders say of different rows between moves; the ids of those who still hold theirs come back. Changes no
@@ -34,8 +43,8 @@ BEGIN
             WHEN j.status = ANY (CASE WHEN j.parent IS NULL THEN stopping_jobs ELSE stopping_units END) THEN j.expires_ms
             WHEN g.progress IS NULL AND (g.started_ms IS NULL OR j.started_ms IS NOT NULL) THEN j.expires_ms
             ELSE mainstay.overruns_ms(
-                j.options::json, coalesce(j.started_ms, g.started_ms), j.extra_ms,
-                CASE WHEN g.progress IS NULL THEN j.progress_ms ELSE now_ms END
+                j.options, coalesce(j.started_ms, g.started_ms), j.extra_ms,
+                CASE WHEN g.progress IS NULL THEN j.progress_ms ELSE now_ms END, j.expires_ms
             )
         END
     FROM unnest(

@@ -124,6 +124,9 @@ BEGIN
     END LOOP;
     INSERT INTO mainstay.events (job_id, seq, at_ms, source, "to", actor, reason, token, flag, details, digest)
     VALUES (new_id, 1, now_ms, NULL, new_status, actor, reason, 0, '', details, digest);
+    IF new_status = 'pending' THEN
+        PERFORM mainstay.lower_heads(ARRAY[queue], ARRAY[due_ms - priority * (defaults ->> 'boost_ms')::bigint]);
+    END IF;
     INSERT INTO mainstay.tags (job_id, tag) SELECT DISTINCT new_id, tag FROM unnest(tags) AS tag;
     PERFORM mainstay.count_apart(), mainstay.count_up(
         ARRAY[queue], ARRAY[new_status], '{1}', ARRAY[new_status], '{1}', now_ms);

@@ -1,12 +1,14 @@
 -- Write changes of different rows, each if its row still is what its caller saw: the version is the compare-and-swap,
--- and no counter ever shrinks. Answers with how many rows were written; the caller undoes it all if they are too few.
+-- and no counter ever shrinks. A server that crashed, or a standby that took over, may have lost a claim, and given the
+-- same version to another one since. So it must be the same claim (who and when), or the same last event. Answers with how many rows were written; the caller undoes it all if they are too few.
 --
 -- A column that is the same in all rows, but for `row_id`, may come as a single value.
 --
 -- An open row's claim gets its event here, from the row as it was: the parts of one statement see the same moment.
 CREATE OR REPLACE FUNCTION mainstay.write_changes(
-    row_id text[], seen_version integer[], seen_progress_ms bigint[], seen_head bytea[], new_priority integer[],
-    new_status text[], new_reason text[], new_version integer[], new_token integer[], new_session text[],
+    row_id text[], seen_version integer[], seen_progress_ms bigint[], seen_head bytea[], seen_session text[],
+    seen_claimed_ms bigint[], new_priority integer[], new_status text[], new_reason text[], new_version integer[],
+    new_token integer[], new_session text[],
     new_starts integer[], new_failures integer[], new_crashes integer[], new_releases integer[],
     new_losses integer[], new_changed_ms bigint[], new_due_ms bigint[], new_claimed_ms bigint[],
     new_started_ms bigint[], new_settled_ms bigint[], new_expires_ms bigint[], new_extra_ms bigint[],
@@ -42,6 +44,8 @@ BEGIN
             lane = g.lane, rank = g.rank
         FROM unnest(
             row_id::uuid[], mainstay.spread(seen_version, size), mainstay.spread(seen_progress_ms, size),
+            mainstay.spread(seen_head, size), mainstay.spread(seen_session, size),
+            mainstay.spread(seen_claimed_ms, size),
             mainstay.spread(new_priority, size), mainstay.spread(new_status, size), mainstay.spread(new_reason, size),
             mainstay.spread(new_version, size), mainstay.spread(new_token, size), mainstay.spread(new_session, size),
             mainstay.spread(new_starts, size), mainstay.spread(new_failures, size), mainstay.spread(new_crashes, size),
@@ -52,12 +56,16 @@ BEGIN
             mainstay.spread(new_extra_ms, size), mainstay.spread(new_error, size), mainstay.spread(new_result, size),
             mainstay.spread(new_head, size), mainstay.spread(new_lane, size), mainstay.spread(new_rank, size)
         ) AS g (
-            row_id, seen_version, seen_progress_ms,
+            row_id, seen_version, seen_progress_ms, seen_head, seen_session, seen_claimed_ms,
             priority, status, reason, version, token, session, starts, failures, crashes, releases, losses, changed_ms,
             due_ms, claimed_ms, started_ms, settled_ms, expires_ms, extra_ms, error, result, head,
             lane, rank
         )
         WHERE j.id = g.row_id AND j.version = g.seen_version
+            AND CASE WHEN j.open
+                THEN (j.session, j.claimed_ms) IS NOT DISTINCT FROM (g.seen_session, g.seen_claimed_ms)
+                ELSE j.head = g.seen_head
+            END
             AND j.token <= g.token AND j.starts <= g.starts AND j.failures <= g.failures
             AND j.crashes <= g.crashes AND j.releases <= g.releases AND j.losses <= g.losses
             AND (g.seen_progress_ms IS NULL OR coalesce(j.progress_ms, -1) = g.seen_progress_ms)
@@ -75,6 +83,10 @@ BEGIN
         mainstay.spread(event_token, events), mainstay.spread(event_flag, events),
         mainstay.spread(event_details, events), mainstay.spread(event_digest, events)
     );
+    IF 1 = ANY (new_lane) THEN
+        PERFORM mainstay.lower_heads(array_agg(j.queue), array_agg(j.rank))
+        FROM mainstay.jobs j WHERE j.id = ANY (row_id::uuid[]) AND j.lane + 0 = 1;
+    END IF;
     RETURN written;
 END
 $$;

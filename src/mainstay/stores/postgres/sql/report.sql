@@ -7,6 +7,9 @@ LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     options json;
 BEGIN
+    IF started_ms IS NULL THEN
+        RETURN NULL;
+    END IF;
     options := of_options::json;
     RETURN least(
         started_ms + extra_ms + trunc((options ->> 1)::double precision * 1000)::bigint,

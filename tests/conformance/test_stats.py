@@ -48,6 +48,21 @@ async def test_the_oldest_ready_job_is_told_by_its_due_time(world: World) -> Non
     assert (await world.store.stats()).queues["default"].oldest_ready_ms is None
 
 
+async def test_the_oldest_ready_job_is_told_behind_many_that_go_before_it(world: World) -> None:
+    await world.open("s1")
+    old = await world.submit()
+    low = await world.submit(priority=-50)
+    world.clock.advance(3600)
+    await world.store.insert([world.new(priority=100) for _ in range(250)])
+
+    assert (await world.store.stats()).queues["default"].oldest_ready_ms == old.due_ms
+
+    taken = await world.claim(n=251)
+    assert old.id in {job.id for job in taken}
+    assert (await world.store.stats()).queues["default"].oldest_ready_ms == low.due_ms
+    await world.assert_sound()
+
+
 async def test_rates_are_per_minute_over_five_minutes(world: World) -> None:
     await world.open("s1", lease_s=1e6)
     for _ in range(10):

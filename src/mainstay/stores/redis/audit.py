@@ -44,6 +44,8 @@ _MOST_READY = 1000
 _SORTED = (
     "status:",
     "ready:",
+    "boosted:",
+    "since:",
     "due:",
     "blocked:",
     "units:",

@@ -22,8 +22,6 @@ from .base import Base
 _WINDOW = 20_000
 _FETCH = 500
 _RATE_MINUTES = 5
-#: ready rows of a queue that statistics look at, to tell the one that has waited longest
-_LOOKED_AT = 200
 _decode_refusal = msgspec.msgpack.Decoder(tuple[str, int, str, str, int]).decode
 
 
@@ -53,9 +51,7 @@ async def find(base: Base, query: Query, cursor: str | None, limit: int) -> Page
 
 
 async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
-    counted, oldest, moves, sessions, aside, now_ms = await base.scripts.run(
-        "reading", ["stats", _RATE_MINUTES, _LOOKED_AT]
-    )
+    counted, oldest, moves, sessions, aside, now_ms = await base.scripts.run("reading", ["stats", _RATE_MINUTES])
     counts: dict[str, dict[str, int]] = {}
     for field, n in zip(counted[::2], counted[1::2], strict=True):
         queue, _, status = field.decode(errors="replace").rpartition("\0")

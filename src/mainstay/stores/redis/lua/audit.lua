@@ -25,7 +25,8 @@ local function places(id, row)
     if STOPPING[row[STATUS]] then at['stopping:' .. row[SESSION]] = true end
     if row[LIMITED] then at['slots:' .. row[LIMITED]] = true end
   end
-  if row[EXPIRES] then at[row[SETTLED] and 'keep' or 'expires'] = row[EXPIRES] end
+  if timed(row) then at[timed(row)] = row[EXPIRES] end
+  if boosted(row) then at['boosted:' .. row[QUEUE]], at['since:' .. row[QUEUE]] = row[RANK], row[DUE] end
   if row[PARENT] then
     at['units:' .. row[PARENT]] = 0
     if not row[SETTLED] then at['open:' .. row[PARENT]] = true end

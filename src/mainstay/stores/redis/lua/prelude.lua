@@ -10,6 +10,7 @@
 --   all               zset     every row's id (score 0: in order of id)
 --   status:<status>   zset     ids of jobs (not units) in a status (score 0)
 --   ready:<queue>     zset     claimable rows by rank, but those a claim has found to be past their deadline
+--   boosted:<queue>   zset     those of them whose rank is not their due_ms, by rank; since:<queue> by due_ms
 --   due:<queue>       zset     rows that wait for a time, by due_ms (those that wait for other jobs: AWAITS)
 --   blocked:<n>:<key>:<queue>  zset  rows over the limit of a concurrency key, by rank; n is the key's length
 --   blockedq:<key>    set      queues that may have rows blocked by this key
@@ -20,7 +21,7 @@
 --   stopping:<session>  set    ids a session holds that are asked to stop
 --   slots:<key>       set      ids held under a concurrency key
 --   expires           zset     unsettled rows by expires_ms
---   keep              zset     settled rows with their own retention, by expires_ms
+--   keep              zset     settled jobs (not units) with their own retention, by expires_ms
 --   long              zset     rows with more than LONG written events, by their number
 --   unique            hash     unique key -> the unsettled id that holds it
 --   keys              hash     scope NUL name -> <until_ms>:<job id>:<content>, the idempotency keys

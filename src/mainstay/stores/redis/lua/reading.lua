@@ -50,22 +50,40 @@ function does.due(queues)
   return {NOW, first and string.format('%d', first) or ''}
 end
 
--- Of every queue with jobs: its ready rows that go next. Rank is due time and priority, so the one that has waited
--- longest is among them unless hundreds go before it.
-function does.stats(minutes, looked_at)
+-- Since when the row of a queue that has waited longest is ready, nil if none is. Of rows whose rank is not their time there
+-- is a list by time. The others stand in the line at their time, and how many of them up to a time is known by counting:
+-- so the first of them is found by halving, wherever it stands.
+local function oldest_in(queue)
+  local ready, boosted = P .. 'ready:' .. queue, P .. 'boosted:' .. queue
+  local best = tonumber(call('ZRANGE', P .. 'since:' .. queue, 0, 0, 'WITHSCORES')[2])
+  local first = tonumber(call('ZRANGE', ready, 0, 0, 'WITHSCORES')[2])
+  if not first or not best then return first or best end
+  local function others_up_to(at)
+    at = string.format('%d', at)
+    return call('ZCOUNT', ready, '-inf', at) - call('ZCOUNT', boosted, '-inf', at)
+  end
+  local low, high = math.min(first, best), best
+  if others_up_to(high) == 0 then return best end
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if others_up_to(middle) > 0 then
+      high = middle
+    else
+      low = middle + 1
+    end
+  end
+  return low
+end
+
+function does.stats(minutes)
   local oldest, seen = {}, {}
   local counts = call('HGETALL', P .. 'tallies')
   for i = 1, #counts, 2 do
     local queue = string.match(counts[i], '^(.*)%z')
     if queue and not seen[queue] then
       seen[queue] = true
-      local ids, best = call('ZRANGE', P .. 'ready:' .. queue, 0, looked_at - 1), nil
-      load(ids)
-      for _, id in ipairs(ids) do
-        local row = rows[id]
-        if row and (not best or row[DUE] < best) then best = row[DUE] end
-      end
-      if best then oldest[#oldest + 1] = {queue, string.format('%d', best)} end
+      local since = oldest_in(queue)
+      if since then oldest[#oldest + 1] = {queue, string.format('%d', since)} end
     end
   end
   local moves = {}

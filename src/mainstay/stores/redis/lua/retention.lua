@@ -1,6 +1,7 @@
 -- Letting go by policy, one short step at a time. Arguments: the leadership or false, what to do, and what it takes.
 -- Answers 'deposed', or 'done' and what came of it.
 
+local SOME_QUEUES = 100
 local does = {}
 
 -- Whether all units of a job are settled.
@@ -133,8 +134,14 @@ function does.events(keep, room, ids)
   return {NOW, 'done', events, jobs}
 end
 
--- Idempotency keys that are over, and ticks that can be judged by the last one.
+-- Idempotency keys that are over, and ticks that can be judged by the last one. And, of some queues, the number of their
+-- wakes, if nothing stands in them and nobody sleeps for them.
 function does.keys(room, ticks_kept_ms)
+  for _, queue in ipairs(call('HRANDFIELD', P .. 'ticks', SOME_QUEUES)) do
+    if call('EXISTS', P .. 'ready:' .. queue, P .. 'due:' .. queue, P .. 'l:queue:' .. queue) == 0 then
+      call('HDEL', P .. 'ticks', queue)
+    end
+  end
   local fields = call('ZRANGE', P .. 'keysuntil', '-inf', NOW, 'BYSCORE', 'LIMIT', 0, room)
   for first = 1, #fields, MANY do
     local last = math.min(first + MANY - 1, #fields)

@@ -25,7 +25,13 @@ end
 local function deliver(topic, n)
   if sub(topic, 1, 6) == 'queue:' then
     local queue = sub(topic, 7)
-    return rouse(queue, n, call('HINCRBY', P .. 'ticks', queue, 1))
+    local tick = call('HINCRBY', P .. 'ticks', queue, 1)
+    if tick == 1 then
+      -- retention forgets those of queues that nobody uses: whoever knows of an old one must not meet it again
+      tick = REAL
+      call('HSET', P .. 'ticks', queue, tick)
+    end
+    return rouse(queue, n, tick)
   end
   for _, member in ipairs(call('SMEMBERS', P .. 'l:' .. topic)) do
     if not tell(member, '') then call('SREM', P .. 'l:' .. topic, member) end

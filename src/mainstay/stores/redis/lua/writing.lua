@@ -177,12 +177,38 @@ local function count(queue, status, n)
   of[status] = (of[status] or 0) + n
 end
 
+-- Whether its rank is not its time, among those that are ready: these are listed by both once more, to tell which row has
+-- waited longest.
+local function boosted(row)
+  return row and row[LANE] == READY and not row[LATE] and row[RANK] ~= row[DUE]
+end
+
+local function index_boosted(id, old, new)
+  local was, is = boosted(old), boosted(new)
+  if was and not (is and new[QUEUE] == old[QUEUE]) then
+    gather(zrems, 'boosted:' .. old[QUEUE], id)
+    gather(zrems, 'since:' .. old[QUEUE], id)
+  end
+  if is then
+    gather(zadds, 'boosted:' .. new[QUEUE], new[RANK], id)
+    gather(zadds, 'since:' .. new[QUEUE], new[DUE], id)
+  end
+end
+
+-- The list of times it stands in. A unit goes with its job.
+local function timed(row)
+  if not row or not row[EXPIRES] then return nil end
+  if not row[SETTLED] then return 'expires' end
+  return not row[PARENT] and 'keep' or nil
+end
+
 local function index_lane(id, old, new)
   local was, was_at, is, is_at
   if old then was, was_at = place(old) end
   if new then is, is_at = place(new) end
   if was and was ~= is then gather(zrems, was, id) end
   if is and (was ~= is or was_at ~= is_at) then gather(zadds, is, is_at, id) end
+  if boosted(old) or boosted(new) then index_boosted(id, old, new) end
   if not new then return end
   local lane, before = new[LANE], old and old[LANE]
   if lane == BLOCKED and before ~= BLOCKED and new[LIMITED] then
@@ -226,8 +252,7 @@ end
 
 local function index_end(id, old, new)
   local was, is = old and old[SETTLED], new and new[SETTLED]
-  local from = old and old[EXPIRES] and (was and 'keep' or 'expires')
-  local to = new and new[EXPIRES] and (is and 'keep' or 'expires')
+  local from, to = timed(old), timed(new)
   if from and from ~= to then gather(zrems, from, id) end
   if to and (from ~= to or old[EXPIRES] ~= new[EXPIRES]) then gather(zadds, to, new[EXPIRES], id) end
   if is and not was then settled[#settled + 1] = id end

@@ -381,3 +381,26 @@ async def test_a_spawned_job_may_take_the_unique_key_that_the_change_sets_free(w
     assert answer.outcome == "applied"
     assert (await world.row(successor.job)).status == "pending"
     assert (await world.row(holder)).status == "cancelled"
+
+
+async def test_changes_of_every_kind_go_together_each_on_its_own_merits(world: World) -> None:
+    await world.open("s1")
+    plain, spawns, clashes, stale, awaited = [await world.running(queue=f"q{at}") for at in range(5)]
+    then = await world.submit(queue="then", after=[awaited])
+    await world.submit(key="used")
+    await world.move(stale, "pending", actor="sweeper")
+
+    answers = await world.store.apply(
+        [
+            world.change(plain, "succeeded", holder="s1"),
+            world.change(spawns, "succeeded", holder="s1", spawn=(world.new(queue="more"),)),
+            world.change(clashes, "succeeded", holder="s1", spawn=(world.new(key="used", content=b"other"),)),
+            world.change(stale, "succeeded", holder="s1"),
+            world.change(awaited, "succeeded", holder="s1"),
+        ]
+    )
+
+    assert [answer.outcome for answer in answers] == ["applied", "applied", "conflict", "stale", "applied"]
+    assert await world.row(clashes) == clashes
+    assert await world.story(then) == ["scheduled", "pending"]
+    assert len(await world.claim(n=5, queues=["more"])) == 1

@@ -249,3 +249,22 @@ async def test_the_few_that_are_ready_are_found_among_many_queues(world: World) 
 
     assert [job.id for job in claimed] == [job.id for job in (*ready, due)]
     assert await world.claim(n=10, queues=queues) == []
+
+
+async def test_more_due_rows_than_are_promoted_at_once_keep_none_from_being_taken(world: World) -> None:
+    await world.open("s1")
+    await world.store.insert([world.new(delay_s=5) for _ in range(600)])
+    world.clock.advance(6)
+    taken = [await world.claim(n=10) for _ in range(3)]
+    assert [len(jobs) for jobs in taken] == [10, 10, 10]
+    assert len({job.id for jobs in taken for job in jobs}) == 30
+
+
+async def test_a_row_past_its_deadline_that_gets_a_new_one_can_be_taken_again(world: World) -> None:
+    await world.open("s1")
+    late = await world.submit(options=Options(start_by_ms=world.clock.now_ms() + 1000))
+    world.clock.advance(2)
+    assert await world.claim() == []
+    more = Move(to=late.status, flag="note", reason="later", fields={"expires_ms": world.clock.now_ms() + 1000})
+    assert (await world.move(await world.row(late), more)).outcome == "applied"
+    assert [job.id for job in await world.claim()] == [late.id]

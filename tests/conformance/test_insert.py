@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from mainstay.errors import Conflict, InvalidInput, KeyConflict, UniqueClash
-from mainstay.stores import Inserted
+from mainstay.stores import Inserted, Query
 from tests.conformance.world import World
 
 
@@ -195,3 +195,12 @@ async def test_a_spawned_unit_of_a_job_that_is_not_there_is_a_conflict(world: Wo
     job = await world.submit()
     answer = await world.move(job, "cancelled", spawn=(world.new(parent=world.new().job.id, unit="a"),))
     assert (answer.outcome, answer.job) == ("conflict", job)
+
+
+async def test_an_empty_key_and_an_empty_group_are_names_like_others(world: World) -> None:
+    job = await world.submit(key="", group="")
+    assert (job.key, job.group) == ("", "")
+    [again] = await world.store.insert([world.new(key="")])
+    assert (again.id, again.created) == (job.id, False)
+    assert [found.id for found in (await world.store.find(Query(key=""))).jobs] == [job.id]
+    assert [found.id for found in (await world.store.find(Query(group=""))).jobs] == [job.id]

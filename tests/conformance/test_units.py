@@ -132,3 +132,25 @@ async def test_units_of_other_jobs_do_not_count(world: World) -> None:
     answer = await world.move(unit, "succeeded", holder="s1", on_last=FINISH)
     assert answer.last
     assert (await world.row(parent)).status == "finalizing"
+
+
+async def test_a_last_unit_that_brings_one_whose_key_was_used_is_still_the_last(world: World) -> None:
+    parent, [unit] = await family(world, 1)
+    await world.submit(key="used")
+    again = world.new(queue="units", parent=parent.id, unit="again", key="used")
+
+    answer = await world.move(unit, "succeeded", holder="s1", spawn=(again,), on_last=FINISH)
+
+    assert (answer.outcome, answer.last) == ("applied", True)
+    assert await world.story(parent) == ["pending", "running", "finalizing"]
+
+
+async def test_a_unit_that_brings_one_beside_one_whose_key_was_used_is_not_the_last(world: World) -> None:
+    parent, [unit] = await family(world, 1)
+    await world.submit(key="used")
+    brought = [world.new(queue="units", parent=parent.id, unit=name, key=name) for name in ("used", "fresh")]
+
+    answer = await world.move(unit, "succeeded", holder="s1", spawn=tuple(brought), on_last=FINISH)
+
+    assert (answer.outcome, answer.last) == ("applied", False)
+    assert await world.row(parent) == parent

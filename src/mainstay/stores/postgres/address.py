@@ -18,6 +18,7 @@ from ...clock import seconds
 from ...errors import InvalidInput, UnknownOption
 from ..durability import Durability, check_durability
 from ..factory import shown_url
+from .times import LOCK_S
 
 _OWN = (
     "schema",
@@ -67,10 +68,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     """several applications may share a database"""
     auto_migrate: bool = False
     pool: int = 4
-    """most connections for statements; one more listens and holds locks"""
+    """most connections for statements; two more are for heartbeats and leadership, one listens and holds locks"""
     connect_timeout_s: float = 5.0
-    lock_timeout_s: float = 10.0
-    """how long a statement waits for somebody else's open transaction"""
+    lock_timeout_s: float = LOCK_S
+    """how long a statement waits for somebody else's open transaction; see `times.py`"""
     retries: int = 10
     """how often a call is sent again after its connection was lost"""
     listen: bool = True
@@ -107,7 +108,7 @@ def parse(url: str, options: Mapping[str, str]) -> Address:
         auto_migrate=_on(options, "auto_migrate", default="off"),
         pool=_number(options, "pool", 4, least=1, most=1000),
         connect_timeout_s=_duration(options, "connect_timeout", "5s"),
-        lock_timeout_s=_duration(options, "lock_timeout", "10s"),
+        lock_timeout_s=_duration(options, "lock_timeout", f"{LOCK_S}s"),
         retries=_number(options, "retries", 10, least=0, most=1000),
         listen=_on(options, "listen", default="on"),
         durability=check_durability(options["durability"]) if "durability" in options else None,

@@ -40,6 +40,8 @@ _PASSING = "off"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 #: tries of a transaction that keeps losing against others
 _MOST_CLASHES = 30
+#: connections for what must not wait: one for beats, and one for the lead, which others may be about to take
+_VITAL = 2
 #: how long the server's time is reckoned from here before it is asked again
 _TRUSTED_MS = 60_000
 
@@ -131,12 +133,11 @@ class Engine:
         self._server_clock = server_clock
         self.clock: Clock = self._given or server_clock or clock
         """the server's time, or the clock that was given instead (tests do)"""
-        self._pool = Pool(address, server_clock)
+        self._pool = Pool(address, server_clock, most=address.pool)
+        self._vital = Pool(address, server_clock, most=_VITAL)
         self._heard_ms = 0.0
         self.told: Told = _nobody
         """called after each commit that wrote rows"""
-        self.gate: Callable[[], Awaitable[None]] = _at_once
-        """what every call waits for: whoever subscribed before it must be known to the server by then"""
 
     @property
     def given_ms(self) -> int | None:
@@ -158,16 +159,15 @@ class Engine:
         *args: Any,
         lasting: bool = True,
         durability: Durability | None = None,
-        gated: bool = True,
+        vital: bool = False,
     ) -> list[Any]:
         """One statement that is a transaction of its own: one round trip. What is not `lasting` need not survive a
-        crash of the server."""
+        crash of the server. What is `vital` waits behind no other call: somebody counts as dead without it."""
         level = self.level(durability, lasting=lasting)
-        if gated:
-            await self.gate()
+        pool = self._vital if vital else self._pool
 
         async def attempt() -> list[Any]:
-            async with self._pool.take(level) as db:
+            async with pool.take(level) as db:
                 if self.address.listen:
                     rows = await db.fetch(sql, *args)
                 else:
@@ -181,7 +181,6 @@ class Engine:
 
     async def read(self, run: Callable[[Db], Awaitable[T]]) -> T:
         """Several statements that see the same moment. Keep it short: a long one keeps the server from tidying up."""
-        await self.gate()
 
         async def attempt() -> T:
             async with self._pool.take(self.level(None)) as db:
@@ -192,7 +191,6 @@ class Engine:
 
     async def read_loosely(self, run: Callable[[Db], Awaitable[T]]) -> T:
         """Statements of which each sees a moment of its own, for what takes long."""
-        await self.gate()
 
         async def attempt() -> T:
             async with self._pool.take(self.level(None)) as db:
@@ -206,7 +204,6 @@ class Engine:
         """Several statements that are written together or not at all. `run` may be called more than once; what it keeps
         outside of its transaction must not mind."""
         level = self.level(durability, lasting=lasting)
-        await self.gate()
 
         async def attempt() -> tuple[T, Tx]:
             async with self._pool.take(level) as db:
@@ -242,6 +239,7 @@ class Engine:
                 if not is_lost(error):
                     raise translated(error, self._place) from error
                 self._pool.drop_idle()
+                self._vital.drop_idle()
                 if lost >= self.address.retries:
                     raise _gone(error, self._place, lost + 1) from error
                 await asyncio.sleep(wait_s(lost, self._rng))
@@ -251,6 +249,7 @@ class Engine:
 
     async def close(self) -> None:
         await self._pool.close()
+        await self._vital.close()
 
     # -- internals ----------------------------------------------------------------------------
 
@@ -298,10 +297,6 @@ async def _ended(db: Db, work: Awaitable[T]) -> T:
 def _gone(error: Exception, place: str, tries: int) -> BaseException:
     found = translated(error, place)
     return unavailable(error, place, tries) if isinstance(found, StoreUnavailable) else found
-
-
-async def _at_once() -> None:
-    pass
 
 
 def _nobody(written: Sequence[Written], woken: Counter[str]) -> None:

@@ -1,6 +1,7 @@
 """The one connection of a store that stays: it listens, and holds the locks that say who is alive.
 
-It is made when first needed, and made again for ever when it is lost. Whoever needs something on it says so once, as a
+It is made when first needed, and made again for ever when it is lost, at first without delay: the locks are free
+meanwhile, and whoever holds none for two seconds counts as dead. Whoever needs something on it says so once, as a
 hook that runs each time it is made.
 """
 
@@ -13,9 +14,13 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import asyncpg
+import msgspec
+
 from .address import Address
 from .engine import wait_s
 from .pool import Db, connect
+from .times import QUICK_S, SOON_S, TRY_S
 from .trouble import is_lost, unavailable
 
 log = logging.getLogger("mainstay.stores.postgres")
@@ -39,6 +44,8 @@ class Line:
 
     def __init__(self, address: Address, *, rng: random.Random | None = None) -> None:
         self._address = address
+        # one try must not take all the time there is
+        self._hurried = msgspec.structs.replace(address, connect_timeout_s=min(address.connect_timeout_s, TRY_S))
         self._rng = rng or random.Random()
         self.on_open: list[Hook] = []
         """run in turn on each new connection, before it is used for anything else"""
@@ -95,9 +102,11 @@ class Line:
 
     async def _keep(self) -> None:
         failures = 0
+        lost_s: float | None = None
         while True:
+            hurry = lost_s is not None and asyncio.get_running_loop().time() - lost_s < SOON_S
             try:
-                db = await connect(self._address, "off")
+                db = await connect(self._hurried if hurry else self._address, "off")
             except Exception as error:  # noqa: BLE001 - for as long as the store is open; its calls tell what is wrong
                 failures += 1
                 self._say(failures, error)
@@ -110,6 +119,9 @@ class Line:
                     # one that is lost right away is not made again and again without a pause
                     lasted = asyncio.get_running_loop().time() - made > _LASTING_S
                     failures = 0 if lasted else failures + 1
+                    now_s = asyncio.get_running_loop().time()
+                    if lasted or lost_s is None or now_s - lost_s > _CHECK_S:
+                        lost_s = now_s
                 except Exception as error:  # noqa: BLE001 - the same
                     failures += 1
                     self._say(failures, error)
@@ -118,7 +130,8 @@ class Line:
                     db.raw.terminate()
             if failures:
                 self._note(None)
-                await asyncio.sleep(wait_s(failures - 1, self._rng))
+                pause_s = wait_s(failures - 1, self._rng)
+                await asyncio.sleep(min(pause_s, QUICK_S * self._rng.uniform(0.5, 1.0)) if hurry else pause_s)
 
     async def _opened(self, db: Db) -> None:
         async with asyncio.timeout(self._address.connect_timeout_s * 2):
@@ -146,7 +159,9 @@ class Line:
                     return
             async with self._busy, asyncio.timeout(self._address.connect_timeout_s):
                 for hook in self.on_check:
-                    await hook(db)
+                    # what is locked is seen to at the next check; for that the line is not given up
+                    with contextlib.suppress(asyncpg.LockNotAvailableError):
+                        await hook(db)
 
     def _note(self, db: Db | None) -> None:
         self._db = db

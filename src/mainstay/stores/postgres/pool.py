@@ -20,13 +20,12 @@ from ...errors import MainstayError
 from ..server_clock import ServerClock
 from .address import Address
 from .schema import placed
+from .times import IDLE_S
 
 #: milliseconds of the server's clock
 NOW = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 #: `synchronous_commit` as the server has it
 DEFAULT = "DEFAULT"
-#: a transaction of ours that hangs (its process was stopped) must not keep others waiting for ever
-_IDLE_S = 30
 
 
 class Db:
@@ -59,14 +58,15 @@ class Db:
 
 
 class Pool:
-    """At most `address.pool` connections; more callers wait for their turn."""
+    """At most `most` connections; more callers wait for their turn."""
 
-    def __init__(self, address: Address, clock: ServerClock | None) -> None:
+    def __init__(self, address: Address, clock: ServerClock | None, *, most: int) -> None:
         self._address = address
+        self._most = most
         self._clock = clock
         self._idle: list[Db] = []
         self._used = 0
-        self._turns = asyncio.Semaphore(address.pool)
+        self._turns = asyncio.Semaphore(most)
 
     @contextlib.asynccontextmanager
     async def take(self, level: str) -> AsyncIterator[Db]:
@@ -104,7 +104,7 @@ class Pool:
         for place in range(len(self._idle) - 1, -1, -1):  # the one that was used last is the warmest
             if self._idle[place].level == level or not self._address.listen:
                 return self._idle.pop(place)
-        if not self._idle or len(self._idle) + self._used <= self._address.pool:
+        if not self._idle or len(self._idle) + self._used <= self._most:
             return await connect(self._address, level, self._clock)
         db = self._idle.pop()
         await db.raw.execute(f"SET synchronous_commit TO {level}")
@@ -164,7 +164,7 @@ def begin(address: Address, level: str) -> str:
 def _settings(address: Address) -> dict[str, str]:
     return {
         "lock_timeout": str(round(address.lock_timeout_s * 1000)),
-        "idle_in_transaction_session_timeout": str(_IDLE_S * 1000),
+        "idle_in_transaction_session_timeout": str(round(IDLE_S * 1000)),
         "default_transaction_isolation": "'read committed'",
         "jit": "off",
     }

@@ -6,15 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...lifecycle import JOB, UNIT, Chain
+from ...lifecycle import Chain
 from ...model import Leadership, QueueSettings, Schedule, Session
-from ..port import Inserted, NewJob, Overdue, Pulse, Report
-from . import reporting, writing
+from ..port import Inserted, NewJob, Overdue
+from . import writing
 from .engine import Engine, Tx
 from .rows import SELECT_JOB, read_text, readable_job, stored_text
 from .selection import free_slots
 
-_STOPPING = sorted({*JOB.named("stopping"), *UNIT.named("stopping")})
 #: more sleepers than this need not be counted for
 _MOST_WOKEN = 1000
 #: ticks further than this behind the last one are no longer remembered one by one
@@ -34,6 +33,10 @@ WITH RECURSIVE holders (id) AS (
 SELECT h.id FROM holders h
 WHERE h.id IS NOT NULL AND NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.id = h.id AND NOT s.dead)
 """
+#: the time as a value of its own, so that the index is gone by
+_LATE = f"""
+{SELECT_JOB} WHERE expires_ms <= (SELECT mainstay.clock($1)) AND settled_ms IS NULL ORDER BY expires_ms LIMIT $2
+"""
 
 
 # -- sessions ---------------------------------------------------------------------------------
@@ -52,23 +55,6 @@ async def open_session(engine: Engine, session: Session, *, locked: bool) -> Non
         locked,
         engine.given_lease_ms,
     )
-
-
-async def beat(engine: Engine, sessions: Sequence[str], reports: Sequence[Report]) -> list[Pulse]:
-    """Keep sessions alive and record what they report, in one round trip."""
-    first, *others = reporting.report_rounds(reports)
-    if others:  # a row that is reported twice is written twice
-        await reporting.report(engine, reports)
-        first = []
-    rows = await engine.call(
-        "SELECT * FROM mainstay.beat($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
-        list(sessions),
-        _STOPPING,
-        *reporting.report_arguments(first, engine.given_ms),
-        engine.given_lease_ms,
-        lasting=False,
-    )
-    return [Pulse(session=row[0], known=row[1], cancelling=tuple(row[2])) for row in rows]
 
 
 async def close_session(engine: Engine, session: str) -> None:
@@ -97,27 +83,22 @@ async def sessions(engine: Engine) -> list[Session]:
 
 
 async def overdue(engine: Engine, limit: int, chain: Chain) -> list[Overdue]:
-    """Declare the dead dead, then list what they held and what is past its time."""
-
-    async def run(tx: Tx) -> list[Overdue]:
-        await tx.db.execute("SELECT mainstay.bury($1)", engine.given_lease_ms)
-        dead = [row[0] for row in await tx.db.fetch(_HELD_BY_THE_DEAD)]
-        held: list[Any] = []
-        if dead:
-            held = await tx.db.fetch(f"{SELECT_JOB} WHERE session = ANY ($1) LIMIT $2", dead, limit)
-        late = await tx.db.fetch(
-            f"{SELECT_JOB} WHERE expires_ms <= $1 AND settled_ms IS NULL ORDER BY expires_ms LIMIT $2",
-            tx.now_ms,
-            limit,
-        )
-        found: dict[str, Overdue] = {}
-        for cause, rows in (("time", late), ("session", held)):
-            for row in rows:
-                job, _ = readable_job(row, chain)
-                found[job.id] = Overdue(job, "session" if cause == "session" else "time")
-        return list(found.values())[:limit]
-
-    return await engine.transact(run)
+    """Declare the dead dead, then list what they held and what is past its time. Each statement is a transaction of its
+    own: a sweeper that stands still between two of them keeps nothing locked."""
+    await engine.call("SELECT mainstay.bury($1)", engine.given_lease_ms)
+    dead = [row[0] for row in await engine.call(_HELD_BY_THE_DEAD)]
+    held: list[Any] = []
+    if dead:
+        held = await engine.call(f"{SELECT_JOB} WHERE session = ANY ($1) LIMIT $2", dead, limit)
+    late = await engine.call(_LATE, engine.given_ms, limit)
+    found: dict[str, Overdue] = {}
+    for row in late:
+        job, _ = readable_job(row, chain)
+        found[job.id] = Overdue(job, "time")
+    for row in held:
+        job, _ = readable_job(row, chain)
+        found[job.id] = Overdue(job, "session")
+    return list(found.values())[:limit]
 
 
 # -- leadership -------------------------------------------------------------------------------
@@ -131,6 +112,7 @@ async def lead(engine: Engine, name: str, session: str, ttl_s: float) -> Leaders
         int(ttl_s * 1000),
         engine.given_lease_ms,
         lasting=False,
+        vital=True,
     )
     return Leadership(name=name, holder=row["holder"], epoch=row["epoch"], until_ms=row["until_ms"])
 

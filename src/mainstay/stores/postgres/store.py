@@ -40,8 +40,9 @@ from ..port import (
     Written,
 )
 from ..session_names import admit_session
-from . import audit, looking, reading, registry, reporting, retention, selection, waits, writing
+from . import audit, looking, reading, registry, retention, selection, waits, writing
 from .address import Address
+from .beats import Beats
 from .engine import Engine, Tx
 from .fencing import fence
 from .intake import Intake
@@ -77,8 +78,10 @@ class PostgresStore:
         self._engine = engine
         self._intake = Intake(engine, chain)
         self._line = Line(address) if address.listen else None
-        self._board = Board(engine, home, self._line)
+        # the locks first: whoever has none for long counts as dead
         self._locks = SessionLocks(self._line)
+        self._board = Board(engine, home, self._line)
+        self._beats = Beats(engine)
         self._claiming: dict[str, asyncio.Lock] = {}
         self._places: retention.Places = {}
         self._door = threading.Lock()
@@ -144,10 +147,10 @@ class PostgresStore:
         return await self._home.run(lambda: self._intake.insert(jobs, durability=durability))
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
-        return await self._home.run(lambda: looking.jobs_by_id(self._engine, ids, self.chain))
+        return await self._look(lambda: looking.jobs_by_id(self._engine, ids, self.chain))
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
-        return await self._home.run(lambda: reading.find(self._engine, query, cursor, limit, self.chain))
+        return await self._look(lambda: reading.find(self._engine, query, cursor, limit, self.chain))
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         return await self._home.run(lambda: self._claim(queues, session, n), unheard=self._give_back)
@@ -156,27 +159,27 @@ class PostgresStore:
         return await self._home.run(lambda: writing.apply(self._engine, changes, self.chain, lead=lead))
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
-        return await self._home.run(lambda: reporting.report(self._engine, reports))
+        return await self._home.run(lambda: self._beats.report(reports))
 
     async def due(self, queues: Sequence[str]) -> int | None:
-        return await self._home.run(lambda: reading.due(self._engine, queues))
+        return await self._look(lambda: reading.due(self._engine, queues))
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
         return await self._home.run(lambda: registry.overdue(self._engine, limit, self.chain))
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
-        return await self._home.run(
+        return await self._look(
             lambda: looking.events_of(self._engine, job_id, after=after, limit=limit, chain=self.chain)
         )
 
     async def refusals(self, job_id: str) -> list[Refusal]:
-        return await self._home.run(lambda: reading.refusals(self._engine, job_id))
+        return await self._look(lambda: reading.refusals(self._engine, job_id))
 
     async def awaited(self, job_id: str) -> list[str]:
-        return await self._home.run(lambda: waits.awaited(self._engine, job_id))
+        return await self._look(lambda: waits.awaited(self._engine, job_id))
 
     async def stats(self) -> Stats:
-        return await self._home.run(lambda: reading.stats(self._engine, self.findings))
+        return await self._look(lambda: reading.stats(self._engine, self.findings))
 
     async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:
         async def run(tx: Tx) -> tuple[Trimmed, retention.Places]:
@@ -198,13 +201,13 @@ class PostgresStore:
         await self._home.run(lambda: self._open_session(session))
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
-        return await self._home.run(lambda: registry.beat(self._engine, sessions, reports))
+        return await self._home.run(lambda: self._beats.beat(sessions, reports))
 
     async def close_session(self, session: str) -> None:
         await self._home.run(lambda: self._close_session(session))
 
     async def sessions(self) -> list[Session]:
-        return await self._home.run(lambda: registry.sessions(self._engine))
+        return await self._look(lambda: registry.sessions(self._engine))
 
     async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
         return await self._home.run(lambda: registry.lead(self._engine, name, session, ttl_s))
@@ -218,13 +221,13 @@ class PostgresStore:
         await self._transact(lambda tx: registry.set_queue(tx, settings))
 
     async def queues(self) -> list[QueueSettings]:
-        return await self._home.run(lambda: registry.queues(self._engine))
+        return await self._look(lambda: registry.queues(self._engine))
 
     async def set_limit(self, key: str, most: int | None) -> None:
         await self._transact(lambda tx: registry.set_limit(tx, key, most))
 
     async def limits(self) -> dict[str, int]:
-        return await self._home.run(lambda: registry.limits(self._engine))
+        return await self._look(lambda: registry.limits(self._engine))
 
     async def put_schedule(self, schedule: Schedule) -> None:
         await self._home.run(lambda: registry.put_schedule(self._engine, schedule))
@@ -233,7 +236,7 @@ class PostgresStore:
         return await self._home.run(lambda: registry.pause_schedule(self._engine, name, paused=paused))
 
     async def schedules(self) -> list[Schedule]:
-        return await self._home.run(lambda: registry.schedules(self._engine))
+        return await self._look(lambda: registry.schedules(self._engine))
 
     async def drop_schedule(self, name: str) -> bool:
         return await self._home.run(lambda: registry.drop_schedule(self._engine, name))
@@ -264,6 +267,15 @@ class PostgresStore:
 
     # -- on the home loop -----------------------------------------------------------------------
 
+    async def _look(self, work: Callable[[], Awaitable[T]]) -> T:
+        """For what is read: whoever subscribed before must be known to the server by then."""
+
+        async def looked() -> T:
+            await self._board.ready()
+            return await work()
+
+        return await self._home.run(looked)
+
     async def _transact(self, run: Callable[[Tx], Awaitable[T]]) -> T:
         return await self._home.run(lambda: self._engine.transact(run))
 
@@ -279,6 +291,7 @@ class PostgresStore:
 
     async def _claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         # one at a time for a session: it remembers its last claim, for the case that the answer is lost
+        await self._board.ready()
         async with self._claiming.setdefault(session, asyncio.Lock()):
             return await selection.claim_jobs(
                 self._engine,

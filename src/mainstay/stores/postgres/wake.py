@@ -23,6 +23,8 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import asyncpg
+
 from ...errors import MainstayError
 from ..home import Home
 from ..judge import topics as topics_of
@@ -30,6 +32,7 @@ from ..port import Written
 from .engine import Engine
 from .line import Line
 from .pool import Db
+from .times import GATE_S
 
 log = logging.getLogger("mainstay.stores.postgres")
 
@@ -37,6 +40,10 @@ log = logging.getLogger("mainstay.stores.postgres")
 _GATHER_S = 0.003
 #: who waits is told to the server only after a moment: those who find work at once never are
 _SETTLE_S = 0.01
+#: who could not be told as waiting, because it was being woken, is told soon
+_SOON_S = 0.05
+#: how soon it is tried again to say who waits for what
+_AGAIN_S = 1.0
 _MOST_TOPICS = 5000
 _QUEUE = "queue:"
 
@@ -62,18 +69,21 @@ class Board:
         """the topics this listener is registered for, and whether as waiting"""
         self._missing: set[str] = set()
         """topics that the server does not know of yet"""
+        self._late: set[str] = set()
+        """those that calls no longer wait for: their subscribers look once when they are known"""
         self._closed = False
         self._deaf = False
         """something may have been missed by the time the line is made"""
         self._registered = asyncio.Event()
         self._registering: asyncio.Task[None] | None = None
         self._settling = False
+        self._unsaid = False
+        """there is one of whom the server does not know yet that it waits"""
         self._to_ring: Counter[str] = Counter()
         self._numbers = itertools.count()
         self._last = -1
         """the youngest subscriber there was when `_to_ring` got its last topic"""
         self._ringing: asyncio.Task[None] | None = None
-        engine.gate = self.ready
         if line is not None:
             line.on_open.append(self._join)
             line.on_check.append(self._stay)
@@ -156,7 +166,6 @@ class Board:
                 list(some.values()),
                 self.name,
                 lasting=False,
-                gated=False,
             )
         except MainstayError as error:
             log.info("%s: others could not be woken (%s); they look by themselves", self._engine.address.shown, error)
@@ -186,14 +195,21 @@ class Board:
     # -- on the home loop: listening ------------------------------------------------------------
 
     async def ready(self) -> None:
-        """Wait until everybody who has subscribed so far will be heard of, or cannot be for now."""
-        while self._missing and self._line is not None and not self._closed:
-            if self._registering is None:
-                if not self._line.up:
-                    self._deaf = True  # all are woken when it is up
-                    return
-                self._begin()
-            await self._registered.wait()
+        """Wait until everybody who has subscribed so far will be heard of, or cannot be for now. For what is read
+        after that: nothing may change unheard between the two."""
+        if not self._missing:
+            return
+        try:
+            async with asyncio.timeout(GATE_S):
+                while self._missing and self._line is not None and not self._closed:
+                    if self._registering is None:
+                        if not self._line.up:
+                            self._deaf = True  # all are woken when it is up
+                            return
+                        self._begin()
+                    await self._registered.wait()
+        except TimeoutError:
+            self._wait_no_longer()
 
     async def close(self) -> None:
         self._closed = True
@@ -209,7 +225,7 @@ class Board:
             with contextlib.suppress(Exception):  # whoever rings next finds that nobody hears
                 async with asyncio.timeout(2):
                     await self._engine.call(
-                        "SELECT mainstay.unlisten($1, $2)", self.name, list(self._known), lasting=False, gated=False
+                        "SELECT mainstay.unlisten($1, $2)", self.name, list(self._known), lasting=False
                     )
 
     def _register(self, topics: Iterable[str]) -> None:
@@ -246,12 +262,22 @@ class Board:
                 return
             while line.up and (changes := self._changes()) is not None:
                 wanted, unwanted = changes
+                self._unsaid = False
                 await line.do(lambda db: self._send(db, wanted, unwanted))  # noqa: B023 - awaited here
+                if self._unsaid:
+                    self._home.loop.call_later(_SOON_S, self._settled)
+                    return
         except Exception as error:  # noqa: BLE001 - all is said anew when the line is made again, and meanwhile they look
             log.info("%s: cannot say who waits for what (%s)", self._engine.address.shown, error)
+            self._wait_no_longer()
+            self._home.loop.call_later(_AGAIN_S, self._settled)
         finally:
             self._registering = None
             self._tell_registered()
+
+    def _wait_no_longer(self) -> None:
+        self._late |= self._missing
+        self._missing.clear()
 
     def _changes(self) -> tuple[dict[str, bool], list[str]] | None:
         with self.lock:
@@ -264,10 +290,19 @@ class Board:
 
     async def _send(self, db: Db, wanted: dict[str, bool], unwanted: list[str]) -> None:
         if wanted:
-            await db.execute("SELECT mainstay.listen($1, $2, $3)", self.name, list(wanted), list(wanted.values()))
+            unsaid = await db.fetchval(
+                "SELECT mainstay.start_listening($1, $2, $3)", self.name, list(wanted), list(wanted.values())
+            )
             self._known.update(wanted)
+            if unsaid:
+                self._known.update(dict.fromkeys(unsaid, False))
+                self._unsaid = True
             self._missing -= wanted.keys()
             self._tell_registered()
+            late = self._late & wanted.keys()
+            self._late -= late
+            for topic in late:
+                self._ring_here(topic, None)
         if unwanted:
             await db.execute("SELECT mainstay.unlisten($1, $2)", self.name, unwanted)
             for topic in unwanted:
@@ -286,7 +321,12 @@ class Board:
         await db.raw.add_listener(shared_channel(self._engine.address.schema), self._heard_from_outside)
         self._known.clear()
         if (changes := self._changes()) is not None:
-            await self._send(db, *changes)
+            try:
+                await self._send(db, *changes)
+            except asyncpg.LockNotAvailableError:
+                # the line is for more than wakes, and stays
+                self._wait_no_longer()
+                self._home.loop.call_later(_AGAIN_S, self._settled)
         if self._deaf:
             with self.lock:
                 for topic, wakes in self._subscribers.items():

@@ -54,7 +54,7 @@ $$;
 
 -- Whether a session's process is gone: its lock is free, though it was given by this run of the server, and nobody has
 -- come back for it in two seconds. The first look only notes that it is free. A beat takes the note back: then the lease
--- decides until the lock is held again.
+-- decides until the lock is held again. A session that is just heard of is not waited for: it lives.
 CREATE OR REPLACE FUNCTION mainstay.is_gone(session text, lease_now_ms bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -71,12 +71,18 @@ BEGIN
     -- shared, and for this transaction: whoever comes back for it waits for a moment, and others can look, too
     IF given_by <> now_by OR NOT pg_try_advisory_xact_lock_shared(mainstay.lock_of(session)) THEN
         IF found_lost_ms IS NOT NULL THEN
-            UPDATE mainstay.sessions s SET lost_ms = NULL WHERE s.id = session;
+            PERFORM FROM mainstay.sessions s WHERE s.id = session FOR UPDATE SKIP LOCKED;
+            IF FOUND THEN
+                UPDATE mainstay.sessions s SET lost_ms = NULL WHERE s.id = session;
+            END IF;
         END IF;
         RETURN false;
     END IF;
     IF found_lost_ms IS NULL THEN
-        UPDATE mainstay.sessions s SET lost_ms = lease_now_ms WHERE s.id = session;
+        PERFORM FROM mainstay.sessions s WHERE s.id = session AND s.locked AND s.lost_ms IS NULL FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            UPDATE mainstay.sessions s SET lost_ms = lease_now_ms WHERE s.id = session;
+        END IF;
         RETURN false;
     END IF;
     RETURN lease_now_ms - found_lost_ms >= 2000;
@@ -84,7 +90,8 @@ END
 $$;
 
 -- Keep sessions alive, in one statement with whatever they report. Answers for each whether it is known, with the jobs
--- it holds that are asked to stop.
+-- it holds that are asked to stop; and in a last row, without a session, the jobs whose reports are to be sent again: rows
+-- that somebody has locked are not waited for.
 CREATE OR REPLACE FUNCTION mainstay.beat(
     of_sessions text[], stopping text[],
     row_id text[], row_session text[], row_token integer[], new_started_ms bigint[], new_progress text[],
@@ -94,17 +101,36 @@ LANGUAGE plpgsql VOLATILE
 SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan
 AS $$
 #variable_conflict use_column
+DECLARE
+    free uuid[];
+    passed_over text[] := '{}';
 BEGIN
-    IF cardinality(row_id) > 0 THEN
-        PERFORM mainstay.report(
-            row_id, row_session, row_token, new_started_ms, new_progress, new_checkpoint, stopping_jobs, stopping_units,
-            given_ms
-        );
-    END IF;
     PERFORM FROM mainstay.sessions s WHERE s.id = ANY (of_sessions) ORDER BY s.id FOR UPDATE;
     UPDATE mainstay.sessions s SET
         beat_ms = mainstay.clock(given_lease_ms), locked = s.locked AND s.lost_ms IS NULL, lost_ms = NULL
     WHERE s.id = ANY (of_sessions) AND NOT s.dead;
+    IF cardinality(row_id) > 0 THEN
+        free := ARRAY(
+            SELECT j.id FROM mainstay.jobs j WHERE j.id = ANY (row_id::uuid[]) FOR NO KEY UPDATE SKIP LOCKED
+        );
+        IF cardinality(free) < cardinality(row_id) THEN
+            passed_over := ARRAY(
+                SELECT j.id::text FROM mainstay.jobs j
+                WHERE j.id = ANY (row_id::uuid[]) AND j.id <> ALL (free) AND j.session IS NOT NULL
+            );
+            SELECT array_agg(g.a), array_agg(g.b), array_agg(g.c), array_agg(g.d), array_agg(g.e), array_agg(g.f)
+            INTO row_id, row_session, row_token, new_started_ms, new_progress, new_checkpoint
+            FROM unnest(row_id, row_session, row_token, new_started_ms, new_progress, new_checkpoint)
+                AS g (a, b, c, d, e, f)
+            WHERE g.a::uuid = ANY (free);
+        END IF;
+        IF cardinality(free) > 0 THEN
+            PERFORM mainstay.report(
+                row_id, row_session, row_token, new_started_ms, new_progress, new_checkpoint, stopping_jobs,
+                stopping_units, given_ms
+            );
+        END IF;
+    END IF;
     RETURN QUERY
     SELECT g.id, s.id IS NOT NULL,
         CASE WHEN s.id IS NULL THEN '{}' ELSE ARRAY(
@@ -113,37 +139,64 @@ BEGIN
     FROM unnest(of_sessions) WITH ORDINALITY AS g (id, place)
     LEFT JOIN mainstay.sessions s ON s.id = g.id AND NOT s.dead
     ORDER BY g.place;
+    IF cardinality(passed_over) > 0 THEN
+        RETURN QUERY SELECT NULL::text, false, passed_over;
+    END IF;
 END
 $$;
 
 -- Declare dead whose lease is over or whose process is gone, and forget the dead that hold nothing any more. Silence
 -- counts from when this run of the server began to listen: while it was away, nobody could have been heard.
+--
+-- Nobody is waited for, and none of those who live is locked: whoever is being heard of this moment, or buried by somebody
+-- else, is passed over.
 CREATE OR REPLACE FUNCTION mainstay.bury(given_lease_ms bigint) RETURNS text[]
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     lease_now_ms bigint := mainstay.clock(given_lease_ms);
     listening_ms bigint := 0;
     found record;
-    buried text[] := '{}';
+    silent text[] := '{}';
+    gone text[] := '{}';
+    buried text[];
 BEGIN
     IF given_lease_ms IS NULL THEN
         SELECT i.since_ms INTO listening_ms FROM mainstay.incarnation() i;
     END IF;
-    FOR found IN SELECT s.id, s.beat_ms, s.lease_s FROM mainstay.sessions s WHERE NOT s.dead ORDER BY s.id FOR UPDATE
+    FOR found IN SELECT s.id, s.beat_ms, s.lease_s FROM mainstay.sessions s WHERE NOT s.dead ORDER BY s.id
     LOOP
-        IF lease_now_ms - greatest(found.beat_ms, listening_ms) > found.lease_s * 1000
-            OR mainstay.is_gone(found.id, lease_now_ms)
-        THEN
-            buried := buried || found.id;
+        IF lease_now_ms - greatest(found.beat_ms, listening_ms) > found.lease_s * 1000 THEN
+            silent := silent || found.id;
+        ELSIF mainstay.is_gone(found.id, lease_now_ms) THEN
+            gone := gone || found.id;
         END IF;
     END LOOP;
-    IF cardinality(buried) > 0 THEN
+    IF cardinality(silent || gone) > 0 THEN
+        -- judged once more as they are when they are locked: a beat that came meanwhile counts
+        buried := ARRAY(
+            SELECT s.id FROM mainstay.sessions s
+            WHERE s.id = ANY (silent || gone) AND NOT s.dead AND (
+                lease_now_ms - greatest(s.beat_ms, listening_ms) > s.lease_s * 1000
+                OR s.id = ANY (gone) AND s.locked AND s.lost_ms IS NOT NULL
+            )
+            ORDER BY s.id FOR UPDATE SKIP LOCKED
+        );
         UPDATE mainstay.sessions s SET dead = true WHERE s.id = ANY (buried);
         -- whatever they lead is free. Their rows may be gone by the time somebody asks
-        UPDATE mainstay.leaders l SET until_ms = 0 WHERE l.holder = ANY (buried);
+        PERFORM mainstay.depose(buried);
     END IF;
     PERFORM mainstay.forget_dead();
-    RETURN buried;
+    RETURN coalesce(buried, '{}');
+END
+$$;
+
+-- End what these sessions lead; where that is locked, by a transaction that one of them has open, its time ends it.
+CREATE OR REPLACE FUNCTION mainstay.depose(of_sessions text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    UPDATE mainstay.leaders l SET until_ms = 0
+    FROM (SELECT d.name FROM mainstay.leaders d WHERE d.holder = ANY (of_sessions) FOR UPDATE SKIP LOCKED) f
+    WHERE l.name = f.name;
 END
 $$;
 
@@ -151,8 +204,14 @@ CREATE OR REPLACE FUNCTION mainstay.forget_dead() RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     DELETE FROM mainstay.sessions s
-    WHERE s.dead AND NOT EXISTS (SELECT FROM mainstay.jobs j WHERE j.session = s.id);
-    DELETE FROM mainstay.claims c WHERE NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.id = c.session);
+    USING (SELECT d.id FROM mainstay.sessions d WHERE d.dead FOR UPDATE SKIP LOCKED) f
+    WHERE s.id = f.id AND NOT EXISTS (SELECT FROM mainstay.jobs j WHERE j.session = s.id);
+    DELETE FROM mainstay.claims c
+    USING (
+        SELECT d.session FROM mainstay.claims d
+        WHERE NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.id = d.session) FOR UPDATE OF d SKIP LOCKED
+    ) f
+    WHERE c.session = f.session;
 END
 $$;
 
@@ -161,7 +220,7 @@ CREATE OR REPLACE FUNCTION mainstay.close_session(session text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     UPDATE mainstay.sessions s SET dead = true WHERE s.id = session;
-    UPDATE mainstay.leaders l SET until_ms = 0 WHERE l.holder = session;
+    PERFORM mainstay.depose(ARRAY[session]);
     PERFORM mainstay.forget_dead();
 END
 $$;

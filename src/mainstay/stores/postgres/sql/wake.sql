@@ -6,13 +6,33 @@ LANGUAGE sql VOLATILE AS $$
         AND NOT pg_try_advisory_xact_lock_shared(hashtextextended(of_listener, 'mainstay.listeners'::regclass::oid::bigint))
 $$;
 
--- Have a listener hear of these topics, or say anew whether it waits for them.
-CREATE OR REPLACE FUNCTION mainstay.listen(me text, topics text[], waits boolean[]) RETURNS void
-LANGUAGE sql VOLATILE AS $$
-    INSERT INTO mainstay.listeners AS l (topic, listener, waiting, until_ms)
-    SELECT g.topic, me, g.waits, mainstay.clock(NULL) + 60000
-    FROM unnest(topics, waits) AS g (topic, waits) ORDER BY g.topic
-    ON CONFLICT (topic, listener) DO UPDATE SET waiting = excluded.waiting, until_ms = excluded.until_ms
+-- Have a listener hear of these topics, or say anew whether it waits for them. Answers those for which that could not be
+-- said: it is being woken for them this moment. It hears nothing while it waits here, so it does not.
+CREATE OR REPLACE FUNCTION mainstay.start_listening(me text, topics text[], waits boolean[]) RETURNS text[]
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    said text[];
+BEGIN
+    WITH made AS (
+        INSERT INTO mainstay.listeners AS l (topic, listener, waiting, until_ms)
+        SELECT g.topic, me, g.waits, mainstay.clock(NULL) + 60000
+        FROM unnest(topics, waits) AS g (topic, waits) ORDER BY g.topic
+        ON CONFLICT (topic, listener) DO NOTHING RETURNING l.topic
+    )
+    SELECT coalesce(array_agg(m.topic), '{}') INTO said FROM made m;
+    IF cardinality(said) < cardinality(topics) THEN
+        WITH told AS (
+            UPDATE mainstay.listeners l SET waiting = g.waits, until_ms = mainstay.clock(NULL) + 60000
+            FROM unnest(topics, waits) AS g (topic, waits), (
+                SELECT d.topic FROM mainstay.listeners d
+                WHERE d.listener = me AND d.topic = ANY (topics) AND d.topic <> ALL (said) FOR UPDATE SKIP LOCKED
+            ) f
+            WHERE l.listener = me AND l.topic = g.topic AND f.topic = g.topic RETURNING l.topic
+        )
+        SELECT said || coalesce(array_agg(t.topic), '{}') INTO said FROM told t;
+    END IF;
+    RETURN ARRAY(SELECT t FROM unnest(topics) t WHERE t <> ALL (said));
+END
 $$;
 
 CREATE OR REPLACE FUNCTION mainstay.unlisten(me text, topics text[]) RETURNS void
@@ -26,14 +46,16 @@ $$;
 CREATE OR REPLACE FUNCTION mainstay.listens_still(me text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    PERFORM FROM mainstay.listeners l WHERE l.listener = me ORDER BY l.topic FOR UPDATE;
-    UPDATE mainstay.listeners l SET until_ms = mainstay.clock(NULL) + 60000 WHERE l.listener = me;
+    -- one that is being woken this moment is told another time
+    UPDATE mainstay.listeners l SET until_ms = mainstay.clock(NULL) + 60000
+    FROM (SELECT d.topic FROM mainstay.listeners d WHERE d.listener = me FOR UPDATE SKIP LOCKED) f
+    WHERE l.listener = me AND l.topic = f.topic;
 END
 $$;
 
 -- Wake listeners: for a queue at most as many as there are rows, those who wait before those who are busy; for anything
 -- else all of them. A listener is told how many of its own subscribers to wake. Answers for each queue how many rows
--- found nobody.
+-- found nobody. Listeners that somebody else is just waking are not waited for, and come last.
 --
 -- Called after the commit of what it tells of, never in it: a commit that notifies holds a lock of the whole server
 -- while it is forced to the disk.
@@ -47,6 +69,7 @@ DECLARE
     told record;
     found record;
     those text[];
+    mine text[];
     most integer;
 BEGIN
     RETURN QUERY
@@ -59,23 +82,29 @@ BEGIN
         ORDER BY g.topic
     LOOP
         those := '{}';
+        mine := '{}';
         most := CASE WHEN told.topic LIKE 'queue:%' THEN told.n END;
         FOR found IN
-            SELECT c.* FROM (
-                SELECT l.listener, l.waiting, l.until_ms FROM mainstay.listeners l
-                WHERE l.topic = told.topic AND l.listener <> but_not ORDER BY l.listener FOR UPDATE
-            ) c ORDER BY c.waiting DESC, random()
+            WITH free AS MATERIALIZED (
+                SELECT l.listener FROM mainstay.listeners l
+                WHERE l.topic = told.topic AND l.listener <> but_not FOR UPDATE SKIP LOCKED
+            )
+            SELECT l.listener, l.waiting, l.until_ms, f.listener IS NOT NULL AS locked
+            FROM mainstay.listeners l LEFT JOIN free f ON f.listener = l.listener
+            WHERE l.topic = told.topic AND l.listener <> but_not
+            ORDER BY locked DESC, l.waiting DESC, random()
         LOOP
             EXIT WHEN cardinality(those) >= most;
             IF mainstay.hears(found.listener, found.until_ms) THEN
                 those := those || found.listener;
-            ELSE
+                mine := CASE WHEN found.locked THEN mine || found.listener ELSE mine END;
+            ELSIF found.locked THEN
                 DELETE FROM mainstay.listeners l WHERE l.topic = told.topic AND l.listener = found.listener;
             END IF;
         END LOOP;
         IF cardinality(those) > 0 THEN
             UPDATE mainstay.listeners l SET waiting = false
-            WHERE l.topic = told.topic AND l.listener = ANY (those) AND l.waiting;
+            WHERE l.topic = told.topic AND l.listener = ANY (mine) AND l.waiting;
             PERFORM pg_notify(
                 'mainstay_' || w.listener, ceil(coalesce(most, 0)::numeric / cardinality(those))::text || ' ' || told.topic
             ) FROM unnest(those) AS w (listener);

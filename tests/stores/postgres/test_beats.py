@@ -1,0 +1,209 @@
+"""Whoever lives is heard, whatever others in its process or in the database wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import msgspec
+import psycopg
+import pytest
+
+from mainstay.model import Progress, Session, Settings
+from mainstay.stores import Report
+from mainstay.stores.port import Key
+from mainstay.stores.postgres import times
+from mainstay.stores.postgres.address import parse
+from mainstay.stores.postgres.pool import Db
+from servers import Proxy
+from tests.conformance.world import World
+from tests.stores.postgres.stands import Stores, ask, postgres, until
+
+AT_ONCE_S = 2.0
+HOUR_S = 3600
+
+
+def schema_of(world: World) -> str:
+    return postgres(world)._address.schema
+
+
+def someone_else(url: str) -> psycopg.Connection:
+    """Whose transaction stays open until it is left."""
+    return psycopg.connect(url.partition("?")[0])
+
+
+def test_the_times_leave_room_for_a_second_try() -> None:
+    address, settings = parse("postgresql://db/jobs", {}), Settings()
+
+    assert address.lock_timeout_s + settings.heartbeat_s < settings.lease_s
+    assert settings.lease_s > times.IDLE_S
+    assert times.GONE_S > times.QUICK_S + times.TRY_S
+
+
+async def test_a_sweeper_that_stands_still_keeps_nobody_from_beating(
+    world: World, postgres_url: str, stores: Stores
+) -> None:
+    await world.open("live", "silent")
+    ask(postgres_url, f"UPDATE {schema_of(world)}.sessions SET lease_s = 0 WHERE id = 'silent'")
+    with someone_else(postgres_url) as sweeper:
+        [(buried,)] = sweeper.execute(f"SELECT {schema_of(world)}.bury(NULL)").fetchall()
+        assert buried == ["silent"]
+
+        async with asyncio.timeout(AT_ONCE_S):
+            assert [pulse.known for pulse in await world.store.beat(["live"])] == [True]
+            assert await world.store.overdue() == [], "another sweeper passes over what this one has"
+
+
+async def test_a_sweep_holds_no_locks_between_its_statements(
+    world: World, postgres_url: str, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.open("live", "silent")
+    await world.running("silent")
+    ask(postgres_url, f"UPDATE {schema_of(world)}.sessions SET lease_s = 0 WHERE id = 'silent'")
+    sweeper = await stores.open(postgres_url)
+    stopped, go_on, fetch = asyncio.Event(), asyncio.Event(), Db.fetch
+    loop = asyncio.get_running_loop()
+
+    async def stopping(db: Db, sql: str, *args: object) -> list[object]:
+        if "holders" in sql:
+            loop.call_soon_threadsafe(stopped.set)
+            while not go_on.is_set():
+                await asyncio.sleep(0.01)
+        return await fetch(db, sql, *args)
+
+    monkeypatch.setattr(Db, "fetch", stopping)
+    sweeping = asyncio.create_task(sweeper.store.overdue())
+    await stopped.wait()
+
+    try:
+        async with asyncio.timeout(AT_ONCE_S):
+            assert [pulse.known for pulse in await world.store.beat(["live", "silent"])] == [True, False]
+    finally:
+        go_on.set()
+    assert len(await sweeping) == 1
+    await world.reap()
+
+
+async def test_a_session_that_beats_while_it_is_looked_at_is_not_declared_dead(world: World, postgres_url: str) -> None:
+    await world.open("s1")
+    ask(postgres_url, f"UPDATE {schema_of(world)}.sessions SET lease_s = 0")
+    with someone_else(postgres_url) as beating:
+        beating.execute(f"UPDATE {schema_of(world)}.sessions SET lease_s = 3600")  # the next sweep finds it alive
+        async with asyncio.timeout(AT_ONCE_S):
+            await world.store.overdue()
+    await world.store.overdue()
+
+    assert [session.dead for session in await world.store.sessions()] == [False]
+
+
+async def test_a_beat_does_not_wait_behind_other_calls_of_its_process(world: World, postgres_url: str) -> None:
+    await world.open("s1")
+    key = Key(scope="t", name="k", content=b"x" * 32, until_ms=world.clock.now_ms() + 10**8)
+    with someone_else(postgres_url) as other:
+        other.execute(f"SELECT {schema_of(world)}.submit('t', key => 'k')")
+        waiting = [
+            asyncio.create_task(world.store.insert([msgspec.structs.replace(world.new(name="t"), key=key)]))
+            for _ in range(8)
+        ]
+        schema = schema_of(world)
+
+        async def they_wait() -> bool:
+            sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
+            return ask(postgres_url, sql, f'%"{schema}"%') == [(4,)]
+
+        await until(they_wait)
+        async with asyncio.timeout(AT_ONCE_S):
+            assert (await world.store.beat(["s1"]))[0].known
+            assert (await world.store.lead("leader", "s1", HOUR_S)).holder == "s1"
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_a_report_on_a_row_that_is_locked_is_kept_for_the_next_beat(world: World, postgres_url: str) -> None:
+    await world.open("s1")
+    awaited, free = await world.running(queue="a"), await world.running(queue="b")
+    begun_ms = world.clock.now_ms()
+    reports = [
+        Report(job_id=job.id, session="s1", token=job.token, started_ms=begun_ms, progress=Progress(done=1, total=2))
+        for job in (awaited, free)
+    ]
+    with someone_else(postgres_url) as other:
+        other.execute(f"SELECT FROM {schema_of(world)}.jobs WHERE id = %s FOR SHARE", (awaited.id,))
+        async with asyncio.timeout(AT_ONCE_S):
+            assert (await world.store.beat(["s1"], reports))[0].known
+            assert (await world.store.beat(["s1"]))[0].known
+        assert (await world.row(free)).started_ms == begun_ms
+        assert (await world.row(awaited)).started_ms is None
+
+    await world.store.beat(["s1"])
+
+    row = await world.row(awaited)
+    assert (row.started_ms, row.starts, row.progress) == (begun_ms, 1, Progress(done=1, total=2))
+
+
+async def test_what_is_reported_later_is_not_overwritten_by_what_was_kept(world: World, postgres_url: str) -> None:
+    await world.open("s1")
+    job = await world.running()
+
+    def said(n: int) -> Report:
+        return Report(job_id=job.id, session="s1", token=job.token, checkpoint=b"%d" % n)
+
+    started = Report(job_id=job.id, session="s1", token=job.token, started_ms=7)
+    with someone_else(postgres_url) as other:
+        other.execute(f"SELECT FROM {schema_of(world)}.jobs WHERE id = %s FOR SHARE", (job.id,))
+        await world.store.beat(["s1"], [started, said(1)])
+    assert await world.store.report([said(2)]) == [True]
+    await world.store.beat(["s1"])
+
+    row = await world.row(job)
+    assert (row.started_ms, row.checkpoint) == (7, b"2")
+
+
+async def test_a_beat_waits_for_no_subscription_and_a_read_not_for_long(world: World, postgres_url: str) -> None:
+    await world.open("s1")
+    async with world.store.wake(["queue:default"]) as first:
+        waiting = asyncio.create_task(first.wait(60))
+        await world.store.queues()
+        with someone_else(postgres_url) as other:
+            other.execute(f"LOCK TABLE {schema_of(world)}.listeners IN ACCESS EXCLUSIVE MODE")
+            async with world.store.wake(["job:x"]) as second:
+                async with asyncio.timeout(AT_ONCE_S / 2):
+                    assert (await world.store.beat(["s1"]))[0].known
+                async with asyncio.timeout(times.GATE_S + AT_ONCE_S):
+                    await world.store.queues()
+                other.rollback()
+                assert await second.wait(10), "once it is known, those who did not wait for that look again"
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_those_who_are_being_woken_are_not_waited_for(world: World, postgres_url: str, stores: Stores) -> None:
+    other = await stores.open(postgres_url)
+    async with other.store.wake(["queue:default"]) as wake:
+        await other.store.queues()
+        with someone_else(postgres_url) as ringing:
+            ringing.execute(f"SELECT FROM {schema_of(world)}.listeners FOR UPDATE")
+            waiting = asyncio.create_task(wake.wait(10))
+            async with asyncio.timeout(AT_ONCE_S):
+                await world.submit()
+                assert await waiting is True
+
+
+async def test_an_outage_shorter_than_two_seconds_is_no_death(world: World, proxy: Proxy, stores: Stores) -> None:
+    other = await stores.open(proxy.url)
+    await other.store.open_session(Session(id="s1", pid=os.getpid(), lease_s=HOUR_S))
+    proxy.refuse()
+    proxy.cut()
+    begun = time.monotonic()
+    await world.store.overdue()
+    accepting = asyncio.get_running_loop().call_later(1.5, proxy.accept)
+
+    while time.monotonic() - begun < 4:
+        await world.store.overdue()
+        assert [session.dead for session in await world.store.sessions()] == [False]
+        await asyncio.sleep(0.05)
+
+    accepting.cancel()
+    assert (await other.store.beat(["s1"]))[0].known

@@ -243,3 +243,17 @@ async def test_a_burst_after_statistics_of_an_empty_queue_is_not_read_through(
     ask(postgres_url, f"ALTER TABLE {place}.jobs RESET (autovacuum_enabled)")
 
     assert max(each.rows["jobs"] for each in ran) <= 20
+
+
+async def test_a_limit_that_is_lifted_lets_all_through_however_many(
+    postgres_url: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "_MOST_FREED", 3)
+    await world.open("s1", lease_s=600)
+    await world.store.set_limit("key", 1)
+    await world.store.insert([world.new(concurrency_key="key") for _ in range(11)])
+    await world.claim("s1", 11)
+    await world.store.set_limit("key", None)
+
+    assert ask(postgres_url, f"SELECT count(*) FROM {schema(postgres_url)}.jobs WHERE lane = 3") == [(0,)]
+    assert len(await world.claim("s1", 11)) == 10

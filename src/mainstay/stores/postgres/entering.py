@@ -217,18 +217,20 @@ NO_COUNTS: tuple[Any, ...] = ([], [], [], [], [])
 def counts(written: Sequence[Written]) -> tuple[Any, ...]:
     """What these writes add to the tallies and to the flow, as arguments of a function."""
     tallies: Counter[tuple[str, str]] = Counter()
-    entered: Counter[str] = Counter()
-    for before, after, events in written:
-        if after.parent is not None:
-            continue
-        if before is None:
-            tallies[after.queue, after.status] += 1
-        elif before.status != after.status:
-            tallies[after.queue, after.status] += 1
-            tallies[after.queue, before.status] -= 1
-        for event in events:
-            if judge.moves(event):
-                entered[event.to] += 1
+    # jobs of a batch are mostly alike: counted together first
+    alike = Counter(
+        (after.queue, None if before is None else before.status, after.status)
+        for before, after, _ in written
+        if after.parent is None
+    )
+    for (queue, was, status), n in alike.items():
+        if was != status:
+            tallies[queue, status] += n
+            if was is not None:
+                tallies[queue, was] -= n
+    entered = Counter(
+        event.to for _, after, events in written if after.parent is None for event in events if judge.moves(event)
+    )
     moved = [(queue, status, n) for (queue, status), n in tallies.items() if n]
     return (
         [queue for queue, _, _ in moved],

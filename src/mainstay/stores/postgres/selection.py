@@ -30,7 +30,7 @@ log = logging.getLogger("mainstay.stores.postgres")
 
 _CLAIM = "SELECT * FROM mainstay.claim($1, $2, $3, $4, $5, $6)"
 _DUE_BATCH = 500
-#: rows that one write lets through: it must stay short
+#: rows that one statement lets through
 _MOST_FREED = 10_000
 #: after the columns of a job and `open`
 _N, _STATE = len(JOB_FIELDS) + 1, len(JOB_FIELDS) + 2
@@ -142,8 +142,12 @@ async def lower_heads(tx: Tx, ready: Sequence[Job]) -> None:
 async def free_slots(tx: Tx, key: str) -> None:
     """Bring blocked rows of a key back, as many as it has free slots: the best of every queue, so that a paused
     queue cannot keep the slot from the others."""
-    for queue, n in await tx.db.fetch("SELECT queue, n FROM mainstay.free_slots($1, $2)", key, _MOST_FREED):
-        tx.wake(f"queue:{queue}", n)
+    back = _MOST_FREED
+    while back >= _MOST_FREED:  # a limit that was lifted lets all of them through
+        rows = await tx.db.fetch("SELECT queue, n FROM mainstay.free_slots($1, $2)", key, _MOST_FREED)
+        back = sum(n for _, n in rows)
+        for queue, n in rows:
+            tx.wake(f"queue:{queue}", n)
 
 
 # -- what cannot be claimed ----------------------------------------------------------------------

@@ -190,12 +190,12 @@ def _plain_arguments(
     engine: Engine, changes: Sequence[Change], written: Sequence[Written], lead: Leadership | None
 ) -> list[Any]:
     in_order = sorted(changes, key=_id) if len(changes) > 1 else changes
-    settled = [change.after for change in in_order if judge.is_settled(change.after)]
+    settled = [change.after for change in in_order if change.after.settled_ms is not None]
     return [
         *spare(change_arrays(in_order)),
         *spare(event_arrays(event for change in in_order for event in change.events)),
         [job.id for job in settled],
-        all(judge.keeps_waiting(job.status, more=True) for job in settled),
+        all(judge.keeps_waiting(status, more=True) for status in {job.status for job in settled}),
         None if lead is None else lead.name,
         None if lead is None else lead.holder,
         None if lead is None else lead.epoch,

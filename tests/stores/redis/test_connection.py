@@ -182,3 +182,31 @@ async def test_over_tls_the_certificate_is_checked(tmp_path: Path) -> None:
                 await server.call(ping)
         await server.close()
     own.stop()
+
+
+async def test_a_store_is_closed_soon_though_its_server_is_gone(own: Redis) -> None:
+    store = await open_store(own.url())
+    wake = store.wake(["queue:a", "job:x"])
+    await store.due(["a"])
+    own.kill()
+    await wake.close()
+    async with asyncio.timeout(2):  # all retries would take twice as long
+        await store.close()
+
+
+async def test_a_user_who_may_do_what_the_message_says_can_use_a_store(own: Redis) -> None:
+    admin = sync_redis.Redis.from_url(own.url())
+    admin.execute_command("ACL SETUSER app on >secret ~{mainstay}:* -@all")
+    url = own.url().replace("redis://", "redis://app:secret@")
+    with pytest.raises(StoreError, match="EVAL, EVALSHA, TIME, INFO and PING") as refused:
+        await open_store(url)
+    assert "secret" not in str(refused.value)
+    admin.execute_command("ACL SETUSER app +@read +@write +eval +evalsha +time +info +ping")
+
+    store = await open_store(url)
+    await store.open_session(Session(id="s1"))
+    async with store.wake(["queue:default"]):
+        await store.insert([new_job(store.clock, IdSource(random.Random(1)), chain=store.chain)])
+        assert len(await store.claim(["default"], "s1", 1)) == 1
+    assert await store.check() == []
+    await store.close()

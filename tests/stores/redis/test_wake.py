@@ -158,19 +158,23 @@ async def test_what_nobody_watches_costs_no_key(world: World, plain: Plain) -> N
     assert not [name for name in plain.names() if name.startswith("l:")]
 
 
-async def test_after_a_cut_everybody_is_woken_once(redis_url: str) -> None:
-    with Proxy.before(redis_url) as proxy:
+async def test_after_a_cut_everybody_is_woken_once(tmp_path: Path) -> None:
+    server = Redis(tmp_path)
+    with Proxy.before(f"{server.url()}?prefix=mainstay") as proxy:
         store = await open_store(proxy.url, clock=VirtualClock())
-        plain = Plain(redis_url)
+        plain = Plain(f"{server.url()}?prefix=mainstay")
         wakes = [store.wake(["queue:a"]), store.wake(["job:x"])]
         waiting = [asyncio.create_task(wake.wait(LONG_S)) for wake in wakes]
         await asleep(plain, "queue:a", 1)
+        while plain.client.info("clients")["blocked_clients"] != 1:  # type: ignore[index]
+            await asyncio.sleep(0.001)
         proxy.cut()
         assert await asyncio.gather(*waiting) == [True, True]
         assert await wakes[1].wait(QUIET_S) is False
         for wake in wakes:
             await wake.close()
         await store.close()
+    server.stop()
 
 
 async def test_a_store_leaves_no_ear_behind(redis_url: str, plain: Plain) -> None:

@@ -11,6 +11,7 @@ and from then on the calls go there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
@@ -48,7 +49,7 @@ class Server:
         self._rng = rng or random.Random()
         self._place = (address.host, address.port)
         self._client = self._new_client()
-        self._shut = False
+        self._ending = asyncio.Event()
 
     async def call(self, work: Work[T]) -> T:
         """Do some work with a client; all of it again when the connection was lost on the way."""
@@ -63,7 +64,7 @@ class Server:
                     raise unavailable(error, self.address.shown) from error
                 await self._follow(error)
             except Exception as error:
-                if not is_passing(error) or lost >= self.address.retries or self._shut:
+                if not is_passing(error) or lost >= self.address.retries or self._ending.is_set():
                     ours = translated(error, self.address.shown)
                     if ours is None:
                         raise
@@ -71,7 +72,9 @@ class Server:
                 if needs_new_connection(error):
                     await self._client.connection_pool.disconnect(inuse_connections=False)
                 lost += 1
-                await asyncio.sleep(self.pause_s(lost))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self.pause_s(lost)):
+                        await self._ending.wait()
 
     def pause_s(self, failures: int) -> float:
         """How long to wait before try number `failures` + 1: at least half of a time that doubles."""
@@ -92,8 +95,12 @@ class Server:
 
         await self.call(ask)
 
+    def hurry(self) -> None:
+        """What is left is only to take leave: from now on nothing waits for a server that is away."""
+        self._ending.set()
+
     async def close(self) -> None:
-        self._shut = True
+        self.hurry()
         await self._client.aclose()
 
     async def _follow(self, error: driver.MovedError) -> None:

@@ -46,8 +46,8 @@ def translated(error: Exception, shown: str) -> MainstayError | None:
         return StoreError(f"{shown} refused the user name or the password; check them in the store's URL")
     if isinstance(error, driver.NoPermissionError) or code == "NOPERM":
         return StoreError(
-            f"{shown}: this user may not do that ({_said(error)}). It needs all data commands, EVALSHA, SCRIPT LOAD, "
-            "TIME and INFO on the keys of the store's prefix"
+            f"{shown}: this user may not do that ({_said(error)}). It needs the commands that read and write data, "
+            "EVAL, EVALSHA, TIME, INFO and PING, on the keys of the store's prefix; of a database other than 0, SELECT"
         )
     if isinstance(error, driver.OutOfMemoryError) or code == "OOM":
         return StoreFull(

@@ -102,6 +102,7 @@ class Listener:
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(tuple(self._tasks), timeout=0.1)
+        self._server.hurry()
         await self.settled()
         if began:
             with contextlib.suppress(Exception):  # what is left expires by itself

@@ -99,26 +99,39 @@ local function advance(head)
   return true
 end
 
+-- The heads are a heap, the best row first: there may be thousands of queues.
+local function goes_before(a, b)
+  local x, y = a.ranks[a.at], b.ranks[b.at]
+  return x < y or (x == y and a.ids[a.at] < b.ids[b.at])
+end
+
+-- Lets the first head sink to its place.
+local function sink()
+  local at, n, moved = 1, #heads, heads[1]
+  while true do
+    local below = 2 * at
+    if below > n then break end
+    if below < n and goes_before(heads[below + 1], heads[below]) then below = below + 1 end
+    if not goes_before(heads[below], moved) then break end
+    heads[at], at = heads[below], below
+  end
+  heads[at] = moved
+end
+
+-- Goes on behind the best row.
+local function pass()
+  if not advance(heads[1]) then
+    heads[1] = heads[#heads]
+    heads[#heads] = nil
+  end
+  if #heads > 1 then sink() end
+end
+
 for _, queue in ipairs(open) do
   local head = {queue = queue, ids = {}, ranks = {}, at = 0, offset = 0, over = false}
   if advance(head) then heads[#heads + 1] = head end
 end
-
-local function best()
-  if #heads == 1 then return heads[1].at > 0 and heads[1] end
-  local found
-  for _, head in ipairs(heads) do
-    if head.at > 0 then
-      if not found then
-        found = head
-      else
-        local a, b = head.ranks[head.at], found.ranks[found.at]
-        if a < b or (a == b and head.ids[head.at] < found.ids[found.at]) then found = head end
-      end
-    end
-  end
-  return found
-end
+table.sort(heads, goes_before)
 
 local free, passed = {}, 0
 
@@ -160,9 +173,8 @@ local function may_pass()
   return false
 end
 
-while #taken < MOST do
-  local head = best()
-  if not head then break end
+while #taken < MOST and #heads > 0 do
+  local head = heads[1]
   local id = head.ids[head.at]
   local row = rows[id]
   if not row then
@@ -181,7 +193,7 @@ while #taken < MOST do
   else
     take(id, row)
   end
-  if #taken < MOST and not advance(head) then head.at = 0 end
+  if #taken < MOST then pass() end
 end
 
 -- rows that got ready in this very step and are taken by it need nobody else

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import Any
 
 import pytest
 
+from mainstay.errors import StoreError
 from mainstay.lifecycle import Move
 from mainstay.model import Progress
 from mainstay.stores import Report
-from mainstay.stores.redis import RedisStore
+from mainstay.stores.redis import RedisStore, scripts
 from mainstay.stores.redis.scripts import PARTS, script
 from tests.conformance.world import World
 from tests.stores.redis.conftest import Plain
@@ -116,3 +119,53 @@ async def test_more_rows_than_a_command_takes_arguments_go_in_and_out(world: Wor
     assert {answer.outcome for answer in answers} == {"applied"}
     assert await world.story(then.job) == ["scheduled", "pending"]
     assert len(await world.store.awaited(then.job.id)) == 4_500
+
+
+#: the parts and scripts that only gather what is to be written
+GATHERING = ("apply", "changing", "claim", "commit", "entering", "insert", "look", "report", "reporting", "unclaim")
+READS = {"GET", "HGET", "HMGET", "SCARD", "SMEMBERS", "SISMEMBER", "ZRANGE", "LINDEX", "EXISTS", "MGET", "TIME"}
+
+
+@pytest.mark.parametrize("name", ["prelude", *GATHERING])
+def test_nothing_is_written_but_by_the_flush_at_the_end(name: str) -> None:
+    """A script that fails half way is not undone, so it must not have begun."""
+    text = files("mainstay.stores.redis").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+    named = set(re.findall(r"\bcall\('(\w+)'", text))
+    others = re.findall(r"\bcall\((?!')[^)]*\)", text)
+    assert named <= READS
+    # the questions that a decision asked before, and asks again
+    assert others == (["call(command[1], P .. command[2], unpack(command, 3)"] if name == "commit" else [])
+
+
+async def test_a_script_that_fails_at_the_end_has_written_nothing(
+    world: World, plain: Plain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.open("s1")
+    first = await world.running()
+    await world.submit(queue="then", after=[first], unique_key="u")
+    ready = await world.submit(key="k")
+    before = await world.dump()
+    named = {name for name in plain.names() if not name.startswith(("w:", "ear:"))}
+
+    def broken(name: str) -> tuple[str, str]:
+        text, _ = script(name)
+        at_the_end = text.replace("\nlocal function flush()\n", "\nlocal function flush()\n  error('it fails')\n")
+        return at_the_end, hashlib.sha1(at_the_end.encode(), usedforsecurity=False).hexdigest()
+
+    monkeypatch.setattr(scripts, "script", broken)
+    report = Report(job_id=first.id, session="s1", token=1, started_ms=5, checkpoint=b"x")
+    calls: list[Awaitable[object]] = [
+        world.store.insert([world.new(key="n", unique_key="n", after=[first])]),
+        world.claim(),
+        world.move(ready, "cancelled"),
+        world.move(first, "failed", holder="s1", spawn=(world.new(key="s"),)),
+        world.store.report([report]),
+        world.store.delete([ready.id], actor="ann", reason="tidy"),
+    ]
+    for call in calls:
+        with pytest.raises(StoreError, match="it fails"):
+            await call
+    monkeypatch.undo()
+
+    assert await world.dump() == before
+    assert {name for name in plain.names() if not name.startswith(("w:", "ear:"))} == named

@@ -19,6 +19,7 @@ from mainstay import App, Draft, context
 from mainstay.clock import Clock
 from mainstay.control.check import check
 from mainstay.errors import (
+    Conflict,
     InvalidInput,
     KeyConflict,
     SchemaTooOld,
@@ -316,6 +317,24 @@ async def test_the_wait_is_bounded_and_the_transaction_goes_on(postgres_url: str
         assert len(await shop.names()) == 1
 
 
+async def test_a_key_that_the_transaction_cannot_see_is_told_as_such(shop: Shop) -> None:
+    keyed = shop.send.options(key="k")
+    seen = await shop.send.options(key="seen").submit("a@b.c")
+    async with on_asyncpg(shop.url) as transaction:
+        await transaction.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        await transaction.connection.fetch("SELECT 1 FROM pg_class LIMIT 1")  # from here on it sees nothing new
+        first = await keyed.submit("a@b.c")
+        again = await shop.send.options(key="seen").within(transaction.connection).submit("a@b.c")
+        assert (again.created, again.id) == (False, seen.id)
+
+        with pytest.raises(Conflict, match="As it is repeatable read, it cannot see that.*Run your transaction again"):
+            await keyed.within(transaction.connection).submit("a@b.c")
+
+        await shop.send.within(transaction.connection).submit("b@b.c")
+        await transaction.commit()
+    assert first.created
+
+
 async def test_nobody_who_works_waits_for_an_open_transaction(shop: Shop) -> None:
     async with on_asyncpg(shop.url) as transaction:
         await shop.send.options(key="k").within(transaction.connection).submit("a@b.c")
@@ -410,7 +429,9 @@ async def test_a_database_without_the_store_is_told_as_such(postgres_url: str, w
 async def test_a_store_of_another_version_is_refused(shop: Shop) -> None:
     async with on_asyncpg(shop.url) as transaction:
         await transaction.execute(f"UPDATE {_schema(shop.url)}.facts SET value = '0' WHERE name = 'version'")
-        with pytest.raises(SchemaTooOld, match=f"has version 0, this Mainstay needs {VERSION}"):
+        with pytest.raises(
+            SchemaTooOld, match=f"in it yet, this Mainstay needs version {VERSION}.*mainstay store migrate"
+        ):
             await shop.send.within(transaction.connection).submit("a@b.c")
         await transaction.rollback()
 

@@ -8,7 +8,7 @@ import pytest
 
 from mainstay.errors import SchemaTooNew, SchemaTooOld, StoreError, StoreLocked
 from mainstay.stores import open_store
-from mainstay.stores.postgres import migrating
+from mainstay.stores.postgres import migrating, versions
 from mainstay.stores.postgres.migrating import OUTSIDE, migrate, status
 from mainstay.stores.postgres.schema import MIGRATIONS, VERSION
 from tests.stores.postgres.stands import Stores, ask
@@ -145,3 +145,100 @@ async def test_a_step_that_fails_leaves_the_version_before(url: str) -> None:
 async def test_a_database_that_is_not_there_is_named(url: str) -> None:
     with pytest.raises(StoreError, match="there is no such database"):
         await status(url.replace("/postgres?", "/nowhere?"))
+
+
+def of_release(n: int, *, fits: int) -> str:
+    """Facts of functions that another release has made."""
+    values = ", ".join(
+        f"('{name}', '{value}')"
+        for name, value in (("functions", "other"), ("functions_release", n), ("functions_fits", fits))
+    )
+    return f"facts VALUES {values} ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+
+
+async def test_functions_of_an_older_release_are_refused_with_the_command(url: str, schema: str) -> None:
+    await migrate(url)
+    ask(url, f"INSERT INTO {schema}.{of_release(versions.RELEASE - 1, fits=0)}")
+
+    with pytest.raises(SchemaTooOld, match="has the functions of another Mainstay .* Run: mainstay store migrate"):
+        await open_store(url)
+
+    assert not (await status(url)).current
+    assert (await migrate(url)).functions
+    await (await open_store(url)).close()
+
+
+async def test_functions_of_a_newer_release_stay_and_are_used_only_if_they_fit(url: str, schema: str) -> None:
+    await migrate(url)
+    ask(url, f"INSERT INTO {schema}.{of_release(versions.RELEASE + 1, fits=versions.RELEASE)}")
+    for opening in (url, f"{url}&auto_migrate=on"):
+        await (await open_store(opening)).close()
+    assert not (await migrate(url)).functions
+    assert ask(url, f"SELECT value FROM {schema}.facts WHERE name = 'functions'") == [("other",)], "it never goes back"
+
+    ask(url, f"INSERT INTO {schema}.{of_release(versions.RELEASE + 2, fits=versions.RELEASE + 1)}")
+
+    for refused in (open_store(url), open_store(f"{url}&auto_migrate=on"), migrate(url)):
+        with pytest.raises(SchemaTooNew, match="has the functions of a newer Mainstay .*upgrade"):
+            await refused
+
+
+_BEAT = "beat(text[], text[], text[], text[], integer[], bigint[], text[], bytea[], text[], text[], bigint, bigint)"
+
+
+async def test_a_function_that_answers_otherwise_is_made_anew_and_running_programs_go_on(
+    url: str, schema: str, stores: Stores
+) -> None:
+    await migrate(url)
+    world = await stores.open(url)
+    await world.open("s1")
+    assert len(await world.store.beat(["s1"])) == 1
+    # another release's: the same arguments, and another answer
+    ask(url, f"DROP FUNCTION {schema}.{_BEAT}")
+    answer = "TABLE (session text, known boolean, cancelling text[], more integer)"
+    ask(
+        url,
+        f"CREATE FUNCTION {schema}.{_BEAT} RETURNS {answer} LANGUAGE sql AS $$ SELECT 's1', true, '{{}}'::text[], 1 $$",
+    )
+    ask(url, f"INSERT INTO {schema}.{of_release(versions.RELEASE - 1, fits=0)}")
+    assert [pulse.known for pulse in await world.store.beat(["s1"])] == [True], "it is prepared again"
+
+    assert (await migrate(url)).functions
+
+    assert [pulse.known for pulse in await world.store.beat(["s1", "s2"])] == [True, False]
+
+
+async def test_a_program_whose_function_is_gone_says_what_to_do(url: str, schema: str, stores: Stores) -> None:
+    await migrate(url)
+    world = await stores.open(url)
+    ask(url, f"DROP FUNCTION {schema}.lead(text, text, bigint, bigint)")
+
+    with pytest.raises(StoreError, match="lacks a function that this Mainstay calls .*mainstay store status"):
+        await world.store.lead("leader", "s1", 60)
+
+
+async def test_of_the_function_that_users_call_there_is_one(url: str, schema: str) -> None:
+    await migrate(url)
+    ask(
+        url,
+        f"CREATE FUNCTION {schema}.submit(name text, extra integer DEFAULT 0) RETURNS uuid LANGUAGE sql "
+        "AS 'SELECT NULL::uuid'",
+    )
+    ask(url, f"INSERT INTO {schema}.{of_release(versions.RELEASE - 1, fits=0)}")
+
+    await migrate(url)
+
+    [(job_id,)] = ask(url, f"SELECT {schema}.submit('mail')")
+    assert job_id is not None
+
+
+async def test_a_database_that_cannot_hold_every_text_is_refused(url: str) -> None:
+    name = f"latin_{url.partition('schema=')[2]}"[:60]
+    ask(url, f"CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    latin = url.replace("/postgres?", f"/{name}?")
+    try:
+        for refused in (migrate(latin), open_store(latin)):
+            with pytest.raises(StoreError, match="is encoded as LATIN1, which cannot hold every text"):
+                await refused
+    finally:
+        ask(url, f"DROP DATABASE {name}")

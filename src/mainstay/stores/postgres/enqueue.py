@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from ...clock import Clock, SystemClock
-from ...errors import Conflict, MainstayError, SchemaTooNew, SchemaTooOld
+from ...errors import Conflict, MainstayError
 from ...lifecycle import Chain
 from ...model import AWAITS_MS
 from .. import judge
@@ -29,14 +29,15 @@ from ..within import Clashed, Statement, Steps
 from .address import Address, parse
 from .entering import INSERT_JOBS, Entry, Facts, clashing, entering
 from .promises import COMMITS, SETTINGS, promised
-from .schema import VERSION, placed
+from .schema import placed
+from .versions import FACTS, Found
 
 T = TypeVar("T")
 
 _ARRIVE = (
-    "SELECT mainstay.clock($1::bigint), current_setting('lock_timeout'), "
-    "(SELECT value FROM mainstay.facts WHERE name = 'version'), "
+    "SELECT mainstay.clock($1::bigint), current_setting('lock_timeout'), current_setting('transaction_isolation'), "
     "(SELECT value FROM mainstay.facts WHERE name = 'audit'), "
+    + "".join(f"(SELECT value FROM mainstay.facts WHERE name = '{name}'), " for name in FACTS)
     + "".join(f"current_setting('{name}'), " for name in SETTINGS)
     + "mainstay.count_apart()::text"
 )
@@ -68,6 +69,7 @@ class _Arrived(msgspec.Struct):
     """What the user's transaction said of itself."""
 
     lock_timeout: str
+    isolation: str
     settings: Mapping[str, str]
 
 
@@ -79,7 +81,7 @@ class Enqueue:
         self._address = address
         # the server's time, unless a test has one of its own
         self._clock = None if isinstance(clock, SystemClock | ServerClock) else clock
-        self._arrived = _Arrived("0", {})
+        self._arrived = _Arrived("0", "", {})
 
     @classmethod
     def into(cls, url: str, *, clock: Clock | None) -> Enqueue:
@@ -90,9 +92,12 @@ class Enqueue:
         """The time, once it is sure that this is a store that may be written to; `fingerprint` is that of the key that
         seals."""
         given_ms = None if self._clock is None else self._clock.now_ms()
-        [(now_ms, lock_timeout, version, audit, *values, _)] = yield Statement(_ARRIVE, (given_ms,))
-        self._arrived = _Arrived(lock_timeout, dict(zip(SETTINGS, values, strict=True)))
-        self._admit_version(int(version or 0))
+        [(now_ms, lock_timeout, isolation, audit, *values, _)] = yield Statement(_ARRIVE, (given_ms,))
+        facts, values = values[: len(FACTS)], values[len(FACTS) :]
+        self._arrived = _Arrived(lock_timeout, isolation, dict(zip(SETTINGS, values, strict=True)))
+        found = Found.of(dict(zip(FACTS, facts, strict=True)))
+        found.refuse_newer(self._place)
+        found.refuse_older(self._place, "mainstay store migrate URL")
         if audit is None:
             yield Statement(_BEGIN_AUDIT, (fingerprint,))
             [(audit,)] = yield Statement(_AUDIT)
@@ -128,6 +133,8 @@ class Enqueue:
         self, jobs: Sequence[NewJob], chain: Chain, durability: Durability | None
     ) -> Steps[tuple[Entry, str]]:
         facts = Facts()
+        known = False
+        """what stands in the way, as far as this transaction can see it"""
         for _ in range(_MOST_RACES):
             yield _SAVEPOINT
             try:
@@ -138,6 +145,13 @@ class Enqueue:
             except Clashed:
                 yield _BACK
                 yield _RELEASE
+                if known and self._arrived.isolation != "read committed":
+                    raise Conflict(
+                        f"job {jobs[0].job.id}: its key was stored by somebody else after your transaction began. As "
+                        f"it is {self._arrived.isolation}, it cannot see that; nothing of the job was written. Run your "
+                        "transaction again from its beginning"
+                    ) from None
+                known = True
                 yield from clashing(jobs, facts)
                 continue
             except MainstayError:
@@ -181,18 +195,6 @@ class Enqueue:
 
     def _given_ms(self, jobs: Sequence[NewJob]) -> int | None:
         return None if self._clock is None else jobs[0].job.created_ms
-
-    def _admit_version(self, version: int) -> None:
-        if version > VERSION:
-            raise SchemaTooNew(
-                f"{self._place} has version {version}, this Mainstay knows up to {VERSION}: upgrade Mainstay in this "
-                "environment; nothing was changed"
-            )
-        if version < VERSION:
-            raise SchemaTooOld(
-                f"{self._place} has version {version}, this Mainstay needs {VERSION}; nothing was changed. Run: "
-                "mainstay store migrate URL"
-            )
 
     @property
     def _place(self) -> str:

@@ -4,28 +4,32 @@ Each migration is a transaction of its own, under a lock that keeps a second mig
 bounded: a migration in the queue for a table's lock would keep everybody else out of that table, so after a short while
 it steps back and tries again. One that begins with `OUTSIDE` is run statement by statement and without a transaction,
 because PostgreSQL builds an index beside running work (`CONCURRENTLY`) only there; each of its statements must not mind
-being run twice. Workers of the version before go on: functions with other arguments stand beside the old ones.
+being run twice. Workers of the version before go on: functions with other arguments stand beside the old ones. One
+whose arguments are the same and whose answer is another cannot be replaced; it is dropped and made in one transaction.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
 import msgspec
 
-from ...errors import SchemaTooNew, SchemaTooOld, StoreError, StoreLocked
+from ...errors import StoreError, StoreLocked
 from ..audit_key import admit_fingerprint
 from .address import Address, parse
+from .changing import savepoint
 from .engine import wait_s
 from .pool import Db, begin, connect, hang_up
-from .schema import MIGRATIONS, VERSION, functions, quoted
+from .promises import SETTINGS
+from .schema import MIGRATIONS, VERSION, functions, placed, quoted
 from .trouble import is_lost, translated, unavailable
+from .versions import FACTS, FITS, RELEASE, Found, functions_mark
 
 #: the first line of a migration that cannot be a transaction
 OUTSIDE = "-- outside a transaction"
@@ -76,16 +80,16 @@ class Migrated(msgspec.Struct, frozen=True, kw_only=True):
 async def status(url: str) -> Status:
     """Look at a database, without opening a store on it and without changing anything."""
     async with _connected(url) as (db, address):
-        version, mark = await _found(db, address)
+        found = await _found(db, address)
         server = await db.fetchval("SELECT current_setting('server_version')")
-        rows = await db.fetch("SELECT name, setting FROM pg_settings WHERE name = ANY($1)", list(_SETTINGS))
-        counts = await _sizes(db, address) if version else {}
+        rows = await db.fetch("SELECT name, setting FROM pg_settings WHERE name = ANY($1)", list(SETTINGS))
+        counts = await _sizes(db, address) if found.version else {}
         return Status(
             url=address.shown,
             schema=address.schema,
-            version=version,
+            version=found.version,
             known=VERSION,
-            current=version == VERSION and mark == functions_mark(),
+            current=found.current,
             server=server,
             settings={row["name"]: row["setting"] for row in rows},
             **counts,
@@ -102,11 +106,12 @@ async def bring_up(
     db: Db, address: Address, *, dry_run: bool = False, migrations: Sequence[str] = MIGRATIONS
 ) -> Migrated:
     """The same on a connection there is."""
-    before, mark = await _found(db, address)
-    if before > len(migrations):
-        raise _too_new(address, before, len(migrations))
+    await _admit_server(db, address)
+    found = await _found(db, address)
+    found.refuse_newer(_place(address), known=len(migrations))
+    before = found.version
     steps = tuple(migrations[before:])
-    anew = bool(steps) or mark != functions_mark()
+    anew = not found.is_newer and (bool(steps) or found.mark != functions_mark())
     if not dry_run:
         for version in range(before, len(migrations)):
             await _step(db, address, version, migrations[version])
@@ -117,22 +122,14 @@ async def bring_up(
 
 async def admit(db: Db, address: Address) -> None:
     """Refuse a database of another version, or bring it up if that is allowed."""
-    if db.raw.get_server_version().major * 10000 < _OLDEST:
-        raise StoreError(
-            f"{address.shown} is PostgreSQL {db.raw.get_server_version().major}; Mainstay needs 14 or later"
-        )
-    version, _ = await _found(db, address)
     if address.auto_migrate:
         await bring_up(db, address)
-    elif version > VERSION:
-        raise _too_new(address, version, VERSION)
-    elif version < VERSION:
-        there = f"has version {version} in it" if version else "has nothing of Mainstay's in it yet"
-        raise SchemaTooOld(
-            f"schema {address.schema!r} of {address.shown} {there}, this Mainstay needs version {VERSION}; nothing was "
-            f"changed. Run: mainstay store migrate '{_written(address)}' (workers may go on meanwhile), or add "
-            "auto_migrate=on to the URL"
-        )
+        return
+    await _admit_server(db, address)
+    found = await _found(db, address)
+    found.refuse_newer(_place(address))
+    command = f"mainstay store migrate '{_written(address)}' (workers may go on meanwhile)"
+    found.refuse_older(_place(address), f"{command}, or add auto_migrate=on to the URL")
 
 
 async def admit_key(db: Db, fingerprint: str, address: Address) -> None:
@@ -142,14 +139,20 @@ async def admit_key(db: Db, fingerprint: str, address: Address) -> None:
     admit_fingerprint(stored, fingerprint, f"schema {address.schema!r} of {address.shown}")
 
 
-def functions_mark() -> str:
-    """Tells whether a database has the functions of this release."""
-    return hashlib.sha256(functions().encode()).hexdigest()
-
-
 # -- internals --------------------------------------------------------------------------------
 
-_SETTINGS = ("fsync", "synchronous_commit", "synchronous_standby_names", "full_page_writes")
+
+async def _admit_server(db: Db, address: Address) -> None:
+    """Refuse a server that cannot keep jobs."""
+    major = db.raw.get_server_version().major
+    if major * 10000 < _OLDEST:
+        raise StoreError(f"{address.shown} is PostgreSQL {major}; Mainstay needs 14 or later")
+    encoding = await db.fetchval("SELECT current_setting('server_encoding')")
+    if encoding != "UTF8":
+        raise StoreError(
+            f"the database of {address.shown} is encoded as {encoding}, which cannot hold every text; nothing was "
+            "changed. Make one with: CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0"
+        )
 
 
 @contextlib.asynccontextmanager
@@ -180,17 +183,17 @@ async def first_connection(address: Address, *, tries: int = 4) -> Db:
     raise AssertionError("it tries at least once")
 
 
-async def _found(db: Db, address: Address) -> tuple[int, str]:
-    """The version that is there (0: none), and the mark of its functions."""
+async def _found(db: Db, address: Address) -> Found:
+    """What is there."""
     if await db.fetchval("SELECT to_regclass($1)", f"{quoted(address.schema)}.facts") is None:
         if await db.fetchval("SELECT 1 FROM pg_class WHERE relnamespace = to_regnamespace($1)", quoted(address.schema)):
             raise StoreError(
                 f"schema {address.schema!r} of {address.shown} has tables that are not Mainstay's; choose another one "
                 "with ?schema="
             )
-        return 0, ""
-    facts = dict(await db.fetch("SELECT name, value FROM mainstay.facts WHERE name IN ('version', 'functions')"))
-    return int(facts.get("version", "0")), facts.get("functions", "")
+        return Found()
+    rows = await db.fetch("SELECT name, value FROM mainstay.facts WHERE name = ANY ($1)", list(FACTS))
+    return Found.of(dict(map(tuple, rows)))
 
 
 async def _step(db: Db, address: Address, version: int, sql: str) -> None:
@@ -209,10 +212,58 @@ async def _step(db: Db, address: Address, version: int, sql: str) -> None:
 
 async def _make_functions(db: Db, address: Address) -> None:
     async def run() -> None:
-        await db.execute(functions())
-        await _remember(db, functions=functions_mark())
+        found = await _found(db, address)
+        if found.mark == functions_mark() or found.is_newer:  # somebody else was here meanwhile
+            return
+        await _put_functions(db, functions())
+        # one that users call must be the only one of its name: which of two is meant could not be told
+        [submit] = [text for text in _EACH.split(functions()) if text.startswith(_SUBMIT)]
+        ours = placed(f"mainstay.{_signature(submit)}", address.schema)
+        for each in await db.fetch(_OTHERS, address.schema, ours):
+            await db.raw.execute(f"DROP FUNCTION {each[0]}")
+        await _remember(db, functions=functions_mark(), functions_release=str(RELEASE), functions_fits=str(FITS))
 
     await _alone(db, address, None, run)
+
+
+_EACH = re.compile(r"^(?=CREATE OR REPLACE FUNCTION )", re.MULTILINE)
+_HEAD = re.compile(r"CREATE OR REPLACE FUNCTION mainstay\.(\w+)\((.*?)\)\s*(?:RETURNS|LANGUAGE)", re.DOTALL)
+_ARGUMENT = re.compile(r"(?:IN |INOUT |VARIADIC )?\w+ (.*?)(?: DEFAULT .*)?", re.DOTALL)
+_SUBMIT = "CREATE OR REPLACE FUNCTION mainstay.submit("
+_OTHERS = """
+SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_namespace s ON s.oid = p.pronamespace
+WHERE s.nspname = $1 AND p.proname = 'submit' AND p.oid IS DISTINCT FROM to_regprocedure($2)::oid
+"""
+
+
+async def _put_functions(db: Db, script: str) -> None:
+    """Replace them all at once, which nearly always does; else one by one, those that cannot be replaced anew."""
+    try:
+        async with savepoint(db):
+            await db.execute(script)
+        return
+    except asyncpg.InvalidFunctionDefinitionError:
+        pass
+    for text in filter(_HEAD.match, _EACH.split(script)):
+        try:
+            async with savepoint(db):
+                await db.execute(text)
+        except asyncpg.InvalidFunctionDefinitionError:
+            await db.execute(f"DROP FUNCTION mainstay.{_signature(text)}")
+            await db.execute(text)
+
+
+def _signature(text: str) -> str:
+    """A function's name with the types it takes, from its declaration.
+
+    >>> _signature("CREATE OR REPLACE FUNCTION mainstay.f(a text[], b integer DEFAULT 0, OUT c text) LANGUAGE sql")
+    'f(text[], integer)'
+    """
+    head = _HEAD.match(text)
+    assert head is not None
+    arguments = (part.strip() for part in head[2].split(","))
+    types = [_ARGUMENT.fullmatch(part) for part in arguments if part and not part.startswith("OUT ")]
+    return f"{head[1]}({', '.join(found[1] for found in types if found is not None)})"
 
 
 async def _alone(db: Db, address: Address, version: int | None, run: Callable[[], Awaitable[None]]) -> None:
@@ -221,7 +272,7 @@ async def _alone(db: Db, address: Address, version: int | None, run: Callable[[]
         await db.raw.execute(f"{begin(address, 'on')}; SET LOCAL lock_timeout TO {_STEP_BACK_MS}")
         try:
             mine = await db.fetchval("SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))", _lock_name(address))
-            if mine and (version is None or (await _found(db, address))[0] == version):
+            if mine and (version is None or (await _found(db, address)).version == version):
                 await run()
             await db.raw.execute("COMMIT")
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
@@ -251,7 +302,7 @@ async def _outside(db: Db, address: Address, version: int, sql: str) -> None:
     else:
         raise _kept_out(address)
     try:
-        if (await _found(db, address))[0] == version:
+        if (await _found(db, address)).version == version:
             await db.execute("SET lock_timeout TO 0")
             for statement in filter(None, (part.strip() for part in sql.split(";"))):
                 await db.execute(statement)
@@ -298,11 +349,8 @@ def _lock_name(address: Address) -> str:
     return f"mainstay migration of {address.schema}"
 
 
-def _too_new(address: Address, there: int, known: int) -> SchemaTooNew:
-    return SchemaTooNew(
-        f"schema {address.schema!r} of {address.shown} has version {there}, this Mainstay knows up to {known}: "
-        "upgrade Mainstay in this environment; nothing was changed"
-    )
+def _place(address: Address) -> str:
+    return f"schema {address.schema!r} of {address.shown}"
 
 
 def _written(address: Address) -> str:

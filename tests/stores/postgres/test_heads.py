@@ -166,14 +166,35 @@ async def test_a_reader_with_an_old_snapshot_holds_no_head_back(postgres_url: st
         await passed(postgres_url, world, 100, 200)
 
 
-async def test_what_was_made_ready_by_hand_is_found_within_a_minute_of_work(postgres_url: str, world: World) -> None:
+@pytest.mark.parametrize("others", [0, 1])
+async def test_what_was_made_ready_by_hand_is_found_within_a_minute(
+    postgres_url: str, world: World, others: int
+) -> None:
     await passed(postgres_url, world, 100, 200)
     by_hand = await world.submit(rank=300)
+    await world.store.insert([world.new(rank=400) for _ in range(others)])
     ask(postgres_url, f"UPDATE {schema(postgres_url)}.jobs SET rank = 50 WHERE id = '{by_hand.id}'")
-    ask(postgres_url, f"UPDATE {schema(postgres_url)}.heads SET looked_ms = looked_ms - 60001")
-    await go_on(postgres_url, world, 4)
+    assert by_hand.id not in [job.id for job in await world.claim("s1", 1)]
 
-    assert (await world.row(by_hand)).status == "succeeded"
+    ask(postgres_url, f"UPDATE {schema(postgres_url)}.heads SET looked_ms = looked_ms - 60001")
+    await world.claim("s1", 1)
+
+    [first] = await world.claim("s1", 1)
+    assert first.id == by_hand.id
+
+
+async def test_the_head_stays_below_what_is_ready(postgres_url: str, world: World) -> None:
+    await world.open("s1", lease_s=600)
+    await world.store.insert([world.new(rank=rank) for rank in (100, 101, 102)])
+    low = (await world.claim("s1", 3))[0]  # so 102 is proposed
+    await world.move(low, "pending", holder="s1")
+    row = f"{schema(postgres_url)}.jobs SET expires_ms = %s WHERE id = %s"
+    ask(postgres_url, f"UPDATE {row}", 1, low.id)  # so claims pass it over
+    await go_on(postgres_url, world, 4)
+    ask(postgres_url, f"UPDATE {row}", None, low.id)
+
+    assert ask(postgres_url, f"SELECT rank FROM {schema(postgres_url)}.heads") == [(100,)]
+    assert [job.id for job in await world.claim("s1", 1)] == [low.id]
 
 
 async def test_a_mark_of_another_server_is_not_believed(postgres_url: str, world: World) -> None:

@@ -227,6 +227,7 @@ BEGIN
     IF cardinality(taken) > 0 THEN
         PERFORM mainstay.raise_heads(names, at_rank);
     END IF;
+    PERFORM mainstay.look_below(names);
     IF blocked >= 1000 OR (passed AND cardinality(taken) < most) THEN
         state := 'more';
         RETURN NEXT;

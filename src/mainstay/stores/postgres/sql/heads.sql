@@ -11,7 +11,7 @@
 --      is ready, if that is lower.
 -- Whoever makes a row ready looks, in a statement after that, whether its rank is below the head or the proposal, and if
 -- so says so (`lowered`) in the same transaction. Nobody waits for anybody: that is why it is a row of its own.
--- Once a minute the whole index is looked through, for rows that were made ready by hand.
+-- Once a minute all that is ready is looked through, for rows that were made so by hand.
 
 CREATE OR REPLACE FUNCTION mainstay.lower_heads(in_queue text[], at_rank bigint[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -74,18 +74,38 @@ BEGIN
             -- before the look: what is deleted was committed with its rows, and the look sees them
             WITH over AS (DELETE FROM mainstay.lowered l WHERE l.queue = each_queue RETURNING l.rank)
             SELECT least(h.rank, min(o.rank)) INTO begins FROM over o;
-            IF now_ms - h.looked_ms NOT BETWEEN 0 AND 60000 THEN
-                begins := -9223372036854775808;
-                h.looked_ms := now_ms;
-            END IF;
             SELECT j.rank INTO lowest FROM mainstay.jobs j
             WHERE j.lane = 1 AND j.queue = each_queue AND j.rank >= begins
             ORDER BY j.rank, j.due_ms, j.n LIMIT 1;
             UPDATE mainstay.heads f SET
                 rank = least(h.next_rank, lowest), next_rank = coalesce(lowest, up_to), next_xid = NULL,
-                moved_ms = now_ms, looked_ms = h.looked_ms
+                moved_ms = now_ms
             WHERE f.queue = each_queue;
         END IF;
+    END LOOP;
+END
+$$;
+
+-- Once a minute: whether something is ready below the head after all. The next claim finds it.
+CREATE OR REPLACE FUNCTION mainstay.look_below(of_queues text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan TO off SET enable_sort TO off SET plan_cache_mode TO force_generic_plan SET jit TO off
+AS $$
+DECLARE
+    now_ms bigint := mainstay.clock(NULL);
+    h mainstay.heads;
+BEGIN
+    FOR h IN
+        SELECT * FROM mainstay.heads f
+        WHERE f.queue = ANY (of_queues) AND now_ms - f.looked_ms NOT BETWEEN 0 AND 60000 FOR UPDATE SKIP LOCKED
+    LOOP
+        UPDATE mainstay.heads f SET looked_ms = now_ms WHERE f.queue = h.queue;
+        INSERT INTO mainstay.lowered (queue, rank)
+        SELECT h.queue, l.rank FROM (
+            SELECT j.rank FROM mainstay.jobs j WHERE j.lane = 1 AND j.queue = h.queue
+            ORDER BY j.rank, j.due_ms, j.n LIMIT 1
+        ) l
+        WHERE l.rank < h.rank;
     END LOOP;
 END
 $$;

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Protocol
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from ..clock import Clock, SystemClock
 from ..errors import InvalidInput, MissingExtra, NoAdapter
@@ -52,7 +52,7 @@ async def open_store(url: str, *, clock: Clock | None = None, audit_key: bytes |
     """
     if not isinstance(url, str) or ":" not in url:
         raise InvalidInput("store", f"{url!r} is not a store URL; write one like 'sqlite:///jobs.db'")
-    parts = urlsplit(url)
+    parts = _split(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if metrics := wanted(os.environ):
         check_installed()
@@ -90,7 +90,14 @@ def shown_url(url: str) -> str:
 
 def check_adapter(url: str) -> None:
     """Refuse a URL that no adapter answers to, or whose driver is not installed, without opening anything."""
-    _adapter(urlsplit(url).scheme, url)
+    _adapter(_split(url).scheme, url)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise InvalidInput("store", f"{shown_url(url)!r} is not a store URL ({error})") from None
 
 
 @contextlib.contextmanager

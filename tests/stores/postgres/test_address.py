@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainstay.errors import InvalidInput, UnknownOption
+from mainstay.stores import open_store
 from mainstay.stores.postgres.address import parse
 
 
@@ -59,3 +60,18 @@ def test_secrets_are_not_shown() -> None:
 
     assert "secret" not in repr(address)
     assert "secret" not in address.shown
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://ann:s3c/ret@db/jobs", "postgresql://ann:s3cret@[db/jobs", "postgresql://ann@db:s3c/jobs"]
+)
+async def test_what_is_no_url_is_refused_without_a_word_of_its_password(url: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        await open_store(url)
+
+    assert "s3c" not in str(refused.value)
+
+
+@pytest.mark.parametrize("place", ["db:5432", "[::1]:5432", "a:1,b:2", "a,b", "", "db:"])
+def test_hosts_are_written_as_libpq_takes_them(place: str) -> None:
+    assert parse(f"postgresql://ann@{place}/jobs", {}).dsn == f"postgresql://ann@{place}/jobs"

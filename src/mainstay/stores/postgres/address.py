@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 import msgspec
 
@@ -53,6 +53,7 @@ _PASSED_ON = (
     "gsslib",
     "application_name",
 )
+_HOST = re.compile(r"(?:\[[^\[\]]*\]|[^\[\]:]*)(?::[0-9]{0,5})?")
 #: 40: it is part of the names of channels, which have at most 63 bytes
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
@@ -94,7 +95,7 @@ def parse(url: str, options: Mapping[str, str]) -> Address:
         if name not in known:
             raise UnknownOption(name, known)
     shown = shown_url(url)
-    parts = urlsplit(url)
+    parts = _split(url)
     if parts.fragment:
         raise InvalidInput("store", f"{shown!r}: a # ends a URL; write %23 where a name or a password has one")
     if not parts.path.strip("/") and not {"dbname", "database", "service"} & options.keys():
@@ -113,6 +114,22 @@ def parse(url: str, options: Mapping[str, str]) -> Address:
         listen=_on(options, "listen", default="on"),
         durability=check_durability(options["durability"]) if "durability" in options else None,
     )
+
+
+def _split(url: str) -> SplitResult:
+    """Refuse what is no URL, without a word of it: where its password ends cannot be told."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = None
+    hosts = [] if parts is None else parts.netloc.rpartition("@")[2].split(",")
+    if parts is None or not all(map(_HOST.fullmatch, hosts)):
+        raise InvalidInput(
+            "store",
+            "the URL has no host and port where they belong; write postgresql://user:password@host:5432/database, and "
+            "%2F %3F %23 %40 %3A for / ? # @ : in a user name or a password",
+        )
+    return parts
 
 
 def _schema(text: str) -> str:

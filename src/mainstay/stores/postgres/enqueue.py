@@ -148,8 +148,8 @@ class Enqueue:
                 if known and self._arrived.isolation != "read committed":
                     raise Conflict(
                         f"job {jobs[0].job.id}: its key was stored by somebody else after your transaction began. As "
-                        f"it is {self._arrived.isolation}, it cannot see that; nothing of the job was written. Run your "
-                        "transaction again from its beginning"
+                        f"it is {self._arrived.isolation}, it cannot see that; nothing of the job was written. Run "
+                        "your transaction again from its beginning"
                     ) from None
                 known = True
                 yield from clashing(jobs, facts)

@@ -164,6 +164,7 @@ def begin(address: Address, level: str) -> str:
 def _settings(address: Address) -> dict[str, str]:
     return {
         "lock_timeout": str(round(address.lock_timeout_s * 1000)),
+        "idle_session_timeout": "0",  # a connection that waits is no forgotten one
         "idle_in_transaction_session_timeout": str(round(IDLE_S * 1000)),
         "default_transaction_isolation": "'read committed'",
         "jit": "off",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mainstay.control.check import watching
+from mainstay.errors import StoreReadOnly
 from mainstay.model import Job, Options
 from mainstay.stores import Query, TrimPolicy, open_store
 from mainstay.testing import VirtualClock
@@ -33,7 +34,7 @@ def plain(server: Redis) -> Iterator[Plain]:
 @pytest.fixture
 async def world(server: Redis, plain: Plain) -> AsyncIterator[World]:
     clock = VirtualClock()
-    found = World(await open_store(server.url(), clock=clock), clock)
+    found = World(await open_store(f"{server.url()}?retries=3", clock=clock), clock)
     await found.open("s1", lease_s=1000)
     yield found
     await found.store.close()
@@ -169,3 +170,16 @@ async def test_a_count_of_wakes_that_was_forgotten_does_not_begin_where_it_began
         plain("HDEL", "ticks", "q")  # as if the queue had been empty for a while
         await world.submit(queue="q")
         assert await wake.wait(30) is True
+
+
+async def test_while_a_server_is_a_replica_it_is_read_and_nothing_is_written(world: World, plain: Plain) -> None:
+    job = await world.submit()
+    plain.client.replicaof("127.0.0.1", "1")
+    try:
+        assert [found.id for found in (await world.store.find(Query())).jobs] == [job.id]
+        assert [event.to for event in await world.store.events(job.id)] == ["pending"]
+        with pytest.raises(StoreReadOnly):
+            await world.store.insert([world.new()])
+    finally:
+        plain.client.replicaof("NO", "ONE")
+    await world.assert_sound()

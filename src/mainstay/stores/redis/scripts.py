@@ -49,6 +49,9 @@ PARTS: dict[str, tuple[str, ...]] = {
     "waits": (),
 }
 
+#: scripts that write nothing
+_READS = ("look", "reading")
+
 #: histories longer than this are listed, to be trimmed
 LONG = 3
 #: how long a call stands back behind decisions that have the turn
@@ -130,6 +133,8 @@ def script(name: str) -> tuple[str, str]:
     """A script and the digest that the server knows it by."""
     # a server whose memory is full takes no new jobs, but must let those that are there end: beats, completions, trims
     head = "#!lua" if name == "insert" else "#!lua flags=allow-oom"
+    if name in _READS:
+        head += ",no-writes"  # a replica answers them, too
     text = "\n".join([head, _constants(), *(_text(part) for part in ("prelude", *PARTS[name], name))])
     return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 

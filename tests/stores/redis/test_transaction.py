@@ -12,7 +12,7 @@ import pytest
 from mainstay.errors import NotLeader
 from mainstay.lifecycle import Move
 from mainstay.model import IdSource, Options
-from mainstay.stores import open_store
+from mainstay.stores import TrimPolicy, open_store
 from mainstay.stores.redis import RedisStore
 from mainstay.stores.redis.scripts import Scripts
 from tests.conformance.world import World
@@ -197,4 +197,18 @@ async def test_jobs_that_wait_for_any_end_are_counted_down_without_a_decision(wo
 
     assert calls[:19] == ["apply"] * 19
     assert await world.story(then) == ["scheduled", "pending"]
+    await world.assert_sound()
+
+
+async def test_a_trim_that_stood_back_has_trimmed_nothing(world: World, plain: Plain) -> None:
+    await world.open("s1")
+    job = await world.running()
+    await world.move(job, "succeeded", holder="s1")
+    plain("SADD", "turn:ids", job.id)
+    plain("SET", "turn", "somebody", "PX", 100)
+    trimming = asyncio.ensure_future(world.store.trim(TrimPolicy(keep_events=1)))
+    while plain("EXISTS", "turn"):
+        assert plain("LLEN", f"e:{job.id}") == 3 or not plain("EXISTS", "turn")
+        await asyncio.sleep(0)
+    assert (await trimming).events == 2
     await world.assert_sound()

@@ -64,7 +64,7 @@ local acts = {
   free = function(key) freed[key] = true end,
   wake = function(topic, n) wake(topic, n) end,
   count = function(queue, status, n) count(queue, status, n) end,
-  call = function(command, key, ...) commands[#commands + 1] = {command, P .. key, ...} end,
+  call = later,
 }
 
 -- Whether this very commit was carried out before, and its answer lost: all its rows are as it would write them.

@@ -120,7 +120,7 @@ function does.events(keep, room, ids)
       local said, checkpoint = beside_of(id)
       said[3] = seq
       set_beside(id, said, checkpoint, digest)
-      call('LTRIM', key, surplus, -1)
+      later('LTRIM', 'e:' .. id, surplus, -1)
       if n - surplus > LONG then
         gather(zadds, 'long', n - surplus, id)
       else

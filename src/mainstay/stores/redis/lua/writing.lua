@@ -22,7 +22,8 @@ end
 new_page()
 
 -- A decision that others have spoilt again and again gets the turn: until it is written, or its time is over, the rest
--- stands back from the jobs it is about, and tries again. A script that stands back has written nothing.
+-- stands back from the jobs it is about, and tries again. A script that stands back must have written nothing, so none
+-- writes by itself before its first `flush`.
 local TURN = call('GET', P .. 'turn')
 local concerned = {} -- ids that this script changes something about
 
@@ -72,6 +73,11 @@ end
 local function keep(key, value)
   local n = sets.n
   sets[n + 1], sets[n + 2], sets.n = P .. key, value, n + 2
+end
+
+-- Any other command on one key; before the rows that are gathered with it.
+local function later(command, key, ...)
+  commands[#commands + 1] = {command, P .. key, ...}
 end
 
 local function set_beside(id, said, checkpoint, digest)

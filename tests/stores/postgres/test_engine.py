@@ -150,3 +150,12 @@ async def test_the_time_is_the_servers_and_within_a_transaction_of_one_moment(en
     assert 0 <= then - first < 1000
     assert abs(engine.clock.now_ms() - then) < 1000
     assert engine.given_ms is None
+
+
+async def test_statements_that_a_pooler_forgot_are_told_as_such(engine: Engine) -> None:
+    with pytest.raises(StoreError, match="There is a pooler in between .*: add listen=off to the URL"):
+        await engine.call("EXECUTE nowhere")
+
+
+async def test_a_connection_that_waits_is_kept_by_the_server(engine: Engine) -> None:
+    assert [row[0] for row in await engine.call("SHOW idle_session_timeout")] == ["0"]

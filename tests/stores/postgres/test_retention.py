@@ -15,6 +15,7 @@ from mainstay.stores import TrimPolicy, open_store
 from mainstay.stores.postgres import retention
 from mainstay.testing import VirtualClock
 from tests.conformance.world import World
+from tests.stores.postgres.stands import ask, postgres, until
 
 SOON_S = 5
 
@@ -229,3 +230,23 @@ async def test_who_waited_for_what_is_deleted_hears_of_it(shop: Shop) -> None:
     waits = await world.submit(after=[first])
     await world.store.delete([first.id], actor="ann", reason="tidy")
     assert (await world.row(waits)).status == "skipped"
+
+
+async def test_a_deletion_that_waits_for_a_row_holds_no_key(world: World, postgres_url: str) -> None:
+    """Others take rows first and keys then; a circle of them would be a deadlock."""
+    await world.store.set_limit("k", 1)
+    job = await world.submit(concurrency_key="k")
+    waiter = await world.submit(after=[job])
+    schema = postgres(world)._address.schema
+    key = f"hashtextextended('k', '{schema}.limits'::regclass::oid::bigint)"
+    with psycopg.connect(postgres_url.partition("?")[0]) as other:
+        other.execute(f"SELECT FROM {schema}.jobs WHERE id = %s FOR UPDATE", (waiter.id,))
+        deleting = asyncio.create_task(world.store.delete([job.id], actor="ann", reason=""))
+
+        async def it_waits() -> bool:
+            sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
+            return ask(postgres_url, sql, f'%"{schema}"%') == [(1,)]
+
+        await until(it_waits)
+        assert ask(postgres_url, f"SELECT pg_try_advisory_xact_lock({key})") == [(True,)]
+    assert await deleting == ["deleted"]

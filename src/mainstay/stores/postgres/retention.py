@@ -87,9 +87,10 @@ async def delete(tx: Tx, ids: Sequence[str], *, actor: str, reason: str, chain: 
     if gone:
         await _remove(tx, list(gone))
         await tx.db.execute(INSERT_EVENTS, *event_arrays(stones))
+        # rows are locked before keys, everywhere
+        await waits.follow(tx, [(each, judge.GONE) for each in gone], chain)
         for key in sorted(keys):
             await free_slots(tx, key)
-        await waits.follow(tx, [(each, judge.GONE) for each in gone], chain)
     return answers
 
 

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 import asyncpg
 
 from ...clock import Clock
-from ...errors import MainstayError
+from ...errors import InvalidInput, MainstayError
 from ...lifecycle import Chain, Event, Move
 from ...lifecycle import apply as moved_by
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
@@ -51,6 +51,7 @@ from .liveness import SessionLocks
 from .migrating import admit, admit_key, first_connection
 from .pool import hang_up
 from .promises import SETTINGS, promised
+from .texts import admit_jobs, admit_names
 from .trouble import translated
 from .wake import Board
 
@@ -144,7 +145,11 @@ class PostgresStore:
     async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
         if not jobs:
             return []
-        return await self._home.run(lambda: self._intake.insert(jobs, durability=durability))
+        try:
+            return await self._home.run(lambda: self._intake.insert(jobs, durability=durability))
+        except InvalidInput:
+            admit_jobs(jobs)
+            raise
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         return await self._look(lambda: looking.jobs_by_id(self._engine, ids, self.chain))
@@ -153,6 +158,7 @@ class PostgresStore:
         return await self._look(lambda: reading.find(self._engine, query, cursor, limit, self.chain))
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+        admit_names(queues=queues, session=session)
         return await self._home.run(lambda: self._claim(queues, session, n), unheard=self._give_back)
 
     async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
@@ -192,6 +198,7 @@ class PostgresStore:
     async def delete(
         self, ids: Sequence[str], *, actor: str, reason: str
     ) -> list[Literal["deleted", "held", "missing"]]:
+        admit_names(actor=actor)
         return await self._transact(lambda tx: retention.delete(tx, ids, actor=actor, reason=reason, chain=self.chain))
 
     # -- sessions and leadership ----------------------------------------------------------------
@@ -201,6 +208,7 @@ class PostgresStore:
         await self._home.run(lambda: self._open_session(session))
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+        admit_names(sessions=sessions)
         return await self._home.run(lambda: self._beats.beat(sessions, reports))
 
     async def close_session(self, session: str) -> None:
@@ -218,27 +226,32 @@ class PostgresStore:
     # -- settings -------------------------------------------------------------------------------
 
     async def set_queue(self, settings: QueueSettings) -> None:
+        admit_names(queue=settings.name)
         await self._transact(lambda tx: registry.set_queue(tx, settings))
 
     async def queues(self) -> list[QueueSettings]:
         return await self._look(lambda: registry.queues(self._engine))
 
     async def set_limit(self, key: str, most: int | None) -> None:
+        admit_names(key=key)
         await self._transact(lambda tx: registry.set_limit(tx, key, most))
 
     async def limits(self) -> dict[str, int]:
         return await self._look(lambda: registry.limits(self._engine))
 
     async def put_schedule(self, schedule: Schedule) -> None:
+        admit_names(schedule=schedule.name)
         await self._home.run(lambda: registry.put_schedule(self._engine, schedule))
 
     async def pause_schedule(self, name: str, *, paused: bool) -> bool:
+        admit_names(schedule=name)
         return await self._home.run(lambda: registry.pause_schedule(self._engine, name, paused=paused))
 
     async def schedules(self) -> list[Schedule]:
         return await self._look(lambda: registry.schedules(self._engine))
 
     async def drop_schedule(self, name: str) -> bool:
+        admit_names(schedule=name)
         return await self._home.run(lambda: registry.drop_schedule(self._engine, name))
 
     async def tick(

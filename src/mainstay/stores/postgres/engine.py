@@ -35,7 +35,7 @@ _LEVELS: dict[Durability | None, str] = {
     "replicated": "on",
     "applied": "remote_apply",
 }
-#: a claim or a beat need not survive the server's crash: it ends them all
+#: a claim or a beat need not survive the server's crash: a job is claimed again, and a forgotten claim ends nothing
 _PASSING = "off"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 #: tries of a transaction that keeps losing against others

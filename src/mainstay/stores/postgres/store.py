@@ -59,7 +59,10 @@ log = logging.getLogger("mainstay.stores.postgres")
 
 T = TypeVar("T")
 
-_PASSING = "A claim or a beat need not survive a crash of the server, which ends every claimant"
+_PASSING = (
+    "A server that crashes may forget claims of its last moments: those jobs are claimed again, and only the claim it "
+    "remembers can end one"
+)
 
 
 class PostgresStore:

@@ -20,7 +20,7 @@ CREATE OR REPLACE FUNCTION mainstay.submit(
     tags text[] DEFAULT '{}'
 ) RETURNS uuid
 LANGUAGE plpgsql VOLATILE
-SET lock_timeout TO '10s'
+SET lock_timeout TO '4s'
 AS $$
 #variable_conflict use_variable
 DECLARE

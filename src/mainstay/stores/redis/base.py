@@ -58,16 +58,13 @@ class Base:
         found = zip(ids, await self.raw(ids), strict=True)
         return [None if raw is None else readable_job(job_id, raw, self.chain)[0] for job_id, raw in found]
 
-    async def history(self, job_id: str) -> tuple[Raw | None, list[Event]]:
-        """A job and all its events, of one moment; that of an open claim among them."""
-        [[*parts, stored]] = await self.scripts.run("reading", ["histories", [job_id]])
+    async def events(self, job_id: str, after: int, limit: int) -> list[Event]:
+        """Events of a job behind a number, in order; that of an open claim among them."""
+        *parts, stored = await self.scripts.run("reading", ["history", job_id, after, limit])
         events = [readable_event(job_id, each) for each in stored]
-        if parts[0] is None:
-            return None, events
-        raw = Raw(*parts)
-        if is_open(raw):
+        if parts[0] is not None and is_open(raw := Raw(*parts)):
             events.append(claim_event(readable_job(job_id, raw, self.chain)[0]))
-        return raw, events
+        return [event for event in events if event.seq > after][:limit]
 
     def tell(self, written: Sequence[Written]) -> None:
         """Tell whoever watches of what was written."""

@@ -80,8 +80,7 @@ async def due(base: Base, queues: Sequence[str]) -> int | None:
 
 
 async def events(base: Base, job_id: str, after: int, limit: int) -> list[Event]:
-    _, found = await base.history(job_id)
-    return [event for event in found if event.seq > after][:limit]
+    return await base.events(job_id, after, limit)
 
 
 async def refusals(base: Base, job_id: str) -> list[Refusal]:

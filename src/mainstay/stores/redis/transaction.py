@@ -142,9 +142,9 @@ class Tx:
         return key in self._uniques or (holder is not None and holder.decode() not in self.settling)
 
     async def events_after(self, job_id: str, seq: int) -> list[Event]:
-        """The events of a job that was read, after one."""
+        """The events of a job that was read, after one; the first of them, as many as are judged by."""
         # the row must still be the same at the end, so they fit together
-        _, stored = await self.base.history(job_id)
+        stored = await self.base.events(job_id, seq, judge.SINCE)
         fresh = [event for _, after, events in self.written if after.id == job_id for event in events]
         return [event for event in (*stored, *fresh) if event.seq > seq]
 

@@ -76,7 +76,8 @@ def translated(error: Exception, shown: str) -> MainstayError | None:
 def unavailable(error: BaseException, shown: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"{shown} cannot be reached ({_said(error)}). Whether the last call was carried out is not known; repeating it "
-        "is safe. Check that the server runs and that this machine reaches it"
+        "is safe: nothing is done twice, and a job that was submitted by it is refused by its id. Check that the "
+        "server runs and that this machine reaches it"
     )
 
 

@@ -13,6 +13,21 @@ function does.histories(ids)
   return answer
 end
 
+-- A job with some of its events: row, fixed part, what is beside it; and up to `most` events behind number `after`. Events
+-- are numbered without gaps; where that is not so, something is broken, and all of them are given.
+function does.history(id, after, most)
+  local key = P .. 'e:' .. id
+  local function number(place)
+    local ok, _, seq = pcall(unpack_one, call('LINDEX', key, place) or '', 1)
+    return ok and tonumber(seq) or 0
+  end
+  local first = math.max(0, after + 1 - number(0))
+  local fits = number(0) > 0 and number(-1) - number(0) == call('LLEN', key) - 1
+  local parts = call('MGET', P .. 'r:' .. id, P .. 'f:' .. id, P .. 'x:' .. id)
+  local events = fits and call('LRANGE', key, first, first + most - 1) or call('LRANGE', key, 0, -1)
+  return {NOW, parts[1], parts[2], parts[3], events}
+end
+
 -- The first n ids of each of these lists between two ends, in order or the other way round.
 function does.ids(lists, low, high, backwards, n)
   local answer = {NOW}

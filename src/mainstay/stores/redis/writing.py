@@ -91,6 +91,8 @@ def change_arg(change: Change) -> list[Any]:
         False if (claim := claim_bytes(before)) is None else blob(claim),
         seen,
         change.on_last is not None,
+        before.session or False,
+        False if before.claimed_ms is None else before.claimed_ms,
     ]
 
 
@@ -103,8 +105,8 @@ def are_plain(changes: Sequence[Change]) -> bool:
 
 
 def _claims_to_fit(change: Change) -> bool:
-    """Every claim raises the version, so a matching version proves the claim too, provided the caller saw itself as
-    the holder."""
+    """The scripts compare the version and the claim that its sender saw; so it is enough that it saw itself as the
+    holder."""
     return bool(change.events) and (change.holder is None or change.before.session == change.holder)
 
 

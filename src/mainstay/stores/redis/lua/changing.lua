@@ -1,8 +1,11 @@
 -- Changing rows that are there.
 
 -- A change is [id, version it was decided on, the new row, events, states moved to, the claim's event or false, the
--- progress_ms its sender saw (-1: none) or false where that does not matter, whether a last unit moves its parent].
+-- progress_ms its sender saw (-1: none) or false where that does not matter, whether a last unit moves its parent, who
+-- held it and since when as its sender saw it (or false)]. The last two because a server that crashed may have forgotten
+-- a claim whose holder lives on, and given its version and token again since.
 local C_ID, C_VERSION, C_ROW, C_EVENTS, C_TOS, C_CLAIM, C_SEEN, C_MOVES_PARENT = 1, 2, 3, 4, 5, 6, 7, 8
+local C_SESSION, C_CLAIMED = 9, 10
 
 -- What becomes of one: it fits; so, and it was the last unit of its parent; somebody must judge.
 local APPLIED, LAST, ASK = '0', '1', '2'
@@ -68,6 +71,7 @@ local function change(item, watched)
     local last = parent and new[SETTLED] and not item[C_MOVES_PARENT] and open_units_of(parent) == 0
     return last and LAST or APPLIED
   end
+  if old[SESSION] ~= item[C_SESSION] or old[CLAIMED] ~= item[C_CLAIMED] then return ASK end
   if shrinks(old, new) then return ASK end
   if item[C_SEEN] and (beside_of(id)[2] or -1) ~= item[C_SEEN] then return ASK end
   local ends, begins = new[SETTLED] and not old[SETTLED], old[SETTLED] and not new[SETTLED]

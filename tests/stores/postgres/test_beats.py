@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from typing import Any
 
 import msgspec
 import psycopg
 import pytest
 
-from mainstay.model import Progress, Session, Settings
+from mainstay.errors import StoreLocked
+from mainstay.model import Job, Progress, Session, Settings
 from mainstay.stores import Report
 from mainstay.stores.port import Key
 from mainstay.stores.postgres import times
@@ -141,6 +143,32 @@ async def test_a_report_on_a_row_that_is_locked_is_kept_for_the_next_beat(world:
 
     row = await world.row(awaited)
     assert (row.started_ms, row.starts, row.progress) == (begun_ms, 1, Progress(done=1, total=2))
+
+
+async def test_a_report_on_a_row_that_is_locked_holds_up_no_other(
+    world: World, postgres_url: str, stores: Stores
+) -> None:
+    hasty = await stores.open(f"{postgres_url}&lock_timeout=200ms")
+    await hasty.open("s1")
+    awaited, free = await hasty.running(queue="a"), await hasty.running(queue="b")
+
+    def done(job: Job, n: int, **more: Any) -> Report:
+        return Report(job_id=job.id, session="s1", token=job.token, progress=Progress(done=n, total=9), **more)
+
+    with someone_else(postgres_url) as other:
+        other.execute(f"SELECT FROM {schema_of(world)}.jobs WHERE id = %s FOR SHARE", (awaited.id,))
+        assert await hasty.store.report([done(awaited, 1), done(free, 1)]) == [True, True], "both are held"
+        with pytest.raises(StoreLocked):
+            await hasty.store.report([done(awaited, 2, checkpoint=b"x"), done(free, 2)])
+        assert (await hasty.row(free)).progress == Progress(done=2, total=9)
+        assert (await hasty.row(awaited)).progress is None
+
+    await hasty.store.beat(["s1"])
+
+    row = await hasty.row(awaited)
+    assert (row.progress, row.checkpoint) == (Progress(done=1, total=9), None), (
+        "the other was refused, and is the caller's"
+    )
 
 
 async def test_what_is_reported_later_is_not_overwritten_by_what_was_kept(world: World, postgres_url: str) -> None:

@@ -17,6 +17,7 @@ from . import reporting
 from .engine import Engine
 
 _BEAT = "SELECT * FROM mainstay.beat($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
+_AT_ONCE = "SELECT id, session, token, passed_over FROM mainstay.report_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 _STOPPING = sorted({*JOB.named("stopping"), *UNIT.named("stopping")})
 
 _Claim = tuple[str, str, int]
@@ -52,19 +53,34 @@ class Beats:
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
         """Record what holders say, where they still hold. What was kept of the same claims goes with it: it is older,
-        and must not come after it."""
+        and must not come after it.
+
+        One row that is locked holds up no other. Progress is kept for the next beat; for what must be stored before
+        anything else happens, a start and a checkpoint, the row is waited for."""
         older = [kept for claim in {_claim(report) for report in reports} if (kept := self._kept.pop(claim, None))]
-        if not older:
-            return await reporting.report(self._engine, reports)
+        said = _once([*older, *reports])
         try:
-            said = _once([*older, *reports])
-            answers = await reporting.report(self._engine, list(said.values()))
+            held = await self._report(said)
         except BaseException:
             for report in older:
                 self._kept.setdefault(_claim(report), report)
             raise
-        held = dict(zip(said, answers, strict=True))
-        return [held[_claim(report)] for report in reports]
+        return [_claim(report) in held for report in reports]
+
+    async def _report(self, said: dict[_Claim, Report]) -> set[_Claim]:
+        [several] = reporting.report_rounds(list(said.values()))
+        if not several:
+            return set()
+        given_ms = self._engine.given_ms
+        rows = await self._engine.call(_AT_ONCE, *reporting.report_arguments(several, given_ms))
+        held: set[_Claim] = {(row[0], row[1], row[2]) for row in rows}
+        locked = [said[row[0], row[1], row[2]] for row in rows if row[3]]
+        urgent = [report for report in locked if report.started_ms is not None or report.checkpoint is not None]
+        if urgent:
+            answers = await reporting.report(self._engine, urgent)
+            held -= {_claim(report) for report, answer in zip(urgent, answers, strict=True) if not answer}
+        self._kept |= {_claim(report): report for report in locked if report not in urgent}
+        return held
 
 
 def _once(reports: Iterable[Report]) -> dict[_Claim, Report]:

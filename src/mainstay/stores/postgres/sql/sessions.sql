@@ -89,6 +89,42 @@ BEGIN
 END
 $$;
 
+-- As `report`, on rows that can be had at once: those that somebody has locked (a transaction that is still open awaits
+-- them) are passed over, and told.
+CREATE OR REPLACE FUNCTION mainstay.report_at_once(
+    row_id text[], row_session text[], row_token integer[], new_started_ms bigint[], new_progress text[],
+    new_checkpoint bytea[], stopping_jobs text[], stopping_units text[], given_ms bigint
+) RETURNS TABLE (id text, session text, token integer, passed_over boolean)
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan
+AS $$
+#variable_conflict use_column
+DECLARE
+    free CONSTANT uuid[] := ARRAY(
+        SELECT j.id FROM mainstay.jobs j WHERE j.id = ANY (row_id::uuid[]) FOR NO KEY UPDATE SKIP LOCKED
+    );
+BEGIN
+    IF cardinality(free) < cardinality(row_id) THEN
+        RETURN QUERY
+        SELECT g.id, g.session, g.token, true FROM unnest(row_id, row_session, row_token) AS g (id, session, token)
+        JOIN mainstay.jobs j ON j.id = g.id::uuid AND j.session = g.session AND j.token = g.token
+        WHERE j.id <> ALL (free);
+        SELECT array_agg(g.a), array_agg(g.b), array_agg(g.c), array_agg(g.d), array_agg(g.e), array_agg(g.f)
+        INTO row_id, row_session, row_token, new_started_ms, new_progress, new_checkpoint
+        FROM unnest(row_id, row_session, row_token, new_started_ms, new_progress, new_checkpoint)
+            AS g (a, b, c, d, e, f)
+        WHERE g.a::uuid = ANY (free);
+    END IF;
+    IF cardinality(row_id) > 0 THEN
+        RETURN QUERY
+        SELECT r.id, r.session, r.token, false FROM mainstay.report(
+            row_id, row_session, row_token, new_started_ms, new_progress, new_checkpoint, stopping_jobs, stopping_units,
+            given_ms
+        ) r;
+    END IF;
+END
+$$;
+
 -- Keep sessions alive, in one statement with whatever they report. Answers for each whether it is known, with the jobs
 -- it holds that are asked to stop; and in a last row, without a session, the jobs whose reports are to be sent again: rows
 -- that somebody has locked are not waited for.
@@ -102,7 +138,6 @@ SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
-    free uuid[];
     passed_over text[] := '{}';
 BEGIN
     PERFORM FROM mainstay.sessions s WHERE s.id = ANY (of_sessions) ORDER BY s.id FOR UPDATE;
@@ -110,26 +145,12 @@ BEGIN
         beat_ms = mainstay.clock(given_lease_ms), locked = s.locked AND s.lost_ms IS NULL, lost_ms = NULL
     WHERE s.id = ANY (of_sessions) AND NOT s.dead;
     IF cardinality(row_id) > 0 THEN
-        free := ARRAY(
-            SELECT j.id FROM mainstay.jobs j WHERE j.id = ANY (row_id::uuid[]) FOR NO KEY UPDATE SKIP LOCKED
-        );
-        IF cardinality(free) < cardinality(row_id) THEN
-            passed_over := ARRAY(
-                SELECT j.id::text FROM mainstay.jobs j
-                WHERE j.id = ANY (row_id::uuid[]) AND j.id <> ALL (free) AND j.session IS NOT NULL
-            );
-            SELECT array_agg(g.a), array_agg(g.b), array_agg(g.c), array_agg(g.d), array_agg(g.e), array_agg(g.f)
-            INTO row_id, row_session, row_token, new_started_ms, new_progress, new_checkpoint
-            FROM unnest(row_id, row_session, row_token, new_started_ms, new_progress, new_checkpoint)
-                AS g (a, b, c, d, e, f)
-            WHERE g.a::uuid = ANY (free);
-        END IF;
-        IF cardinality(free) > 0 THEN
-            PERFORM mainstay.report(
+        passed_over := ARRAY(
+            SELECT r.id FROM mainstay.report_at_once(
                 row_id, row_session, row_token, new_started_ms, new_progress, new_checkpoint, stopping_jobs,
                 stopping_units, given_ms
-            );
-        END IF;
+            ) r WHERE r.passed_over
+        );
     END IF;
     RETURN QUERY
     SELECT g.id, s.id IS NOT NULL,

@@ -288,6 +288,13 @@ def already_there(index: int, existing: str) -> AlreadySubmitted:
     )
 
 
+def given_back(job: Job, *, now_ms: int, chain: Chain) -> Change:
+    """The release of a claim that nobody heard of: its session lives on and beats, so no sweep would ever find it."""
+    move = Move(to="pending", reason="its claimer was cancelled", fields={"releases": job.releases + 1})
+    moved = apply(job, move, now_ms=now_ms, actor="store", chain=chain)
+    return Change(before=job, after=moved.job, events=moved.events)
+
+
 def no_parent(index: int, parent: str) -> InvalidInput:
     return InvalidInput(
         f"jobs[{index}].parent", f"there is no job {parent} for it to be a unit of; it may have been deleted or trimmed"

@@ -12,8 +12,8 @@ from mainstay.errors import StoreLocked
 from mainstay.lifecycle import JOB, UNIT
 from mainstay.model import Progress
 from mainstay.stores import Report
+from mainstay.stores.open_claim import CLAIMED_FROM
 from mainstay.stores.postgres import selection
-from mainstay.stores.postgres.rows import CLAIMED_FROM
 from servers import Proxy
 from tests.conformance.world import World
 

@@ -11,11 +11,11 @@ import pytest
 from mainstay.lifecycle import JOB, UNIT, Chain, claim, submit
 from mainstay.model import BLANK, IdSource, Job, Options, Progress
 from mainstay.model.job import ErrorInfo
+from mainstay.stores.open_claim import claim_event
 from mainstay.stores.redis.rows import (
     Raw,
     beside_bytes,
     claim_bytes,
-    claim_event,
     event_bytes,
     event_from,
     fixed_bytes,

@@ -10,12 +10,11 @@ import msgspec
 
 from ...lifecycle import Chain, Event
 from ...model import Job, Lane
+from ..bounds import RATE_MINUTES
 from ..judge import GONE, dependant_move, falls_due, freed, is_settled, keeps_waiting, moves, slot, topics
 from ..port import Written
 from .ranked import Ranked
 from .waits import Waits
-
-_RATE_MINUTES = 5
 
 
 class Rows:
@@ -134,12 +133,12 @@ class Rows:
 
     def rates(self, now_ms: int) -> dict[str, float]:
         """Moves into each status per minute."""
-        first = now_ms // 60_000 - _RATE_MINUTES + 1
+        first = now_ms // 60_000 - RATE_MINUTES + 1
         total: Counter[str] = Counter()
         for minute, counted in self.moves.items():
             if minute >= first:
                 total.update(counted)
-        return {status: count / _RATE_MINUTES for status, count in total.items()}
+        return {status: count / RATE_MINUTES for status, count in total.items()}
 
     def _comes_first(self, job: Job, now_ms: int) -> bool:
         """Whether no other row of its queue that waits for a time comes sooner."""
@@ -149,7 +148,7 @@ class Rows:
     def _rate(self, statuses: Sequence[str], now_ms: int) -> None:
         minute = now_ms // 60_000
         if minute not in self.moves:
-            self.moves = {m: counted for m, counted in self.moves.items() if m > minute - _RATE_MINUTES}
+            self.moves = {m: counted for m, counted in self.moves.items() if m > minute - RATE_MINUTES}
             self.moves[minute] = Counter()
         self.moves[minute].update(statuses)
 

@@ -12,6 +12,7 @@ import asyncpg
 
 from ...lifecycle import JOB, UNIT, Chain, Event
 from ...model import Job, Lane
+from ..open_claim import claim_event
 from ..port import Audited, Violation
 from . import duplicates, objects, waits
 from .changing import savepoint
@@ -23,7 +24,6 @@ from .rows import (
     REWRITE_JOB,
     SELECT_EVENT,
     SELECT_JOB,
-    claim_event,
     event_arrays,
     event_columns,
     event_from,

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from ...lifecycle import Chain, Event
 from ...model import Job
+from ..open_claim import claim_event
 from .engine import Engine
 from .pool import Db
-from .rows import SELECT_EVENT, SELECT_JOB, claim_event, event_from, is_id, readable_job, stored_ids
+from .rows import SELECT_EVENT, SELECT_JOB, event_from, is_id, readable_job, stored_ids
 
 _EVENTS = f"{SELECT_EVENT} WHERE job_id = $1::text::uuid AND seq > $2 ORDER BY seq LIMIT $3"
 _OPEN = f"{SELECT_JOB} WHERE id = $1::text::uuid AND open AND version > $2"

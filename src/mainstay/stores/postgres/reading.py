@@ -21,13 +21,12 @@ import msgspec
 from ...errors import InvalidInput
 from ...lifecycle import Chain
 from ...model import AWAITS_MS, Job, check_id, first_id_at
+from ..bounds import RATE_MINUTES, WINDOW
 from ..port import Page, Query, QueueStats, Refusal, Stats
 from .engine import Engine
 from .pool import Db
 from .rows import JOB_COLUMNS, is_id, readable_job, stored_text
 
-_WINDOW = 20_000
-_RATE_MINUTES = 5
 #: So few rows are read through the index in any case. Of more, the planner may read and sort all there are of a status.
 _SMALL = 500
 #: Inside a transaction: nothing is read but through an index.
@@ -73,7 +72,7 @@ async def stats(engine: Engine, findings: tuple[str, ...]) -> Stats:
         elif what == "oldest":
             oldest[queue] = n
         elif what == "entered":
-            rates[status] = n / _RATE_MINUTES
+            rates[status] = n / RATE_MINUTES
         else:
             single[what] = n
     return Stats(
@@ -117,7 +116,7 @@ CROSS JOIN LATERAL (
 ) AS head
 UNION ALL
 SELECT 'entered', NULL, status, sum(n)::bigint FROM mainstay.flow, at
-WHERE minute > at.now_ms / 60000 - {_RATE_MINUTES} GROUP BY status
+WHERE minute > at.now_ms / 60000 - {RATE_MINUTES} GROUP BY status
 UNION ALL
 SELECT 'sessions', NULL, NULL, count(*) FROM mainstay.sessions WHERE NOT dead
 UNION ALL
@@ -189,7 +188,7 @@ def _listing(query: Query, cursor: str | None, limit: int) -> _Listing | None:
     where = " AND ".join([source.where, *_bounds(source, query, cursor, values)])
     before_rest = len(values.all)
     rest = _filters(query, source.served, values)
-    head = f"SELECT * FROM {source.rows} WHERE {where} {order} LIMIT {_WINDOW if rest else limit + 1}"
+    head = f"SELECT * FROM {source.rows} WHERE {where} {order} LIMIT {WINDOW if rest else limit + 1}"
     if rest:
         # the inner limit keeps the filters outside; the outer one ends the reading as soon as the page is full
         head = f"SELECT * FROM ({head}) AS jobs WHERE {rest} {order} LIMIT {limit + 1}"
@@ -197,7 +196,7 @@ def _listing(query: Query, cursor: str | None, limit: int) -> _Listing | None:
     page = f"SELECT {JOB_COLUMNS}, {label} AS source FROM {each}({head}) AS jobs"
     if not rest:
         return _Listing(page, values.all)
-    last = f"SELECT {source.id} FROM {source.rows} WHERE {where} {order} OFFSET {_WINDOW - 1} LIMIT 1"
+    last = f"SELECT {source.id} FROM {source.rows} WHERE {where} {order} OFFSET {WINDOW - 1} LIMIT 1"
     every = source.labels or "(SELECT '' AS label)"
     ends = (
         f"SELECT label AS source, ({last})::text AS id FROM {every} AS source WHERE label <> ALL (${before_rest + 1})"

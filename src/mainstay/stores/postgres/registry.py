@@ -8,6 +8,7 @@ from typing import Any
 
 from ...lifecycle import Chain
 from ...model import Leadership, QueueSettings, Schedule, Session
+from ..bounds import TICKS_KEPT_MS
 from ..port import Inserted, NewJob, Overdue
 from . import writing
 from .engine import Engine, Tx
@@ -16,8 +17,6 @@ from .selection import free_slots
 
 #: more sleepers than this need not be counted for
 _MOST_WOKEN = 1000
-#: ticks further than this behind the last one are no longer remembered one by one
-TICKS_KEPT_MS = 86_400_000
 
 #: the sessions that hold rows, found by as many looks into the index as there are; not by reading what they hold
 _HELD_BY_THE_DEAD = """

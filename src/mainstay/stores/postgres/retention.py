@@ -17,18 +17,16 @@ from typing import Any, Literal
 from ...lifecycle import Chain, Event, tombstone
 from ...model import first_id_at
 from .. import judge
+from ..bounds import LONG, TICKS_KEPT_MS
 from ..port import Trimmed, TrimPolicy
 from . import waits
 from .engine import Tx
 from .reading import BY_INDEX
-from .registry import TICKS_KEPT_MS
 from .rows import INSERT_EVENTS, SELECT_JOB, event_arrays, readable_job, stored_ids
 from .selection import free_slots
 
 #: rates are shown over minutes; an hour of them is plenty
 _FLOW_MINUTES = 60
-#: the partial index `jobs_long` starts here: submitted, claimed and done is the common history
-_LONG = 3
 #: most rows that go with one batch, as long as that is more than one job: a job goes with all its units
 _MOST_ROWS = 10_000
 _FIRST_ID = "00000000-0000-0000-0000-000000000000"
@@ -246,7 +244,7 @@ async def _shorten(tx: Tx, policy: TrimPolicy) -> tuple[int, int]:
 def _shortening(keep: int) -> str:
     """Where the event that becomes the anchor is missing, the history is broken: the check's business, and not in the
     way of the others. A row may move on before it is locked; what is kept of it is then one event more."""
-    indexed = f"version - trimmed_seq > {_LONG} AND" if keep >= _LONG else ""
+    indexed = f"version - trimmed_seq > {LONG} AND" if keep >= LONG else ""
     return f"""
 WITH long AS MATERIALIZED (
     SELECT jobs.id, anchor.seq, anchor.digest FROM mainstay.jobs CROSS JOIN LATERAL (

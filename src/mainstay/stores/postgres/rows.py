@@ -19,6 +19,8 @@ from ...lifecycle import Chain, Event
 from ...model import Job, Options, Progress
 from ...model.job import ErrorInfo
 from ..judge import takes_away
+from ..open_claim import claim_body
+from ..options_codec import OptionsCodec
 from ..port import Change, NewJob
 
 JOB_FIELDS = Job.__struct_fields__
@@ -112,8 +114,6 @@ _ID, _OPTIONS, _REASON, _VERSION, _TOKEN, _SESSION, _CLAIMED, _ERROR, _HEAD, _PR
     )
 )
 _EVENT_REASON = EVENT_FIELDS.index("reason")
-#: the state a claim is made from, in both tables
-CLAIMED_FROM = "pending"
 
 _json = msgspec.json.Encoder()
 _decode_options = msgspec.json.Decoder(Options).decode
@@ -155,34 +155,11 @@ def read_text(text: str | None) -> str | None:
 # -- jobs ----------------------------------------------------------------------------------------
 
 
-class OptionsCodec:
-    """Options as JSON. Jobs submitted alike share them, so the last few are remembered."""
-
-    def __init__(self) -> None:
-        self._texts: dict[int, tuple[Options, str]] = {}
-        self._options: dict[str, Options] = {}
-
-    def encode(self, options: Options) -> str:
-        known = self._texts.get(id(options))
-        if known is not None:
-            return known[1]
-        text = _json.encode(options).decode()
-        if len(self._texts) >= 256:
-            self._texts.clear()
-        self._texts[id(options)] = (options, text)  # holding it keeps its id from being reused
-        return text
-
-    def decode(self, text: str) -> Options:
-        known = self._options.get(text)
-        if known is None:
-            known = _decode_options(text)
-            if len(self._options) >= 256:
-                self._options.clear()
-            self._options[text] = known
-        return known
+def _encode_options(options: Options) -> str:
+    return _json.encode(options).decode()
 
 
-_codec = OptionsCodec()
+_codec = OptionsCodec(_encode_options, _decode_options)
 
 
 def job_from(record: Row, chain: Chain) -> Job:
@@ -224,18 +201,8 @@ def readable_job(record: Row, chain: Chain) -> tuple[Job, Mapping[str, str]]:
 
 
 def _claim_body(row: Sequence[Any]) -> tuple[Any, ...]:
-    return _claim(row[_ID], row[_VERSION], row[_CLAIMED], row[_SESSION], row[_TOKEN])
-
-
-def _claim(job_id: str, version: int, claimed_ms: int | None, session: str | None, token: int) -> tuple[Any, ...]:
-    # of a damaged row an event can be made, too: `write_changes` makes the same of it
-    return (job_id, version, claimed_ms or 0, CLAIMED_FROM, "running", session or "", None, token, "", None)
-
-
-def claim_event(job: Job) -> Event:
-    """The event that an open row stands for; `job` as it was read."""
-    values: list[Any] = [*_claim(job.id, job.version, job.claimed_ms, job.session, job.token), job.head]
-    return Event(*values)
+    # `write_changes` makes the same of it
+    return claim_body(row[_ID], row[_VERSION], row[_CLAIMED], row[_SESSION], row[_TOKEN])
 
 
 def job_values(job: Job) -> list[Any]:

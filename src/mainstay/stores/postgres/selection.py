@@ -21,10 +21,11 @@ import msgspec
 from ...errors import InvalidTransition, SessionLost
 from ...lifecycle import Chain, promote, table_of
 from ...model import Job, Lane
+from ..open_claim import claim_event
 from ..port import Change, Written
 from .changing import write_moves
 from .engine import Engine, Tx
-from .rows import JOB_COLUMNS, JOB_FIELDS, claim_event, job_from
+from .rows import JOB_COLUMNS, JOB_FIELDS, job_from
 
 log = logging.getLogger("mainstay.stores.postgres")
 

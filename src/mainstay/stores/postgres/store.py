@@ -14,11 +14,11 @@ import asyncpg
 
 from ...clock import Clock
 from ...errors import InvalidInput, MainstayError
-from ...lifecycle import Chain, Event, Move
-from ...lifecycle import apply as moved_by
+from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ..durability import Durability
 from ..home import Home
+from ..judge import given_back
 from ..port import (
     Answer,
     Audited,
@@ -320,12 +320,8 @@ class PostgresStore:
             )
 
     async def _give_back(self, claimed: list[Job]) -> None:
-        """Release what nobody heard of: its session lives on and beats, so no sweep would ever find it."""
-        changes = []
-        for job in claimed:
-            move = Move(to="pending", reason="its claimer was cancelled", fields={"releases": job.releases + 1})
-            moved = moved_by(job, move, now_ms=self.clock.now_ms(), actor="store", chain=self.chain)
-            changes.append(Change(before=job, after=moved.job, events=moved.events))
+        """Release what nobody heard of."""
+        changes = [given_back(job, now_ms=self.clock.now_ms(), chain=self.chain) for job in claimed]
         try:
             await writing.apply(self._engine, changes, self.chain)
         except MainstayError as error:

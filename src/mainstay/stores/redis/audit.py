@@ -14,6 +14,7 @@ from typing import Any
 
 from ...lifecycle import JOB, UNIT, Event
 from ...model import Job
+from ..open_claim import claim_event
 from ..port import Audited, Violation
 from . import waits
 from .base import Base
@@ -21,7 +22,6 @@ from .connection import Client
 from .rows import (
     Raw,
     beside_bytes,
-    claim_event,
     event_bytes,
     fixed_bytes,
     is_open,

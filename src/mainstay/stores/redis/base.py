@@ -9,9 +9,10 @@ from typing import Any
 from ...clock import Clock
 from ...lifecycle import Chain, Event
 from ...model import Job
+from ..open_claim import claim_event
 from ..port import Observer, Written
 from .connection import Client, Server
-from .rows import Raw, claim_event, is_open, readable_event, readable_job
+from .rows import Raw, is_open, readable_event, readable_job
 from .scripts import Scripts
 
 

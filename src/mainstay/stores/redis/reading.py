@@ -15,13 +15,12 @@ import msgspec
 from ...errors import InvalidInput
 from ...lifecycle import JOB, Event
 from ...model import Job, check_id, first_id_at
-from ..memory.select import matches
+from ..bounds import RATE_MINUTES, WINDOW
+from ..matching import matches
 from ..port import Page, Query, QueueStats, Refusal, Stats
 from .base import Base
 
-_WINDOW = 20_000
 _FETCH = 500
-_RATE_MINUTES = 5
 _decode_refusal = msgspec.msgpack.Decoder(tuple[str, int, str, str, int]).decode
 
 
@@ -46,12 +45,12 @@ async def find(base: Base, query: Query, cursor: str | None, limit: int) -> Page
         looked += len(ids)
         if len(ids) < size:
             return Page(found, None)
-        if looked >= _WINDOW:
+        if looked >= WINDOW:
             return Page(found, cursor)
 
 
 async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
-    counted, oldest, moves, sessions, aside, now_ms = await base.scripts.run("reading", ["stats", _RATE_MINUTES])
+    counted, oldest, moves, sessions, aside, now_ms = await base.scripts.run("reading", ["stats", RATE_MINUTES])
     counts: dict[str, dict[str, int]] = {}
     for field, n in zip(counted[::2], counted[1::2], strict=True):
         queue, _, status = field.decode(errors="replace").rpartition("\0")
@@ -60,7 +59,7 @@ async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
     rates: dict[str, float] = {}
     for minute in moves:
         for status, n in zip(minute[::2], minute[1::2], strict=True):
-            rates[status.decode()] = rates.get(status.decode(), 0) + int(n) / _RATE_MINUTES
+            rates[status.decode()] = rates.get(status.decode(), 0) + int(n) / RATE_MINUTES
     return Stats(
         at_ms=int(now_ms),
         queues={

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ...model import Leadership, QueueSettings, Schedule, Session
+from ..bounds import TICKS_KEPT_MS
 from ..port import Inserted, NewJob, Overdue, Pulse, Report
 from ..session_names import admit_session
 from .base import Base
@@ -19,9 +20,6 @@ from .rows import Raw, readable_job
 from .scripts import blob
 from .transaction import Tx, transact
 from .writing import report_arg
-
-#: ticks further than this behind the last one are no longer remembered one by one
-TICKS_KEPT_MS = 86_400_000
 
 
 class _Queue(msgspec.Struct, frozen=True):

@@ -11,10 +11,10 @@ import msgspec
 from ...lifecycle import tombstone
 from ...model import Leadership, first_id_at
 from .. import judge
+from ..bounds import LONG, TICKS_KEPT_MS
 from ..port import Trimmed, TrimPolicy
 from . import waits
 from .base import Base
-from .registry import TICKS_KEPT_MS
 from .rows import event_bytes
 from .transaction import Tx, deposed, fence, transact
 
@@ -25,8 +25,6 @@ _STEP = 250
 #: how long a walk begins where an earlier one has seen that everything before is kept by its own retention; a job that
 #: was run once more may stand before it
 _TRUSTED_MS = 3_600_000
-#: histories up to this length are not in the index of long ones (`LONG` in `lua/prelude.lua`)
-_LONG = 3
 
 Deleted = Literal["deleted", "held", "missing"]
 
@@ -111,7 +109,7 @@ class _Steps:
         while jobs < policy.batch:
             room = min(_STEP, policy.batch - jobs)
             ids: Any = False
-            if policy.keep_events < _LONG:
+            if policy.keep_events < LONG:
                 found = await self._base.call("ZRANGE", "all", after, "+", "BYLEX", "LIMIT", 0, _LOOK)
                 ids, room = [each.decode() for each in found], policy.batch - jobs
             gone, done = await self.do("events", policy.keep_events, room, ids)

@@ -26,6 +26,8 @@ import msgspec
 from ...lifecycle import Chain, Event
 from ...model import BLANK, NO_DIGEST, Job, Options, Progress
 from ...model.job import ErrorInfo
+from ..open_claim import claim_body
+from ..options_codec import OfOptions, OptionsCodec
 
 #: None as it is stored
 _NO = False
@@ -114,51 +116,18 @@ class Raw(NamedTuple):
     beside: bytes | None
 
 
-class OptionsCodec:
-    """Options as bytes. Jobs submitted alike share them, so the last few are remembered."""
-
-    def __init__(self) -> None:
-        self._bytes: dict[int, tuple[Options, bytes]] = {}
-        self._limits: dict[int, tuple[Options, tuple[Any, ...]]] = {}
-        self._options: dict[bytes, Options] = {}
-
-    def encode(self, options: Options) -> bytes:
-        known = self._bytes.get(id(options))
-        if known is not None:
-            return known[1]
-        encoded = _encode_options(options)
-        if len(self._bytes) >= 256:
-            self._bytes.clear()
-        self._bytes[id(options)] = (options, encoded)  # holding it keeps its id from being reused
-        return encoded
-
-    def limits(self, options: Options) -> tuple[Any, ...]:
-        """What a script must know to say when a run overruns; see `model.expiry`."""
-        known = self._limits.get(id(options))
-        if known is not None:
-            return known[1]
-        run_s, stall_s = options.run_timeout_s, options.stall_timeout_s
-        found = (
-            _NO if run_s is None else int(run_s * 1000),
-            _NO if stall_s is None else int(stall_s * 1000),
-            int(options.grace_s * 1000),
-        )
-        if len(self._limits) >= 256:
-            self._limits.clear()
-        self._limits[id(options)] = (options, found)
-        return found
-
-    def decode(self, encoded: bytes) -> Options:
-        known = self._options.get(encoded)
-        if known is None:
-            known = _decode_options(encoded)
-            if len(self._options) >= 256:
-                self._options.clear()
-            self._options[encoded] = known
-        return known
+def _run_limits(options: Options) -> tuple[Any, ...]:
+    """What a script must know to say when a run overruns; see `model.expiry`."""
+    run_s, stall_s = options.run_timeout_s, options.stall_timeout_s
+    return (
+        _NO if run_s is None else int(run_s * 1000),
+        _NO if stall_s is None else int(stall_s * 1000),
+        int(options.grace_s * 1000),
+    )
 
 
-_codec = OptionsCodec()
+_codec = OptionsCodec(_encode_options, _decode_options)
+_limits = OfOptions(_run_limits)
 
 
 # -- out ------------------------------------------------------------------------------------------
@@ -167,7 +136,7 @@ _codec = OptionsCodec()
 def row_bytes(job: Job) -> bytes:
     """What a change replaces. The events up to `job.head` are all written, so the row is not open."""
     row = [_NO if value is None else value for value in _row_of(_as_tuple(job))]
-    row += (False, *_codec.limits(job.options), False)
+    row += (False, *_limits(job.options), False)
     error = _NO if job.error is None else _json.encode(job.error).decode()
     return _encode((row, (job.head, error, _NO if job.result is None else job.result)))
 
@@ -204,20 +173,7 @@ def claim_bytes(before: Job) -> bytes | None:
     """The event of the claim that `before` may be under, to be written if its row is still open."""
     if before.session is None or before.claimed_ms is None:
         return None
-    return _encode(
-        (
-            before.version,
-            before.claimed_ms,
-            "pending",
-            "running",
-            before.session,
-            None,
-            before.token,
-            "",
-            None,
-            before.head,
-        )
-    )
+    return _encode((*_claim_body(before)[1:], before.head))
 
 
 # -- in -------------------------------------------------------------------------------------------
@@ -253,12 +209,6 @@ def is_open(raw: Raw) -> bool:
     return bool(row[_OPEN])
 
 
-def claim_event(job: Job) -> Event:
-    """The event of the claim that a job is under, for a job that was read from an open row."""
-    found: tuple[Any, ...] = (*_claim_body(job), job.head)
-    return Event(*found)
-
-
 def unclaimed(job: Job, head: bytes) -> Job:
     """About what a job looked like before the claim it is under, for whoever watches moves."""
     return msgspec.structs.replace(
@@ -286,7 +236,7 @@ def event_from(job_id: str, stored: bytes) -> Event:
 
 
 def _claim_body(job: Job) -> tuple[Any, ...]:
-    return (job.id, job.version, job.claimed_ms, "pending", "running", job.session, None, job.token, "", None)
+    return claim_body(job.id, job.version, job.claimed_ms, job.session, job.token)
 
 
 # -- what can be read of damaged ones -------------------------------------------------------------

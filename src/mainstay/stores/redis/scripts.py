@@ -24,6 +24,7 @@ from ...clock import Clock
 from ...errors import StoreLocked
 from ...lifecycle import JOB, UNIT
 from ...model import AWAITS_MS
+from ..bounds import LONG
 from ..judge import GONE
 from ..server_clock import ServerClock
 from .connection import Client, Server
@@ -52,8 +53,6 @@ PARTS: dict[str, tuple[str, ...]] = {
 #: scripts that write nothing
 _READS = ("look", "reading")
 
-#: histories longer than this are listed, to be trimmed
-LONG = 3
 #: how long a call stands back behind decisions that have the turn
 _MOST_PATIENCE_S = 30.0
 _LONGEST_PAUSE_S = 0.02

@@ -13,11 +13,13 @@ from typing import Any
 import msgspec
 
 from ...errors import InvalidTransition, SessionLost
-from ...lifecycle import Move, apply, promote, table_of
+from ...lifecycle import promote, table_of
 from ...model import Job
+from ..judge import given_back
+from ..open_claim import claim_event
 from ..port import Change, Written
 from .base import Base
-from .rows import Raw, claim_event, is_open, job_from, stored_head, unclaimed
+from .rows import Raw, is_open, job_from, stored_head, unclaimed
 from .writing import apply_changes, change_arg
 
 log = logging.getLogger("mainstay.stores.redis")
@@ -59,13 +61,9 @@ async def _claim(
 
 
 async def give_back(base: Base, claimed: Sequence[Job]) -> None:
-    """Release what nobody heard of: its session lives on and beats, so no sweep would ever find it."""
-    changes = []
-    for job in claimed:
-        move = Move(to="pending", reason="its claimer was cancelled", fields={"releases": job.releases + 1})
-        moved = apply(job, move, now_ms=base.clock.now_ms(), actor="store", chain=base.chain)
-        changes.append(Change(before=job, after=moved.job, events=moved.events))
-    await apply_changes(base, changes, None)
+    """Release what nobody heard of."""
+    now_ms = base.clock.now_ms()
+    await apply_changes(base, [given_back(job, now_ms=now_ms, chain=base.chain) for job in claimed], None)
 
 
 async def _taken(base: Base, session: str, found: Sequence[Any]) -> list[Job]:

@@ -15,13 +15,11 @@ import apsw
 from ...clock import Clock
 from ...errors import InvalidInput
 from ...model import AWAITS_MS, Job, check_id, first_id_at
+from ..bounds import RATE_MINUTES, WINDOW
 from ..port import Page, Query, QueueStats, Refusal, Stats
 from .liveness import boot_id
 from .rows import readable_jobs
 from .sql import all_rows, first_row, value
-
-_WINDOW = 20_000
-_RATE_MINUTES = 5
 
 
 def find(db: apsw.Connection, query: Query, cursor: str | None, limit: int) -> Page:
@@ -58,9 +56,9 @@ def stats(db: apsw.Connection, clock: Clock, findings: tuple[str, ...]) -> Stats
     for queue in counts:
         oldest[queue] = value(db, "SELECT min(due_ms) FROM jobs WHERE lane = 1 AND queue = ?", (queue,))
     now_ms = clock.now_ms()
-    since = now_ms // 60_000 - _RATE_MINUTES + 1
+    since = now_ms // 60_000 - RATE_MINUTES + 1
     flow = all_rows(db, "SELECT status, sum(n) FROM flow WHERE minute >= ? GROUP BY status", (since,))
-    rates = {status: n / _RATE_MINUTES for status, n in flow}
+    rates = {status: n / RATE_MINUTES for status, n in flow}
     return Stats(
         at_ms=now_ms,
         queues={
@@ -157,13 +155,13 @@ def _window(
     base = f"FROM {source.tables} WHERE {source.where}{bounds} ORDER BY {source.id} {order}"
     at = (*source.values, *bound_values)
     # SQLite runs the inner query as a co-routine: it stops as soon as the outer limit is reached
-    inner = f"(SELECT jobs.* {base} LIMIT {_WINDOW if rest else limit + 1})"
+    inner = f"(SELECT jobs.* {base} LIMIT {WINDOW if rest else limit + 1})"
     jobs = readable_jobs(db, f"FROM {inner} WHERE {rest or '1'} LIMIT ?", (*at, *values, limit + 1))
     if len(jobs) > limit:
         return jobs, jobs[-1].id
     if not rest:
         return jobs, None
-    end = first_row(db, f"SELECT {source.id} {base} LIMIT 1 OFFSET {_WINDOW - 1}", at)
+    end = first_row(db, f"SELECT {source.id} {base} LIMIT 1 OFFSET {WINDOW - 1}", at)
     return jobs, None if end is None else end[0]
 
 

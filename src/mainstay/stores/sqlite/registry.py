@@ -9,6 +9,7 @@ import apsw
 from ...errors import NotLeader
 from ...lifecycle import JOB, UNIT, Chain
 from ...model import Leadership, QueueSettings, Schedule, Session
+from ..bounds import TICKS_KEPT_MS
 from ..port import Inserted, NewJob, Overdue, Pulse
 from .engine import Tx
 from .liveness import SessionLocks, boot_id
@@ -21,8 +22,6 @@ _STOPPING = tuple(sorted({*JOB.named("stopping"), *UNIT.named("stopping")}))
 _ASKED_TO_STOP = f"SELECT id FROM jobs WHERE session = ? AND status IN ({', '.join('?' * len(_STOPPING))})"
 #: more sleepers than this need not be counted for
 _MOST_WOKEN = 1000
-#: ticks further than this behind the last one are no longer remembered one by one
-TICKS_KEPT_MS = 86_400_000
 #: a beat of another boot says nothing about this one: its sessions are dead, whoever has noticed so far
 _SESSION = "SELECT id, worker, host, pid, started_ms, beat_ms, lease_s, dead OR boot != ? FROM sessions"
 

@@ -8,18 +8,16 @@ from typing import Literal
 from ...lifecycle import Chain, tombstone
 from ...model import first_id_at
 from .. import judge
+from ..bounds import LONG, TICKS_KEPT_MS
 from ..port import Trimmed, TrimPolicy
 from . import waits
 from .engine import Tx
-from .registry import TICKS_KEPT_MS
 from .rows import INSERT_EVENT, event_values, job_by_id
 from .selection import free_slots
 from .sql import all_rows, first_row, value
 
 #: rates are shown over minutes; an hour of them is plenty
 _FLOW_MINUTES = 60
-#: the partial index `jobs_long` starts here: submitted, claimed and done is the common history
-_LONG = 3
 
 
 def trim(tx: Tx, policy: TrimPolicy) -> Trimmed:
@@ -141,7 +139,7 @@ def _trim_events(tx: Tx, policy: TrimPolicy) -> tuple[int, int]:
     if policy.keep_events is None:
         return 0, 0
     keep = policy.keep_events
-    indexed = f"version - trimmed_seq > {_LONG} AND" if keep >= _LONG else ""
+    indexed = f"version - trimmed_seq > {LONG} AND" if keep >= LONG else ""
     long = all_rows(
         tx.db,
         # where that event is missing, the history is broken: the check's business, and not in the way of the others

@@ -13,6 +13,7 @@ from ...lifecycle import Event
 from ...model import Job, Options, Progress
 from ...model.job import ErrorInfo
 from ..judge import takes_away
+from ..options_codec import OptionsCodec
 from ..port import Change
 from .texts import read_rows
 
@@ -84,34 +85,7 @@ _as_tuple = msgspec.structs.astuple
 Values = tuple[Any, ...]
 
 
-class OptionsCodec:
-    """Options as blobs. Jobs submitted alike share them, so the last few are remembered."""
-
-    def __init__(self) -> None:
-        self._blobs: dict[int, tuple[Options, bytes]] = {}
-        self._options: dict[bytes, Options] = {}
-
-    def encode(self, options: Options) -> bytes:
-        known = self._blobs.get(id(options))
-        if known is not None:
-            return known[1]
-        blob = _encode_options(options)
-        if len(self._blobs) >= 256:
-            self._blobs.clear()
-        self._blobs[id(options)] = (options, blob)  # holding it keeps its id from being reused
-        return blob
-
-    def decode(self, blob: bytes) -> Options:
-        known = self._options.get(blob)
-        if known is None:
-            known = _decode_options(blob)
-            if len(self._options) >= 256:
-                self._options.clear()
-            self._options[blob] = known
-        return known
-
-
-_codec = OptionsCodec()
+_codec = OptionsCodec(_encode_options, _decode_options)
 
 
 def job_values(job: Job) -> list[Any]:

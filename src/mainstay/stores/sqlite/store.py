@@ -18,9 +18,10 @@ import apsw
 
 from ...clock import Clock, SystemClock
 from ...errors import StoreDamaged, StoreError, StoreLocked, StoreReadOnly, UnsafeEngine
-from ...lifecycle import Chain, Event, Move, apply
+from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ..durability import LEVELS, Durability, refused
+from ..judge import given_back
 from ..port import (
     Answer,
     Audited,
@@ -354,13 +355,8 @@ class SqliteStore:
 
 
 def _give_back(tx: Tx, claimed: Sequence[Job], chain: Chain) -> None:
-    """Release what nobody heard of: its session lives on and beats, so no sweep would ever find it."""
-    changes = []
-    for job in claimed:
-        move = Move(to="pending", reason="its claimer was cancelled", fields={"releases": job.releases + 1})
-        moved = apply(job, move, now_ms=tx.now_ms, actor="store", chain=chain)
-        changes.append(Change(before=job, after=moved.job, events=moved.events))
-    writing.apply_changes(tx, changes, chain)
+    """Release what nobody heard of."""
+    writing.apply_changes(tx, [given_back(job, now_ms=tx.now_ms, chain=chain) for job in claimed], chain)
 
 
 def _made_side_folder(path: Path) -> Path:

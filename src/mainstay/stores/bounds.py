@@ -1,0 +1,12 @@
+"""How far the adapters go, alike."""
+
+from __future__ import annotations
+
+#: ticks further than this behind the last one are no longer remembered one by one
+TICKS_KEPT_MS = 86_400_000
+#: rows that one page of a listing looks at, where no index serves its filters
+WINDOW = 20_000
+#: minutes that rates are taken over
+RATE_MINUTES = 5
+#: histories up to this length are not in the index of long ones
+LONG = 3

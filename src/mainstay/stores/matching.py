@@ -1,0 +1,34 @@
+"""Which rows a query means, where no index says so."""
+
+from __future__ import annotations
+
+from ..model import Job
+from .port import Query
+
+
+def matches(job: Job, query: Query) -> bool:
+    """Whether a query means this job.
+
+    >>> from mainstay.model import BLANK
+    >>> matches(BLANK, Query()), matches(BLANK, Query(name="another"))
+    (True, False)
+    """
+    if job.parent != query.parent:
+        return False
+    return (
+        (query.status is None or job.status in query.status)
+        and (query.queue is None or job.queue == query.queue)
+        and (query.name is None or job.name == query.name)
+        and (query.group is None or job.group == query.group)
+        and (query.session is None or job.session == query.session)
+        and (query.tag is None or query.tag in job.options.tags)
+        and (query.key is None or job.key == query.key)
+        and (query.created_from_ms is None or job.created_ms >= query.created_from_ms)
+        and (query.created_before_ms is None or job.created_ms < query.created_before_ms)
+        and (query.text is None or _mentions(job, query.text.lower()))
+    )
+
+
+def _mentions(job: Job, text: str) -> bool:
+    parts = (job.id, job.name, job.reason, job.error.message if job.error else None)
+    return any(part is not None and text in part.lower() for part in parts)

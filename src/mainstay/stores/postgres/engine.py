@@ -22,19 +22,13 @@ from ..port import Written
 from ..server_clock import ServerClock
 from .address import Address
 from .pool import DEFAULT, Db, Pool, begin, hear
+from .promises import COMMITS
 from .trouble import is_clash, is_lost, translated, unavailable
 
 log = logging.getLogger("mainstay.stores.postgres")
 
 T = TypeVar("T")
 
-#: what `synchronous_commit` makes of a level
-_LEVELS: dict[Durability | None, str] = {
-    None: DEFAULT,
-    "local": "local",
-    "replicated": "on",
-    "applied": "remote_apply",
-}
 #: a claim or a beat need not survive the server's crash: a job is claimed again, and a forgotten claim ends nothing
 _PASSING = "off"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
@@ -151,7 +145,10 @@ class Engine:
 
     def level(self, durability: Durability | None, *, lasting: bool = True) -> str:
         """What `synchronous_commit` is to be for a caller's wish."""
-        return _LEVELS[durability or self.address.durability] if lasting else _PASSING
+        if not lasting:
+            return _PASSING
+        asked = durability or self.address.durability
+        return DEFAULT if asked is None else COMMITS[asked]
 
     async def call(
         self,

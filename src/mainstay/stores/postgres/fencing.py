@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...errors import NotLeader
 from ...model import Leadership
 from .engine import Tx
+from .rows import stored_text
 
 
 async def fence(tx: Tx, held: Leadership | None) -> None:
@@ -12,14 +13,10 @@ async def fence(tx: Tx, held: Leadership | None) -> None:
     transaction ends."""
     if held is None:
         return
-    row = await tx.db.fetchrow(
-        "SELECT 1 FROM mainstay.leaders WHERE name = $1 AND holder = $2 AND epoch = $3 AND until_ms > $4 FOR SHARE",
-        held.name,
-        held.holder,
-        held.epoch,
-        tx.lease_ms,
+    leads = await tx.db.fetchval(
+        "SELECT mainstay.leads($1, $2, $3, $4)", stored_text(held.name), held.holder, held.epoch, tx.lease_ms
     )
-    if row is None:
+    if not leads:
         raise not_leader(held)
 
 

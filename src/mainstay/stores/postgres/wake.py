@@ -23,27 +23,19 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import asyncpg
-
 from ...errors import MainstayError
 from ..home import Home
 from ..judge import topics as topics_of
 from ..port import Written
 from .engine import Engine
 from .line import Line
+from .listening import Listening
 from .pool import Db
-from .times import GATE_S
 
 log = logging.getLogger("mainstay.stores.postgres")
 
 #: wakes that follow the last ones sooner than this are gathered
 _GATHER_S = 0.003
-#: who waits is told to the server only after a moment: those who find work at once never are
-_SETTLE_S = 0.01
-#: who could not be told as waiting, because it was being woken, is told soon
-_SOON_S = 0.05
-#: how soon it is tried again to say who waits for what
-_AGAIN_S = 1.0
 _MOST_TOPICS = 5000
 _QUEUE = "queue:"
 
@@ -59,34 +51,22 @@ class Board:
     def __init__(self, engine: Engine, home: Home, line: Line | None, *, rng: random.Random | None = None) -> None:
         self._engine = engine
         self._home = home
-        self._line = line
-        """None: poll-only. Subscribers of this process are woken all the same"""
         self._rng = rng or random.Random()
         self.name = os.urandom(8).hex()
         self.lock = threading.Lock()
         self._subscribers: dict[str, dict[PostgresWake, None]] = {}
-        self._known: dict[str, bool] = {}
-        """the topics this listener is registered for, and whether as waiting"""
-        self._missing: set[str] = set()
-        """topics that the server does not know of yet"""
-        self._late: set[str] = set()
-        """those that calls no longer wait for: their subscribers look once when they are known"""
         self._closed = False
-        self._deaf = False
-        """something may have been missed by the time the line is made"""
-        self._registered = asyncio.Event()
-        self._registering: asyncio.Task[None] | None = None
-        self._settling = False
-        self._unsaid = False
-        """there is one of whom the server does not know yet that it waits"""
         self._to_ring: Counter[str] = Counter()
         self._numbers = itertools.count()
         self._last = -1
         """the youngest subscriber there was when `_to_ring` got its last topic"""
         self._ringing: asyncio.Task[None] | None = None
+        self._listening: Listening | None = None
+        """None: poll-only. Subscribers of this process are woken all the same"""
         if line is not None:
+            self._listening = Listening(self.name, engine, home, line, wanted=self._wanted, look=self._look)
             line.on_open.append(self._join)
-            line.on_check.append(self._stay)
+            line.on_check.append(self._listening.stay)
 
     # -- from any thread ----------------------------------------------------------------------
 
@@ -96,9 +76,9 @@ class Board:
             wake.number = next(self._numbers)
             for topic in wake.topics:
                 self._subscribers.setdefault(topic, {})[wake] = None
-        if self._line is not None:
+        if self._listening is not None:
             # calls that follow come to the home loop after this, and wait there until it is done
-            self._home.loop.call_soon_threadsafe(self._register, wake.topics)
+            self._home.loop.call_soon_threadsafe(self._listening.register, wake.topics)
         return wake
 
     def leave(self, wake: PostgresWake) -> None:
@@ -115,11 +95,8 @@ class Board:
 
     def waits(self) -> None:
         """A subscriber has begun to wait."""
-        if self._line is None or self._settling:
-            return
-        self._settling = True
-        with contextlib.suppress(RuntimeError):
-            self._home.loop.call_soon_threadsafe(self._settle_soon)
+        if self._listening is not None:
+            self._listening.settle()
 
     # -- on the home loop: sending --------------------------------------------------------------
 
@@ -195,152 +172,50 @@ class Board:
     # -- on the home loop: listening ------------------------------------------------------------
 
     async def ready(self) -> None:
-        """Wait until everybody who has subscribed so far will be heard of, or cannot be for now. For what is read
-        after that: nothing may change unheard between the two."""
-        if not self._missing:
-            return
-        try:
-            async with asyncio.timeout(GATE_S):
-                while self._missing and self._line is not None and not self._closed:
-                    if self._registering is None:
-                        if not self._line.up:
-                            self._deaf = True  # all are woken when it is up
-                            return
-                        self._begin()
-                    await self._registered.wait()
-        except TimeoutError:
-            self._wait_no_longer()
+        """Wait until everybody who has subscribed so far will be heard of, or cannot be for now."""
+        if self._listening is not None:
+            await self._listening.ready()
 
     async def close(self) -> None:
         self._closed = True
-        tasks = [task for task in (self._ringing, self._registering) if task is not None]
         if self._ringing is not None:
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(self._ringing, 2)
-        for task in tasks:
-            task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
-        if self._line is not None and self._line.up and self._known:
-            with contextlib.suppress(Exception):  # whoever rings next finds that nobody hears
-                async with asyncio.timeout(2):
-                    await self._engine.call(
-                        "SELECT mainstay.unlisten($1, $2)", self.name, list(self._known), lasting=False
-                    )
-
-    def _register(self, topics: Iterable[str]) -> None:
-        missing = set(topics) - self._known.keys()
-        if missing:
-            self._missing |= missing
-            self._begin()
+                await asyncio.wait_for(self._ringing, 2)
+        if self._listening is not None:
+            await self._listening.close()
 
     def _left(self, unheard: Counter[str]) -> None:
         if unheard:
             self.wake(unheard)
-        if self._line is not None:
-            self._settle_soon()
+        if self._listening is not None:
+            self._listening.settle_soon()
 
-    def _settle_soon(self) -> None:
-        self._settling = True
-        self._home.loop.call_later(_SETTLE_S, self._settled)
-
-    def _settled(self) -> None:
-        self._settling = False
-        if self._line is not None and self._line.up:
-            self._begin()
-
-    def _begin(self) -> None:
-        if self._registering is None and not self._closed:
-            self._registering = self._home.loop.create_task(self._bring_up_to_date())
-
-    async def _bring_up_to_date(self) -> None:
-        """Have the server know who here wants to hear of what, and who waits."""
-        line = self._line
-        assert line is not None
-        try:
-            if not await line.tried():
-                return
-            while line.up and (changes := self._changes()) is not None:
-                wanted, unwanted = changes
-                self._unsaid = False
-                await line.do(lambda db: self._send(db, wanted, unwanted))  # noqa: B023 - awaited here
-                if self._unsaid:
-                    self._home.loop.call_later(_SOON_S, self._settled)
-                    return
-        except Exception as error:  # noqa: BLE001 - all is said anew when the line is made again, and meanwhile they look
-            log.info("%s: cannot say who waits for what (%s)", self._engine.address.shown, error)
-            self._wait_no_longer()
-            self._home.loop.call_later(_AGAIN_S, self._settled)
-        finally:
-            self._registering = None
-            self._tell_registered()
-
-    def _wait_no_longer(self) -> None:
-        self._late |= self._missing
-        self._missing.clear()
-
-    def _changes(self) -> tuple[dict[str, bool], list[str]] | None:
+    def _wanted(self) -> dict[str, bool]:
+        """What subscribers of this process want to hear of, and whether one of them waits for it."""
         with self.lock:
-            now = {topic: any(wake.waiting for wake in wakes) for topic, wakes in self._subscribers.items()}
-        # one that stops to wait says nothing: whoever wakes it takes the mark away, and it is back before long
-        wanted = {t: waits for t, waits in now.items() if t not in self._known or (waits and not self._known[t])}
-        unwanted = [topic for topic in self._known if topic not in now]
-        self._missing &= wanted.keys()
-        return (wanted, unwanted) if wanted or unwanted else None
+            return {topic: any(wake.waiting for wake in wakes) for topic, wakes in self._subscribers.items()}
 
-    async def _send(self, db: Db, wanted: dict[str, bool], unwanted: list[str]) -> None:
-        if wanted:
-            unsaid = await db.fetchval(
-                "SELECT mainstay.start_listening($1, $2, $3)", self.name, list(wanted), list(wanted.values())
-            )
-            self._known.update(wanted)
-            if unsaid:
-                self._known.update(dict.fromkeys(unsaid, False))
-                self._unsaid = True
-            self._missing -= wanted.keys()
-            self._tell_registered()
-            late = self._late & wanted.keys()
-            self._late -= late
-            for topic in late:
-                self._ring_here(topic, None)
-        if unwanted:
-            await db.execute("SELECT mainstay.unlisten($1, $2)", self.name, unwanted)
-            for topic in unwanted:
-                self._known.pop(topic, None)
-
-    def _tell_registered(self) -> None:
-        self._registered.set()
-        self._registered.clear()
+    def _look(self, topics: Iterable[str]) -> None:
+        """Have everybody look who wants to hear of these: something may have been missed."""
+        with self.lock:
+            for topic in topics:
+                for wake in self._subscribers.get(topic, ()):
+                    wake.ring(topic)
 
     async def _join(self, db: Db) -> None:
-        """On each new line: be heard of again; and have everybody look once, for what was missed meanwhile."""
+        """On each new line."""
+        assert self._listening is not None
         await db.execute(
             "SELECT pg_advisory_lock(hashtextextended($1, 'mainstay.listeners'::regclass::oid::bigint))", self.name
         )
         await db.raw.add_listener(f"mainstay_{self.name}", self._heard)
         await db.raw.add_listener(shared_channel(self._engine.address.schema), self._heard_from_outside)
-        self._known.clear()
-        if (changes := self._changes()) is not None:
-            try:
-                await self._send(db, *changes)
-            except asyncpg.LockNotAvailableError:
-                # the line is for more than wakes, and stays
-                self._wait_no_longer()
-                self._home.loop.call_later(_AGAIN_S, self._settled)
-        if self._deaf:
-            with self.lock:
-                for topic, wakes in self._subscribers.items():
-                    for wake in wakes:
-                        wake.ring(topic)
-        self._deaf = True  # from the end of this line to the next one
-
-    async def _stay(self, db: Db) -> None:
-        await db.execute("SELECT mainstay.listens_still($1)", self.name)
+        await self._listening.joined(db)
 
     def _heard(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         n, _, topic = payload.partition(" ")
-        if topic in self._known:
-            self._known[topic] = False  # the mark was taken
+        assert self._listening is not None
+        self._listening.woken(topic)
         self._ring_here(topic, int(n) if topic.startswith(_QUEUE) else None)
 
     def _heard_from_outside(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:

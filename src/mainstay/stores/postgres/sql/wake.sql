@@ -35,11 +35,17 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION mainstay.unlisten(me text, topics text[]) RETURNS void
+-- The opposite; answers the topics that are left for the same reason.
+CREATE OR REPLACE FUNCTION mainstay.stop_listening(me text, topics text[]) RETURNS text[]
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    PERFORM FROM mainstay.listeners l WHERE l.listener = me AND l.topic = ANY (topics) ORDER BY l.topic FOR UPDATE;
-    DELETE FROM mainstay.listeners l WHERE l.listener = me AND l.topic = ANY (topics);
+    DELETE FROM mainstay.listeners l
+    USING (
+        SELECT d.topic FROM mainstay.listeners d
+        WHERE d.listener = me AND d.topic = ANY (topics) FOR UPDATE SKIP LOCKED
+    ) f
+    WHERE l.listener = me AND l.topic = f.topic;
+    RETURN ARRAY(SELECT l.topic FROM mainstay.listeners l WHERE l.listener = me AND l.topic = ANY (topics));
 END
 $$;
 

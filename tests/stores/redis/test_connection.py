@@ -18,7 +18,7 @@ import redis as sync_redis
 
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.model import IdSource, Session
-from mainstay.stores import open_store
+from mainstay.stores import Query, open_store
 from mainstay.stores.redis.address import parse
 from mainstay.stores.redis.connection import Client, Server
 from mainstay.stores.server_clock import ServerClock
@@ -210,3 +210,38 @@ async def test_a_user_who_may_do_what_the_message_says_can_use_a_store(own: Redi
         assert len(await store.claim(["default"], "s1", 1)) == 1
     assert await store.check() == []
     await store.close()
+
+
+async def test_a_call_waits_for_a_server_that_is_busy_with_anothers_script(own: Redis) -> None:
+    admin = sync_redis.Redis.from_url(own.url())
+    admin.config_set("busy-reply-threshold", 10)
+    store = await open_store(f"{own.url()}?retries=50")
+    script = (
+        "local t = redis.call('TIME') repeat local n = redis.call('TIME') until (n[1] - t[1]) * 1e6 + n[2] - t[2] > 3e5"
+    )
+    hog = asyncio.create_task(asyncio.to_thread(admin.eval, script, 0))
+    beside = sync_redis.Redis.from_url(own.url())
+    busy = False
+    while not busy and not hog.done():
+        try:
+            await asyncio.to_thread(beside.ping)
+        except sync_redis.ResponseError as error:
+            busy = "BUSY" in str(error)
+    [made] = await store.insert([new_job(store.clock, IdSource(random.Random(1)), chain=store.chain)])
+    assert (busy, made.created) == (True, True)
+    await hog
+    await store.close()
+
+
+async def test_a_namespace_whose_name_begins_like_another_is_one_of_its_own(own: Redis) -> None:
+    names = ("a", "ab", "a:b")
+    stores = [await open_store(f"{own.url()}?prefix={name}") for name in names]
+    ids = IdSource(random.Random(1))
+    for n, store in enumerate(stores, start=1):
+        await store.open_session(Session(id="s1"))
+        await store.insert([new_job(store.clock, ids, chain=store.chain) for _ in range(n)])
+    for n, store in enumerate(stores, start=1):
+        assert len((await store.find(Query())).jobs) == n
+        assert len(await store.claim(["default"], "s1", 10)) == n
+        assert await store.check() == []
+        await store.close()

@@ -5,8 +5,8 @@
 - `schema.py` tables and migrations, `sql/` the functions of the server; `rows.py` values; `entering.py`, `writing.py`,
   `changing.py`, `selection.py`, `waits.py`, `registry.py`, `retention.py`, `reading.py`, `audit.py` what is done, by
   purpose
-- `line.py` the one connection that stays; `liveness.py` session locks, `wake.py` and `listening.py` notifications on it;
-  `beats.py` heartbeats; `times.py` how long all this waits for each other
+- `line.py` the one connection that stays; on it `liveness.py` session locks, and `wake.py` and `listening.py`
+  notifications; `beats.py` heartbeats; `times.py` how long all this waits for each other
 - `migrating.py` bringing a database up, `versions.py` what a program can work with
 - `enqueue.py` jobs submitted within a user's own transaction
 """

@@ -151,7 +151,8 @@ BEGIN
                     SELECT l.key FROM mainstay.limits l
                     WHERE l.key = ANY (keys) AND l.key <> ALL (held_keys) AND mainstay.try_lock_key(l.key)
                 );
-                SELECT array_agg(g.id ORDER BY g.at), array_agg(g.key ORDER BY g.at), passed OR count(*) < cardinality(ids)
+                SELECT array_agg(g.id ORDER BY g.at), array_agg(g.key ORDER BY g.at),
+                    passed OR count(*) < cardinality(ids)
                 INTO ids, keys, passed
                 FROM unnest(ids, keys) WITH ORDINALITY AS g (id, key, at)
                 WHERE g.key IS NULL OR g.key = ANY (held_keys)

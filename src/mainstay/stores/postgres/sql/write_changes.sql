@@ -1,6 +1,7 @@
--- Write changes of different rows, each if its row still is what its caller saw: the version is the compare-and-swap,
--- and no counter ever shrinks. A server that crashed, or a standby that took over, may have lost a claim, and given the
--- same version to another one since. So it must be the same claim (who and when), or the same last event. Answers with how many rows were written; the caller undoes it all if they are too few.
+-- Write changes of different rows, each if its row still is what its caller saw: the version is the compare-and-
+-- swap, and no counter ever shrinks. A server that crashed, or a standby that took over, may have lost a claim, and
+-- given the same version to another one since. So it must be the same claim (who and when), or the same last event.
+-- Answers with how many rows were written; the caller undoes it all if they are too few.
 --
 -- A column that is the same in all rows, but for `row_id`, may come as a single value.
 --

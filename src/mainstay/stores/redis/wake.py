@@ -164,6 +164,8 @@ class Listener:
                 await asyncio.sleep(self._server.pause_s(failures))
             client = self._server.listening(_SIGN_S)
             try:
+                if failures:
+                    self._signed = False  # everybody enters anew anyway, once
                 await self._show(())
                 if failures:
                     self._add_everybody()

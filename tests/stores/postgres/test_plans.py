@@ -196,7 +196,7 @@ async def test_a_filter_ends_the_reading_when_the_page_is_full(store: Store, que
 async def test_a_filter_that_finds_nothing_reads_one_window_of_each_status(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_WINDOW", 1000)
+    monkeypatch.setattr(reading, "WINDOW", 1000)
     found, ran = await store.find(Query(text="nothing like it"))
     assert found == 0
     assert_by_index(ran, most=1000 * 5)

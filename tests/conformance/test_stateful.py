@@ -441,6 +441,7 @@ class StoreBesideModel(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a minute on an idle machine; a busy one must not fail it
 def test_a_store_agrees_with_the_model_whatever_happens(adapter: Adapter) -> None:
     machine = type("Machine", (StoreBesideModel,), {"adapter": adapter})
     examples = 40 if adapter.persistent else 150

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from mainstay.stores import open_store
-from servers import Proxy
+from servers import Postgres, Proxy, folder
 from tests.conformance.world import World
 from tests.stores.postgres.stands import Stores
 
@@ -18,6 +18,15 @@ async def stores() -> AsyncIterator[Stores]:
     stores = Stores()
     yield stores
     await stores.close()
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[Postgres]:
+    """For tests that keep a transaction open, or ask for the oldest of the server: others must not meet them."""
+    with folder("mainstay-own-") as place:
+        server = Postgres(place, fsync="off")
+        yield server
+        server.stop()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 from mainstay.model import BLANK
 from mainstay.stores import open_store
 from mainstay.stores.postgres.rows import JOB_FIELDS, job_values
+from servers import Postgres
 from tests.conformance.world import World
 
 #: 50 s on a quiet machine. By hand: 1,360 pages in an empty store, 1,900 behind 250,000 jobs, 1,927 behind a million
@@ -17,6 +18,11 @@ PASSED = 500_000
 TAKEN = 100
 #: pages that a claim of `TAKEN` rows may touch more than it did in an empty store: the trees have grown a level or two
 MORE = 1.5
+
+
+@pytest.fixture
+def postgres_url(own_server: Postgres, request: pytest.FixtureRequest) -> str:
+    return f"{own_server.url()}?schema=t{abs(hash(request.node.name)):x}&auto_migrate=on"
 
 
 class Queue:

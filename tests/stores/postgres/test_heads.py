@@ -8,11 +8,17 @@ import psycopg
 import pytest
 
 from mainstay.model import Job
+from servers import Postgres
 from tests.conformance.world import World
 
 from .stands import Stores, ask
 
 LOWEST = -(2**63)
+
+
+@pytest.fixture
+def postgres_url(own_server: Postgres, request: pytest.FixtureRequest) -> str:
+    return f"{own_server.url()}?schema=t{abs(hash(request.node.name)):x}&auto_migrate=on"
 
 
 def schema(url: str) -> str:

@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 from ..control import Submitted
 from ..control.options import check_count
+from ..control.within import Enqueuer
 from ..errors import InvalidInput, MainstayError
+from ..stores.within import Steps
 from ..task import Call, Client, Handle
 from ..task.within import Transaction
 
@@ -42,8 +44,7 @@ async def submit_many(
     transaction = Transaction(client, connection)
     async for part in _chunks(calls, chunk):
         with made.adding(part):
-            requests = [call.request for call in part]
-            made.of(part, await transaction.take(lambda enqueuer: enqueuer.submit_many(requests)))  # noqa: B023
+            made.of(part, await transaction.take(_submitting(part)))
     return made.handles
 
 
@@ -56,10 +57,14 @@ def submit_many_within(
     transaction = Transaction(client, connection)
     for part in _plain_chunks(calls, chunk):
         with made.adding(part):
-            requests = [call.request for call in part]
-            stored = transaction.take_sync(lambda each: each.submit_many(requests), what="submit_many_sync")  # noqa: B023
-            made.of(part, stored)
+            made.of(part, transaction.take_sync(_submitting(part), what="submit_many_sync"))
     return made.handles
+
+
+def _submitting(part: list[Call[R]]) -> Callable[[Enqueuer], Steps[list[Submitted]]]:
+    """What submits a chunk within a transaction."""
+    requests = [call.request for call in part]
+    return lambda enqueuer: enqueuer.submit_many(requests)
 
 
 class _Made:

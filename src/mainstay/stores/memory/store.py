@@ -463,7 +463,7 @@ class MemoryStore:
                 for job in found
             ]
 
-    async def check(self, *, repair: bool = False, quick: bool = False) -> list[Violation]:  # noqa: ARG002
+    async def check(self, *, repair: bool = False, quick: bool = False) -> list[Violation]:  # noqa: ARG002 - as good
         with self._writing() as now_ms:
             return check(self._rows, self._limits, self.chain, now_ms, repair=repair)
 

@@ -21,8 +21,7 @@ from .address import parse
 
 async def open_postgres(url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore:
     """Open `postgresql://user:password@host:5432/database`; see `address.py` for the options."""
-    # not before: whoever only submits within a transaction of their own may have another driver
-    from .store import PostgresStore  # noqa: PLC0415
+    from .store import PostgresStore  # noqa: PLC0415 - who submits in transactions of their own may lack its driver
 
     return await PostgresStore.open(url, parse(url, options), clock=clock, chain=chain)
 

@@ -14,10 +14,10 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 
 import msgspec
 
-from ...clock import seconds
 from ...errors import InvalidInput, UnknownOption
 from ..durability import Durability, check_durability
 from ..factory import shown_url
+from ..url_options import duration_of, is_on, number_of
 from .times import LOCK_S
 
 _OWN = (
@@ -106,12 +106,12 @@ def parse(url: str, options: Mapping[str, str]) -> Address:
         shown=shown,
         dsn=f"{head}?{passed_on}" if passed_on else head,
         schema=_schema(options.get("schema", "mainstay")),
-        auto_migrate=_on(options, "auto_migrate", default="off"),
-        pool=_number(options, "pool", 4, least=1, most=1000),
-        connect_timeout_s=_duration(options, "connect_timeout", "5s"),
-        lock_timeout_s=_duration(options, "lock_timeout", f"{LOCK_S}s"),
-        retries=_number(options, "retries", 10, least=0, most=1000),
-        listen=_on(options, "listen", default="on"),
+        auto_migrate=is_on(options, "auto_migrate", default="off"),
+        pool=number_of(options, "pool", 4, least=1, most=1000),
+        connect_timeout_s=duration_of(options, "connect_timeout", "5s"),
+        lock_timeout_s=duration_of(options, "lock_timeout", f"{LOCK_S}s"),
+        retries=number_of(options, "retries", 10, least=0, most=1000),
+        listen=is_on(options, "listen", default="on"),
         durability=check_durability(options["durability"]) if "durability" in options else None,
     )
 
@@ -139,24 +139,3 @@ def _schema(text: str) -> str:
             f"{text!r}: a schema has 1 to 40 of the characters a-z 0-9 _ and starts with no digit, nor with pg_",
         )
     return text
-
-
-def _number(options: Mapping[str, str], name: str, default: int, *, least: int, most: int) -> int:
-    text = options.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-        raise InvalidInput(name, f"{text!r} is not a whole number from {least} to {most}")
-    return int(text)
-
-
-def _duration(options: Mapping[str, str], name: str, default: str) -> float:
-    found = seconds(options.get(name, default), field=name)
-    if found <= 0:
-        raise InvalidInput(name, "must be more than zero")
-    return found
-
-
-def _on(options: Mapping[str, str], name: str, *, default: str) -> bool:
-    value = options.get(name, default).lower()
-    if value not in ("on", "off", "yes", "no"):
-        raise InvalidInput(name, f"{value!r} is neither on nor off")
-    return value in ("on", "yes")

@@ -6,7 +6,8 @@ nothing. A repair looks again in a transaction of its own and writes what that s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import asyncpg
 
@@ -127,8 +128,18 @@ async def check(engine: Engine, chain: Chain, *, repair: bool) -> list[Violation
         found += await engine.transact(lambda tx: duplicates.check(tx, unsure, chain, repair=True))
     found += await objects.make(engine, missing)
     for look in (_stray_events, _tallies, _stranded_keys, waits.check):
-        found += await engine.transact(lambda tx, look=look: look(tx, chain, repair=True))  # type: ignore[misc]
+        found += await engine.transact(_repairing(look, chain))
     return found
+
+
+class _Look(Protocol):
+    """One of the things to look at."""
+
+    def __call__(self, tx: Tx, chain: Chain, /, *, repair: bool) -> Awaitable[list[Violation]]: ...
+
+
+def _repairing(look: _Look, chain: Chain) -> Callable[[Tx], Awaitable[list[Violation]]]:
+    return lambda tx: look(tx, chain, repair=True)
 
 
 async def _looked(tx: Tx, chain: Chain, missing: objects.Missing, unsure: set[str]) -> list[Violation]:

@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from ...errors import Conflict
+from ..columns import CHANGED
 from ..port import Change
 from ..within import Steps
 from .engine import Tx
 from .pool import Db
-from .rows import CHANGED, EVENT_FIELDS, SEEN, change_arrays, event_arrays, spare
+from .rows import EVENT_FIELDS, SEEN, change_arrays, event_arrays, spare
 
 T = TypeVar("T")
 

@@ -122,7 +122,7 @@ class Line:
                     now_s = asyncio.get_running_loop().time()
                     if lasted or lost_s is None or now_s - lost_s > _CHECK_S:
                         lost_s = now_s
-                except Exception as error:  # noqa: BLE001 - the same
+                except Exception as error:  # noqa: BLE001 - as above: the next try may work
                     failures += 1
                     self._say(failures, error)
                 finally:

@@ -18,6 +18,7 @@ import msgspec
 from ...lifecycle import Chain, Event
 from ...model import Job, Options, Progress
 from ...model.job import ErrorInfo
+from ..columns import CHANGED
 from ..judge import takes_away
 from ..open_claim import claim_body
 from ..options_codec import OptionsCodec
@@ -66,33 +67,6 @@ REWRITE_JOB = f"""UPDATE mainstay.jobs SET "open" = false, {
     ", ".join(f'"{name}" = ${at}' for at, name in enumerate(JOB_FIELDS, 1))
 }"""
 
-
-#: What a change writes. Left out: what is fixed at submit, what the holder reports, what trimming keeps.
-CHANGED = (
-    "priority",
-    "status",
-    "reason",
-    "version",
-    "token",
-    "session",
-    "starts",
-    "failures",
-    "crashes",
-    "releases",
-    "losses",
-    "changed_ms",
-    "due_ms",
-    "claimed_ms",
-    "started_ms",
-    "settled_ms",
-    "expires_ms",
-    "extra_ms",
-    "error",
-    "result",
-    "head",
-    "lane",
-    "rank",
-)
 _changed = itemgetter(*(JOB_FIELDS.index(name) for name in CHANGED))
 _CHANGED_ERROR, _CHANGED_REASON = CHANGED.index("error"), CHANGED.index("reason")
 

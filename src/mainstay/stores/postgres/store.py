@@ -275,7 +275,7 @@ class PostgresStore:
     async def audit(self, *, after: str = "", limit: int = 500) -> list[Audited]:
         return await self._home.run(lambda: self._engine.read(lambda db: audit.audit(db, after, limit, self.chain)))
 
-    async def check(self, *, repair: bool = False, quick: bool = False) -> list[Violation]:  # noqa: ARG002
+    async def check(self, *, repair: bool = False, quick: bool = False) -> list[Violation]:  # noqa: ARG002 - as good
         return await self._home.run(lambda: audit.check(self._engine, self.chain, repair=repair))
 
     async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:

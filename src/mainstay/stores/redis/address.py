@@ -16,9 +16,9 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from ...clock import seconds
 from ...errors import InvalidInput, UnknownOption
 from ..factory import shown_url
+from ..url_options import duration_of, is_on, number_of
 
 TLS_SCHEMES = ("rediss", "valkeys")
 
@@ -82,11 +82,11 @@ def parse(url: str, options: Mapping[str, str]) -> Address:
         username=unquote(parts.username) if parts.username else None,
         password=unquote(parts.password) if parts.password else None,
         prefix=_prefix(options.get("prefix", "mainstay")),
-        pool=_number(options, "pool", 8, least=1, most=1000),
-        connect_timeout_s=_duration(options, "connect_timeout", "5s"),
-        retries=_number(options, "retries", 6, least=0, most=1000),
-        allow_eviction=_on(options, "allow_eviction"),
-        auto_migrate=_on(options, "auto_migrate"),
+        pool=number_of(options, "pool", 8, least=1, most=1000),
+        connect_timeout_s=duration_of(options, "connect_timeout", "5s"),
+        retries=number_of(options, "retries", 6, least=0, most=1000),
+        allow_eviction=is_on(options, "allow_eviction"),
+        auto_migrate=is_on(options, "auto_migrate"),
         **place,
     )
 
@@ -109,7 +109,7 @@ def _network(url: str, shown: str, options: Mapping[str, str]) -> dict[str, Any]
     return {
         "host": parts.hostname or "localhost",
         "port": port,
-        "db": int(given) if given else _number(options, "db", 0, least=0, most=1 << 30),
+        "db": int(given) if given else number_of(options, "db", 0, least=0, most=1 << 30),
         "tls": tls,
         "tls_options": _tls(options) if tls else {},
     }
@@ -119,7 +119,7 @@ def _socket(url: str, shown: str, options: Mapping[str, str]) -> dict[str, Any]:
     parts = urlsplit(url)
     if parts.scheme in TLS_SCHEMES or any(name in options for name in _TLS_OPTIONS):
         raise InvalidInput("store", f"{shown!r}: a socket of this machine is not encrypted; write redis:// for it")
-    return {"path": unquote(parts.path), "db": _number(options, "db", 0, least=0, most=1 << 30)}
+    return {"path": unquote(parts.path), "db": number_of(options, "db", 0, least=0, most=1 << 30)}
 
 
 def _tls(options: Mapping[str, str]) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _tls(options: Mapping[str, str]) -> dict[str, Any]:
     if (wanted := found.get("ssl_cert_reqs", "required")) not in _CERT_REQS:
         raise InvalidInput("ssl_cert_reqs", f"{wanted!r} is neither of {', '.join(_CERT_REQS)}")
     # a certificate that is not checked has no host to be checked for
-    found["ssl_check_hostname"] = wanted == "required" and _on(options, "ssl_check_hostname", default="on")
+    found["ssl_check_hostname"] = wanted == "required" and is_on(options, "ssl_check_hostname", default="on")
     return found
 
 
@@ -140,24 +140,3 @@ def _prefix(text: str) -> str:
     if not _PREFIX.fullmatch(text):
         raise InvalidInput("prefix", f"{text!r}: a prefix has 1 to 64 of the characters A-Z a-z 0-9 . _ : -")
     return text
-
-
-def _number(options: Mapping[str, str], name: str, default: int, *, least: int, most: int) -> int:
-    text = options.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-        raise InvalidInput(name, f"{text!r} is not a whole number from {least} to {most}")
-    return int(text)
-
-
-def _duration(options: Mapping[str, str], name: str, default: str) -> float:
-    found = seconds(options.get(name, default), field=name)
-    if found <= 0:
-        raise InvalidInput(name, "must be more than zero")
-    return found
-
-
-def _on(options: Mapping[str, str], name: str, *, default: str = "off") -> bool:
-    value = options.get(name, default).lower()
-    if value not in ("on", "off", "yes", "no"):
-        raise InvalidInput(name, f"{value!r} is neither on nor off")
-    return value in ("on", "yes")

@@ -12,6 +12,7 @@ import msgspec
 from ...lifecycle import Event
 from ...model import Job, Options, Progress
 from ...model.job import ErrorInfo
+from ..columns import CHANGED
 from ..judge import takes_away
 from ..options_codec import OptionsCodec
 from ..port import Change
@@ -32,32 +33,6 @@ INSERT_JOB = f"INSERT INTO jobs ({JOB_COLUMNS}) VALUES ({', '.join('?' * len(JOB
 SELECT_EVENT = f"SELECT {EVENT_COLUMNS} FROM events"
 INSERT_EVENT = f"INSERT INTO events ({EVENT_COLUMNS}) VALUES ({', '.join('?' * len(EVENT_FIELDS))})"
 
-#: What a change writes. Left out: what is fixed at submit, what the holder reports, what trimming keeps.
-CHANGED = [
-    "priority",
-    "status",
-    "reason",
-    "version",
-    "token",
-    "session",
-    "starts",
-    "failures",
-    "crashes",
-    "releases",
-    "losses",
-    "changed_ms",
-    "due_ms",
-    "claimed_ms",
-    "started_ms",
-    "settled_ms",
-    "expires_ms",
-    "extra_ms",
-    "error",
-    "result",
-    "head",
-    "lane",
-    "rank",
-]
 _changed = itemgetter(*(JOB_FIELDS.index(name) for name in CHANGED))
 _CHANGED_ERROR = CHANGED.index("error")
 #: The version is the compare-and-swap; and no counter ever shrinks. Without RETURNING, which doubles the cost:

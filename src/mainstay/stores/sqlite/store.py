@@ -284,7 +284,7 @@ class SqliteStore:
     async def audit(self, *, after: str = "", limit: int = 500) -> list[Audited]:
         return await self._engine.read(lambda db: audit.audit(db, after, limit))
 
-    async def check(self, *, repair: bool = False, quick: bool = False) -> list[Violation]:  # noqa: ARG002
+    async def check(self, *, repair: bool = False, quick: bool = False) -> list[Violation]:  # noqa: ARG002 - as good
         if repair:
             return await self._engine.write(lambda tx: audit.check(tx, self.path, self.chain, repair=True))
         return await self._engine.read_loosely(

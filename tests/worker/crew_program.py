@@ -27,6 +27,12 @@ async def takes(seconds: float) -> str:
     return "done"
 
 
+async def waits_for(path: str) -> str:
+    while not await asyncio.to_thread(os.path.exists, path):
+        await asyncio.sleep(0.01)
+    return "done"
+
+
 async def blocks_the_loop() -> None:
     time.sleep(600)
 
@@ -63,7 +69,7 @@ def takes_apart(seconds: float) -> str:
     return "done"
 
 
-for function in (goes_on, takes, blocks_the_loop, holds_the_interpreter, leaves, exits_in_a_task_of_its_own):
+for function in (goes_on, takes, waits_for, blocks_the_loop, holds_the_interpreter, leaves, exits_in_a_task_of_its_own):
     stage.act(function, "loop")
 stage.act(moves_slowly, "thread")
 stage.act(takes_in_a_thread, "thread")

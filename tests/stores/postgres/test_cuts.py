@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from mainstay.model import Job, Session
-from mainstay.stores import Key
+from mainstay.stores import Key, NewJob
 from servers import Proxy
 from tests.conformance.world import World
 from tests.stores.postgres.stands import Stores
@@ -138,37 +138,47 @@ async def test_a_call_that_is_cut_anywhere_has_the_same_end(cut_off: World, prox
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # seconds on an idle machine; a busy one must not fail it
 async def test_a_fleet_on_a_wire_that_is_cut_again_and_again_does_everything_once(
     proxy: Proxy, postgres_url: str, stores: Stores
 ) -> None:
     worlds = [await stores.open(f"{proxy.url}&retries=100") for _ in range(3)]
     submitter = await stores.open(postgres_url)
     rng = random.Random(5)
-    jobs = [submitter.new() for _ in range(150)]
-    await submitter.store.insert(jobs)
-    left = len(jobs)
+    jobs: list[NewJob] = []
+    done, cutting = 0, True
+
+    async def submit() -> None:
+        jobs.extend(some := [submitter.new() for _ in range(30)])
+        await submitter.store.insert(some)
 
     async def work(world: World, session: str) -> None:
-        nonlocal left
+        nonlocal done
         await world.store.open_session(Session(id=session, lease_s=3600))
-        while left:
+        while cutting or done < len(jobs):
             claimed = await world.store.claim(["default"], session, 3)
             answers = await world.store.apply([world.change(job, "succeeded", holder=session) for job in claimed])
             assert {answer.outcome for answer in answers} <= {"applied", "already_applied"}
-            left -= len(answers)
+            done += len(answers)
 
     async def cut() -> None:
-        while left:
-            proxy.cut_after(**{rng.choice(["up", "down"]): rng.randrange(50_000)})
-            await asyncio.sleep(0.05)
-        proxy.cut_after()
+        """Cut ten times, at whichever byte, and give them work until then."""
+        nonlocal cutting
+        for cuts in range(10):
+            proxy.cut_after(**{rng.choice(["up", "down"]): rng.randrange(20_000)})
+            while proxy.cut_by_bytes == cuts:
+                if len(jobs) - done < 10:
+                    await submit()
+                await asyncio.sleep(0.01)
+        cutting = False
+
+    await submit()
 
     async with asyncio.TaskGroup() as everybody:
         everybody.create_task(cut())
         for n, world in enumerate(worlds):
             everybody.create_task(work(world, f"w{n}"))
 
-    assert proxy.cut_by_bytes > 2
     stories = [await submitter.story(new.job.id) for new in jobs]
     assert stories == [["pending", "running", "succeeded"]] * len(jobs)
     await submitter.assert_sound()

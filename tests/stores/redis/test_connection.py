@@ -20,7 +20,8 @@ from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.model import IdSource, Session
 from mainstay.stores import Query, open_store
 from mainstay.stores.redis.address import parse
-from mainstay.stores.redis.connection import Client, Server
+from mainstay.stores.redis.connection import Server
+from mainstay.stores.redis.wire import Wire
 from mainstay.stores.server_clock import ServerClock
 from mainstay.testing import new_job
 from servers import Redis
@@ -38,8 +39,8 @@ async def own(tmp_path: Path) -> AsyncIterator[Redis]:
     server.stop()
 
 
-async def ping(client: Client) -> bool:
-    return bool(await client.ping())
+async def ping(wire: Wire) -> bool:
+    return bool(await wire.ask("PING"))
 
 
 async def test_a_call_waits_for_a_server_that_comes_back(own: Redis) -> None:
@@ -94,10 +95,10 @@ async def test_a_mistake_is_not_tried_again(own: Redis) -> None:
     server = connected(own.url())
     tries = 0
 
-    async def wrong(client: Client) -> None:
+    async def wrong(wire: Wire) -> None:
         nonlocal tries
         tries += 1
-        await client.eval("return nonsense.x", 0)  # type: ignore[no-untyped-call,misc]
+        await wire.ask("EVAL", "return nonsense.x", 0)
 
     with pytest.raises(StoreError, match="refused"):
         await server.call(wrong)

@@ -42,18 +42,21 @@ def worker(server: Redis, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
             made.kill()
 
 
+@pytest.mark.timeout(300)  # five seconds on an idle machine; a busy one must not fail it
 async def test_a_worker_goes_on_by_itself_when_its_server_is_back(
-    server: Redis, worker: subprocess.Popen[bytes]
+    server: Redis, worker: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     control = Control(await open_store(f"{server.url()}?retries=100"))
     first = await control.submit("takes", {"seconds": 0})
     assert (await control.wait(first.id, timeout=LONG)).status == "succeeded"
-    held = await control.submit("takes", {"seconds": 1})
+    gate = tmp_path / "gate"
+    held = await control.submit("waits_for", {"path": str(gate)})
     while (await control.get(held.id)).status != "running":
         await asyncio.sleep(0.01)
 
     server.kill()
     server.start()
+    gate.touch()
 
     late = [await control.submit("takes", {"seconds": 0}) for _ in range(5)]
     done = await control.wait(held.id, timeout=LONG)

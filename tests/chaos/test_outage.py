@@ -69,11 +69,11 @@ on_servers = pytest.mark.parametrize("server", ["postgres", "redis"], indirect=T
 
 
 @on_servers
-@pytest.mark.parametrize(("end", "away_s"), [("stop", 30), ("kill", 5)])
+@pytest.mark.parametrize(("end", "away_s"), [("stop", 12), ("kill", 4)])
 async def test_a_fleet_resumes_by_itself_after_its_server_was_away(
     server: Postgres | Redis, end: str, away_s: float, tmp_path: Path
 ) -> None:
-    """Up to ten leases, with a job that runs all the while: it may be run again, but its end counts once."""
+    """Up to four leases, with a job that runs all the while: it may be run again, but its end counts once."""
     async with _fleet(tmp_path, server.url()) as fleet:
         workers = [fleet.worker(), fleet.worker()]
         await fleet.ready(2)

@@ -27,9 +27,10 @@ from tests.conformance.world import World
 from tests.crash import worker
 from tests.stores.sqlite.process import PROGRAM, Child
 
-#: processes of a round, all are killed; where a death takes seconds to be known, fewer rounds of more processes
-CREWS = {"sqlite": 8, "postgres": 20, "redis": 8}
-KILLS = 200
+#: how many are killed in all, and how many in a round. More where the process that dies writes the file itself; a server
+#: outlives its clients. Where a death takes seconds to be known, fewer rounds of more processes
+KILLS = {"sqlite": 200, "postgres": 60, "redis": 80}
+CREWS = {"sqlite": 8, "postgres": 12, "redis": 8}
 MOST_LINES = 40
 OPTIONS = {"sqlite": "?busy_timeout=30s"}
 PERSISTENT = [adapter for adapter in ADAPTERS if adapter.persistent]
@@ -145,13 +146,13 @@ async def _assert_kept(world: World, told: Told) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # a quarter of a minute on an idle machine; a busy one must not fail it
-async def test_two_hundred_kills_lose_nothing_and_double_nothing(
+async def test_hundreds_of_kills_lose_nothing_and_double_nothing(
     adapter: Adapter, url: str, tmp_path: Path, nursery: Child
 ) -> None:
     rng = random.Random(2)
     told = Told()
-    size = CREWS[adapter.name]
-    rounds = KILLS // size
+    kills, size = KILLS[adapter.name], CREWS[adapter.name]
+    rounds = kills // size
     for number in range(rounds):
         crew = [Victim(nursery, tmp_path, f"round{number}-{n}", f"{number}.{n}") for n in range(size)]
         try:
@@ -168,12 +169,12 @@ async def test_two_hundred_kills_lose_nothing_and_double_nothing(
             await _assert_kept(world, told)
         await store.close()
 
-    assert told.kills == rounds * size >= KILLS
+    assert told.kills == rounds * size == kills
     store = await open_store(url)
     stats = await store.stats()
     # the kills did hurt: some fell between a commit and its answer, and many took jobs with them
     assert sum(stats.queues["default"].counts.values()) > len(told.made)
-    assert told.cut > KILLS // 2
+    assert told.cut > kills // 2
     assert stats.findings == ()
     assert (await check(store)).violations == ()
     await _finish(World(store, store.clock), told)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Processes that submit, claim and complete until they are killed, and tell what was acknowledged.
 
 Run as: worker.py URL. It reads lines `NAME SEED PIPE`, starts a process for each and prints its number. Those are
-forked, because starting Python two hundred times would take most of the test's time; nothing is open yet when they are.
+forked, because starting Python hundreds of times would take most of the test's time; nothing is open yet when they are.
 
 Each tells through its pipe, after the answer and in one write: what was told had happened. Lines are `made ID`,
 `claimed ID TOKEN`, `done ID TOKEN`, `refused ID TOKEN OUTCOME`, `reaped ID TOKEN`.

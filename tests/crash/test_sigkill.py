@@ -27,7 +27,7 @@ from tests.conformance.world import World
 from tests.crash import worker
 from tests.stores.sqlite.process import PROGRAM, Child
 
-#: how many are killed in all, and how many in a round. More where the process that dies writes the file itself; a server
+#: how many are killed in all, and how many in a round. More where the one that dies writes the file itself: a server
 #: outlives its clients. Where a death takes seconds to be known, fewer rounds of more processes
 KILLS = {"sqlite": 200, "postgres": 60, "redis": 80}
 CREWS = {"sqlite": 8, "postgres": 12, "redis": 8}

@@ -206,14 +206,15 @@ class Engine:
             return
         self._quiet.clear()
         self._held.add(jobs, now_s=self.loop.time())
-        self._begin_held()
+        self._begin_held(self._clock.lease_ms())
         if not self._ticking:
             self._ticking = True
             self.loop.call_later(_TICK_S, self._tick)
 
-    def _begin_held(self) -> None:
+    def _begin_held(self, now_ms: int) -> None:
+        """`now_ms` is lease time: whoever calls this has just read it."""
         while self._held and self._free and self._draining is None:
-            self._begin(self._held.next())
+            self._begin(self._held.next(), now_ms)
 
     def _give_back(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -227,7 +228,7 @@ class Engine:
 
     # running ------------------------------------------------------------------------------------
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: Job, began_ms: int) -> None:
         work = self._works.get((job.kind, job.name))
         if work is None:
             try:
@@ -243,7 +244,7 @@ class Engine:
             self._free.pop(),
             apart=self._children is not None and (work.mode == "process" or _is_suspect(job)),
             started_ms=self._clock.now_ms(),
-            began_ms=self._clock.lease_ms(),
+            began_ms=began_ms,
         )
         self._running[run.slot] = run
         if not run.waits:
@@ -300,8 +301,9 @@ class Engine:
         self._let_go(run)
         self._free.append(run.slot)
         self._end(run, ending)
-        self._pace.finished(self._clock.lease_ms() - run.began_ms)
-        self._begin_held()
+        now_ms = self._clock.lease_ms()
+        self._pace.finished(now_ms - run.began_ms)
+        self._begin_held(now_ms)
         self._made_room()
 
     def _let_go(self, run: Run) -> None:

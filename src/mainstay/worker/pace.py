@@ -1,8 +1,9 @@
 """How many jobs an engine holds beyond those it runs. Pure.
 
 Holding a few keeps it busy while the next claim is on its way; holding many keeps them from workers that are free.
-So it holds what it gets through in a tenth of a second: none when jobs are slow, a batch and a half when they are
-quick, so that there is work left while the next batch is being claimed.
+So it holds what it gets through in a tenth of a second: none when jobs are slow, three batches when they are quick. The
+next batch is claimed as soon as there is room for it, and may take as long as the other two last: on a busy machine a
+claim takes longer than the jobs of one batch.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 AHEAD_MS = 100.0
 #: how much a new duration counts against all before it
 _WEIGHT = 0.1
+#: how many batches are held at most
+_BATCHES = 3
 
 
 class Pace:
@@ -19,14 +22,14 @@ class Pace:
     >>> pace.wanted(running=0, waiting=0), pace.wanted(running=10, waiting=0)
     (10, 0)
     >>> for _ in range(100): pace.finished(1)
-    >>> pace.wanted(running=10, waiting=0), pace.wanted(running=10, waiting=100), pace.wanted(running=10, waiting=20)
-    (100, 0, 100)
+    >>> pace.wanted(running=10, waiting=0), pace.wanted(running=10, waiting=200), pace.wanted(running=10, waiting=201)
+    (100, 100, 0)
     """
 
     def __init__(self, *, concurrency: int, batch: int) -> None:
         self._concurrency = concurrency
         self._batch = batch
-        self._most = batch + batch // 2
+        self._most = _BATCHES * batch
         self._average_ms: float | None = None
 
     def finished(self, took_ms: float) -> None:
@@ -40,7 +43,7 @@ class Pace:
     def wanted(self, *, running: int, waiting: int) -> int:
         """How many to claim now; 0: none yet."""
         ahead = self.ahead
-        if waiting > ahead // 3 or (waiting and running + waiting < self._concurrency):
+        if waiting > max(ahead // 3, ahead - self._batch) or (waiting and running + waiting < self._concurrency):
             return 0
         return max(0, min(self._batch, self._concurrency + ahead - running - waiting))
 

@@ -38,6 +38,7 @@ from .rows import (
     stored_ids,
 )
 from .selection import free_slots
+from .settling import SETTLE_ALIKE, alike
 
 log = logging.getLogger("mainstay.stores.postgres")
 
@@ -132,6 +133,11 @@ async def apply(
 
 
 async def _apply(engine: Engine, changes: Sequence[Change], chain: Chain, lead: Leadership | None) -> list[Answer]:
+    if lead is None and (arguments := alike(changes)) is not None:
+        [(done,)] = await engine.call(SETTLE_ALIKE, *arguments, engine.given_ms)
+        if done:
+            engine.tell([(change.before, change.after, change.events) for change in changes])
+            return [Answer("applied", change.after) for change in changes]
     if changes and _go_together(changes) and all(map(_is_plain, changes)):
         written: list[Written] = [(change.before, change.after, change.events) for change in changes]
         [(verdict,)] = await engine.call(_APPLY_PLAIN, *_plain_arguments(engine, changes, written, lead))

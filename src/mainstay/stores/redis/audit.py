@@ -18,7 +18,6 @@ from ..open_claim import claim_event
 from ..port import Audited, Violation
 from . import waits
 from .base import Base
-from .connection import Client
 from .rows import (
     Raw,
     beside_bytes,
@@ -30,6 +29,7 @@ from .rows import (
 )
 from .scripts import blob
 from .transaction import Tx, transact
+from .wire import Wire
 
 #: rows or entries of one step: the server does nothing else meanwhile
 _STEP = 200
@@ -315,15 +315,14 @@ class _Look:
             low = b"(" + page[-1]
 
     async def _scan(self, command: bytes, name: bytes | str | None, *more: Any) -> AsyncIterator[list[bytes]]:
-        """What SCAN and its kin give: all that is there all the time, some of it twice. The command is given as bytes,
-        which keeps the driver from reshaping its answer."""
+        """What SCAN and its kin give: all that is there all the time, some of it twice."""
         cursor: int | bytes = 0
         tag = self._base.server.address.tag.encode()
         key = [] if name is None else [tag + (name if isinstance(name, bytes) else name.encode())]
         while True:
 
-            async def work(client: Client, cursor: int | bytes = cursor) -> Any:
-                return await client.execute_command(command, *key, cursor, *more, "COUNT", 1000)  # type: ignore[no-untyped-call]
+            async def work(wire: Wire, cursor: int | bytes = cursor) -> Any:
+                return await wire.ask(command, *key, cursor, *more, "COUNT", 1000)
 
             cursor, page = await self._base.server.call(work)
             yield page

@@ -11,7 +11,7 @@ from ...lifecycle import Chain, Event
 from ...model import Job
 from ..open_claim import claim_event
 from ..port import Observer, Written
-from .connection import Client, Server
+from .connection import Server
 from .rows import Raw, is_open, readable_event, readable_job
 from .scripts import Scripts
 
@@ -33,13 +33,7 @@ class Base:
     async def call(self, command: str, name: str, *args: Any) -> Any:
         """One command on one key of the namespace; what the server answered, as a script would see it."""
         key = self.key(name)
-        # the driver reshapes the answers to commands that it knows by name: scores become floats, for one
-        as_it_is = command.encode()
-
-        async def work(client: Client) -> Any:
-            return await client.execute_command(as_it_is, key, *args)  # type: ignore[no-untyped-call]
-
-        return await self.server.call(work)
+        return await self.server.call(lambda wire: wire.ask(command, key, *args))
 
     async def raw(self, ids: Sequence[str]) -> list[Raw | None]:
         """Jobs as they are stored, all of one moment."""
@@ -47,10 +41,7 @@ class Base:
             return []
         keys = [self.key(f"{part}:{job_id}") for job_id in ids for part in "rfx"]
 
-        async def work(client: Client) -> Any:
-            return await client.execute_command("MGET", *keys)  # type: ignore[no-untyped-call]
-
-        found = await self.server.call(work)
+        found = await self.server.call(lambda wire: wire.ask("MGET", *keys))
         triples = zip(found[::3], found[1::3], found[2::3], strict=True)
         return [None if row is None else Raw(row, fixed, beside) for row, fixed, beside in triples]
 

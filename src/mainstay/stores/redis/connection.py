@@ -1,4 +1,4 @@
-"""Connections to one server: a small pool for commands, and the patience to send a call again.
+"""Connections to one server: a few for commands, and the patience to send a call again.
 
 All of it lives on the store's home loop. Every call of the port may be sent twice (see `stores/port.py` and the scripts
 it runs), so a call whose connection was lost is: with growing pauses, a random part of each, up to `retries` times.
@@ -15,20 +15,19 @@ import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from redis import exceptions as driver
-from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection, UnixDomainSocketConnection
 
 from ..server_clock import ServerClock
 from .address import Address
 from .trouble import is_passing, needs_new_connection, translated, unavailable
+from .wire import Wire, connect
 
 log = logging.getLogger("mainstay.stores.redis")
 
 T = TypeVar("T")
-Client = Redis
-Work = Callable[[Client], Awaitable[T]]
+Work = Callable[[Wire], Awaitable[T]]
 
 #: longest pause between two tries
 _LONGEST_PAUSE_S = 2.0
@@ -48,21 +47,23 @@ class Server:
         self._answer_s = answer_s
         self._rng = rng or random.Random()
         self._place = (address.host, address.port)
-        self._client = self._new_client()
+        self._wires: list[Wire] = []
+        self._connecting = 0
+        self._tried = asyncio.Event()
         self._ending = asyncio.Event()
 
     async def call(self, work: Work[T]) -> T:
-        """Do some work with a client; all of it again when the connection was lost on the way."""
+        """Do some work on a connection; all of it again when that was lost on the way."""
         lost = 0
         hops = 0
         while True:
             try:
-                return await work(self._client)
+                return await work(await self._wire())
             except driver.MovedError as error:
                 hops += 1
                 if hops > _MOST_HOPS or self.address.path is not None:
                     raise unavailable(error, self.address.shown) from error
-                await self._follow(error)
+                self._follow(error)
             except Exception as error:
                 if not is_passing(error) or lost >= self.address.retries or self._ending.is_set():
                     ours = translated(error, self.address.shown)
@@ -70,7 +71,7 @@ class Server:
                         raise
                     raise ours from error
                 if needs_new_connection(error):
-                    await self._client.connection_pool.disconnect(inuse_connections=False)
+                    self._part()
                 lost += 1
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self.pause_s(lost)):
@@ -81,17 +82,17 @@ class Server:
         most: float = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures - 1, 16))
         return self._rng.uniform(most / 2, most)
 
-    def listening(self, blocks_s: float) -> Client:
-        """A client of its own with one connection, for commands that block up to `blocks_s`. Its user closes it."""
-        return self._new_client(size=1, blocks_s=blocks_s)
+    async def listening(self, blocks_s: float) -> Wire:
+        """A connection of its own, for commands that block up to `blocks_s`. Its user closes it."""
+        return await self._connect(blocks_s)
 
     async def hear(self, clock: ServerClock) -> None:
         """Ask the server for its time."""
 
-        async def ask(client: Client) -> None:
+        async def ask(wire: Wire) -> None:
             sent = clock.steady()
-            seconds, micros = await client.time()
-            clock.heard(seconds * 1000 + micros / 1000, sent=sent, received=clock.steady())
+            seconds, micros = await wire.ask("TIME")
+            clock.heard(int(seconds) * 1000 + int(micros) / 1000, sent=sent, received=clock.steady())
 
         await self.call(ask)
 
@@ -101,41 +102,53 @@ class Server:
 
     async def close(self) -> None:
         self.hurry()
-        await self._client.aclose()
+        wires, self._wires = self._wires, []
+        for wire in wires:
+            await wire.close()
 
-    async def _follow(self, error: driver.MovedError) -> None:
+    async def _wire(self) -> Wire:
+        """One that nobody uses, or a new one; or, when there are enough, the one with the least to do."""
+        while True:
+            self._wires = [wire for wire in self._wires if wire.is_open]
+            for wire in self._wires:
+                if not wire.waiting:
+                    return wire
+            if len(self._wires) + self._connecting < self.address.pool:
+                return await self._one_more()
+            if self._wires:
+                return min(self._wires, key=lambda wire: wire.waiting)
+            await self._tried.wait()
+
+    async def _one_more(self) -> Wire:
+        place = self._place
+        self._connecting += 1
+        try:
+            wire = await self._connect()
+        finally:
+            self._connecting -= 1
+            self._tried.set()
+            self._tried.clear()
+        if place == self._place:
+            self._wires.append(wire)
+        else:  # the keys are elsewhere by now, as it will say
+            asyncio.get_running_loop().call_soon(wire.retire)
+        return wire
+
+    async def _connect(self, blocks_s: float = 0.0) -> Wire:
+        patience_s = max(self._answer_s, self.address.connect_timeout_s) + blocks_s
+        return await connect(self.address, self._place, patience_s=patience_s)
+
+    def _part(self) -> None:
+        """Use none of the connections any more; calls that are under way there end by themselves."""
+        wires, self._wires = self._wires, []
+        for wire in wires:
+            wire.retire()
+
+    def _follow(self, error: driver.MovedError) -> None:
         """The slot is served by another node: go there, and stay."""
         place = (error.host or self._place[0], error.port)
         if place == self._place:
             return
         log.info("%s: the keys are on node %s:%s of the cluster", self.address.shown, *place)
         self._place = place
-        old, self._client = self._client, self._new_client()
-        # calls that are under way there end by themselves; their connections go with the last of them
-        await old.connection_pool.disconnect(inuse_connections=False)
-
-    def _new_client(self, *, size: int | None = None, blocks_s: float = 0.0) -> Client:
-        address = self.address
-        options: dict[str, Any] = {
-            "db": address.db,
-            "username": address.username,
-            "password": address.password,
-            "socket_connect_timeout": address.connect_timeout_s,
-            "socket_timeout": max(self._answer_s, address.connect_timeout_s) + blocks_s,
-            "protocol": 2,
-            "driver_info": None,
-        }
-        kind: type[Connection | UnixDomainSocketConnection] = Connection
-        if address.path is not None:
-            kind = UnixDomainSocketConnection
-            options["path"] = address.path
-        else:
-            options["host"], options["port"] = self._place
-            options["socket_keepalive"] = True
-            if address.tls:
-                kind = SSLConnection
-                options |= address.tls_options
-        pool = BlockingConnectionPool(
-            max_connections=size or address.pool, timeout=None, connection_class=kind, **options
-        )
-        return Redis.from_pool(pool)
+        self._part()

@@ -9,7 +9,7 @@ from redis import exceptions as driver
 
 from ...errors import StoreError, StoreReadOnly, UnsafeEngine
 from .address import Address
-from .connection import Client
+from .wire import Wire
 
 OLDEST = (7, 0)
 _KEEPS = "noeviction"
@@ -67,10 +67,10 @@ _SURVIVES: Mapping[str, str] = {
 }
 
 
-async def facts(client: Client) -> Facts:
+async def facts(wire: Wire) -> Facts:
     """Ask the server; CONFIG may be forbidden (hosted servers do), INFO may not."""
-    info = await _info(client)
-    settings = await _settings(client)
+    info = await _info(wire)
+    settings = await _settings(wire)
     aof = settings.get("appendonly") or {"0": "no", "1": "yes"}.get(info.get("aof_enabled", ""))
     return Facts(
         product="Valkey" if "valkey_version" in info else "Redis",
@@ -101,20 +101,17 @@ def admit(found: Facts, address: Address) -> None:
         )
 
 
-async def _info(client: Client) -> dict[str, str]:
-    return {str(name): str(value) for name, value in (await client.info()).items()}
+async def _info(wire: Wire) -> dict[str, str]:
+    lines = (await wire.ask("INFO")).decode(errors="replace").splitlines()
+    return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
 
 
-async def _settings(client: Client) -> dict[str, str]:
+async def _settings(wire: Wire) -> dict[str, str]:
     try:
-        found = await client.config_get("appendonly", "appendfsync", "maxmemory-policy")
+        found = await wire.ask("CONFIG", "GET", "appendonly", "appendfsync", "maxmemory-policy")
     except driver.ResponseError:  # renamed, or forbidden to this user
         return {}
-    return {_text(name): _text(value) for name, value in found.items()}
-
-
-def _text(value: str | bytes | None) -> str:
-    return value.decode() if isinstance(value, bytes) else value or ""
+    return {name.decode(): value.decode() for name, value in zip(found[::2], found[1::2], strict=True)}
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -27,7 +27,8 @@ from ...model import AWAITS_MS
 from ..bounds import LONG
 from ..judge import GONE
 from ..server_clock import ServerClock
-from .connection import Client, Server
+from .connection import Server
+from .wire import Wire
 
 _WRITES = ("writing", "slots", "waking")
 
@@ -82,7 +83,7 @@ class Scripts:
         clock = self._clock
         ours = isinstance(clock, ServerClock)
 
-        async def work(client: Client) -> list[Any] | None:
+        async def work(wire: Wire) -> list[Any] | None:
             nonlocal sent_before
             before, sent_before = sent_before, True
             again = "1" if before else "0"
@@ -91,9 +92,9 @@ class Scripts:
             rest = (1, self.tag, now_ms, lease_ms, again, packed)
             try:
                 try:
-                    answer = await client.execute_command("EVALSHA", sha, *rest)  # type: ignore[no-untyped-call]
+                    answer = await wire.ask("EVALSHA", sha, *rest)
                 except driver.NoScriptError:
-                    answer = await client.execute_command("EVAL", text, *rest)  # type: ignore[no-untyped-call]
+                    answer = await wire.ask("EVAL", text, *rest)
             except driver.ResponseError as error:
                 if not str(error).startswith("TURN "):
                     raise

@@ -24,8 +24,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..home import Home
-from .connection import Client, Server
+from .connection import Server
 from .trouble import is_passing
+from .wire import Wire
 
 log = logging.getLogger("mainstay.stores.redis")
 
@@ -36,6 +37,8 @@ _SIGN_S = 3.0
 #: what is watched expires after an hour unless it is renewed
 _RENEW_S = 1200.0
 _MOST_TOLD = 100
+#: so many turns of the loop after a wake its claim is on its way
+_STEPS_TO_CLAIM = 3
 _MOST_STEPS = 500
 
 Step = list[Any]
@@ -52,6 +55,7 @@ class Listener:
         self.lock = Lock()
         self._server = server
         self._home = home
+        self.loop = home.loop
         self._send = send
         self._list = f"{server.address.tag}w:{self.name}"
         self._ear = f"{server.address.tag}ear:{self.name}"
@@ -106,7 +110,7 @@ class Listener:
         await self.settled()
         if began:
             with contextlib.suppress(Exception):  # what is left expires by itself
-                await self._server.call(lambda client: client.delete(self._ear, self._list))
+                await self._server.call(lambda wire: wire.ask("DEL", self._ear, self._list))
 
     def _add(self, who: Subscription, step: Step) -> None:
         self._steps.append((who, step))
@@ -162,8 +166,9 @@ class Listener:
         while self._is_hearing():
             if failures:
                 await asyncio.sleep(self._server.pause_s(failures))
-            client = self._server.listening(_SIGN_S)
+            wire: Wire | None = None
             try:
+                wire = await self._server.listening(_SIGN_S)
                 if failures:
                     self._signed = False  # everybody enters anew anyway, once
                 await self._show(())
@@ -171,23 +176,27 @@ class Listener:
                     self._add_everybody()
                     await self.settled()
                     failures = 0
-                await self._hear_on(client)
+                await self._hear_on(wire)
             except Exception as error:  # noqa: BLE001 - the only way to hear again is to go on
                 if not failures and not is_passing(error):
                     log.warning("%s: listening for wakes failed (%s)", self._server.address.shown, error)
                 failures += 1
             finally:
-                with contextlib.suppress(Exception):
-                    await client.aclose()
+                if wire is not None:
+                    await wire.close()
 
-    async def _hear_on(self, client: Client) -> None:
+    async def _hear_on(self, wire: Wire) -> None:
         """Listen on one connection until it is lost."""
         loop = asyncio.get_running_loop()
         signed = renewed = loop.time()
         while self._is_hearing():
-            found: Any = await client.blmpop(_SIGN_S, 1, self._list, direction="LEFT", count=_MOST_TOLD)
-            for told in found[1] if found else ():
-                self._told(told)
+            found: Any = await wire.ask("BLMPOP", _SIGN_S, 1, self._list, "LEFT", "COUNT", _MOST_TOLD)
+            if found:
+                for told in found[1]:
+                    self._told(told)
+                # their claims go first: who is woken wants a job, and only then the next wake
+                for _ in range(_STEPS_TO_CLAIM):
+                    await asyncio.sleep(0)
             now = loop.time()
             if now - signed >= _SIGN_S:
                 await self._show(())
@@ -244,9 +253,11 @@ class Subscription:
             waiter = self._waiter = asyncio.get_running_loop().create_future()
         if self._queues:
             self._listener.step(self, self._step_to_sleep())
+        timer = asyncio.get_running_loop().call_later(timeout_s, _finish, waiter)
         try:
-            await asyncio.wait((waiter,), timeout=timeout_s)
+            await waiter
         finally:
+            timer.cancel()
             with self._listener.lock:
                 self._waiter = None
                 heard = self._rung
@@ -313,9 +324,14 @@ class Subscription:
             self._rung = True
             if queue is not None:
                 self._rung_for.add(queue)
-            if self._waiter is not None:
-                with contextlib.suppress(RuntimeError):  # its loop was closed: nobody is there to be woken
-                    self._waiter.get_loop().call_soon_threadsafe(_finish, self._waiter)
+            waiter = self._waiter
+        if waiter is None:
+            return
+        if waiter.get_loop() is self._listener.loop:
+            _finish(waiter)
+            return
+        with contextlib.suppress(RuntimeError):  # its loop was closed: nobody is there to be woken
+            waiter.get_loop().call_soon_threadsafe(_finish, waiter)
 
     def _step_to_sleep(self) -> Step:
         return ["sleep", self.name, self._queues]

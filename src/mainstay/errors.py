@@ -12,7 +12,8 @@
     ├── Conflict                someone else moved it first: read again
     │   ├── KeyConflict         idempotency key used before with other content
     │   ├── UniqueClash         an unsettled job already holds this unique key
-    │   └── AlreadySubmitted    a job that had to be new was submitted before
+    │   ├── AlreadySubmitted    a job that had to be new was submitted before
+    │   └── TooManyConflicts    a versioned value changed under every try to change it
     ├── JobNotFound             no such job
     ├── JobFailed               asked for its result, and it settled otherwise
     ├── UnknownTask             no task of this name in this program
@@ -158,6 +159,20 @@ class AlreadySubmitted(Conflict):
     def __init__(self, message: str, *, job_id: str) -> None:
         self.job_id = job_id
         super().__init__(message)
+
+
+class TooManyConflicts(Conflict):
+    """Others changed a versioned value first, at every try. Nothing was written."""
+
+    code = "too_many_conflicts"
+
+    def __init__(self, key: str, tries: int, *, place: str) -> None:
+        self.key = key
+        self.tries = tries
+        super().__init__(
+            f"{key} in {place} was changed by others at each of {tries} tries; nothing was written. "
+            "Try again later, or with more tries; if it goes on, have fewer writers share this key"
+        )
 
 
 class JobNotFound(MainstayError, LookupError):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from ..clock import Clock, SystemClock
@@ -52,11 +52,11 @@ async def open_store(url: str, *, clock: Clock | None = None, audit_key: bytes |
     """
     if not isinstance(url, str) or ":" not in url:
         raise InvalidInput("store", f"{url!r} is not a store URL; write one like 'sqlite:///jobs.db'")
-    parts = _split(url)
+    parts = split_url(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if metrics := wanted(os.environ):
         check_installed()
-    with _driver_needed(parts.scheme):
+    with driver_needed(parts.scheme, _DRIVERS):
         opener = _adapter(parts.scheme, url)
         store = await opener(url, clock=clock or SystemClock(), chain=chain_of(audit_key), options=options)
     return metered(store, names=metrics == "names") if metrics else store
@@ -90,10 +90,11 @@ def shown_url(url: str) -> str:
 
 def check_adapter(url: str) -> None:
     """Refuse a URL that no adapter answers to, or whose driver is not installed, without opening anything."""
-    _adapter(_split(url).scheme, url)
+    _adapter(split_url(url).scheme, url)
 
 
-def _split(url: str) -> SplitResult:
+def split_url(url: str) -> SplitResult:
+    """The parts of a URL; one that has none is refused without its secrets."""
     try:
         return urlsplit(url)
     except ValueError as error:
@@ -101,27 +102,35 @@ def _split(url: str) -> SplitResult:
 
 
 @contextlib.contextmanager
-def _driver_needed(scheme: str) -> Iterator[None]:
-    """An adapter's driver is an extra, which may be missing."""
+def driver_needed(scheme: str, drivers: Mapping[str, str]) -> Iterator[None]:
+    """An adapter's driver is an extra, which may be missing. `drivers` names the extra that brings each."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name not in _DRIVERS:
+        if error.name is None or error.name not in drivers:
             raise
-        extra = f"mainstay[{_DRIVERS[error.name]}]"
+        extra = f"mainstay[{drivers[error.name]}]"
         raise MissingExtra(
             "store", f"{scheme}: stores need {error.name}, which is not installed; run: pip install '{extra}'"
         ) from None
 
 
-def _adapter(scheme: str, url: str) -> OpenStore:
-    found: OpenStore
-    if target := _OURS.get(scheme):
+def find_adapter(scheme: str, *, group: str, ours: Mapping[str, str]) -> Any:
+    """What opens stores of a scheme, imported only now; None if nobody does."""
+    if target := ours.get(scheme):
         module, _, name = target.partition(":")
-        found = getattr(import_module(module), name)
-        return found
-    if entries := tuple(entry_points(group=GROUP, name=scheme)):
-        found = entries[0].load()
+        return getattr(import_module(module), name)
+    entries = tuple(entry_points(group=group, name=scheme))
+    return entries[0].load() if entries else None
+
+
+def known_schemes(*, group: str, ours: Mapping[str, str]) -> str:
+    return ", ".join(sorted({*ours, *(entry.name for entry in entry_points(group=group))}))
+
+
+def _adapter(scheme: str, url: str) -> OpenStore:
+    found: OpenStore | None = find_adapter(scheme, group=GROUP, ours=_OURS)
+    if found:
         return found
     if coming := _EXTRAS.get(scheme):
         raise NoAdapter(
@@ -129,5 +138,5 @@ def _adapter(scheme: str, url: str) -> OpenStore:
             f"{scheme}: stores are not in this version yet; use sqlite:///jobs.db or memory: "
             f"(they will come with the extra {coming!r})",
         )
-    known = ", ".join(sorted({*_OURS, *(entry.name for entry in entry_points(group=GROUP))}))
+    known = known_schemes(group=GROUP, ours=_OURS)
     raise NoAdapter("store", f"no adapter for {scheme!r} (in {shown_url(url)!r}); known schemes: {known}")

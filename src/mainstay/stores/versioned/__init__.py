@@ -1,1 +1,11 @@
-"""Named values with versions, changed by compare-and-swap, on folders, buckets, tables and key-value stores."""
+"""Named values with versions, changed by compare-and-swap, on folders, buckets, tables and key-value stores.
+
+Start from `open_versioned` and `port.py`; `update` reads, decides and writes until nobody was in between.
+"""
+
+from .factory import open_versioned
+from .keys import check_key, check_prefix
+from .port import Versioned, VersionedStore
+from .updating import Counts, update
+
+__all__ = ["Counts", "Versioned", "VersionedStore", "check_key", "check_prefix", "open_versioned", "update"]

@@ -1,0 +1,79 @@
+"""Versioned values in a dictionary: for tests, and for what nobody would miss."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+
+from ...errors import StoreClosed
+from .door import check_listing, check_options, check_value, new_version
+from .keys import check_key
+from .port import Versioned, VersionedStore
+
+
+class MemoryVersioned:
+    """Gone when it is let go; no other process sees it. Open it with `open_versioned("memory:")`."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Versioned] = {}
+        self._door = threading.Lock()  # it may be used from several threads, each with a loop of its own
+        self._closed = False
+
+    @property
+    def place(self) -> str:
+        return "memory:"
+
+    async def get(self, key: str) -> Versioned | None:
+        check_key(key)
+        self._check_open()
+        return self._values.get(key)
+
+    async def put(self, key: str, value: bytes, version: str) -> str | None:
+        check_key(key)
+        check_value(value)
+        self._check_open()
+        with self._door:
+            found = self._values.get(key)
+            if found is None or found.version != version:
+                return None
+            return self._write(key, value)
+
+    async def create_if_absent(self, key: str, value: bytes) -> str | None:
+        check_key(key)
+        check_value(value)
+        self._check_open()
+        with self._door:
+            return None if key in self._values else self._write(key, value)
+
+    async def delete(self, key: str, version: str) -> bool:
+        check_key(key)
+        self._check_open()
+        with self._door:
+            found = self._values.get(key)
+            if found is None or found.version != version:
+                return False
+            del self._values[key]
+            return True
+
+    async def list_keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
+        check_listing(prefix, after, limit)
+        self._check_open()
+        with self._door:
+            return heapq.nsmallest(limit, (key for key in self._values if key > after and key.startswith(prefix)))
+
+    async def close(self) -> None:
+        self._closed = True
+
+    def _write(self, key: str, value: bytes) -> str:
+        version = new_version()
+        self._values[key] = Versioned(value, version)
+        return version
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("the store memory: was closed; open it again")
+
+
+async def open_memory(url: str, *, options: dict[str, str]) -> VersionedStore:  # noqa: ARG001 - as all adapters
+    check_options(options)
+    return MemoryVersioned()

@@ -263,3 +263,30 @@ async def test_a_store_closes_though_its_listener_did_not_hear_that_it_should_st
         assert await waiting is True
     await asyncio.wait_for(store.close(), LONG_S)
     assert lost.is_set()
+
+
+async def test_a_wake_that_came_late_does_not_leave_its_sleeper_asleep_while_it_is_up(
+    redis_url: str, plain: Plain
+) -> None:
+    """Others would be passed over for one that is busy."""
+    store = await open_store(redis_url)
+    async with store.wake(["queue:a"]) as wake:
+        waiting = asyncio.create_task(wake.wait(LONG_S))
+        await asleep(plain, "queue:a", 1)
+        # of an earlier sleep: the queue has not taken it out this time
+        plain("RPUSH", f"w:{store._listener.name}", f"{wake.name} 0 a")  # type: ignore[attr-defined]
+        assert await waiting is True
+        await asleep(plain, "queue:a", 0)
+    await store.close()
+
+
+async def test_one_that_a_wake_has_taken_out_sleeps_again_and_is_woken_again(
+    world: World, other: JobStore, plain: Plain
+) -> None:
+    async with other.wake(["queue:default"]) as wake:
+        for _ in range(3):
+            waiting = asyncio.create_task(wake.wait(LONG_S))
+            await asleep(plain, "queue:default", 1)
+            await world.submit()
+            assert await waiting is True
+            assert plain("SCARD", "l:queue:default") == 0

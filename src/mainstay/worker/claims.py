@@ -23,7 +23,7 @@ class Claims:
         store: JobStore,
         *,
         queues: Callable[[], tuple[str, ...]],
-        wanted: Callable[[], int],
+        wanted: Callable[[int], int],
         claim: Callable[[int], Awaitable[list[Job]]],
         poll_s: float,
         rng: random.Random,
@@ -35,6 +35,10 @@ class Claims:
         self._poll_s = poll_s
         self._rng = rng
         self._room = asyncio.Event()
+        self._asked = 0
+        """how many the claims that are under way ask for"""
+        self._flows = False
+        """the last claim got all it asked for: there is more"""
         self._due_ms: int | None = None
         self._asked_due_s = -1.0
 
@@ -52,15 +56,45 @@ class Claims:
                         wanted = await self._until_wanted()
                         taken = await self._claim(wanted)
                         outage.over()
-                        if len(taken) < wanted and await wake.wait(await self._until_due()):
+                        if len(taken) == wanted:
+                            await self._claim_while_it_flows()
+                        elif await wake.wait(await self._until_due()):
                             self._asked_due_s = -1.0
             except Exception as error:  # noqa: BLE001 - an engine that claims no more looks alive and does nothing
                 await asyncio.sleep(outage.failed(error))
 
+    async def _claim_while_it_flows(self) -> None:
+        """With two claims under way. The store takes them one after the other, so the second is there when the first is
+        answered: a busy loop comes to that answer late, and would be later still with the next question."""
+        self._flows = True
+        second = asyncio.create_task(self._claim_on(), name="mainstay claims, the second")
+        try:
+            await self._claim_on()
+            await second
+        except BaseException:
+            second.cancel()
+            await asyncio.gather(second, return_exceptions=True)
+            raise
+
+    async def _claim_on(self) -> None:
+        try:
+            while self._flows:
+                wanted = await self._until_wanted()
+                self._asked += wanted
+                try:
+                    taken = await self._claim(wanted)
+                finally:
+                    self._asked -= wanted
+                if len(taken) < wanted:
+                    self._flows = False
+        except BaseException:
+            self._flows = False
+            raise
+
     async def _until_wanted(self) -> int:
         while True:
             self._room.clear()
-            if wanted := self._wanted():
+            if wanted := self._wanted(self._asked):
                 return wanted
             await self._room.wait()
 

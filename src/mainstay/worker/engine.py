@@ -188,8 +188,11 @@ class Engine:
 
     # claiming -----------------------------------------------------------------------------------
 
-    def _wanted(self) -> int:
-        return 0 if self._retired else self._pace.wanted(running=len(self._running), waiting=len(self._held))
+    def _wanted(self, asked: int) -> int:
+        """How many to ask for now, beside those that were asked for."""
+        if self._retired:
+            return 0
+        return self._pace.wanted(running=len(self._running), waiting=len(self._held) + asked)
 
     async def _claim(self, n: int) -> list[Job]:
         session = self.session.id

@@ -51,6 +51,7 @@ class Board:
     def __init__(self, engine: Engine, home: Home, line: Line | None, *, rng: random.Random | None = None) -> None:
         self._engine = engine
         self._home = home
+        self.loop = home.loop
         self._rng = rng or random.Random()
         self.name = os.urandom(8).hex()
         self.lock = threading.Lock()
@@ -228,7 +229,8 @@ class PostgresWake:
     def __init__(self, board: Board, topics: Sequence[str], loop: asyncio.AbstractEventLoop) -> None:
         self._board = board
         self._loop = loop
-        self._event = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_over = False
         self._closed = False
         self.topics = tuple(dict.fromkeys(topics))
         self.number = -1
@@ -240,25 +242,36 @@ class PostgresWake:
         """On the home loop, under the board's lock; False if there is nobody any more."""
         first = not self.rung
         self.rung.add(topic)
-        if first:
+        if first and self._loop is self._board.loop:
+            self._rise()
+        elif first:
             try:
-                self._loop.call_soon_threadsafe(self._event.set)
+                self._loop.call_soon_threadsafe(self._rise)
             except RuntimeError:  # its loop was closed, and whoever waited there is gone
                 return False
         return True
+
+    def _end(self) -> None:
+        """Its time is over."""
+        self._is_over = True
+        self._rise()
+
+    def _rise(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def wait(self, timeout_s: float) -> bool:
         if not (self.rung or self._closed):
             self.waiting = True
             self._board.waits()
+            self._is_over = False
+            timer = self._loop.call_later(timeout_s, self._end)
             try:
-                async with asyncio.timeout(timeout_s):
-                    while not self.rung:
-                        await self._event.wait()
-                        self._event.clear()
-            except TimeoutError:
-                pass
+                while not (self.rung or self._is_over):
+                    self._waiter = self._loop.create_future()
+                    await self._waiter
             finally:  # one that is cancelled keeps its wake: for its next wait, or for others when it goes
+                timer.cancel()
                 self.waiting = False
         with self._board.lock:
             woken, self.rung = bool(self.rung), set()

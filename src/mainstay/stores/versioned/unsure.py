@@ -9,10 +9,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from ...errors import StoreUnavailable
 
+T = TypeVar("T")
+
 BASE_S = 0.05
+
+
+async def read(
+    ask: Callable[[], Awaitable[T]], *, tries: int, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> T:
+    """Ask again after an outage: reading twice does no harm."""
+    for tried in range(1, tries):
+        try:
+            return await ask()
+        except StoreUnavailable:
+            await sleep(BASE_S * 2**tried)
+    return await ask()
 
 
 async def written(

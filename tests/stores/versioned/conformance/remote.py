@@ -8,10 +8,10 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 
-from mainstay.stores.versioned import objects
+from mainstay.stores.versioned import dynamodb, nats, objects
 from servers.azurite import azure_url
 from servers.gcs import gcs_url
-from servers.moto import s3_url
+from servers.moto import dynamodb_url, s3_url
 from tests.places import server_url
 from tests.stores.versioned.conformance.adapter import Adapter
 
@@ -28,8 +28,14 @@ def on(kind: str, url: Callable[[str, str], str]) -> Callable[[Path], str]:
     return lambda folder: url(server_url(kind), _prefix(folder))
 
 
+def nats_url(server: str, prefix: str) -> str:
+    return f"{server}/registry/{prefix}"
+
+
 REMOTE: list[Adapter] = [
     Adapter(name="s3", at=on("moto", s3_url), prepare=objects.prepare),
     Adapter(name="gcs", at=on("gcs", gcs_url), prepare=objects.prepare),
     Adapter(name="azure", at=on("azurite", azure_url), prepare=objects.prepare),
+    Adapter(name="dynamodb", at=on("moto", dynamodb_url), prepare=dynamodb.prepare, largest=390_000),
+    Adapter(name="nats", at=on("nats", nats_url), prepare=nats.prepare),
 ]

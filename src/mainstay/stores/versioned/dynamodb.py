@@ -1,0 +1,352 @@
+"""A versioned store in a table of DynamoDB.
+
+An item is `place` (partition key, a string: the URL's prefix, or `-`), `name` (sort key, a string: the key), `value`
+(binary) and `version` (a string that no other write has). All keys of a store are in one partition, so that they are
+listed in order; DynamoDB gives a partition 1,000 writes of 1 KB and 3,000 reads of 4 KB in a second. A list reads whole
+items, a megabyte at a time. Reads are consistent ones.
+
+boto3 waits while it asks: it does so in threads of the store's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    HTTPClientError,
+    NoCredentialsError,
+    NoRegionError,
+)
+from botocore.exceptions import (
+    ConnectionError as NoConnection,
+)
+
+from ...errors import InvalidInput, PayloadTooLarge, StoreClosed, StoreError, StoreUnavailable
+from ..factory import shown_url
+from ..url_options import duration_of, number_of
+from .door import check_listing, check_options, check_value, new_version
+from .keys import check_key
+from .port import Versioned
+from .unsure import read, written
+
+_OPTIONS = (
+    "access_key_id",
+    "connect_timeout",
+    "endpoint",
+    "region",
+    "secret_access_key",
+    "session_token",
+    "threads",
+    "timeout",
+    "tries",
+)
+_TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+#: an item may have 400 KB, its names and keys included
+LARGEST = 400 * 1024 - 4096
+#: greater than all that keys are made of, and less
+_ABOVE, _BELOW = "~", " "
+_CONDITION = "ConditionalCheckFailedException"
+_READS = frozenset({"get_item", "query", "describe_table"})
+_NO_TABLE = "ResourceNotFoundException"
+_DENIED = {
+    "AccessDeniedException",
+    "UnrecognizedClientException",
+    "InvalidSignatureException",
+    "MissingAuthenticationTokenException",
+    "ExpiredTokenException",
+}
+_BUSY = {
+    "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded",
+    "ThrottlingException",
+    "InternalServerError",
+    "ServiceUnavailable",
+    "TransactionInProgressException",
+    "ReplicatedWriteConflictException",
+}
+
+
+async def open_dynamodb(url: str, *, options: dict[str, str]) -> DynamoVersioned:
+    """Open `dynamodb://table/prefix`.
+
+    Options: `region`, `endpoint`, `connect_timeout`, `timeout`, `tries`, `threads`, and credentials, which are better
+    left in the environment or in the files that boto3 reads. Nothing is asked of the service yet.
+    """
+    table, prefix = _names(url, options)
+    tries = number_of(options, "tries", 4, least=1, most=20)
+    # boto3 reads the description of the service from files
+    return DynamoVersioned(await asyncio.to_thread(_Asked, url, options), table, prefix, tries=tries)
+
+
+async def prepare(url: str) -> list[str]:
+    """Make the table of a URL if there is none, paid by request: what was done."""
+    options = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
+    table, _ = _names(url, options)
+    asked = await asyncio.to_thread(_Asked, url, options)
+    try:
+        try:
+            await asked("describe_table", TableName=table)
+        except NoTable:
+            await _make(asked, table)
+            await asyncio.to_thread(asked.client.get_waiter("table_exists").wait, TableName=table)
+            return [f"made the table {table}"]
+    finally:
+        asked.close()
+    return []
+
+
+async def _make(asked: _Asked, table: str) -> None:
+    try:
+        await asked(
+            "create_table",
+            TableName=table,
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("place", "name")],
+            KeySchema=[
+                {"AttributeName": "place", "KeyType": "HASH"},
+                {"AttributeName": "name", "KeyType": "RANGE"},
+            ],
+        )
+    except Refused as error:
+        if error.reason == "ResourceInUseException":  # somebody made it in the same moment
+            return
+        raise StoreError(
+            f"{asked.place}: the table could not be made ({error.reason}); it takes dynamodb:CreateTable to make it: "
+            f"aws dynamodb create-table --table-name {table} --billing-mode PAY_PER_REQUEST --attribute-definitions "
+            f"AttributeName=place,AttributeType=S AttributeName=name,AttributeType=S --key-schema "
+            f"AttributeName=place,KeyType=HASH AttributeName=name,KeyType=RANGE"
+        ) from error
+
+
+class Refused(StoreError):
+    """The service said no; `reason` is its name for why."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        self.reason = reason
+        super().__init__(message)
+
+
+class NoTable(Refused):
+    """The table itself is not there."""
+
+
+class _Conflict(Exception):
+    """The condition did not hold; `there` is the item it was held against, if there is one."""
+
+    def __init__(self, there: dict[str, Any] | None) -> None:
+        self.there = there
+
+
+class DynamoVersioned:
+    """See the module's head."""
+
+    def __init__(self, asked: _Asked, table: str, prefix: str, *, tries: int) -> None:
+        self._ask = asked
+        self._table = table
+        self._within = {"S": prefix or "-"}
+        self._tries = tries
+
+    @property
+    def place(self) -> str:
+        return self._ask.place
+
+    async def get(self, key: str) -> Versioned | None:
+        found = await self._ask("get_item", TableName=self._table, Key=self._key(key), ConsistentRead=True)
+        item = found.get("Item")
+        return None if item is None else Versioned(bytes(item["value"]["B"]), item["version"]["S"])
+
+    async def put(self, key: str, value: bytes, version: str) -> str | None:
+        return await self._write(key, value, "version = :seen", {":seen": {"S": _text(version)}})
+
+    async def create_if_absent(self, key: str, value: bytes) -> str | None:
+        return await self._write(key, value, "attribute_not_exists(version)", None)
+
+    async def delete(self, key: str, version: str) -> bool:
+        item = self._key(key)
+        seen = {":seen": {"S": _text(version)}}
+
+        async def remove() -> str | None:
+            try:
+                await self._ask(
+                    "delete_item",
+                    TableName=self._table,
+                    Key=item,
+                    ConditionExpression="version = :seen",
+                    ExpressionAttributeValues=seen,
+                )
+            except _Conflict:
+                return None
+            return version
+
+        async def mine() -> str | None:
+            return None  # what is gone does not say who removed it
+
+        return await written(remove, mine, tries=self._tries, what=f"{key} in {self.place}") is not None
+
+    async def list_keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
+        check_listing(prefix, after, limit)
+        first, last = max(prefix, after + _BELOW) or _BELOW, prefix + _ABOVE
+        keys: list[str] = []
+        more: dict[str, Any] = {}
+        while first <= last:
+            page = await self._ask(
+                "query",
+                TableName=self._table,
+                ConsistentRead=True,
+                KeyConditionExpression="place = :place AND #name BETWEEN :first AND :last",
+                ExpressionAttributeNames={"#name": "name"},
+                ExpressionAttributeValues={":place": self._within, ":first": {"S": first}, ":last": {"S": last}},
+                ProjectionExpression="#name",
+                Limit=limit - len(keys),
+                **more,
+            )
+            keys += [item["name"]["S"] for item in page["Items"]]
+            if len(keys) >= limit or not page.get("LastEvaluatedKey"):
+                break
+            more = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+        return keys
+
+    async def close(self) -> None:
+        self._ask.close()
+
+    def _key(self, key: str) -> dict[str, Any]:
+        return {"place": self._within, "name": {"S": check_key(key)}}
+
+    async def _write(self, key: str, value: bytes, condition: str, seen: dict[str, Any] | None) -> str | None:
+        item = self._key(key)
+        if len(check_value(value)) > LARGEST:
+            raise PayloadTooLarge(
+                "value",
+                f"{len(value)} bytes are more than an item of DynamoDB holds (400 KB with its key); "
+                f"keep large values in a bucket, or split them",
+            )
+        own = new_version()
+        item |= {"value": {"B": value}, "version": {"S": own}}
+        more = {"ExpressionAttributeValues": seen} if seen else {}
+        there: dict[str, Any] | None = None
+
+        async def write() -> str | None:
+            nonlocal there
+            try:
+                await self._ask(
+                    "put_item",
+                    TableName=self._table,
+                    Item=item,
+                    ConditionExpression=condition,
+                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                    **more,
+                )
+            except _Conflict as conflict:
+                there = conflict.there
+                return None
+            return own
+
+        async def mine() -> str | None:
+            return own if there and there["version"]["S"] == own else None
+
+        return await written(write, mine, tries=self._tries, what=f"{key} in {self.place}")
+
+
+class _Asked:
+    """The client, in threads; what it raises is said in our words."""
+
+    def __init__(self, url: str, options: dict[str, str]) -> None:
+        self.place = shown_url(url)
+        threads = number_of(options, "threads", 16, least=1, most=256)
+        try:
+            self.client: Any = boto3.session.Session().client(
+                "dynamodb",
+                region_name=options.get("region"),
+                endpoint_url=options.get("endpoint"),
+                aws_access_key_id=options.get("access_key_id"),
+                aws_secret_access_key=options.get("secret_access_key"),
+                aws_session_token=options.get("session_token"),
+                config=Config(
+                    connect_timeout=duration_of(options, "connect_timeout", "5s"),
+                    read_timeout=duration_of(options, "timeout", "10s"),
+                    max_pool_connections=threads,
+                    # once: a write that is tried again may meet itself; see unsure.py
+                    retries={"total_max_attempts": 1, "mode": "standard"},
+                ),
+            )
+        except NoRegionError:
+            raise InvalidInput("region", "say in which region the table is: ?region=..., or AWS_REGION") from None
+        self._tries = number_of(options, "tries", 4, least=1, most=20)
+        self._threads: ThreadPoolExecutor | None = ThreadPoolExecutor(threads, thread_name_prefix="dynamodb")
+
+    async def __call__(self, name: str, **parameters: Any) -> dict[str, Any]:
+        once = partial(self._once, name, parameters)
+        return await read(once, tries=self._tries) if name in _READS else await once()
+
+    async def _once(self, name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        if self._threads is None:
+            raise StoreClosed(f"{self.place} was closed; open it again")
+        call: Callable[..., dict[str, Any]] = getattr(self.client, name)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: call(**parameters))
+        except ClientError as error:
+            raise self._judged(error) from None
+        except NoCredentialsError:
+            raise StoreError(
+                f"{self.place}: no credentials were found; set AWS_ACCESS_KEY_ID and "
+                f"AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+            ) from None
+        except (HTTPClientError, NoConnection) as error:
+            raise StoreUnavailable(
+                f"{self.place}: the service does not answer ({type(error).__name__}); nothing is known of "
+                f"what was asked"
+            ) from None
+        except BotoCoreError as error:
+            raise StoreError(f"{self.place}: {error}") from None
+
+    def _judged(self, error: ClientError) -> Exception:
+        code = error.response.get("Error", {}).get("Code", "")
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if code == _CONDITION:
+            return _Conflict(error.response.get("Item"))
+        if code == _NO_TABLE:
+            return NoTable(
+                f"{self.place}: there is no such table; make it first: mainstay store init {self.place}", code
+            )
+        if code in _DENIED:
+            return Refused(
+                f"{self.place}: the service denies it ({code}); whoever asks needs dynamodb:GetItem, PutItem, "
+                f"DeleteItem and Query on the table",
+                code,
+            )
+        if code in _BUSY or status >= 500:
+            return StoreUnavailable(f"{self.place}: the service is too busy or away ({code or status}); try again")
+        return Refused(f"{self.place}: the service refuses it ({code}: {error.response['Error'].get('Message')})", code)
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+            self._threads = None
+            self.client.close()
+
+
+def _text(version: str) -> str:
+    if not isinstance(version, str):
+        raise InvalidInput("version", f"a {type(version).__name__} is not a version; use the one that was read")
+    return version
+
+
+def _names(url: str, options: dict[str, str]) -> tuple[str, str]:
+    check_options(options, _OPTIONS)
+    parts = urlsplit(url)
+    if not _TABLE.fullmatch(parts.netloc):
+        raise InvalidInput("store", f"write dynamodb://table/prefix; {shown_url(url)!r} names no table")
+    prefix = parts.path.strip("/")
+    if prefix:
+        check_key(prefix)
+    return parts.netloc, prefix

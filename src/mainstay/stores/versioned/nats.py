@@ -1,0 +1,311 @@
+"""A versioned store in a bucket of NATS JetStream's key-value store.
+
+The version is the revision, which is a place in the bucket's stream and never comes back. Keys are subjects: `/` and
+`.` change places, as a subject's parts are divided by dots. Removing writes a mark under the same condition, as the
+key-value store does it; `nats kv` sees the same keys and values.
+
+Every write carries an id, by which the server knows one that is sent again (within two minutes), and by which we do.
+Reads ask the stream's leader. A list reads the head of every key that begins with the prefix's whole parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+from nats.js import JetStreamContext, api
+from nats.js.kv import KV_DEL, KV_OP, KV_PURGE, KeyValue
+
+from ...errors import InvalidInput, PayloadTooLarge, StoreClosed, StoreError, StoreUnavailable
+from ..factory import shown_url
+from ..url_options import duration_of, is_on, number_of
+from .door import check_listing, check_options, check_value, new_version
+from .keys import check_key
+from .port import Versioned
+from .unsure import written
+
+T = TypeVar("T")
+
+_OPTIONS = ("connect_timeout", "credentials", "replicas", "timeout", "tls", "tries")
+_BUCKET = re.compile(r"[A-Za-z0-9_-]+")
+_REVISION = re.compile(r"[1-9][0-9]{0,18}")
+_SWAPPED = str.maketrans("/.", "./")
+_WRONG_SEQUENCE = (10071, 10164)
+_NO_STREAM = 10059
+#: bytes left of the server's limit for what stands before a value
+_HEADERS = 512
+_GONE = (KV_DEL, KV_PURGE)
+
+
+async def open_nats(url: str, *, options: dict[str, str]) -> NatsVersioned:
+    """Open `nats://host:port/bucket`, or `nats://host/bucket/prefix`.
+
+    Options: `connect_timeout`, `timeout`, `tries`, `tls=on`, `credentials` (a file); user and password, or a token,
+    stand before the host.
+    """
+    bucket, prefix = _names(url, options)
+    client = await _connect(url, options)
+    try:
+        stream = client.jetstream(timeout=duration_of(options, "timeout", "5s"))
+        values = await _asked(lambda: stream.key_value(bucket), shown_url(url))
+    except BaseException:
+        await client.close()
+        raise
+    return NatsVersioned(
+        client, stream, values, bucket, prefix, shown_url(url), tries=number_of(options, "tries", 4, least=1, most=20)
+    )
+
+
+async def prepare(url: str) -> list[str]:
+    """Make the bucket of a URL if there is none: what was done."""
+    options = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
+    bucket, _ = _names(url, options)
+    replicas = number_of(options, "replicas", 1, least=1, most=5)
+    client = await _connect(url, options)
+    try:
+        stream = client.jetstream(timeout=duration_of(options, "timeout", "5s"))
+        try:
+            await _asked(lambda: stream.key_value(bucket), shown_url(url))
+        except NoBucket:
+            await _asked(
+                lambda: stream.create_key_value(api.KeyValueConfig(bucket=bucket, history=1, replicas=replicas)),
+                shown_url(url),
+            )
+            return [f"made the bucket {bucket}"]
+    finally:
+        await client.close()
+    return []
+
+
+class NoBucket(StoreError):
+    """The bucket itself is not there."""
+
+
+class NatsVersioned:
+    """See the module's head."""
+
+    def __init__(
+        self,
+        client: Client,
+        stream: JetStreamContext,
+        values: KeyValue,
+        bucket: str,
+        prefix: str,
+        place: str,
+        *,
+        tries: int,
+    ) -> None:
+        self._client = client
+        self._stream = stream
+        self._values = values
+        self._name = f"KV_{bucket}"
+        self._subject = f"$KV.{bucket}."
+        self._root = f"{prefix}/" if prefix else ""
+        self._place = place
+        self._tries = tries
+
+    @property
+    def place(self) -> str:
+        return self._place
+
+    async def get(self, key: str) -> Versioned | None:
+        self._open()
+        found = await self._last(check_key(key))
+        if found is None or _is_gone(found):
+            return None
+        return Versioned(found.data or b"", str(found.seq))
+
+    async def put(self, key: str, value: bytes, version: str) -> str | None:
+        self._open()
+        check_key(key)
+        self._check(value)
+        if not _REVISION.fullmatch(_text(version)):
+            return None
+        return await self._write(key, value, version)
+
+    async def create_if_absent(self, key: str, value: bytes) -> str | None:
+        self._open()
+        check_key(key)
+        self._check(value)
+        for _ in range(self._tries):
+            if made := await self._write(key, value, "0"):
+                return made
+            found = await self._last(key)
+            if found is None:
+                continue
+            if not _is_gone(found):
+                return None
+            if made := await self._write(key, value, str(found.seq)):
+                return made
+        raise StoreUnavailable(f"{key} in {self._place} is made and removed by others all the time; try again")
+
+    async def delete(self, key: str, version: str) -> bool:
+        self._open()
+        check_key(key)
+        if not _REVISION.fullmatch(_text(version)):
+            return False
+        found = await self._last(key)
+        # the mark that says "removed" has a revision, too
+        if found is None or str(found.seq) != version or _is_gone(found):
+            return False
+        return await self._write(key, b"", version, {KV_OP: KV_DEL}) is not None
+
+    async def list_keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
+        self._open()
+        check_listing(prefix, after, limit)
+        whole = self._root + prefix[: prefix.rfind("/") + 1]
+
+        async def names() -> list[str]:
+            watcher: Any = await self._values.watch(
+                whole.translate(_SWAPPED) + ">", ignore_deletes=True, meta_only=True
+            )
+            try:
+                found = []
+                while (entry := await watcher.updates(timeout=self._stream._timeout)) is not None:  # noqa: SLF001
+                    found.append(entry.key)
+                return found
+            finally:
+                await watcher.stop()
+
+        found = (name.translate(_SWAPPED).removeprefix(self._root) for name in await self._ask(names))
+        return sorted(key for key in found if key.startswith(prefix) and key > after)[:limit]
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def _open(self) -> None:
+        if self._client.is_closed:
+            raise StoreClosed(f"{self._place} was closed; open it again")
+
+    def _check(self, value: bytes) -> None:
+        most = self._client.max_payload - _HEADERS
+        if len(check_value(value)) > most:
+            raise PayloadTooLarge(
+                "value", f"{len(value)} bytes are more than this server takes ({most}); raise its max_payload"
+            )
+
+    async def _last(self, key: str) -> api.RawStreamMsg | None:
+        subject = self._subject + (self._root + key).translate(_SWAPPED)
+
+        async def last() -> api.RawStreamMsg | None:
+            try:
+                return await self._stream.get_msg(self._name, subject=subject, direct=False)
+            except nats.js.errors.NotFoundError as error:
+                if error.err_code == _NO_STREAM:
+                    raise
+                return None
+
+        return await self._ask(last)
+
+    async def _write(self, key: str, value: bytes, version: str, more: dict[str, str] | None = None) -> str | None:
+        subject = self._subject + (self._root + key).translate(_SWAPPED)
+        own = new_version()
+        headers = {api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE: version, api.Header.MSG_ID: own, **(more or {})}
+
+        async def publish() -> str | None:
+            try:
+                return str((await self._stream.publish(subject, value, headers=dict(headers))).seq)
+            except nats.js.errors.APIError as error:
+                if error.err_code in _WRONG_SEQUENCE:
+                    return None
+                raise
+
+        async def mine() -> str | None:
+            found = await self._last(key)
+            return str(found.seq) if found and (found.headers or {}).get(api.Header.MSG_ID) == own else None
+
+        return await written(lambda: self._ask(publish), mine, tries=self._tries, what=f"{key} in {self._place}")
+
+    async def _ask(self, what: Callable[[], Awaitable[T]]) -> T:
+        if not self._client.is_connected:
+            # what is sent now would wait here, and be written long after we said that it was not
+            raise StoreUnavailable(f"{self._place}: the connection is lost and is being made again; try again")
+        return await _asked(what, self._place)
+
+
+def _is_gone(found: api.RawStreamMsg) -> bool:
+    return (found.headers or {}).get(KV_OP) in _GONE
+
+
+def _text(version: str) -> str:
+    if not isinstance(version, str):
+        raise InvalidInput("version", f"a {type(version).__name__} is not a version; use the one that was read")
+    return version
+
+
+def _names(url: str, options: dict[str, str]) -> tuple[str, str]:
+    check_options(options, _OPTIONS)
+    bucket, _, prefix = urlsplit(url).path.strip("/").partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise InvalidInput("store", f"write nats://host/bucket; {shown_url(url)!r} names no bucket")
+    if prefix:
+        check_key(prefix)
+    return bucket, prefix
+
+
+async def _connect(url: str, options: dict[str, str]) -> Client:
+    parts = urlsplit(url)
+    wait_s = duration_of(options, "connect_timeout", "5s")
+    settings: dict[str, Any] = {}
+    if parts.username and parts.password:
+        settings = {"user": unquote(parts.username), "password": unquote(parts.password)}
+    elif parts.username:
+        settings = {"token": unquote(parts.username)}
+    if "credentials" in options:
+        settings["user_credentials"] = options["credentials"]
+    scheme = "tls" if is_on(options, "tls") else "nats"
+    client = Client()
+    seen: list[Exception] = []
+
+    async def note(error: Exception) -> None:
+        seen[:] = [error]
+
+    async def connect() -> None:
+        await client.connect(
+            f"{scheme}://{parts.hostname or 'localhost'}:{parts.port or 4222}",
+            connect_timeout=max(1, round(wait_s)),
+            reconnect_time_wait=0.1,  # type: ignore[arg-type]  # it sleeps for it
+            max_reconnect_attempts=-1,
+            error_cb=note,
+            **settings,
+        )
+
+    try:
+        await asyncio.wait_for(_asked(connect, shown_url(url)), wait_s)
+    except BaseException as error:
+        await client.close()
+        if isinstance(error, TimeoutError):
+            why = f" ({seen[0]})" if seen else ""
+            raise StoreUnavailable(f"{shown_url(url)}: the server does not answer{why}; is it running?") from None
+        raise
+    return client
+
+
+async def _asked(what: Callable[[], Awaitable[T]], place: str) -> T:
+    """Do it, and say what went wrong in our own words."""
+    try:
+        return await what()
+    except (nats.js.errors.BucketNotFoundError, nats.js.errors.NoStreamResponseError) as error:
+        raise NoBucket(f"{place}: there is no such bucket; make it first: mainstay store init {place}") from error
+    except (nats.js.errors.ServiceUnavailableError, nats.js.errors.ServerError) as error:
+        raise StoreUnavailable(f"{place}: JetStream is not available now, or not enabled ({error})") from error
+    except nats.js.errors.APIError as error:
+        if error.err_code == _NO_STREAM:
+            raise NoBucket(f"{place}: there is no such bucket; make it first: mainstay store init {place}") from error
+        raise StoreError(f"{place}: the server refuses it ({error.description})") from error
+    except nats.errors.AuthorizationError as error:
+        raise StoreError(
+            f"{place}: the server denies it; whoever asks needs to publish on $KV.> and $JS.API.>, and to subscribe "
+            f"to _INBOX.>"
+        ) from error
+    except (nats.errors.Error, OSError) as error:
+        why = str(error) or type(error).__name__
+        raise StoreUnavailable(
+            f"{place}: the server does not answer ({why}); nothing is known of what was asked"
+        ) from error

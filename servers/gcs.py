@@ -28,6 +28,7 @@ from .server import Process, free_port
 
 BUCKET = "registry"
 _SCHEMA = """
+PRAGMA synchronous = OFF; -- a crash of the machine is no part of any test
 CREATE TABLE IF NOT EXISTS buckets (name TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS objects (generation INTEGER PRIMARY KEY AUTOINCREMENT, bucket TEXT, name TEXT, body BLOB,
     UNIQUE (bucket, name));

@@ -5,7 +5,7 @@ The version is the revision, which is a place in the bucket's stream and never c
 key-value store does it; `nats kv` sees the same keys and values.
 
 Every write carries an id, by which the server knows one that is sent again (within two minutes), and by which we do.
-Reads ask the stream's leader. A list reads the head of every key that begins with the prefix's whole parts.
+Reads ask the stream's leader. A list reads the names, and the heads, of all keys below the prefix's whole parts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import msgspec
 import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
@@ -40,6 +41,8 @@ _WRONG_SEQUENCE = (10071, 10164)
 _NO_STREAM = 10059
 #: bytes left of the server's limit for what stands before a value
 _HEADERS = 512
+#: how many keys are asked for at the same time, where a list has to
+_AT_ONCE = 64
 _GONE = (KV_DEL, KV_PURGE)
 
 
@@ -50,16 +53,16 @@ async def open_nats(url: str, *, options: dict[str, str]) -> NatsVersioned:
     stand before the host.
     """
     bucket, prefix = _names(url, options)
+    tries = number_of(options, "tries", 4, least=1, most=20)
+    timeout_s = duration_of(options, "timeout", "5s")
     client = await _connect(url, options)
     try:
-        stream = client.jetstream(timeout=duration_of(options, "timeout", "5s"))
+        stream = client.jetstream(timeout=timeout_s)
         values = await _asked(lambda: stream.key_value(bucket), shown_url(url))
     except BaseException:
         await client.close()
         raise
-    return NatsVersioned(
-        client, stream, values, bucket, prefix, shown_url(url), tries=number_of(options, "tries", 4, least=1, most=20)
-    )
+    return NatsVersioned(client, stream, values, bucket, prefix, shown_url(url), timeout_s=timeout_s, tries=tries)
 
 
 async def prepare(url: str) -> list[str]:
@@ -83,6 +86,18 @@ async def prepare(url: str) -> list[str]:
     return []
 
 
+class _State(msgspec.Struct):
+    subjects: dict[str, int] | None = None
+
+
+class _Info(msgspec.Struct):
+    """What the server says of a stream, as far as we ask."""
+
+    state: _State | None = None
+    total: int = 0
+    error: dict[str, Any] | None = None
+
+
 class NoBucket(StoreError):
     """The bucket itself is not there."""
 
@@ -99,6 +114,7 @@ class NatsVersioned:
         prefix: str,
         place: str,
         *,
+        timeout_s: float,
         tries: int,
     ) -> None:
         self._client = client
@@ -108,6 +124,7 @@ class NatsVersioned:
         self._subject = f"$KV.{bucket}."
         self._root = f"{prefix}/" if prefix else ""
         self._place = place
+        self._timeout_s = timeout_s
         self._tries = tries
 
     @property
@@ -159,22 +176,18 @@ class NatsVersioned:
     async def list_keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
         self._open()
         check_listing(prefix, after, limit)
-        whole = self._root + prefix[: prefix.rfind("/") + 1]
-
-        async def names() -> list[str]:
-            watcher: Any = await self._values.watch(
-                whole.translate(_SWAPPED) + ">", ignore_deletes=True, meta_only=True
-            )
-            try:
-                found = []
-                while (entry := await watcher.updates(timeout=self._stream._timeout)) is not None:  # noqa: SLF001
-                    found.append(entry.key)
-                return found
-            finally:
-                await watcher.stop()
-
-        found = (name.translate(_SWAPPED).removeprefix(self._root) for name in await self._ask(names))
-        return sorted(key for key in found if key.startswith(prefix) and key > after)[:limit]
+        whole = (self._root + prefix[: prefix.rfind("/") + 1]).translate(_SWAPPED) + ">"
+        names = await self._ask(lambda: self._subjects(whole))
+        found = sorted(name.translate(_SWAPPED).removeprefix(self._root) for name in names)
+        wanted = [key for key in found if key.startswith(prefix) and key > after]
+        gone = await self._ask(lambda: self._heads(whole)) if wanted else {}
+        # heads may end early while keys change; whoever was left out is asked for
+        unseen = [key for key in wanted if key not in gone]
+        for start in range(0, len(unseen), _AT_ONCE):
+            some = unseen[start : start + _AT_ONCE]
+            for key, last in zip(some, await asyncio.gather(*map(self._last, some)), strict=True):
+                gone[key] = last is None or _is_gone(last)
+        return [key for key in wanted if not gone[key]][:limit]
 
     async def close(self) -> None:
         await self._client.close()
@@ -189,6 +202,31 @@ class NatsVersioned:
             raise PayloadTooLarge(
                 "value", f"{len(value)} bytes are more than this server takes ({most}); raise its max_payload"
             )
+
+    async def _subjects(self, within: str) -> list[str]:
+        """Every name that is there, as of one moment, removed ones included."""
+        found: list[str] = []
+        while True:
+            asked = msgspec.json.encode({"subjects_filter": self._subject + within, "offset": len(found)})
+            answer = await self._client.request(f"$JS.API.STREAM.INFO.{self._name}", asked, timeout=self._timeout_s)
+            told = msgspec.json.decode(answer.data, type=_Info)
+            if told.error:
+                raise nats.js.errors.APIError.from_error(msgspec.to_builtins(told.error))
+            page = told.state.subjects if told.state else None
+            found += [subject.removeprefix(self._subject) for subject in page or ()]
+            if not page or len(found) >= told.total:
+                return found
+
+    async def _heads(self, within: str) -> dict[str, bool]:
+        """Whether a key is removed, without its value."""
+        watcher: Any = await self._values.watch(within, meta_only=True)
+        found: dict[str, bool] = {}
+        try:
+            while (entry := await watcher.updates(timeout=self._timeout_s)) is not None:
+                found[entry.key.translate(_SWAPPED).removeprefix(self._root)] = entry.operation in _GONE
+        finally:
+            await watcher.stop()
+        return found
 
     async def _last(self, key: str) -> api.RawStreamMsg | None:
         subject = self._subject + (self._root + key).translate(_SWAPPED)

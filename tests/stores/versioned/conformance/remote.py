@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cache
 from itertools import count
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from mainstay.stores.versioned import dynamodb, nats, objects
 from servers.azurite import azure_url
@@ -24,6 +25,22 @@ def _prefix(folder: Path) -> str:
     return f"t{os.getpid()}-{next(_numbers)}"
 
 
+_ready: set[str] = set()
+
+
+def once(prepare: Callable[[str], Awaitable[list[str]]]) -> Callable[[str], Awaitable[None]]:
+    """The bucket or table is the same for all places on a server."""
+
+    async def prepared(url: str) -> None:
+        parts = urlsplit(url)
+        what = f"{parts.scheme}://{parts.netloc}/{parts.query}"
+        if what not in _ready:
+            await prepare(url)
+            _ready.add(what)
+
+    return prepared
+
+
 def on(kind: str, url: Callable[[str, str], str]) -> Callable[[Path], str]:
     return lambda folder: url(server_url(kind), _prefix(folder))
 
@@ -33,9 +50,9 @@ def nats_url(server: str, prefix: str) -> str:
 
 
 REMOTE: list[Adapter] = [
-    Adapter(name="s3", at=on("moto", s3_url), prepare=objects.prepare),
-    Adapter(name="gcs", at=on("gcs", gcs_url), prepare=objects.prepare),
-    Adapter(name="azure", at=on("azurite", azure_url), prepare=objects.prepare),
-    Adapter(name="dynamodb", at=on("moto", dynamodb_url), prepare=dynamodb.prepare, largest=390_000),
-    Adapter(name="nats", at=on("nats", nats_url), prepare=nats.prepare),
+    Adapter(name="s3", at=on("moto", s3_url), prepare=once(objects.prepare)),
+    Adapter(name="gcs", at=on("gcs", gcs_url), prepare=once(objects.prepare)),
+    Adapter(name="azure", at=on("azurite", azure_url), prepare=once(objects.prepare)),
+    Adapter(name="dynamodb", at=on("moto", dynamodb_url), prepare=once(dynamodb.prepare), largest=390_000),
+    Adapter(name="nats", at=on("nats", nats_url), prepare=once(nats.prepare)),
 ]

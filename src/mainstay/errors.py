@@ -15,6 +15,8 @@
     │   ├── AlreadySubmitted    a job that had to be new was submitted before
     │   └── TooManyConflicts    a versioned value changed under every try to change it
     ├── JobNotFound             no such job
+    ├── OutputMissing           an output is not there, or was never published
+    ├── OutputCorrupt           an output is there, and is not what was published
     ├── JobFailed               asked for its result, and it settled otherwise
     ├── UnknownTask             no task of this name in this program
     ├── WaitTimeout             it had not settled when the wait was over
@@ -25,6 +27,7 @@
         ├── StoreLocked         somebody else keeps the database locked
         ├── StoreFull           no space left; nothing was written
         ├── StoreReadOnly       the folder or file cannot be written
+        ├── StoreDenied         whoever asks may not; names the permission
         ├── StoreDamaged        the file itself is damaged (not merely a row in it)
         ├── RowDamaged          one stored row cannot be read; the rest is fine
         ├── SchemaTooNew        written by a newer Mainstay
@@ -185,6 +188,33 @@ class JobNotFound(MainstayError, LookupError):
         super().__init__(f"there is no job {job_id}; it may have been deleted or trimmed")
 
 
+class OutputMissing(MainstayError, LookupError):
+    """An output of a unit is not there, or nothing says that it was published whole."""
+
+    code = "output_missing"
+
+    def __init__(self, unit: str, output: str, *, path: str, why: str) -> None:
+        self.unit = unit
+        self.output = output
+        self.path = path
+        super().__init__(f"{unit} has no output {output} ({why}; looked at {path}); run the unit again")
+
+
+class OutputCorrupt(MainstayError):
+    """An output of a unit is there, and is not what was published."""
+
+    code = "output_corrupt"
+
+    def __init__(self, unit: str, output: str, *, path: str, why: str) -> None:
+        self.unit = unit
+        self.output = output
+        self.path = path
+        super().__init__(
+            f"output {output} of {unit} is corrupt ({why}; at {path}); it counts as missing: run the unit again, "
+            "or restore the file from a backup"
+        )
+
+
 class JobFailed(MainstayError):
     """A result was asked for, and the job has settled without one; `status` and `reason` say how."""
 
@@ -266,6 +296,12 @@ class StoreReadOnly(StoreError):
     """The database or its folder cannot be written."""
 
     code = "store_read_only"
+
+
+class StoreDenied(StoreError):
+    """The storage answers, and refuses whoever asks."""
+
+    code = "store_denied"
 
 
 class StoreDamaged(StoreError):

@@ -1,0 +1,138 @@
+"""What a unit is, and its address: the same study, code, parameters and seed have the same one, everywhere and always.
+
+The address is a SHA-256 over the four in msgpack, keys sorted, floats by their 64 bits. It depends on no process, no
+version of Python and no order of a dict. `1` and `1.0` are different parameters, and so are `0.0` and `-0.0`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import operator
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from ..errors import InvalidInput
+
+#: before everything else that is digested: another way to digest would say another one
+_FORM = "mainstay unit 1"
+_INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
+_DEEPEST = 20
+_UNSAFE = re.compile(r"[^A-Za-z0-9.=_-]+")
+_READABLE = 60
+
+
+class Unit(msgspec.Struct, frozen=True, dict=True, eq=False):
+    """One set of parameters with one seed, of one study, by one version of its code.
+
+    >>> unit = Unit("sir", "2024-10", {"gamma": 0.1, "beta": 0.3}, 7)
+    >>> unit == Unit("sir", "2024-10", {"beta": 0.3, "gamma": 0.1}, 7)
+    True
+    >>> unit.address[:16], unit.readable
+    ('e8a22e206f518fa8', 'beta=0.3_gamma=0.1-s7')
+    """
+
+    study: str
+    code: str
+    """the version of the code: what changes results changes it"""
+    params: Mapping[str, Any]
+    seed: int | None = None
+    """None: of no single seed, as an aggregation over all of them"""
+
+    def __post_init__(self) -> None:
+        for field, text in (("study", self.study), ("code", self.code)):
+            if not isinstance(text, str) or not text:
+                raise InvalidInput(field, f"{text!r} is not a name; give a text that is not empty")
+        if not isinstance(self.params, Mapping):
+            raise InvalidInput("params", f"a {type(self.params).__name__} is not a mapping of names to values")
+        msgspec.structs.force_setattr(self, "params", _plain(self.params, "params", 0))
+        if self.seed is not None:
+            msgspec.structs.force_setattr(self, "seed", _whole(self.seed, "seed"))
+
+    @cached_property
+    def address(self) -> str:
+        """64 hexadecimal digits."""
+        parts = [_FORM, self.study, self.code, self.params, self.seed]
+        return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
+
+    @property
+    def readable(self) -> str:
+        """Its parameters and its seed for people: cut, and of harmless characters only. Not unique."""
+        text = "_".join(f"{name}={_shown(value)}" for name, value in self.params.items())
+        return (slug(text) if text else "unit") + ("" if self.seed is None else f"-s{self.seed}")
+
+    def __str__(self) -> str:
+        return f"unit {self.readable} of {self.study}"
+
+    def __eq__(self, other: object) -> bool:
+        # by the address: to Python 1 and 1.0 are equal, and to a simulation they may not be
+        return isinstance(other, Unit) and self.address == other.address
+
+    def __hash__(self) -> int:
+        return hash(self.address)
+
+
+def slug(text: str) -> str:
+    """A text as part of a path: what any storage can hold, and not too long.
+
+    >>> slug("Größe: R0 > 2"), slug("../..")
+    ('Gr-e-R0-2', 'x')
+    """
+    return _UNSAFE.sub("-", text).lstrip("._-")[:_READABLE].rstrip(".-") or "x"
+
+
+def _shown(value: object) -> str:
+    # the standard library's way to write a float is part of the language and will not change; a path depends on it
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":")).replace("e+", "e")
+
+
+def _plain(value: object, field: str, depth: int) -> Any:
+    """A value as nothing but the plain types of data, in one order. What is not such a value is refused by name."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _text(value, field)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidInput(field, f"{value} is not a finite number; it would never be equal to itself, or to data")
+        return float(value)
+    if depth > _DEEPEST:
+        raise InvalidInput(field, f"it is nested more than {_DEEPEST} deep")
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                raise InvalidInput(field, f"the name {name!r} is not a text; names of parameters are")
+            _text(name, field)
+        return {str(name): _plain(value[name], f"{field}.{name}", depth + 1) for name in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{field}[{place}]", depth + 1) for place, item in enumerate(value)]
+    return _whole(value, field)
+
+
+def _text(value: str, field: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(field, f"{value!r} cannot be written as UTF-8") from None
+    return str(value)
+
+
+def _whole(value: object, field: str) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        found = operator.index(value)  # type: ignore[arg-type]  # that is the question
+    except TypeError:
+        raise InvalidInput(
+            field,
+            f"a {type(value).__name__} cannot be part of an address; use texts, whole numbers, floats, booleans, None, "
+            "lists and mappings of them",
+        ) from None
+    if not _INT_MIN <= found <= _INT_MAX:
+        raise InvalidInput(field, f"{found} does not fit 64 bits; write it as a text")
+    return found

@@ -1,0 +1,95 @@
+"""Where outputs are kept: known before anything ran, and readable by people.
+
+    v1/<study>/<2 hex>/<parameters>-s<seed>-<20 hex>/<file>       an output
+    v1/<study>/<2 hex>/<parameters>-s<seed>-<20 hex>/_entry-...   what was published, see `entry`
+    v1/_manifests/<job>.json.gz                                   what a job is expected to make
+
+The digits are the beginning of the unit's address; the first two spread a study over 256 folders, each of which is
+listed in one go. An older layout is read, and moved by `migrate`:
+
+    <study>/<64 hex>/<file>          v0: without checksums
+    <study>/<64 hex>/unit.json       study, code, params and seed, written first
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from ..errors import InvalidInput
+from ..storage.keys import check_key
+from .address import Unit, slug
+
+CURRENT = "v1"
+MANIFESTS = f"{CURRENT}/_manifests"
+LEGACY_UNIT = "unit.json"
+#: of the address, at the end of a unit's folder
+DIGITS = 20
+_VERSION = re.compile(r"v\d+")
+_LEGACY = re.compile(r"[^/]+/[0-9a-f]{64}")
+_LONGEST_NAME = 100
+
+
+def study_folder(study: str) -> str:
+    """Studies whose names differ in what a path cannot hold share a folder; their units differ."""
+    return f"{CURRENT}/{slug(study)}"
+
+
+def unit_folder(unit: Unit) -> str:
+    """
+    >>> unit_folder(Unit("sir", "2024-10", {"beta": 0.3}, 7))
+    'v1/sir/00/beta=0.3-s7-0031487644ee09543977'
+    """
+    address = unit.address
+    return f"{CURRENT}/{slug(unit.study)}/{address[:2]}/{unit.readable}-{address[:DIGITS]}"
+
+
+def output_path(unit: Unit, file: str) -> str:
+    """Where an output will be."""
+    return f"{unit_folder(unit)}/{check_file(file)}"
+
+
+def manifest_path(job_id: str) -> str:
+    return check_key(f"{MANIFESTS}/{job_id}.json.gz", field="job")
+
+
+def legacy_folder(unit: Unit) -> str:
+    return f"{slug(unit.study)}/{unit.address}"
+
+
+def is_legacy_study(name: str) -> bool:
+    """Whether a folder at the top may be a study of layout v0."""
+    return not name.startswith((".", "_")) and not _VERSION.fullmatch(name)
+
+
+def is_legacy_unit(folder: str) -> bool:
+    return _LEGACY.fullmatch(folder) is not None
+
+
+def check_file(name: str) -> str:
+    """A file's name as it is; refuse what some storage could not hold, and what we keep for ourselves."""
+    if "/" in check_key(name, field="output"):
+        raise InvalidInput("output", f"{name!r} has a folder in it; name a file")
+    if name.startswith("_") or len(name) > _LONGEST_NAME:
+        rule = "begins with _, which is kept for Mainstay" if name.startswith("_") else f"is over {_LONGEST_NAME} long"
+        raise InvalidInput("output", f"{name!r} {rule}")
+    return name
+
+
+def files_of(outputs: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
+    """Output -> its file. Names alone are the names of the files, too.
+
+    >>> files_of({"result": "result.npy"}), files_of(["result.npy"])
+    ({'result': 'result.npy'}, {'result.npy': 'result.npy'})
+    """
+    if isinstance(outputs, str):
+        raise InvalidInput("outputs", f"{outputs!r} is one text; give a list of names, or names with their files")
+    found = dict(outputs) if isinstance(outputs, Mapping) else {name: name for name in outputs}
+    for file in found.values():
+        check_file(file)
+    if not found:
+        raise InvalidInput("outputs", "there is none; name at least one")
+    # some file systems take A for a
+    if len({file.lower() for file in found.values()}) < len(found):
+        raise InvalidInput("outputs", f"two of them have the same file: {', '.join(sorted(found.values()))}")
+    return found

@@ -1,0 +1,266 @@
+"""What is there of many units: one answer for each of their outputs, from as few requests as possible.
+
+A listing tells most of it: an entry's name holds a digest of the sizes (and one of the contents) of all that was
+published with it. Only where that does not fit, entries are read to say what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from ..errors import StoreError
+from . import entry
+from .address import Unit, slug
+from .blobs import Blob, Blobs, Files
+from .entry import Entry, File
+from .layout import legacy_folder, unit_folder
+
+State = Literal["present", "missing", "corrupt", "unreadable"]
+Verify = Literal["size", "content"]
+
+#: units at a time: their listings are held in memory
+_CHUNK = 10_000
+#: files whose digests are remembered
+_REMEMBERED = 200_000
+
+
+class Finding(NamedTuple):
+    """What became of one output."""
+
+    state: State
+    detail: str = ""
+    """what is wrong, in a few words"""
+    folder: str = ""
+    """where it was found, if that is not where it belongs now: an older layout"""
+    error: StoreError | None = None
+    """why it is unreadable"""
+
+
+class Seen(NamedTuple):
+    """What became of the outputs of one unit."""
+
+    unit: Unit
+    outputs: Mapping[str, Finding]
+
+    @property
+    def whole(self) -> bool:
+        """All of them are there, and intact as far as was looked."""
+        return all(finding.state == "present" for finding in self.outputs.values())
+
+
+PRESENT = Finding("present")
+
+
+class Known:
+    """Digests of files that were read before; they hold as long as size and tag are the same."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Blob, str]] = {}
+
+    def add(self, path: str, blob: Blob, sha256: str) -> None:
+        if len(self._found) >= _REMEMBERED:
+            self._found.pop(next(iter(self._found)))
+        self._found[path] = (blob, sha256)
+
+    def get(self, path: str, blob: Blob) -> str | None:
+        found = self._found.get(path)
+        return found[1] if found is not None and found[0] == blob else None
+
+
+def judged(size: int, sha256: str | None, expected: File) -> str:
+    """What is wrong with a file, or nothing."""
+    if size != expected.size:
+        return f"it has {size:,} bytes, {expected.size:,} were published"
+    if sha256 is not None and sha256 != expected.sha256:
+        return f"its SHA-256 is {sha256[:12]}…, {expected.sha256[:12]}… was published"
+    return ""
+
+
+class Look:
+    """One look at many units."""
+
+    def __init__(self, blobs: Blobs, outputs: Mapping[str, str], *, content: bool, known: Known) -> None:
+        self._blobs = blobs
+        self._outputs = outputs
+        self._content = content
+        self._known = known
+        # shared by all units that are whole: there may be many
+        self._whole: Mapping[str, Finding] = dict.fromkeys(outputs, PRESENT)
+
+    async def at(self, units: Sequence[Unit]) -> list[Seen]:
+        answers: list[Seen | None] = [None] * len(units)
+        # neighbours together, so that a folder of folders is listed once
+        order = sorted((unit_folder(unit), place) for place, unit in enumerate(units))
+        for start in range(0, len(order), _CHUNK):
+            chunk = order[start : start + _CHUNK]
+            found = await self._looked([(folder, units[place]) for folder, place in chunk])
+            for (_, place), outputs in zip(chunk, found, strict=True):
+                answers[place] = Seen(units[place], outputs)
+        seen = [answer for answer in answers if answer is not None]
+        return await self._with_legacy(seen)
+
+    async def _looked(self, chunk: Sequence[tuple[str, Unit]]) -> list[Mapping[str, Finding]]:
+        listings = await self._blobs.find([folder for folder, _ in chunk])
+        digests = await self._digests([folder for folder, _ in chunk], listings) if self._content else {}
+        answers: list[Mapping[str, Finding]] = []
+        doubtful: list[int] = []
+        for place, ((folder, _), files) in enumerate(zip(chunk, listings, strict=True)):
+            if isinstance(files, StoreError):
+                answers.append(self._all(Finding("unreadable", str(files), error=files)))
+                continue
+            answers.append(self._whole)
+            if not self._fits(folder, files, digests):
+                doubtful.append(place)
+        bodies = await self._entries([(chunk[place][0], listings[place]) for place in doubtful])
+        for place, entries in zip(doubtful, bodies, strict=True):
+            folder, unit = chunk[place]
+            files = listings[place]
+            assert not isinstance(files, StoreError)
+            answers[place] = self._explained(unit, folder, files, entries, digests)
+        return answers
+
+    def _fits(self, folder: str, files: Files, digests: Mapping[str, str | StoreError | None]) -> bool:
+        """By the names of the entries alone."""
+        entries = [
+            told
+            for name, blob in files.items()
+            if name.startswith(entry.PREFIX) and (told := entry.read_name(name)) and told.length == blob.size
+        ]
+        if not entries or not all(file in files for file in self._outputs.values()):
+            return False
+        data = {name: blob for name, blob in files.items() if not name.startswith("_")}
+        sizes = entry.digest_of(folder, ((name, blob.size) for name, blob in data.items()))
+        fitting = [told for told in entries if told.sizes == sizes]
+        if not self._content or not fitting:
+            return bool(fitting)
+        contents = {name: digests.get(f"{folder}/{name}") for name in data}
+        if not all(isinstance(sha256, str) for sha256 in contents.values()):
+            return False
+        wanted = entry.digest_of(folder, ((name, str(sha256)) for name, sha256 in contents.items()))
+        return any(told.contents == wanted for told in fitting)
+
+    async def _digests(
+        self, folders: Sequence[str], listings: Sequence[Files | StoreError]
+    ) -> dict[str, str | StoreError | None]:
+        """Of all files that were published, as it seems; those that nothing vouches for are not worth reading."""
+        digests: dict[str, str | StoreError | None] = {}
+        todo: list[tuple[str, Blob]] = []
+        for folder, files in zip(folders, listings, strict=True):
+            if isinstance(files, StoreError) or not any(name.startswith(entry.PREFIX) for name in files):
+                continue
+            for name, blob in files.items():
+                if name.startswith("_"):
+                    continue
+                path = f"{folder}/{name}"
+                if (sha256 := self._known.get(path, blob)) is None:
+                    todo.append((path, blob))
+                else:
+                    digests[path] = sha256
+        for (path, blob), found in zip(todo, await self._blobs.digests([path for path, _ in todo]), strict=True):
+            if found is None or isinstance(found, StoreError):
+                digests[path] = found
+                continue
+            digests[path] = found.sha256
+            if found.size == blob.size:
+                self._known.add(path, blob, found.sha256)
+        return digests
+
+    async def _entries(self, doubtful: Sequence[tuple[str, Files | StoreError]]) -> list[list[bytes | StoreError]]:
+        names = [
+            [f"{folder}/{name}" for name in files if name.startswith(entry.PREFIX)]
+            for folder, files in doubtful
+            if not isinstance(files, StoreError)
+        ]
+        flat = iter(await self._blobs.read([name for some in names for name in some]))
+        return [[body for _ in some if (body := next(flat)) is not None] for some in names]
+
+    def _explained(
+        self,
+        unit: Unit,
+        folder: str,
+        files: Files,
+        bodies: Sequence[bytes | StoreError],
+        digests: Mapping[str, str | StoreError | None],
+    ) -> Mapping[str, Finding]:
+        """What is wrong, by the entry that fits best."""
+        if not bodies:
+            return {
+                name: Finding(
+                    "missing",
+                    "it is there, but was not published: its writer was stopped, or is at work"
+                    if file in files
+                    else "nothing was published",
+                )
+                for name, file in self._outputs.items()
+            }
+        answers = [self._by(unit, folder, files, body, digests) for body in bodies]
+        return max(answers, key=lambda found: sum(finding.state == "present" for finding in found.values()))
+
+    def _by(
+        self,
+        unit: Unit,
+        folder: str,
+        files: Files,
+        body: bytes | StoreError,
+        digests: Mapping[str, str | StoreError | None],
+    ) -> Mapping[str, Finding]:
+        if isinstance(body, StoreError):
+            return self._all(Finding("unreadable", str(body), error=body))
+        try:
+            told = entry.read_body(body)
+        except entry.NewerEntry:
+            return self._all(Finding("unreadable", "its entry was written by a newer Mainstay: upgrade this one"))
+        except msgspec.DecodeError:
+            return self._all(Finding("corrupt", "its entry is damaged"))
+        if told.address != unit.address:
+            return self._all(Finding("corrupt", "its entry is that of another unit"))
+        return {
+            name: self._one(file, told, files.get(file), digests.get(f"{folder}/{file}"))
+            for name, file in self._outputs.items()
+        }
+
+    def _one(self, file: str, told: Entry, blob: Blob | None, sha256: str | StoreError | None) -> Finding:
+        if file not in told.outputs:
+            return Finding("missing", "the unit was published without it")
+        if blob is None:
+            return Finding("missing", "the file is gone")
+        if isinstance(sha256, StoreError):
+            return Finding("unreadable", str(sha256), error=sha256)
+        wrong = judged(blob.size, sha256, told.outputs[file])
+        return Finding("corrupt", wrong) if wrong else PRESENT
+
+    async def _with_legacy(self, seen: list[Seen]) -> list[Seen]:
+        """Units of which nothing is there may be in the older layout, if their study has one."""
+        lacking = [
+            place
+            for place, one in enumerate(seen)
+            if all(finding.state == "missing" and not finding.folder for finding in one.outputs.values())
+        ]
+        if not lacking:
+            return seen
+        try:
+            tops = set(await self._blobs.tops())
+        except StoreError as error:
+            for place in lacking:
+                seen[place] = Seen(seen[place].unit, self._all(Finding("unreadable", str(error), error=error)))
+            return seen
+        lacking = [place for place in lacking if slug(seen[place].unit.study) in tops]
+        folders = [legacy_folder(seen[place].unit) for place in lacking]
+        for place, folder, files in zip(lacking, folders, await self._blobs.find(folders), strict=True):
+            if isinstance(files, StoreError):
+                seen[place] = Seen(seen[place].unit, self._all(Finding("unreadable", str(files), error=files)))
+            elif files:
+                outputs = {
+                    name: Finding("present", "in layout v0, which has no checksums", folder)
+                    if file in files
+                    else seen[place].outputs[name]
+                    for name, file in self._outputs.items()
+                }
+                seen[place] = Seen(seen[place].unit, outputs)
+        return seen
+
+    def _all(self, finding: Finding) -> Mapping[str, Finding]:
+        return dict.fromkeys(self._outputs, finding)

@@ -1,0 +1,310 @@
+"""The store of outputs: publish, read, look, remove."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import random
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from ..clock import Clock
+from ..errors import InvalidInput, OutputCorrupt, OutputMissing, StoreError, TooManyConflicts
+from . import entry
+from .address import Unit
+from .blobs import Blob, Blobs, Files
+from .entry import About, Entry, File
+from .layout import check_file, files_of, legacy_folder, output_path, study_folder, unit_folder
+from .looking import Finding, Known, Look, Seen, Verify, judged
+from .writing import Outputs, scratch_folder
+
+#: how often two publishers of one unit, with different results, may get in each other's way
+_TRIES = 6
+_PAUSE_S = 0.05
+#: takes longer to hash than the way to a thread
+_BIG = 256 * 1024
+
+
+class OutputStore:
+    """Verified outputs in a folder or a bucket. Open it with `open_outputs`."""
+
+    def __init__(self, blobs: Blobs, *, clock: Clock, rng: random.Random, scratch: Path | None = None) -> None:
+        self.blobs = blobs
+        self._clock = clock
+        self._rng = rng
+        self._scratch = scratch
+        self._known = Known()
+
+    @property
+    def place(self) -> str:
+        """Its URL, without secrets."""
+        return self.blobs.place
+
+    async def publish(self, unit: Unit, files: Mapping[str, Path | bytes], about: About | None = None) -> Entry:
+        """Publish all outputs of a unit: file name -> its content, or where it is on the disk.
+
+        The entry comes last: whoever is stopped before has published nothing. What was published before is replaced.
+        Several may publish the same unit at a time; what is there in the end is all of one of them.
+        """
+        files_of(list(files))
+        contents = {name: await _measured(source) for name, source in sorted(files.items())}
+        folder = unit_folder(unit)
+        for tried in range(_TRIES):
+            if tried:
+                await asyncio.sleep(self._rng.uniform(0, _PAUSE_S * 2**tried))
+            before = await self._inside(folder)
+            body = await self._entry_body(unit, contents, about or About(), folder, before)
+            own = entry.name_for(folder, body, contents)
+            stale = [name for name in _entries(before) if not _same_contents(name, own)]
+            if stale:
+                # from here on nothing is published, so that nobody takes new files by an old entry
+                await self.blobs.delete([f"{folder}/{name}" for name in stale])
+            written = {name: await self.blobs.write(f"{folder}/{name}", files[name]) for name in contents}
+            written[own] = await self.blobs.write(f"{folder}/{own}", body)
+            after = await self._inside(folder)
+            if await self._settled(folder, own, contents, written, (before, after)):
+                self._learn(folder, contents, after)
+                return entry.read_body(body)
+        raise TooManyConflicts(folder, _TRIES, place=self.place)
+
+    @contextlib.asynccontextmanager
+    async def writing(
+        self, unit: Unit, outputs: Mapping[str, str] | Iterable[str], about: About | None = None
+    ) -> AsyncIterator[Outputs]:
+        """A private folder to write the outputs into; published when the block ends well, and never otherwise.
+
+        An output that was not written raises `OutputMissing`, and nothing is published.
+        """
+        declared = files_of(outputs)
+        async with scratch_folder(self._scratch) as folder:
+            out = Outputs(folder, declared)
+            yield out
+            written = await asyncio.to_thread(out.written)
+            if lacking := [name for name in declared if declared[name] not in written]:
+                path = output_path(unit, declared[lacking[0]])
+                raise OutputMissing(str(unit), ", ".join(lacking), path=path, why="it ended without writing it")
+            await self.publish(unit, written, about)
+
+    async def look(
+        self,
+        units: Sequence[Unit],
+        outputs: Mapping[str, str] | Iterable[str],
+        *,
+        verify: Verify = "size",
+        fresh: bool = False,
+    ) -> list[Seen]:
+        """What is there of each unit, in their order. Output -> its file; or the files alone.
+
+        `verify="content"` reads every file and compares it with what was published. What was read before and has not
+        changed since, by its size and its tag, is not read again, unless `fresh`.
+        """
+        if verify not in ("size", "content"):
+            raise InvalidInput("verify", f"{verify!r} is neither 'size' nor 'content'")
+        known = Known() if fresh else self._known
+        look = Look(self.blobs, files_of(outputs), content=verify == "content", known=known)
+        seen = await look.at(units)
+        if fresh and verify == "content":
+            self._known = known
+        return seen
+
+    async def read(self, unit: Unit, file: str) -> bytes:
+        """An output, verified. Raises `OutputMissing`, `OutputCorrupt`, or a `StoreError` if nobody knows."""
+        path, expected = await self._published(unit, file)
+        (body,) = await self.blobs.read([path])
+        if isinstance(body, StoreError):
+            raise body
+        if body is None:
+            raise OutputMissing(str(unit), file, path=path, why="the file is gone")
+        self._compare(unit, file, path, expected, await _measured(body))
+        return body
+
+    async def save_to(self, unit: Unit, file: str, target: Path) -> Path:
+        """Copy an output to the disk, verified: `target` is there whole, or not at all."""
+        path, expected = await self._published(unit, file)
+        part = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
+        try:
+            found = await self.blobs.save(path, part)
+            if found is None:
+                raise OutputMissing(str(unit), file, path=path, why="the file is gone")
+            self._compare(unit, file, path, expected, File(found.size, found.sha256))
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+        return target
+
+    async def entry(self, unit: Unit) -> Entry | None:
+        """What was published for a unit; None if nothing was."""
+        folder = unit_folder(unit)
+        files = await self._inside(folder)
+        bodies = await self._bodies(folder, _entries(files))
+        found = [read for body in bodies.values() if (read := _readable(body))]
+        # of several, the one that fits what is there
+        return max(found, key=lambda each: (_fits(each, files), each.at_ms), default=None)
+
+    async def remove(self, unit: Unit) -> int:
+        """Remove all that is there of a unit: the number of its files. The entry goes first."""
+        removed = 0
+        for folder in (unit_folder(unit), legacy_folder(unit)):
+            files = await self._inside(folder)
+            entries = _entries(files)
+            await self.blobs.delete([f"{folder}/{name}" for name in entries])
+            await self.blobs.delete([f"{folder}/{name}" for name in files if name not in entries])
+            removed += len(files)
+        return removed
+
+    async def scan(self, study: str | None = None) -> AsyncIterator[tuple[str, Files]]:
+        """Every folder of a unit that is there, in the current layout, with its files: of a study, or of all."""
+        prefix = f"{study_folder(study)}/" if study is not None else "v1/"
+        async for folder, files in self.blobs.walk(prefix):
+            if folder.count("/") == 3:
+                yield folder, files
+
+    async def close(self) -> None:
+        await self.blobs.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # -- publishing ---------------------------------------------------------------------------------
+
+    async def _entry_body(
+        self, unit: Unit, contents: Mapping[str, File], about: About, folder: str, before: Files
+    ) -> bytes:
+        """What others have noted beside the same contents stays."""
+        kept: dict[str, Any] = {}
+        wanted = entry.digest_of(folder, ((name, found.sha256) for name, found in contents.items()))
+        same = [name for name in _entries(before) if (told := entry.read_name(name)) and told.contents == wanted]
+        for body in (await self._bodies(folder, same)).values():
+            if _readable(body):
+                kept |= entry.unknown_fields(body)
+        return entry.made(unit, contents, about, self._clock.now_ms(), kept=kept)
+
+    async def _settled(
+        self,
+        folder: str,
+        own: str,
+        contents: Mapping[str, File],
+        written: Mapping[str, Blob],
+        seen: tuple[Files, Files],
+    ) -> bool:
+        """Whether what is there is ours, or the same; entries that no longer hold are removed then."""
+        before, after = seen
+        others = [name for name in _entries(after) if name != own]
+        rivals = [name for name in others if not _same_contents(name, own)]
+        if any(after.get(name) != blob for name, blob in written.items()):
+            # somebody else was here. If it was with the same results, one entry is as good as the other
+            return bool(_entries(after)) and not rivals and await self._holds(folder, contents)
+        # never one that came meanwhile with the same contents: its publisher may remove ours in the same moment
+        gone = [name for name in others if name in rivals or name in before]
+        gone += [name for name in after if not name.startswith("_") and name not in written]
+        if gone:
+            await self.blobs.delete([f"{folder}/{name}" for name in gone])
+        return True
+
+    async def _holds(self, folder: str, contents: Mapping[str, File]) -> bool:
+        found = []
+        for digest in await self.blobs.digests([f"{folder}/{name}" for name in contents]):
+            if isinstance(digest, StoreError):
+                raise digest
+            found.append(digest and digest.sha256)
+        return found == [file.sha256 for file in contents.values()]
+
+    def _learn(self, folder: str, contents: Mapping[str, File], after: Files) -> None:
+        for name, found in contents.items():
+            if name in after and after[name].size == found.size:
+                self._known.add(f"{folder}/{name}", after[name], found.sha256)
+
+    # -- reading ------------------------------------------------------------------------------------
+
+    async def _inside(self, folder: str) -> Files:
+        (found,) = await self.blobs.find([folder])
+        if isinstance(found, StoreError):
+            raise found
+        return found
+
+    async def _bodies(self, folder: str, names: Sequence[str]) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for name, body in zip(names, await self.blobs.read([f"{folder}/{name}" for name in names]), strict=True):
+            if isinstance(body, StoreError):
+                raise body
+            if body is not None:
+                found[name] = body
+        return found
+
+    async def _published(self, unit: Unit, file: str) -> tuple[str, File | None]:
+        """Where it is and what it must be; None: it is in a layout that does not say."""
+        check_file(file)
+        (seen,) = await self.look([unit], [file])
+        finding = seen.outputs[file]
+        path = f"{finding.folder or unit_folder(unit)}/{file}"
+        _raise_for(unit, file, path, finding, self.place)
+        if finding.folder == legacy_folder(unit):
+            return path, None
+        found = await self.entry(unit)
+        if found is None or file not in found.outputs:
+            raise OutputMissing(str(unit), file, path=path, why="it was removed meanwhile")
+        return path, found.outputs[file]
+
+    def _compare(self, unit: Unit, file: str, path: str, expected: File | None, found: File) -> None:
+        if expected is not None and (wrong := judged(found.size, found.sha256, expected)):
+            raise OutputCorrupt(str(unit), file, path=path, why=wrong)
+
+
+def _raise_for(unit: Unit, file: str, path: str, finding: Finding, place: str) -> None:
+    match finding.state:
+        case "missing":
+            raise OutputMissing(str(unit), file, path=path, why=finding.detail)
+        case "corrupt":
+            raise OutputCorrupt(str(unit), file, path=path, why=finding.detail)
+        case "unreadable":
+            raise finding.error or StoreError(f"{path} in {place}: {finding.detail}")
+
+
+async def _measured(source: Path | bytes) -> File:
+    if isinstance(source, Path):
+        return await asyncio.to_thread(_measured_on_disk, source)
+    if not isinstance(source, bytes):
+        raise InvalidInput("files", f"a {type(source).__name__} is neither bytes nor a path")
+    big = len(source) > _BIG
+    sha256 = await asyncio.to_thread(_sha256, source) if big else _sha256(source)
+    return File(len(source), sha256)
+
+
+def _measured_on_disk(source: Path) -> File:
+    try:
+        with source.open("rb") as file:
+            return File(os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
+    except OSError as error:
+        raise InvalidInput("files", f"{source} cannot be read ({error.strerror}); write it first") from None
+
+
+def _sha256(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def _entries(files: Iterable[str]) -> list[str]:
+    return [name for name in files if name.startswith(entry.PREFIX)]
+
+
+def _same_contents(name: str, other: str) -> bool:
+    one, two = entry.read_name(name), entry.read_name(other)
+    return one is not None and two is not None and one.contents == two.contents
+
+
+def _readable(body: bytes) -> Entry | None:
+    try:
+        return entry.read_body(body)
+    except (msgspec.DecodeError, entry.NewerEntry):
+        return None
+
+
+def _fits(found: Entry, files: Files) -> bool:
+    return all(name in files and files[name].size == file.size for name, file in found.outputs.items())

@@ -51,8 +51,8 @@ _OPTIONS = (
     "tries",
 )
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
-#: an item may have 400 KB, its names and keys included
-LARGEST = 400 * 1024 - 4096
+#: an item may have 400 KB (409,600 bytes), its names and keys included
+LARGEST = 400_000
 #: greater than all that keys are made of, and less
 _ABOVE, _BELOW = "~", " "
 _CONDITION = "ConditionalCheckFailedException"

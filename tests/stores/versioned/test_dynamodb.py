@@ -1,0 +1,80 @@
+"""Values in a table: limits, and a wire that loses answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mainstay.errors import InvalidInput, PayloadTooLarge, StoreError, StoreUnavailable
+from mainstay.stores.versioned import open_versioned
+from mainstay.stores.versioned.dynamodb import LARGEST, prepare
+from servers import Proxy
+from servers.moto import dynamodb_url
+from tests.places import server_url
+
+
+def url_of(folder: Path, server: str = "") -> str:
+    return dynamodb_url(server or server_url("moto"), f"own/{folder.name}")
+
+
+async def test_a_value_that_no_item_holds_is_refused_with_advice(tmp_path: Path) -> None:
+    await prepare(url_of(tmp_path))
+    store = await open_versioned(url_of(tmp_path))
+
+    assert await store.create_if_absent("k" * 512, bytes(LARGEST)) is not None
+    with pytest.raises(PayloadTooLarge, match="keep large values in a bucket"):
+        await store.create_if_absent("b", bytes(LARGEST + 1))
+    await store.close()
+
+
+async def test_a_table_that_is_not_there_is_no_absence_and_can_be_made(tmp_path: Path) -> None:
+    url = url_of(tmp_path).replace("://registry/", "://nowhere/")
+    store = await open_versioned(url)
+
+    with pytest.raises(StoreError, match="no such table; make it first: mainstay store init"):
+        await store.get("a")
+    assert await prepare(url) == ["made the table nowhere"]
+    assert await prepare(url) == []
+    assert await store.get("a") is None
+    await store.close()
+
+
+async def test_a_server_that_is_away_is_an_outage_for_every_call(tmp_path: Path) -> None:
+    with Proxy.before(server_url("moto")) as proxy:
+        store = await open_versioned(url_of(tmp_path, proxy.url) + "&tries=2&timeout=2s")
+        proxy.refuse()
+        for call in (
+            lambda: store.get("a"),
+            lambda: store.put("a", b"", "1"),
+            lambda: store.create_if_absent("a", b""),
+            lambda: store.delete("a", "1"),
+            store.list_keys,
+        ):
+            with pytest.raises(StoreUnavailable, match="does not answer"):
+                await call()
+        await store.close()
+
+
+async def test_a_write_whose_answer_was_lost_is_no_conflict_with_itself(tmp_path: Path) -> None:
+    await prepare(url_of(tmp_path))
+    with Proxy.before(server_url("moto")) as proxy:
+        store = await open_versioned(url_of(tmp_path, proxy.url))
+        proxy.cut_after(down=0)
+        version = await store.create_if_absent("a", b"1")
+        found = await store.get("a")
+        assert found is not None
+        assert (found.value, found.version) == (b"1", version)
+        proxy.cut_after(down=0)
+        # what is gone does not say who removed it
+        with pytest.raises(StoreUnavailable, match="may or may not have been written"):
+            await store.delete("a", found.version)
+        assert await store.get("a") is None
+        await store.close()
+
+        assert proxy.cut_by_bytes == 2
+
+
+async def test_a_url_without_a_table_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="names no table"):
+        await open_versioned("dynamodb:///prefix?region=us-east-1")

@@ -2,9 +2,9 @@
 
 Emulators to be had speak the JSON interface, or drop the preconditions of the XML one, which is what obstore speaks.
 This one honours `x-goog-if-generation-match` on PUT and DELETE (0: there must be none), gives every write a generation
-of its own, and lists in the order of names, with `start-after`, pages and prefixes. Objects are in a SQLite file: they
-stay over a stop. It asks for no credentials, knows no metadata, no access rules and no parts of uploads; PUT on a
-bucket's name makes it.
+of its own, and lists in the order of names, with `start-after`, pages, prefixes and delimiters. Objects are in a SQLite
+file: they stay over a stop. It asks for no credentials, knows no metadata, no access rules and no parts of uploads; PUT
+on a bucket's name makes it.
 
 Run as: python -m servers.gcs PORT FILE.
 """
@@ -78,6 +78,7 @@ class _Objects:
     def __init__(self, file: str) -> None:
         self._turn = threading.Lock()
         self._db = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
+        self._db.create_function("md5", 1, _md5, deterministic=True)
         self._db.executescript(_SCHEMA)
 
     def has_bucket(self, bucket: str) -> bool:
@@ -111,10 +112,10 @@ class _Objects:
             self._db.execute("COMMIT")
             return int(there)
 
-    def names(self, bucket: str, prefix: str, after: str, limit: int) -> list[tuple[str, int, int]]:
+    def names(self, bucket: str, prefix: str, after: str, limit: int) -> list[tuple[str, int, int, str]]:
         with self._turn:
             return self._db.execute(
-                "SELECT name, generation, length(body) FROM objects WHERE bucket = ? AND name > ? "
+                "SELECT name, generation, length(body), md5(body) FROM objects WHERE bucket = ? AND name > ? "
                 "AND substr(name, 1, ?) = ? ORDER BY name LIMIT ?",
                 [bucket, after, len(prefix), prefix, limit],
             ).fetchall()
@@ -184,16 +185,25 @@ class _Handler(BaseHTTPRequestHandler):
         asked = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
         limit = min(int(asked.get("max-keys", _PAGE)), _PAGE)
         after = max(asked.get("start-after", ""), asked.get("continuation-token", ""))
-        found = self.objects.names(bucket, asked.get("prefix", ""), after, limit + 1)
+        prefix = asked.get("prefix", "")
+        found = self.objects.names(bucket, prefix, after, limit + 1)
         page, more = found[:limit], len(found) > limit
+        folders = ""
+        if delimiter := asked.get("delimiter"):
+            below = [row for row in page if delimiter in row[0][len(prefix) :]]
+            page_names = sorted({prefix + row[0][len(prefix) :].partition(delimiter)[0] + delimiter for row in below})
+            folders = "".join(
+                f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in page_names
+            )
         contents = "".join(
             f"<Contents><Key>{escape(name)}</Key><Generation>{generation}</Generation><Size>{size}</Size>"
-            f'<LastModified>{_WHEN}</LastModified><ETag>"{generation}"</ETag></Contents>'
-            for name, generation, size in page
+            f'<LastModified>{_WHEN}</LastModified><ETag>"{tag}"</ETag></Contents>'
+            for name, generation, size, tag in page
+            if not (delimiter and delimiter in name[len(prefix) :])
         )
         token = f"<NextContinuationToken>{escape(page[-1][0])}</NextContinuationToken>" if more else ""
-        text = f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{token}{contents}</ListBucketResult>"
-        self._say(200, text.encode())
+        text = f"<IsTruncated>{str(more).lower()}</IsTruncated>{token}{contents}{folders}"
+        self._say(200, f"<ListBucketResult>{text}</ListBucketResult>".encode())
 
     def _fail(self, status: int, code: str) -> None:
         self._say(status, f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode())
@@ -208,9 +218,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
+def _md5(body: bytes) -> str:
+    return hashlib.md5(body, usedforsecurity=False).hexdigest()
+
+
 def _told(generation: int, body: bytes) -> dict[str, str]:
-    tag = hashlib.md5(body, usedforsecurity=False).hexdigest()
-    return {"ETag": f'"{tag}"', "x_goog_generation": str(generation), "Last_Modified": formatdate(0, usegmt=True)}
+    return {
+        "ETag": f'"{_md5(body)}"',
+        "x_goog_generation": str(generation),
+        "Last_Modified": formatdate(0, usegmt=True),
+    }
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from .looking import Finding, Known, Look, Seen, Verify, judged
 from .writing import Outputs, scratch_folder
 
 #: how often two publishers of one unit, with different results, may get in each other's way
-_TRIES = 6
+_TRIES = 8
 _PAUSE_S = 0.05
 #: takes longer to hash than the way to a thread
 _BIG = 256 * 1024
@@ -70,6 +70,8 @@ class OutputStore:
             if await self._settled(folder, own, contents, written, (before, after)):
                 self._learn(folder, contents, after)
                 return entry.read_body(body)
+            # nothing vouches for what is ours in part
+            await self.blobs.delete([f"{folder}/{own}"])
         raise TooManyConflicts(folder, _TRIES, place=self.place)
 
     @contextlib.asynccontextmanager
@@ -200,8 +202,10 @@ class OutputStore:
         others = [name for name in _entries(after) if name != own]
         rivals = [name for name in others if not _same_contents(name, own)]
         if any(after.get(name) != blob for name, blob in written.items()):
-            # somebody else was here. If it was with the same results, one entry is as good as the other
-            return bool(_entries(after)) and not rivals and await self._holds(folder, contents)
+            # somebody else was here. If it was with the same results, one new entry is as good as the other
+            same = not rivals and any(name not in before for name in _entries(after))
+            if not (same and await self._holds(folder, contents)):
+                return False
         # never one that came meanwhile with the same contents: its publisher may remove ours in the same moment
         gone = [name for name in others if name in rivals or name in before]
         gone += [name for name in after if not name.startswith("_") and name not in written]

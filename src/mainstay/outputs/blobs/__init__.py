@@ -3,7 +3,7 @@
 - A **write** makes a whole file or none: a reader sees what was there before, or all of it.
 - **Absent** is None (or left out), an answer of storage that was asked. **Denied** is `StoreDenied`, an **outage**
   `StoreUnavailable`. Calls that ask for many answer for each, so that one bad folder does not hide the others.
-- A **tag** changes whenever a file is written anew: with the size it tells whether what was read once is still that.
+- A **tag** changes when a file gets another content: with the size it tells whether what was read once is still that.
 
 Names are checked by `check_key`; `folder/name` has one slash or more.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 
+import psycopg
 import pytest
 
 from mainstay.stores import Query, Wake
@@ -51,6 +52,35 @@ async def test_a_job_submitted_elsewhere_wakes_one_who_waits(world: World, other
     await world.store.insert([world.new(), world.new()])
     assert await asyncio.gather(*idle) == [True, True], "those who were not woken yet"
     await closed(wakes)
+
+
+async def test_a_lone_job_wakes_one_who_waits_with_its_own_commit(world: World, others: list[World]) -> None:
+    wakes = [other.store.wake(["queue:default"]) for other in others]
+    waiting = [asyncio.create_task(wake.wait(LONG_S)) for wake in wakes]
+    await known_as_waiting(world, "queue:default", 3)
+    postgres(world)._board._closed = True  # as if it were killed right after its commit: it rings no more
+
+    await world.submit()
+
+    done, idle = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    assert [task.result() for task in done] == [True]
+    await known_as_waiting(world, "queue:default", 2)
+    await others[0].store.insert([others[0].new(), others[0].new()])
+    assert await asyncio.gather(*idle) == [True, True]
+    await closed(wakes)
+
+
+async def test_commits_that_wake_do_not_wait_for_each_other(world: World, others: list[World]) -> None:
+    gate = "SELECT pg_advisory_lock(hashtextextended('at commit', %s::regclass::oid::bigint))"
+    async with others[0].store.wake(["queue:default"]) as wake:
+        waiting = asyncio.create_task(wake.wait(LONG_S))
+        await known_as_waiting(world, "queue:default", 1)
+        with psycopg.connect(world.store.url.partition("?")[0], autocommit=True) as connection:
+            connection.execute(gate, [f"{postgres(world)._address.schema}.listeners"])
+
+            await world.submit()
+
+            assert await waiting is True, "by the ring that follows"
 
 
 async def test_those_who_wait_come_before_those_who_are_busy(world: World, others: list[World]) -> None:

@@ -15,9 +15,9 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 import msgspec
 
 from ...errors import InvalidInput, UnknownOption
+from ...storage.options import duration_of, is_on, number_of
+from ...storage.urls import shown_url
 from ..durability import Durability, check_durability
-from ..factory import shown_url
-from ..url_options import duration_of, is_on, number_of
 from .times import LOCK_S
 
 _OWN = (

@@ -114,6 +114,8 @@ async def sooner_than_others(db: Db, soonest: dict[str, int], now_ms: int) -> li
 
 #: hears of what one commit wrote, and of whom to wake for it besides
 Told = Callable[[Sequence[Written], Counter[str]], None]
+#: who rings for a topic at a commit, if it is to be done
+Ringer = Callable[[str], str | None]
 
 
 class Engine:
@@ -132,6 +134,7 @@ class Engine:
         self._heard_ms = 0.0
         self.told: Told = _nobody
         """called after each commit that wrote rows"""
+        self.ringer: Ringer = _nobody_rings
 
     @property
     def given_ms(self) -> int | None:
@@ -294,6 +297,10 @@ async def _ended(db: Db, work: Awaitable[T]) -> T:
 def _gone(error: Exception, place: str, tries: int) -> BaseException:
     found = translated(error, place)
     return unavailable(error, place, tries) if isinstance(found, StoreUnavailable) else found
+
+
+def _nobody_rings(_: str) -> str | None:
+    return None
 
 
 def _nobody(written: Sequence[Written], woken: Counter[str]) -> None:

@@ -21,6 +21,12 @@ _ARGUMENTS = 72
 INSERT_JOBS = (
     f"SELECT what, at, id, content FROM mainstay.insert_jobs({', '.join(f'${n}' for n in range(1, _ARGUMENTS + 1))})"
 )
+#: The same, and when it was stored one that waits for it is woken with the commit: `rung` says that.
+INSERT_AND_RING = (
+    f"WITH i AS MATERIALIZED ({INSERT_JOBS}) SELECT what, at, id, content FROM i UNION ALL SELECT 'rung', 0, '', NULL "
+    "WHERE CASE WHEN EXISTS (SELECT FROM i) THEN false "
+    f"ELSE mainstay.ring_at_commit(${_ARGUMENTS + 1}, ${_ARGUMENTS + 2}) END"
+)
 #: Which of these jobs are there already, and the digest of the event at their place.
 _THERE = (
     "SELECT g.id, e.digest FROM unnest($1::text[], $2::integer[]) AS g (id, seq) "
@@ -241,4 +247,4 @@ def counts(written: Sequence[Written]) -> tuple[Any, ...]:
     )
 
 
-__all__ = ["INSERT_JOBS", "NO_COUNTS", "Entry", "Facts", "clashing", "counts", "entering"]
+__all__ = ["INSERT_AND_RING", "INSERT_JOBS", "NO_COUNTS", "Entry", "Facts", "clashing", "counts", "entering"]

@@ -91,6 +91,7 @@ class PostgresStore:
         self._door = threading.Lock()
         self._closing = False
         engine.told = self._after_commit
+        engine.ringer = self._board.ringer
 
     @classmethod
     async def open(cls, url: str, address: Address, *, clock: Clock, chain: Chain) -> PostgresStore:

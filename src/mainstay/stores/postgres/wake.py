@@ -3,7 +3,7 @@
 A store is one listener with a channel of its own (LISTEN). The table `listeners` says which topics each of them wants
 to hear of. After a commit the writer wakes the subscribers of its own process directly, and asks the server, in a small
 statement off the critical path, to notify as many listeners of other processes as there are rows left. Statements that
-follow each other closely are one.
+follow each other closely are one. A job that comes alone wakes one of them with its own commit, if it can.
 
 A wake that is lost with a connection or a process is found by the next look: when the line is made again everybody is
 woken once, and workers look now and then anyway.
@@ -37,7 +37,13 @@ log = logging.getLogger("mainstay.stores.postgres")
 #: wakes that follow the last ones sooner than this are gathered
 _GATHER_S = 0.003
 _MOST_TOPICS = 5000
-_QUEUE = "queue:"
+_QUEUE, _JOB = "queue:", "job:"
+#: Thousands of jobs settle for each that somebody elsewhere waits for: then they are not even taken apart.
+_RING = (
+    "SELECT topic, n FROM mainstay.ring($1::text[] || CASE WHEN EXISTS ("
+    "SELECT FROM mainstay.listeners l WHERE l.topic >= 'job:' AND l.topic < 'job;' AND l.listener <> $4"
+    ") THEN ARRAY(SELECT 'job:' || g.id FROM string_to_table($3, ' ') AS g (id)) END, $2, $4)"
+)
 
 
 def shared_channel(schema: str) -> str:
@@ -109,6 +115,10 @@ class Board:
                 found[topic] += 1
         self.wake(found)
 
+    def ringer(self, topic: str) -> str | None:
+        """Who rings for it at a commit; None if it is not to be: nobody could hear it, or somebody here waits."""
+        return self.name if self._listening is not None and topic not in self._subscribers else None
+
     def wake(self, woken: Counter[str]) -> None:
         for topic, n in woken.items():
             if n <= 0:
@@ -138,13 +148,9 @@ class Board:
     async def _ring_there(self, some: dict[str, int]) -> dict[str, int]:
         """Have the server wake others; what found nobody is answered."""
         try:
-            rows = await self._engine.call(
-                "SELECT topic, n FROM mainstay.ring($1, $2, $3)",
-                list(some),
-                list(some.values()),
-                self.name,
-                lasting=False,
-            )
+            jobs = " ".join(topic.removeprefix(_JOB) for topic in some if topic.startswith(_JOB))
+            others = {topic: n for topic, n in some.items() if not topic.startswith(_JOB)}
+            rows = await self._engine.call(_RING, list(others), list(others.values()), jobs, self.name, lasting=False)
         except MainstayError as error:
             log.info("%s: others could not be woken (%s); they look by themselves", self._engine.address.shown, error)
             return some

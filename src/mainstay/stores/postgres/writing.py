@@ -24,7 +24,7 @@ from ..port import Answer, Change, Inserted, NewJob, Written
 from . import waits
 from .changing import CHANGE_ARGUMENTS, savepoint, take, write_changes
 from .engine import Engine, Tx, sooner_than_others
-from .entering import Entry, Facts, clashing, counts, entering
+from .entering import INSERT_AND_RING, Entry, Facts, clashing, counts, entering
 from .fencing import fence, not_leader
 from .rows import (
     SELECT_EVENT,
@@ -93,14 +93,22 @@ async def _insert_at_once(
 ) -> list[Inserted]:
     """Store them in one statement, or find out what stands in the way."""
     steps = entering(jobs, facts, given_ms=engine.given_ms)
+    topic = f"queue:{jobs[0].job.queue}"
+    ringer = engine.ringer(topic) if len(jobs) == 1 and jobs[0].job.lane == Lane.READY else None
+    rung: Counter[str] = Counter()
     try:
         asked = next(steps)
         while True:
-            asked = steps.send(await engine.call(asked.sql, *asked.args, durability=durability))
+            if ringer is None:
+                rows = await engine.call(asked.sql, *asked.args, durability=durability)
+            else:
+                rows = await engine.call(INSERT_AND_RING, *asked.args, topic, ringer, durability=durability)
+                rung[topic] -= sum(row[0] == "rung" for row in rows)
+            asked = steps.send([row for row in rows if row[0] != "rung"])
     except StopIteration as done:
         entry: Entry = done.value
         if not facts.over:
-            await tell(engine, entry.written)
+            await tell(engine, entry.written, rung)
         return entry.answers
 
 
@@ -358,13 +366,13 @@ async def _closed(tx: Tx, maybe_last: Mapping[str, Change], chain: Chain) -> set
 # -- telling ----------------------------------------------------------------------------------
 
 
-async def tell(engine: Engine, written: Sequence[Written]) -> None:
-    """What one statement wrote, once it is committed."""
+async def tell(engine: Engine, written: Sequence[Written], rung: Counter[str] | None = None) -> None:
+    """What one statement wrote, once it is committed. Those who were `rung` know of it; they count less than zero."""
     soonest: dict[str, int] = {}
     for before, after, _ in written:
         if after.lane == Lane.DUE and judge.falls_due(before, after):
             soonest[after.queue] = min(after.due_ms, soonest.get(after.queue, after.due_ms))
-    woken: Counter[str] = Counter()
+    woken: Counter[str] = Counter(rung)
     if soonest:
         now_ms = engine.clock.now_ms()
         try:

@@ -3,8 +3,9 @@
 Layer: above lifecycle, below control. Start from `open_store` and `port.py`.
 """
 
+from ..storage.urls import shown_url
 from .durability import LEVELS, Durability
-from .factory import open_store, shown_url
+from .factory import open_store
 from .port import (
     Answer,
     Audited,

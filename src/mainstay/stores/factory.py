@@ -8,17 +8,14 @@ the same way as anybody else's. An adapter is an async callable
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Mapping
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any, Protocol
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from typing import Protocol
+from urllib.parse import parse_qsl
 
 from ..clock import Clock, SystemClock
-from ..errors import InvalidInput, MissingExtra, NoAdapter
+from ..errors import InvalidInput, NoAdapter
 from ..lifecycle import Chain
+from ..storage.urls import driver_needed, find_adapter, known_schemes, shown_url, split_url
 from .metered import check_installed, metered, wanted
 from .port import JobStore
 
@@ -69,63 +66,9 @@ def chain_of(audit_key: bytes | None) -> Chain:
     return Chain(audit_key)
 
 
-def shown_url(url: str) -> str:
-    """A store's URL without its secrets: for messages and logs.
-
-    >>> shown_url("postgresql://ann:secret@db/jobs?password=x")
-    'postgresql://ann:***@db/jobs'
-    """
-    head, _, _ = url.partition("?")
-    scheme, slashes, rest = head.partition("://")
-    if not slashes:
-        scheme, _, rest = head.partition(":")
-    who, at, place = rest.rpartition("@")
-    if not at:
-        return head
-    if not slashes:  # there is no telling a name from a password then
-        return f"{scheme}:***@{place}"
-    user, colon, _ = who.partition(":")
-    return f"{scheme}://{user}{':***' if colon else ''}@{place}"
-
-
 def check_adapter(url: str) -> None:
     """Refuse a URL that no adapter answers to, or whose driver is not installed, without opening anything."""
     _adapter(split_url(url).scheme, url)
-
-
-def split_url(url: str) -> SplitResult:
-    """The parts of a URL; one that has none is refused without its secrets."""
-    try:
-        return urlsplit(url)
-    except ValueError as error:
-        raise InvalidInput("store", f"{shown_url(url)!r} is not a store URL ({error})") from None
-
-
-@contextlib.contextmanager
-def driver_needed(scheme: str, drivers: Mapping[str, str]) -> Iterator[None]:
-    """An adapter's driver is an extra, which may be missing. `drivers` names the extra that brings each."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name not in drivers:
-            raise
-        extra = f"mainstay[{drivers[error.name]}]"
-        raise MissingExtra(
-            "store", f"{scheme}: stores need {error.name}, which is not installed; run: pip install '{extra}'"
-        ) from None
-
-
-def find_adapter(scheme: str, *, group: str, ours: Mapping[str, str]) -> Any:
-    """What opens stores of a scheme, imported only now; None if nobody does."""
-    if target := ours.get(scheme):
-        module, _, name = target.partition(":")
-        return getattr(import_module(module), name)
-    entries = tuple(entry_points(group=group, name=scheme))
-    return entries[0].load() if entries else None
-
-
-def known_schemes(*, group: str, ours: Mapping[str, str]) -> str:
-    return ", ".join(sorted({*ours, *(entry.name for entry in entry_points(group=group))}))
 
 
 def _adapter(scheme: str, url: str) -> OpenStore:

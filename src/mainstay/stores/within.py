@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from ..clock import Clock
 from ..errors import InvalidInput, StoreError
-from .factory import shown_url
+from ..storage.urls import shown_url
 
 if TYPE_CHECKING:
     from .postgres.enqueue import Enqueue

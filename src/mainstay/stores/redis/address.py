@@ -17,8 +17,8 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from ...errors import InvalidInput, UnknownOption
-from ..factory import shown_url
-from ..url_options import duration_of, is_on, number_of
+from ...storage.options import duration_of, is_on, number_of
+from ...storage.urls import shown_url
 
 TLS_SCHEMES = ("rediss", "valkeys")
 

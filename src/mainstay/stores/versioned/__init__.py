@@ -3,8 +3,8 @@
 Start from `open_versioned` and `port.py`; `update` reads, decides and writes until nobody was in between.
 """
 
+from ...storage.keys import check_key, check_prefix
 from .factory import open_versioned
-from .keys import check_key, check_prefix
 from .port import Versioned, VersionedStore
 from .updating import Counts, update
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 
-from ...errors import InvalidInput, UnknownOption
-from .keys import check_prefix
+from ...errors import InvalidInput
+from ...storage.keys import check_prefix
 
 MOST_KEYS = 10_000
 
@@ -28,13 +27,6 @@ def check_listing(prefix: str, after: str, limit: int) -> None:
     check_prefix(after, field="after")
     if not (isinstance(limit, int) and not isinstance(limit, bool) and 1 <= limit <= MOST_KEYS):
         raise InvalidInput("limit", f"{limit!r} is not a whole number from 1 to {MOST_KEYS}")
-
-
-def check_options(options: Iterable[str], known: Iterable[str] = ()) -> None:
-    allowed = frozenset(known)
-    for name in options:
-        if name not in allowed:
-            raise UnknownOption(name, allowed)
 
 
 def new_version() -> str:

@@ -32,10 +32,10 @@ from botocore.exceptions import (
 )
 
 from ...errors import InvalidInput, PayloadTooLarge, StoreClosed, StoreError, StoreUnavailable
-from ..factory import shown_url
-from ..url_options import duration_of, number_of
-from .door import check_listing, check_options, check_value, new_version
-from .keys import check_key
+from ...storage.keys import check_key
+from ...storage.options import check_options, duration_of, number_of
+from ...storage.urls import shown_url
+from .door import check_listing, check_value, new_version
 from .port import Versioned
 from .unsure import read, written
 

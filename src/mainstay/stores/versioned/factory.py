@@ -12,7 +12,7 @@ from typing import Protocol
 from urllib.parse import parse_qsl
 
 from ...errors import InvalidInput, NoAdapter
-from ..factory import driver_needed, find_adapter, known_schemes, shown_url, split_url
+from ...storage.urls import driver_needed, find_adapter, known_schemes, shown_url, split_url
 from .port import VersionedStore
 
 GROUP = "mainstay.versioned"

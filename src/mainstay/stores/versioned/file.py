@@ -36,10 +36,10 @@ from ...errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from ..factory import shown_url, split_url
-from ..url_options import duration_of
-from .door import check_listing, check_options, check_value, new_version
-from .keys import check_key
+from ...storage.keys import check_key
+from ...storage.options import check_options, duration_of
+from ...storage.urls import shown_url, split_url
+from .door import check_listing, check_value, new_version
 from .names import keys_in, path_of
 from .port import Versioned, VersionedStore
 from .threads import Threads

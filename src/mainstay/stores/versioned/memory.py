@@ -6,8 +6,9 @@ import heapq
 import threading
 
 from ...errors import StoreClosed
-from .door import check_listing, check_options, check_value, new_version
-from .keys import check_key
+from ...storage.keys import check_key
+from ...storage.options import check_options
+from .door import check_listing, check_value, new_version
 from .port import Versioned, VersionedStore
 
 

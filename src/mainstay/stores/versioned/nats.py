@@ -24,10 +24,10 @@ from nats.js import JetStreamContext, api
 from nats.js.kv import KV_DEL, KV_OP, KV_PURGE, KeyValue
 
 from ...errors import InvalidInput, PayloadTooLarge, StoreClosed, StoreError, StoreUnavailable
-from ..factory import shown_url
-from ..url_options import duration_of, is_on, number_of
-from .door import check_listing, check_options, check_value, new_version
-from .keys import check_key
+from ...storage.keys import check_key
+from ...storage.options import check_options, duration_of, is_on, number_of
+from ...storage.urls import shown_url
+from .door import check_listing, check_value, new_version
 from .port import Versioned
 from .unsure import written
 

@@ -17,14 +17,14 @@ from urllib.parse import unquote
 import apsw
 
 from ...errors import InvalidInput, SchemaTooNew, StoreError
-from ..factory import shown_url, split_url
+from ...storage.keys import check_key
+from ...storage.options import check_options, duration_of
+from ...storage.urls import shown_url, split_url
 from ..sqlite.door import side_folder
 from ..sqlite.sql import all_rows, first_row
 from ..sqlite.trouble import in_our_words
 from ..sqlite.turnstile import Turnstile
-from ..url_options import duration_of
-from .door import check_listing, check_options, check_value, new_version
-from .keys import check_key
+from .door import check_listing, check_value, new_version
 from .port import Versioned, VersionedStore
 from .threads import Threads
 

@@ -18,8 +18,9 @@ import obstore
 from obstore.store import S3Store
 
 from ....errors import StoreError, StoreUnavailable
-from .opening import Address, open_objects
-from .trouble import NoBucket
+from ....storage.buckets import Address
+from ....storage.trouble import NoBucket
+from .opening import open_objects
 
 _AZURE_VERSION = "2021-12-02"
 _FIRST_REGION = "us-east-1"  # the one that must not be named when a bucket is made

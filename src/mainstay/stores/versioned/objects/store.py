@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal
 import obstore
 
 from ....errors import InvalidInput, StoreClosed, StoreUnavailable
+from ....storage.keys import check_key
+from ....storage.trouble import TROUBLE, Kind, judge
 from ..door import check_listing, check_value, new_version
-from ..keys import check_key
 from ..port import Versioned
 from ..unsure import written
 from .envelope import REMOVED_SIZE, nonce_of, opened, removed, sealed
-from .trouble import TROUBLE, Kind, judge
 
 if TYPE_CHECKING:
     from obstore import UpdateVersion

@@ -7,7 +7,7 @@ import string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.stores.versioned.keys import check_key, check_prefix
+from mainstay.storage.keys import check_key, check_prefix
 from mainstay.stores.versioned.names import path_of
 
 _CHARS = string.ascii_letters + string.digits + "_=-"

@@ -141,3 +141,12 @@ async def test_all_are_called_off_when_it_ends() -> None:
         await task
     assert desk.called_off == 2
     assert desk.under_way == []
+
+
+async def test_one_that_waits_for_room_beside_a_claim_that_falls_short_holds_nothing_up(desk: Desk) -> None:
+    await desk.until(10)
+    desk.most = 20
+    desk.answer(10)
+    await desk.until(10)  # and the second waits: what there is room for has been asked for
+    desk.answer(0)
+    await desk.until(10)

@@ -80,11 +80,15 @@ class Claims:
         try:
             while self._flows:
                 wanted = await self._until_wanted()
+                if not self._flows:  # by now
+                    break
                 self._asked += wanted
                 try:
                     taken = await self._claim(wanted)
                 finally:
                     self._asked -= wanted
+                    # the other may wait for just this: when nothing runs, nobody else makes room
+                    self._room.set()
                 if len(taken) < wanted:
                     self._flows = False
         except BaseException:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import random
 import shutil
 import socket
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -246,3 +248,54 @@ async def test_a_namespace_whose_name_begins_like_another_is_one_of_its_own(own:
         assert len(await store.claim(["default"], "s1", 10)) == n
         assert await store.check() == []
         await store.close()
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter, int], Awaitable[None]],
+) -> AsyncIterator[int]:
+    """A server of our own on a port; told which of its connections this is."""
+    numbers = itertools.count(1)
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await serve(reader, writer, next(numbers))
+        writer.close()
+
+    server = await asyncio.start_server(one, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_who_waits_for_a_connection_that_cannot_be_made_hears_so_with_whoever_tried() -> None:
+    tried = 0
+
+    async def turn_away(reader: asyncio.StreamReader, _: asyncio.StreamWriter, number: int) -> None:
+        nonlocal tried
+        tried = number
+        await reader.read(1)
+
+    async with serving(turn_away) as port:
+        server = connected(f"redis://ann:hunter2@127.0.0.1:{port}/0?retries=0&pool=1")
+        answers = await asyncio.gather(*(server.call(ping) for _ in range(20)), return_exceptions=True)
+        assert {type(answer) for answer in answers} == {StoreUnavailable}
+        assert tried == 1
+        await server.close()
+
+
+async def test_when_one_connection_is_dead_the_next_try_is_on_a_new_one() -> None:
+    pool = 3
+    dead = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        while await reader.read(1 << 16):
+            if number > pool or not dead.is_set():
+                await asyncio.sleep(0)  # so that the calls before do not share one
+                writer.write(b"+PONG\r\n")
+
+    async with serving(serve) as port:
+        server = connected(f"redis://127.0.0.1:{port}/0?retries=1&pool={pool}&connect_timeout=500ms", answer_s=0.5)
+        await asyncio.gather(*(server.call(ping) for _ in range(pool)))
+        dead.set()
+        assert await server.call(ping)
+        await server.close()

@@ -50,6 +50,8 @@ class Server:
         self._wires: list[Wire] = []
         self._connecting = 0
         self._tried = asyncio.Event()
+        self._failed: Exception | None = None
+        """why the last try to connect failed"""
         self._ending = asyncio.Event()
 
     async def call(self, work: Work[T]) -> T:
@@ -118,12 +120,19 @@ class Server:
             if self._wires:
                 return min(self._wires, key=lambda wire: wire.waiting)
             await self._tried.wait()
+            if self._failed is not None and not self._wires:
+                # it was theirs, too: one after the other they would wait for many times as long as a caller is told
+                raise self._failed
 
     async def _one_more(self) -> Wire:
         place = self._place
         self._connecting += 1
+        self._failed = None
         try:
             wire = await self._connect()
+        except Exception as error:
+            self._failed = error
+            raise
         finally:
             self._connecting -= 1
             self._tried.set()

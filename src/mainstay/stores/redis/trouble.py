@@ -33,8 +33,9 @@ def is_passing(error: BaseException) -> bool:
 
 
 def needs_new_connection(error: BaseException) -> bool:
-    """Whether the server at the other end is the wrong one by now: a primary that became a replica."""
-    return isinstance(error, driver.ReadOnlyError) or _code(error) == "READONLY"
+    """Whether what is at the other end of the connections is the wrong server by now, a primary that became a replica;
+    or nobody: where one is silent, finding it out of the others would cost a try each."""
+    return isinstance(error, (driver.ReadOnlyError, driver.TimeoutError)) or _code(error) == "READONLY"
 
 
 def translated(error: Exception, shown: str) -> MainstayError | None:

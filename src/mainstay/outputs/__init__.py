@@ -5,6 +5,7 @@ things are, `looking` what can be said of them.
 """
 
 from .address import Unit
+from .auditing import Audit, audit
 from .entry import About, Entry, File
 from .layout import output_path, unit_folder
 from .looking import Finding, Seen
@@ -16,6 +17,7 @@ from .writing import Outputs
 
 __all__ = [
     "About",
+    "Audit",
     "Entry",
     "File",
     "Finding",
@@ -26,6 +28,7 @@ __all__ = [
     "Outputs",
     "Seen",
     "Unit",
+    "audit",
     "load_manifest",
     "migrate",
     "open_outputs",

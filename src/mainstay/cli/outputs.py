@@ -1,0 +1,203 @@
+"""`mainstay outputs`: see what is kept, prove that it is intact, and move it out of an older layout."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..outputs import Audit, Migration, OutputStore, audit, migrate, open_outputs
+from ..outputs.entry import PREFIX
+from .bundles import bundled
+from .common import JsonOption, print_command, print_json, printable, reflowed, screen
+from .exits import NO
+
+T = TypeVar("T")
+
+_LIST = reflowed("""
+List the studies whose outputs are kept, or the units of one of them.
+
+An unfinished unit has files and no entry: whoever wrote it was stopped, or is at work.
+
+Exit codes: 0 done, 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay outputs list file:///srv/outputs
+  mainstay outputs list s3://lab/outputs --study sir --limit 20
+  mainstay outputs list file:outputs --json | jq '.[].units'
+""")
+
+_VERIFY = reflowed("""
+Read every output and compare it with what was published.
+
+With --quick only names and sizes are compared, which takes a listing. Damage is reported and nothing is changed:
+publish the unit again, or restore the file.
+
+Exit codes: 0 all is intact, 1 something is missing, corrupt or unreadable; 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay outputs verify file:///srv/outputs
+  mainstay outputs verify s3://lab/outputs --study sir --quick
+  mainstay outputs verify file:outputs --json | jq -r '.bad[].path'
+""")
+
+_MIGRATE = reflowed("""
+Move outputs of an older layout to the current one.
+
+Each unit is copied, published, read again and only then removed where it was. It may be stopped and started again at
+any time. Units that cannot be moved are left where they are, and listed.
+
+Exit codes: 0 nothing is left to move; 1 something is, or with --dry-run would be moved; 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay outputs migrate file:///srv/outputs --dry-run
+  mainstay outputs migrate s3://lab/outputs
+  mainstay outputs migrate file:outputs --json | jq .left
+""")
+
+group = typer.Typer(help="See what outputs are kept, and prove them.", no_args_is_help=True, rich_markup_mode="rich")
+
+UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="Where the outputs are.", show_default=False)]
+StudyOption = Annotated[str, typer.Option("--study", help="Of this study only.", show_default=False)]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many lines.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="Compare names and sizes, and read nothing.")]
+DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be moved, and move nothing.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(group, name="outputs")
+
+
+@group.command(name="list", help=_LIST)
+@bundled
+def list_outputs(
+    url: UrlArgument, study: StudyOption = "", limit: LimitOption = 50, as_json: JsonOption = False
+) -> None:
+    """Look."""
+    lines = _looking(url, lambda store: _lines(store, study))
+    if as_json:
+        print_json(lines[:limit])
+        return
+    console = screen()
+    _show_lines(lines[:limit], console, first="unit" if study else "study")
+    if len(lines) > limit:
+        console.print(f"{len(lines) - limit:,} more; --limit shows them")
+
+
+@group.command(name="verify", help=_VERIFY)
+@bundled
+def verify(url: UrlArgument, study: StudyOption = "", quick: QuickOption = False, as_json: JsonOption = False) -> None:
+    """Check."""
+    found = _looking(url, lambda store: audit(store, study or None, verify="size" if quick else "content"))
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+    else:
+        _show_audit(found, screen())
+    if found.bad:
+        raise typer.Exit(NO)
+
+
+@group.command(name="migrate", help=_MIGRATE)
+@bundled
+def migrate_outputs(url: UrlArgument, dry_run: DryOption = False, as_json: JsonOption = False) -> None:
+    """Move."""
+    console = screen()
+    with console.status("looking for older layouts") as shown:
+
+        def progress(done: Migration) -> None:
+            shown.update(f"{done.moved:,} units, {_size(done.bytes)}")
+
+        quiet = as_json or not console.is_terminal
+        done = _looking(url, lambda store: migrate(store, dry_run=dry_run, progress=None if quiet else progress))
+    if as_json:
+        print_json(msgspec.to_builtins(done))
+    else:
+        _show_migration(done, console, url)
+    if done.left or (dry_run and done.moved):
+        raise typer.Exit(NO)
+
+
+def _looking(url: str, look: Callable[[OutputStore], Awaitable[T]]) -> T:
+    async def run() -> T:
+        # to look at a folder that is not there is a mistake, not a wish for a new one
+        named = url + ("&" if "?" in url else "?") + "create=no" if url.startswith("file:") else url
+        async with await open_outputs(named) as store:
+            return await look(store)
+
+    return asyncio.run(run())
+
+
+async def _lines(store: OutputStore, study: str) -> list[dict[str, Any]]:
+    """One for each study, or for each unit of one."""
+    lines: dict[str, dict[str, Any]] = {}
+    async for folder, files in store.scan(study or None):
+        _, its_study, _, unit = folder.split("/")
+        name = unit if study else its_study
+        line = lines.setdefault(name, {"name": name, "units": 0, "unfinished": 0, "files": 0, "bytes": 0})
+        data = [blob.size for file, blob in files.items() if not file.startswith("_")]
+        line["units" if any(file.startswith(PREFIX) for file in files) else "unfinished"] += 1
+        line["files"] += len(data)
+        line["bytes"] += sum(data)
+    return list(lines.values())
+
+
+def _show_lines(lines: list[dict[str, Any]], console: Console, *, first: str) -> None:
+    if not lines:
+        console.print("no outputs are kept here")
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column(first, overflow="fold")
+    for heading in ("units", "unfinished", "files", "size"):
+        table.add_column(heading, justify="right")
+    for line in lines:
+        numbers = [f"{line[name]:,}" for name in ("units", "unfinished", "files")]
+        table.add_row(Text(printable(line["name"])), *numbers, _size(line["bytes"]))
+    console.print(table)
+
+
+def _show_audit(found: Audit, console: Console) -> None:
+    how = "read" if found.verify == "content" else "compared by size"
+    console.print(f"{found.units:,} units, {found.files:,} files, {_size(found.bytes)} {how}")
+    if found.unfinished:
+        console.print(f"{found.unfinished:,} unfinished: their writers were stopped, or are at work", style="yellow")
+    for bad in found.bad:
+        console.print(Text(f"{bad.state}: {printable(bad.path)}: {printable(bad.detail)}", style="red"), soft_wrap=True)
+    if not found.bad:
+        console.print("all is intact", style="green")
+
+
+def _show_migration(done: Migration, console: Console, url: str) -> None:
+    if not done.moved and not done.left:
+        console.print("nothing is in an older layout")
+        return
+    verb = "would be moved" if done.dry_run else "moved"
+    console.print(f"{done.moved:,} units {verb}: {done.files:,} files, {_size(done.bytes)}")
+    for folder, why in done.left.items():
+        console.print(Text(f"left: {printable(folder)}: {printable(why)}", style="yellow"), soft_wrap=True)
+    if done.dry_run and done.moved:
+        # options may hold credentials
+        print_command(f"mainstay outputs migrate {'URL' if '?' in url else shlex.quote(url)}", console, indent=0)
+
+
+def _size(n: float) -> str:
+    """
+    >>> _size(512), _size(1_500_000), _size(3 << 40)
+    ('512 B', '1.4 MiB', '3,072.0 GiB')
+    """
+    units = ["B", "KiB", "MiB", "GiB"]
+    while n >= 1024 and len(units) > 1:
+        n /= 1024
+        del units[0]
+    return f"{n:.0f} B" if units[0] == "B" else f"{n:,.1f} {units[0]}"

@@ -10,7 +10,7 @@ import pytest
 
 from mainstay.stores import Query, Wake
 from mainstay.stores.postgres.wake import PostgresWake, shared_channel
-from servers import Proxy
+from servers import Postgres, Proxy
 from tests.conformance.world import World
 from tests.stores.postgres.stands import Stores, ask, postgres, until
 
@@ -81,6 +81,33 @@ async def test_commits_that_wake_do_not_wait_for_each_other(world: World, others
             await world.submit()
 
             assert await waiting is True, "by the ring that follows"
+
+
+async def test_a_commit_that_waits_for_a_replica_keeps_no_wake_of_others_back(
+    own_server: Postgres, stores: Stores
+) -> None:
+    url = own_server.url()
+    world, other = [await stores.open(f"{url}?auto_migrate=on") for _ in range(2)]
+    async with other.store.wake(["queue:default"]) as wake:
+        waiting = asyncio.create_task(wake.wait(LONG_S))
+        await known_as_waiting(world, "queue:default", 1)
+        ask(url, "ALTER SYSTEM SET synchronous_standby_names TO 'nobody'")
+        ask(url, "SELECT pg_reload_conf()")
+        inserting = asyncio.create_task(world.store.insert([world.new()], durability="replicated"))
+        try:
+            await until(lambda: _waits_for_a_replica(url))
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute("SET synchronous_commit TO local; SET lock_timeout TO '1s'")
+                connection.execute("NOTIFY anybody")
+        finally:
+            ask(url, "ALTER SYSTEM RESET synchronous_standby_names")
+            ask(url, "SELECT pg_reload_conf()")
+            await inserting
+        assert await waiting is True, "by the ring that follows"
+
+
+async def _waits_for_a_replica(url: str) -> bool:
+    return ask(url, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") == [(1,)]
 
 
 async def test_those_who_wait_come_before_those_who_are_busy(world: World, others: list[World]) -> None:

@@ -125,7 +125,8 @@ $$;
 
 -- Wake one listener that waits, as part of the transaction that has what it waits for: it hears of it with the commit, a
 -- round trip sooner than by `ring`. False: nobody waits, or another transaction does the same this moment. A commit that
--- notifies holds a lock of the whole server while it is forced to the disk, and nobody shall wait for that.
+-- notifies holds a lock of the whole server while it is forced to the disk, and nobody shall wait for that; still less
+-- for a standby that is to confirm it, and may be away.
 CREATE OR REPLACE FUNCTION mainstay.ring_at_commit(of_topic text, but_not text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan
@@ -134,6 +135,8 @@ DECLARE
     found record;
 BEGIN
     IF NOT EXISTS (SELECT FROM mainstay.listeners l WHERE l.topic = of_topic AND l.waiting AND l.listener <> but_not)
+        OR current_setting('synchronous_commit') NOT IN ('off', 'local')
+        AND current_setting('synchronous_standby_names') <> ''
         OR NOT pg_try_advisory_xact_lock(hashtextextended('at commit', 'mainstay.listeners'::regclass::oid::bigint))
     THEN
         RETURN false;

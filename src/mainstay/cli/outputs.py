@@ -157,7 +157,7 @@ def _show_lines(lines: list[dict[str, Any]], console: Console, *, first: str) ->
     if not lines:
         console.print("no outputs are kept here")
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column(first, overflow="fold")
     for heading in ("units", "unfinished", "files", "size"):
         table.add_column(heading, justify="right")

@@ -75,7 +75,16 @@ def clear(folder: Path) -> None:
         _empty(_postgres(server), options["schema"][0])
         _emptied.append(url)
     else:
-        _postgres(server).execute(f"DROP SCHEMA IF EXISTS {options['schema'][0]} CASCADE")
+        _drop(_postgres(server), options["schema"][0])
+
+
+def _drop(db: psycopg.Connection, schema: str) -> None:
+    drop = f"DROP SCHEMA IF EXISTS {schema} CASCADE"
+    try:
+        db.execute(drop)
+    except psycopg.errors.DeadlockDetected:
+        # of a connection that a test cut, the server carries out the last statement; it is over by now
+        db.execute(drop)
 
 
 def _empty(db: psycopg.Connection, schema: str) -> None:

@@ -28,6 +28,21 @@ async def test_a_value_that_no_item_holds_is_refused_with_advice(tmp_path: Path)
     await store.close()
 
 
+async def test_a_list_goes_on_where_an_answer_of_the_service_ended(tmp_path: Path) -> None:
+    # a table of its own: what an answer leaves out is counted in megabytes
+    url = url_of(tmp_path).replace("://registry/", "://large/")
+    await prepare(url)
+    store = await open_versioned(url)
+    keys = [f"k/{n}" for n in range(5)]
+    for key in keys:
+        assert await store.create_if_absent(key, bytes(390_000))
+
+    found = await store.list_keys("k/")
+    await store.close()
+
+    assert found == keys
+
+
 async def test_a_table_that_is_not_there_is_no_absence_and_can_be_made(tmp_path: Path) -> None:
     url = url_of(tmp_path).replace("://registry/", "://nowhere/")
     store = await open_versioned(url)

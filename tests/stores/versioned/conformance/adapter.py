@@ -22,6 +22,12 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """makes what the URL needs (a bucket, a table) before it is opened first"""
     largest: int = 1024 * 1024
     """bytes in the largest value it is asked to hold"""
+    many: int = 2_500
+    """keys in a store that is called full; a request to a server takes its time"""
+    busy: int = 40
+    """changes by each of those who write at once"""
+    examples: int = 15
+    """sequences of calls to try"""
 
     async def open(self, folder: Path) -> VersionedStore:
         url = self.at(folder)

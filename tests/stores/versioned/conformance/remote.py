@@ -45,14 +45,31 @@ def on(kind: str, url: Callable[[str, str], str]) -> Callable[[Path], str]:
     return lambda folder: url(server_url(kind), _prefix(folder))
 
 
+def apart(url: Callable[[str, str], str]) -> Callable[[str, str], str]:
+    """A bucket or table of its own: moto looks at all that is in one whenever it is asked for a few."""
+    return lambda server, prefix: url(server, prefix).replace("://registry/", f"://{prefix}/", 1)
+
+
 def nats_url(server: str, prefix: str) -> str:
     return f"{server}/registry/{prefix}"
 
 
+def remote(
+    name: str,
+    at: Callable[[Path], str],
+    prepare: Callable[[str], Awaitable[list[str]]],
+    *,
+    largest: int = 1024 * 1024,
+    many: int = 100,
+) -> Adapter:
+    return Adapter(name=name, at=at, prepare=once(prepare), largest=largest, many=many, busy=10, examples=10)
+
+
 REMOTE: list[Adapter] = [
-    Adapter(name="s3", at=on("moto", s3_url), prepare=once(objects.prepare)),
-    Adapter(name="gcs", at=on("gcs", gcs_url), prepare=once(objects.prepare)),
-    Adapter(name="azure", at=on("azurite", azure_url), prepare=once(objects.prepare)),
-    Adapter(name="dynamodb", at=on("moto", dynamodb_url), prepare=once(dynamodb.prepare), largest=390_000),
-    Adapter(name="nats", at=on("nats", nats_url), prepare=once(nats.prepare)),
+    remote("s3", on("moto", apart(s3_url)), objects.prepare),
+    # more than the thousand that a service lists in one answer, on the fastest server
+    remote("gcs", on("gcs", gcs_url), objects.prepare, many=1_250),
+    remote("azure", on("azurite", azure_url), objects.prepare),
+    remote("dynamodb", on("moto", apart(dynamodb_url)), dynamodb.prepare, largest=390_000),
+    remote("nats", on("nats", nats_url), nats.prepare),
 ]

@@ -13,8 +13,8 @@ from tests.stores.sqlite.process import Child
 from tests.stores.versioned.conformance import counting
 from tests.stores.versioned.conformance.adapter import Adapter
 
-PROCESSES, TIMES = 4, 25
-WRITERS, KEYS, EACH = 16, 1000, 40
+PROCESSES = 4
+WRITERS, KEYS = 16, 1000
 
 
 @pytest.mark.slow
@@ -22,7 +22,7 @@ async def test_processes_that_count_together_miss_nothing(adapter: Adapter, tmp_
     if not adapter.shared:
         pytest.skip("other processes cannot open a store of this kind")
     store = await adapter.open(tmp_path)
-    children = [Child(Path(counting.__file__), adapter.at(tmp_path), "visits", TIMES) for _ in range(PROCESSES)]
+    children = [Child(Path(counting.__file__), adapter.at(tmp_path), "visits", adapter.busy) for _ in range(PROCESSES)]
     try:
         assert [child.line() for child in children] == ["ready"] * PROCESSES
         for child in children:
@@ -35,9 +35,9 @@ async def test_processes_that_count_together_miss_nothing(adapter: Adapter, tmp_
         await store.close()
 
     assert found is not None
-    assert int(found.value) == PROCESSES * TIMES
+    assert int(found.value) == PROCESSES * adapter.busy
     for updates, conflicts, retries, gave_up in costs:
-        assert (updates, retries, gave_up) == (TIMES, conflicts, 0)
+        assert (updates, retries, gave_up) == (adapter.busy, conflicts, 0)
 
 
 async def test_tasks_that_count_together_miss_nothing(store: VersionedStore) -> None:
@@ -56,15 +56,15 @@ async def test_tasks_that_count_together_miss_nothing(store: VersionedStore) -> 
 
 
 @pytest.mark.slow
-async def test_writers_on_a_thousand_keys_seldom_have_to_try_again(store: VersionedStore) -> None:
+async def test_writers_on_a_thousand_keys_seldom_have_to_try_again(store: VersionedStore, adapter: Adapter) -> None:
     counts = Counts()
 
     async def write(rng: random.Random) -> None:
-        for _ in range(EACH):
+        for _ in range(adapter.busy):
             await update(store, f"k/{rng.randrange(KEYS)}", counting.one_more, counts=counts, rng=rng, base_s=0.01)
 
     await asyncio.gather(*(write(random.Random(n)) for n in range(WRITERS)))
 
-    values = [await store.get(key) for key in await store.list_keys("k/")]
-    assert sum(int(found.value) for found in values if found) == counts.updates == WRITERS * EACH
+    values = await asyncio.gather(*map(store.get, await store.list_keys("k/")))
+    assert sum(int(found.value) for found in values if found) == counts.updates == WRITERS * adapter.busy
     assert counts.retries / counts.updates < 0.05

@@ -90,4 +90,4 @@ class Machine(RuleBasedStateMachine):
 def test_any_calls_answer_as_a_dictionary_would(adapter: Adapter) -> None:
     machine = type("Machine", (Machine,), {"adapter": adapter})
 
-    run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=25))
+    run_state_machine_as_test(machine, settings=settings(max_examples=adapter.examples, stateful_step_count=20))

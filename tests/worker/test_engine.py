@@ -529,6 +529,38 @@ async def test_a_lost_session_stops_its_jobs_writes_nothing_and_goes_on_under_a_
     assert [refusal.token for refusal in await shift.control.store.refusals(job_id)] == []
 
 
+async def test_what_was_claimed_under_a_session_that_is_lost_by_the_answer_is_not_begun(shift: Shift) -> None:
+    ran: list[int] = []
+    answered, go_on = asyncio.Event(), asyncio.Event()
+    claim = shift.control.claim
+
+    async def slow_claim(queues: Sequence[str], session: str, n: int) -> list[Job]:
+        jobs = await claim(queues, session, n)
+        if jobs and not answered.is_set():
+            answered.set()
+            await go_on.wait()
+        return jobs
+
+    async def once() -> None:
+        ran.append(context().job.token)
+
+    shift.control.claim = slow_claim  # type: ignore[method-assign]
+    shift.act(once)
+    job_id = await shift.submit("once")
+    engine = await shift.begin()
+    await answered.wait()
+    shift.clock.advance(9)
+    await shift.client.sweep()
+
+    await engine.pulsed(engine.session.id, known=False, cancelling=())
+    go_on.set()
+    shift.clock.advance(60)
+    after = await shift.settled(job_id)
+
+    assert after.status == "succeeded"
+    assert ran == [2]
+
+
 async def test_a_ghost_that_finishes_after_its_job_was_given_away_is_refused_and_recorded(shift: Shift) -> None:
     begun, end = asyncio.Event(), asyncio.Event()
 

@@ -201,6 +201,8 @@ class Engine:
         except SessionLost:
             await self.lose_session(session)
             return []
+        if session != self.session.id or self._renewing.locked():
+            return []  # lost before the answer came: somebody else has them
         self._take(jobs)
         return jobs
 

@@ -78,10 +78,7 @@ class Claims:
 
     async def _claim_on(self) -> None:
         try:
-            while self._flows:
-                wanted = await self._until_wanted()
-                if not self._flows:  # by now
-                    break
+            while wanted := await self._until_wanted(flowing=True):
                 self._asked += wanted
                 try:
                     taken = await self._claim(wanted)
@@ -95,9 +92,12 @@ class Claims:
             self._flows = False
             raise
 
-    async def _until_wanted(self) -> int:
+    async def _until_wanted(self, *, flowing: bool = False) -> int:
+        """How many; `flowing`: 0 as soon as it flows no more."""
         while True:
             self._room.clear()
+            if flowing and not self._flows:
+                return 0
             if wanted := self._wanted(self._asked):
                 return wanted
             await self._room.wait()

@@ -12,7 +12,7 @@ import math
 import operator
 import re
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
@@ -77,6 +77,7 @@ class Unit(msgspec.Struct, frozen=True, dict=True, eq=False):
         return hash(self.address)
 
 
+@lru_cache(maxsize=10_000)
 def slug(text: str) -> str:
     """A text as part of a path: what any storage can hold, and not too long.
 
@@ -87,7 +88,11 @@ def slug(text: str) -> str:
 
 
 def _shown(value: object) -> str:
-    # the standard library's way to write a float is part of the language and will not change; a path depends on it
+    # how Python writes a float is part of the language and will not change; paths depend on it
+    if isinstance(value, float):
+        return repr(value).replace("e+", "e")
+    if type(value) is int:
+        return str(value)
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":")).replace("e+", "e")
 
 

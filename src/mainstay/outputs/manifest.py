@@ -7,6 +7,7 @@ take little more than their seeds. The object is JSON in gzip: the standard libr
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -92,9 +93,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 async def save_manifest(store: OutputStore, manifest: Manifest) -> str:
     """Write it: its path."""
     path = manifest_path(manifest.job)
-    # the same manifest is the same bytes
-    body = gzip.compress(msgspec.json.encode(manifest), compresslevel=5, mtime=0)
-    await store.blobs.write(path, body)
+    await store.blobs.write(path, await asyncio.to_thread(_packed, manifest))
     return path
 
 
@@ -107,13 +106,28 @@ async def load_manifest(store: OutputStore, job_id: str) -> Manifest:
     if body is None:
         raise OutputMissing(of, "manifest", path=path, why="it was never written, or was removed")
     try:
-        text = gzip.decompress(body)
-        schema = msgspec.json.decode(text, type=_Head).schema
-        if schema > SCHEMA:
-            raise SchemaTooNew(f"{path} in {store.place} was written by a newer Mainstay (schema {schema}); upgrade")
-        return msgspec.json.decode(text, type=Manifest)
+        return await asyncio.to_thread(_unpacked, body)
+    except _Newer as newer:
+        raise SchemaTooNew(f"{path} in {store.place} was written by a newer Mainstay ({newer}); upgrade") from None
     except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
         raise OutputCorrupt(of, "manifest", path=path, why=str(error)) from None
+
+
+def _packed(manifest: Manifest) -> bytes:
+    # without a time: the same manifest is the same bytes
+    return gzip.compress(msgspec.json.encode(manifest), compresslevel=5, mtime=0)
+
+
+def _unpacked(body: bytes) -> Manifest:
+    text = gzip.decompress(body)
+    schema = msgspec.json.decode(text, type=_Head).schema
+    if schema > SCHEMA:
+        raise _Newer(f"schema {schema}")
+    return msgspec.json.decode(text, type=Manifest)
+
+
+class _Newer(Exception):
+    pass
 
 
 class _Head(msgspec.Struct):

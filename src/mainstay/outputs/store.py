@@ -64,7 +64,9 @@ class OutputStore:
             if stale:
                 # from here on nothing is published, so that nobody takes new files by an old entry
                 await self.blobs.delete([f"{folder}/{name}" for name in stale])
-            written = {name: await self.blobs.write(f"{folder}/{name}", files[name]) for name in contents}
+            written = {
+                name: await self._write(unit, f"{folder}/{name}", files[name], contents[name]) for name in contents
+            }
             written[own] = await self.blobs.write(f"{folder}/{own}", body)
             after = await self._inside(folder)
             if await self._settled(folder, own, contents, written, (before, after)):
@@ -188,6 +190,13 @@ class OutputStore:
             if _readable(body):
                 kept |= entry.unknown_fields(body)
         return entry.made(unit, contents, about, self._clock.now_ms(), kept=kept)
+
+    async def _write(self, unit: Unit, path: str, source: Path | bytes, expected: File) -> Blob:
+        written = await self.blobs.write(path, source)
+        if written.size != expected.size:
+            why = f"it was still being written: {expected.size:,} bytes became {written.size:,}"
+            raise OutputCorrupt(str(unit), path.rpartition("/")[2], path=path, why=why)
+        return written
 
     async def _settled(
         self,

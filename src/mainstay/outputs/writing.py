@@ -69,10 +69,11 @@ async def scratch_folder(base: Path | None) -> AsyncIterator[Path]:
 def _made(base: Path | None) -> tuple[Path, int]:
     home = base or Path(tempfile.gettempdir()) / f"mainstay-outputs-{os.getuid()}"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if home.stat().st_uid != os.getuid():  # in a temporary folder anybody can be first
-        home = Path(tempfile.mkdtemp(prefix="mainstay-outputs-"))
-    sweep(home)
-    made = Path(tempfile.mkdtemp(dir=home))
+    if home.stat().st_uid == os.getuid():
+        sweep(home)
+        made = Path(tempfile.mkdtemp(dir=home))
+    else:  # in a temporary folder anybody can be first
+        made = Path(tempfile.mkdtemp(prefix="mainstay-outputs-"))
     lock = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     (made / "files").mkdir()

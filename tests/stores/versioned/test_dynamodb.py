@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from mainstay.errors import InvalidInput, PayloadTooLarge, StoreError, StoreUnavailable
-from mainstay.stores.versioned import open_versioned
+from mainstay.stores.versioned import open_versioned, update
 from mainstay.stores.versioned.dynamodb import LARGEST, prepare
 from servers import Proxy
 from servers.moto import dynamodb_url
 from tests.places import server_url
+from tests.stores.versioned.conformance.counting import one_more
 
 
 def url_of(folder: Path, server: str = "") -> str:
@@ -85,6 +86,25 @@ async def test_a_write_whose_answer_was_lost_is_no_conflict_with_itself(tmp_path
         with pytest.raises(StoreUnavailable, match="may or may not have been written"):
             await store.delete("a", found.version)
         assert await store.get("a") is None
+        await store.close()
+
+        assert proxy.cut_by_bytes == 2
+
+
+async def test_a_counter_counts_once_where_an_answer_was_lost(tmp_path: Path) -> None:
+    await prepare(url_of(tmp_path))
+    with Proxy.before(server_url("moto")) as proxy:
+        store = await open_versioned(url_of(tmp_path, proxy.url) + "&tries=1")
+
+        def change(value: bytes | None) -> bytes:
+            proxy.cut_after(down=0)
+            return one_more(value)
+
+        for n in range(1, 3):
+            done = await update(store, "a", change, base_s=0.01)
+            assert done == await store.get("a")
+            assert done is not None
+            assert done.value == b"%d" % n
         await store.close()
 
         assert proxy.cut_by_bytes == 2

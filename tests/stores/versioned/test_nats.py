@@ -8,10 +8,11 @@ import pytest
 
 import servers
 from mainstay.errors import InvalidInput, PayloadTooLarge, StoreError, StoreUnavailable
-from mainstay.stores.versioned import open_versioned
+from mainstay.stores.versioned import WriteUnsure, open_versioned, update
 from mainstay.stores.versioned.nats import NatsVersioned, prepare
 from servers import Proxy
 from tests.places import server_url
+from tests.stores.versioned.conformance.counting import one_more
 
 
 def url_of(folder: Path, server: str = "") -> str:
@@ -76,7 +77,7 @@ async def test_a_write_whose_answer_was_lost_is_not_done_twice(tmp_path: Path) -
     with Proxy.before(server_url("nats")) as proxy:
         store = await open_versioned(url_of(tmp_path, proxy.url) + "?timeout=1s&tries=1")
         proxy.cut_after(down=0)
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(WriteUnsure):
             await store.create_if_absent("a", b"1")
         await store.close()
     direct = await open_versioned(url_of(tmp_path))
@@ -85,6 +86,25 @@ async def test_a_write_whose_answer_was_lost_is_not_done_twice(tmp_path: Path) -
 
     assert found is not None
     assert found.value == b"1"
+
+
+async def test_a_counter_counts_once_where_an_answer_was_lost(tmp_path: Path) -> None:
+    await prepare(url_of(tmp_path))
+    with Proxy.before(server_url("nats")) as proxy:
+        store = await open_versioned(url_of(tmp_path, proxy.url) + "?timeout=1s")
+
+        def change(value: bytes | None) -> bytes:
+            proxy.cut_after(down=0)
+            return one_more(value)
+
+        for n in range(1, 3):
+            done = await update(store, "a", change)
+            assert done == await store.get("a")
+            assert done is not None
+            assert done.value == b"%d" % n
+        await store.close()
+
+        assert proxy.cut_by_bytes == 2
 
 
 async def test_no_server_is_an_outage_and_no_bucket_in_the_url_a_mistake() -> None:

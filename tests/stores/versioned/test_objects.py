@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -9,7 +10,7 @@ import obstore
 import pytest
 
 from mainstay.errors import InvalidInput, StoreError, StoreUnavailable, UnknownOption
-from mainstay.stores.versioned import open_versioned
+from mainstay.stores.versioned import open_versioned, update
 from mainstay.stores.versioned.objects import prepare
 from mainstay.stores.versioned.objects.store import ObjectsVersioned
 from servers import Proxy
@@ -17,6 +18,7 @@ from servers.azurite import azure_url
 from servers.gcs import gcs_url
 from servers.moto import s3_url
 from tests.places import server_url
+from tests.stores.versioned.conformance.counting import one_more
 
 SERVICES = {"moto": s3_url, "gcs": gcs_url, "azurite": azure_url}
 pytestmark = pytest.mark.parametrize("kind", SERVICES)
@@ -140,6 +142,32 @@ async def test_a_write_whose_answer_was_lost_is_no_conflict_with_itself(kind: st
         assert proxy.cut_by_bytes == 2
     assert found is not None
     assert (found.value, found.version) == (b"2", version)
+
+
+async def test_a_counter_counts_once_where_an_answer_was_lost(kind: str, tmp_path: Path) -> None:
+    await (await opened(kind, tmp_path)).close()
+    port = urlsplit(server_url(kind)).port
+    with Proxy.before(f"http://127.0.0.1:{port}") as proxy:
+        server = server_url(kind).replace(f":{port}", f":{proxy.port}")
+        store = await open_versioned(url_of(kind, tmp_path, server) + "&tries=1")
+        for n in range(1, 3):
+            done = await update(store, "a", cutting(proxy), base_s=0.01)
+            assert done == await store.get("a")
+            assert done is not None
+            assert done.value == b"%d" % n
+        await store.close()
+
+        assert proxy.cut_by_bytes == 2
+
+
+def cutting(proxy: Proxy) -> Callable[[bytes | None], bytes]:
+    """Counts, and has the answer to what is asked next lost."""
+
+    def change(value: bytes | None) -> bytes:
+        proxy.cut_after(down=0)
+        return one_more(value)
+
+    return change
 
 
 async def test_secrets_are_in_no_message(kind: str, tmp_path: Path) -> None:

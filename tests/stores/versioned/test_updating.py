@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from mainstay.errors import Conflict, InvalidInput, StoreUnavailable, TooManyConflicts
-from mainstay.stores.versioned import Counts, Versioned, VersionedStore, update
+from mainstay.stores.versioned import Counts, Versioned, VersionedStore, WriteUnsure, update
 from mainstay.stores.versioned.memory import MemoryVersioned
 
 KEY = "jobs/1"
@@ -21,7 +21,8 @@ class Rival:
         self._store = store
         self.before: list[Callable[[], object]] = []
         self.outages: list[str] = []
-        """of the next writes: `lost` is not done, `unheard` is done and not answered, `` is no outage"""
+        """of the next writes: `lost` is not done, `unheard` is done and not answered, `late` is done just before the
+        next, `refused` is known not to be done, `` is no outage"""
         self.reads_fail = False
         self.place = store.place
         self.list_keys = store.list_keys
@@ -43,12 +44,24 @@ class Rival:
         if self.before:
             await self.before.pop(0)()  # type: ignore[misc]
         outage = self.outages.pop(0) if self.outages else ""
-        if outage == "lost":
+        if outage == "refused":
             raise StoreUnavailable("away")
-        answer: str | None = await write()  # type: ignore[misc]
-        if outage == "unheard":
-            raise StoreUnavailable("away")
-        return answer
+        answers: list[str | None] = []
+
+        async def arrive() -> None:
+            answers.append(await write())  # type: ignore[misc]
+
+        async def mine() -> str | None:
+            found = await self.get(KEY)
+            return found.version if found and found.version in answers else None
+
+        if outage == "late":
+            self.before.insert(0, arrive)
+        elif outage != "lost":
+            await arrive()
+        if outage:
+            raise WriteUnsure("away", mine)
+        return answers[0]
 
 
 class Waits:
@@ -200,15 +213,47 @@ async def test_a_write_that_was_done_and_not_heard_of_is_not_done_again(
     assert await value_of(store) == one_more(there)
 
 
-async def test_the_same_bytes_at_the_old_version_are_not_taken_for_a_write(store: MemoryVersioned) -> None:
-    await write(store, b"same")
-    before = await store.get(KEY)
-    rival = Rival(store)
+async def test_the_same_bytes_of_another_are_not_taken_for_a_write(store: MemoryVersioned) -> None:
+    await write(store, b"5")
+    rival, waits = Rival(store), Waits()
     rival.outages = ["lost"]
+    waits.then = lambda: write(store, b"6")  # another one counts, too
 
-    done = await update(rival, KEY, lambda _: b"same", sleep=Waits())
+    await update(rival, KEY, one_more, sleep=waits)
 
-    assert done == await store.get(KEY) != before
+    assert await value_of(store) == b"7"
+
+
+async def test_a_write_that_arrives_late_is_known_in_the_conflict_with_it(store: MemoryVersioned) -> None:
+    await write(store, b"5")
+    rival = Rival(store)
+    rival.outages = ["late"]
+
+    done = await update(rival, KEY, one_more, sleep=Waits())
+
+    assert done == await store.get(KEY)
+    assert await value_of(store) == b"6"
+
+
+async def test_a_write_that_was_not_begun_is_done_again(store: MemoryVersioned) -> None:
+    rival = Rival(store)
+    rival.outages = ["refused"]
+
+    await update(rival, KEY, one_more, sleep=Waits())
+
+    assert await value_of(store) == b"1"
+
+
+async def test_conflicts_after_a_write_in_doubt_end_in_doubt_and_not_in_nothing_was_written(
+    store: MemoryVersioned,
+) -> None:
+    rival, waits = Rival(store), Waits()
+    rival.outages = ["unheard"]
+    waits.then = lambda: write(store, b"10")
+    rival.before = [lambda: write(store, b"1")] * 3
+
+    with pytest.raises(WriteUnsure):
+        await update(rival, KEY, one_more, tries=3, sleep=waits)
 
 
 async def test_what_others_wrote_after_an_outage_is_shown_to_the_change(store: MemoryVersioned) -> None:

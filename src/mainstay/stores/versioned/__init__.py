@@ -5,7 +5,16 @@ Start from `open_versioned` and `port.py`; `update` reads, decides and writes un
 
 from ...storage.keys import check_key, check_prefix
 from .factory import open_versioned
-from .port import Versioned, VersionedStore
+from .port import Versioned, VersionedStore, WriteUnsure
 from .updating import Counts, update
 
-__all__ = ["Counts", "Versioned", "VersionedStore", "check_key", "check_prefix", "open_versioned", "update"]
+__all__ = [
+    "Counts",
+    "Versioned",
+    "VersionedStore",
+    "WriteUnsure",
+    "check_key",
+    "check_prefix",
+    "open_versioned",
+    "update",
+]

@@ -256,7 +256,10 @@ class DynamoVersioned:
             return own
 
         async def mine() -> str | None:
-            return own if there and there["version"]["S"] == own else None
+            if there and there["version"]["S"] == own:
+                return own
+            found = await self.get(key)
+            return own if found and found.version == own else None
 
         return await written(write, mine, tries=self._tries, what=f"{key} in {self.place}")
 

@@ -21,7 +21,7 @@ import fcntl
 import os
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
@@ -41,7 +41,7 @@ from ...storage.options import check_options, duration_of
 from ...storage.urls import shown_url, split_url
 from .door import check_listing, check_value, new_version
 from .names import keys_in, path_of
-from .port import Versioned, VersionedStore
+from .port import Versioned, VersionedStore, WriteUnsure
 from .threads import Threads
 
 _FORMAT = b"mainstay versioned 1\n"
@@ -83,21 +83,13 @@ class FileVersioned:
         path = self._path(key)
         check_value(value)
 
-        def run() -> str | None:
-            with self._in_our_words(), self._locked(_shard(key)):
-                return self._write(path, _shard(key), value) if self._version(path) == version else None
-
-        return await self._writers.run(run)
+        return await self._change(key, value, lambda: self._version(path) == version)
 
     async def create_if_absent(self, key: str, value: bytes) -> str | None:
         path = self._path(key)
         check_value(value)
 
-        def run() -> str | None:
-            with self._in_our_words(), self._locked(_shard(key)):
-                return None if path.exists() else self._write(path, _shard(key), value)
-
-        return await self._writers.run(run)
+        return await self._change(key, value, lambda: not path.exists())
 
     async def delete(self, key: str, version: str) -> bool:
         path = self._path(key)
@@ -151,9 +143,24 @@ class FileVersioned:
         except FileNotFoundError:
             return None  # whoever asks holds a lock of this folder, so it is there
 
-    def _write(self, path: Path, shard: str, value: bytes) -> str:
+    async def _change(self, key: str, value: bytes, allowed: Callable[[], bool]) -> str | None:
+        own = new_version()
+
+        def run() -> str | None:
+            with self._in_our_words(), self._locked(_shard(key)):
+                return self._write(self._path(key), _shard(key), value, own) if allowed() else None
+
+        async def mine() -> str | None:
+            found = await self.get(key)
+            return own if found and found.version == own else None
+
+        try:
+            return await self._writers.run(run)
+        except StoreUnavailable as error:
+            raise WriteUnsure(str(error), mine) from error
+
+    def _write(self, path: Path, shard: str, value: bytes, version: str) -> str:
         """Answer only when neither the value nor its name can be lost."""
-        version = new_version()
         new = self._new / shard
         try:
             with new.open("wb") as file:

@@ -29,7 +29,7 @@ from ...storage.options import check_options, duration_of, is_on, number_of
 from ...storage.urls import shown_url
 from .door import check_listing, check_value, new_version
 from .port import Versioned
-from .unsure import written
+from .unsure import read, written
 
 T = TypeVar("T")
 
@@ -239,7 +239,7 @@ class NatsVersioned:
                     raise
                 return None
 
-        return await self._ask(last)
+        return await read(lambda: self._ask(last), tries=self._tries)
 
     async def _write(self, key: str, value: bytes, version: str, more: dict[str, str] | None = None) -> str | None:
         subject = self._subject + (self._root + key).translate(_SWAPPED)

@@ -1,12 +1,15 @@
 """What a versioned store can do: named values, each with a version, changed only by whoever has seen the last one.
 
 Five calls, the same on a folder, on a bucket of any cloud, in a table or in a key-value store. Values are bytes; what
-they mean is the caller's. No call waits for a lock, so nobody who dies can hold one.
+they mean is the caller's. A process that dies holds nobody up: on servers there are no locks, and those of folders and
+SQLite files, which their writers take turns by, end with their holder. Such a writer waits for at most `busy_timeout`,
+then raises `StoreLocked`, and nothing was written. Readers wait for nobody.
 
 - A **conflict** (somebody else changed it first, or made it, or removed it) is an answer: None or False. Read again,
   decide again, write again; `update` does that.
 - An **outage** is `StoreUnavailable`, never an answer: "not there" is said only by a store that was asked and looked.
-  After an outage during a write nobody knows whether it was done. Read again: the version tells.
+  If one comes while a value is written, nobody knows whether it was: `WriteUnsure`, which can be asked later. After any
+  other outage nothing was written. After one during a delete, read again.
 - A version is opaque, of this key in this store only, and never comes back: a value that is written again, byte for
   byte, or removed and made again, has another version.
 - A read sees every write that was answered before it began.
@@ -14,9 +17,12 @@ they mean is the caller's. No call waits for a lock, so nobody who dies can hold
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol, runtime_checkable
 
 import msgspec
+
+from ...errors import StoreUnavailable
 
 
 class Versioned(msgspec.Struct, frozen=True):
@@ -24,6 +30,18 @@ class Versioned(msgspec.Struct, frozen=True):
 
     value: bytes
     version: str
+
+
+class WriteUnsure(StoreUnavailable):
+    """The store went away during a `put` or a `create_if_absent`, which may have been done.
+
+    `mine` looks: the version of what is there now, if it is what was to be written then, by this very call and not the
+    same bytes of another; else None. None may also mean that others have written since, or that it is still under way.
+    """
+
+    def __init__(self, message: str, mine: Callable[[], Awaitable[str | None]]) -> None:
+        self.mine = mine
+        super().__init__(message)
 
 
 @runtime_checkable

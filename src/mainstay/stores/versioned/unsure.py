@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ...errors import StoreUnavailable
+from .port import WriteUnsure
 
 T = TypeVar("T")
 
@@ -40,23 +41,25 @@ async def written(
 ) -> str | None:
     """The version of what was written, or None for a conflict.
 
-    `write` answers so, or raises StoreUnavailable; `mine` says the version of what is there if it is ours.
+    `write` answers so, or raises StoreUnavailable; `mine` says the version of what is there if it is ours. Where that
+    does not settle it: WriteUnsure.
     """
     for tried in range(tries):
         if tried:
             await sleep(BASE_S * 2**tried)
         try:
             version = await write()
-        except StoreUnavailable:
+        except StoreUnavailable as error:
             if tried == tries - 1:
-                raise
+                raise WriteUnsure(str(error), mine) from error
             continue
         if version is not None or not tried:
             return version
         if found := await mine():
             return found
-        raise StoreUnavailable(
+        raise WriteUnsure(
             f"{what} may or may not have been written: the answer was lost, and somebody else has written since; "
-            f"read it again"
+            f"read it again",
+            mine,
         )
     return None

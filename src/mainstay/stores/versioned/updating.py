@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from ...errors import InvalidInput, StoreUnavailable, TooManyConflicts
-from .port import Versioned, VersionedStore
+from .port import Versioned, VersionedStore, WriteUnsure
 
 Change = Callable[[bytes | None], bytes | None]
 
@@ -50,10 +50,10 @@ async def update(
     and touch nothing. Before each further try there is a wait of a random part of `base_s`, doubled every time; after
     `tries` writes that came too late: `TooManyConflicts`.
 
-    After an outage during a write nobody knows whether it was done, so the value is read again. What is there byte for
-    byte as it was to be counts as ours: if two writers may write the same bytes, have them write their names, too. If
-    something else is there, ours may lie beneath it, and `change` decides again: let it leave alone what it finds done.
-    If it cannot be read either, `StoreUnavailable` is raised.
+    After an outage during a write nobody knows whether it was done, so the store is asked. It knows our write from the
+    same bytes of another. If others have written meanwhile ours may lie beneath, and `change` decides again: where
+    twice does harm, let it leave alone what it finds done. If the store cannot be asked either, or the last try was in
+    doubt, `StoreUnavailable` is raised.
 
     >>> from mainstay.stores.versioned import open_versioned
     >>> async def count_to_two():
@@ -69,31 +69,45 @@ async def update(
     counts = counts if counts is not None else Counts()
     counts.updates += 1
     seen = await store.get(key)
+    unsure: list[tuple[WriteUnsure, bytes]] = []
+    outage: StoreUnavailable | None = None
     for n in range(tries):
         wanted = change(seen.value if seen else None)
         if wanted is None:
             return seen
         counts.retries += n > 0
-        outage: StoreUnavailable | None = None
+        outage = None
         try:
             written = await _write(store, key, wanted, seen)
         except StoreUnavailable as error:
             outage = error
+            if isinstance(error, WriteUnsure):
+                unsure.append((error, wanted))
         else:
             if written:
                 return written
             counts.conflicts += 1
-        if outage is None and n == tries - 1:
+        last = n == tries - 1
+        if last and not unsure:
             break
         await sleep((rng or _CHANCE).uniform(0, min(base_s * 2**n, LONGEST_S)))
-        before, seen = seen, await store.get(key)
-        if outage is not None:
-            if seen and seen.value == wanted and not (before and seen.version == before.version):
-                return seen
-            if n == tries - 1:
-                raise outage
+        # all of them: one that was on its way for long may be what we have just been in conflict with
+        if found := await _found(unsure):
+            return found
+        if last:
+            break
+        seen = await store.get(key)
+    if failure := outage or (unsure[-1][0] if unsure else None):
+        raise failure
     counts.gave_up += 1
     raise TooManyConflicts(key, tries, place=store.place)
+
+
+async def _found(unsure: list[tuple[WriteUnsure, bytes]]) -> Versioned | None:
+    for attempt, value in unsure:
+        if version := await attempt.mine():
+            return Versioned(value, version)
+    return None
 
 
 async def _write(store: VersionedStore, key: str, value: bytes, seen: Versioned | None) -> Versioned | None:

@@ -20,6 +20,8 @@ from .server import Process, free_port, own_folder
 RELEASE = "3.37.0"
 ACCOUNT = "mainstay"
 CONTAINER = "registry"
+#: it has many parts: two minutes on a slow machine
+_INSTALL_S = 600
 _PROGRAM = Path("node_modules/azurite/dist/src/blob/main.js")
 
 
@@ -81,10 +83,17 @@ def _installed() -> Path:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
         command = [npm, "install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(aside)]
-        done = subprocess.run([*command, f"azurite@{RELEASE}"], check=False, capture_output=True, text=True)
-        if done.returncode or not (aside / _PROGRAM).exists():
+        complete = False
+        try:
+            done = subprocess.run(
+                [*command, f"azurite@{RELEASE}"], check=False, capture_output=True, text=True, timeout=_INSTALL_S
+            )
+            said, complete = done.stderr[-300:], done.returncode == 0
+        except subprocess.TimeoutExpired:
+            said = f"it took more than {_INSTALL_S} s"
+        if not (complete and (aside / _PROGRAM).exists()):
             shutil.rmtree(aside, ignore_errors=True)
-            raise ServerMissing(f"`azurite` is not on this machine and npm could not install it: {done.stderr[-300:]}")
+            raise ServerMissing(f"`azurite` is not on this machine and npm could not install it: {said}")
         try:
             aside.rename(cache)
         except OSError:  # another run was first

@@ -1,6 +1,8 @@
 """A small server that speaks as much of Google Cloud Storage's XML interface as conditional writes need.
 
-Emulators to be had speak the JSON interface, or drop the preconditions of the XML one, which is what obstore speaks.
+obstore speaks the XML interface. The emulator on PyPI, gcp-storage-emulator (2026.7), takes PUT and GET of it, but reads
+no precondition and has no list. No other was tried.
+
 This one honours `x-goog-if-generation-match` on PUT and DELETE (0: there must be none), gives every write a generation
 of its own, and lists in the order of names, with `start-after`, pages, prefixes and delimiters. Objects are in a SQLite
 file: they stay over a stop. It asks for no credentials, knows no metadata, no access rules and no parts of uploads; PUT

@@ -7,6 +7,8 @@ given is cleared after it.
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -36,8 +38,15 @@ def without(error: ServerMissing) -> NoReturn:
 
 @cache
 def server_url(kind: str) -> str:
-    """The run's server, `postgresql` or `redis`."""
-    return shared(kind)
+    """The run's server of this kind. It may have to be installed first, which takes minutes: the limit of a test is for
+    what the test does."""
+    if threading.current_thread() is not threading.main_thread():
+        return shared(kind)
+    left_s, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        return shared(kind)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left_s)
 
 
 def place(kind: str, folder: Path, *, reusable: bool = False) -> str:

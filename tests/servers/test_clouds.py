@@ -16,6 +16,7 @@ from botocore.exceptions import ClientError
 import servers
 from mainstay.stores.versioned import open_versioned
 from mainstay.stores.versioned.objects import prepare
+from tests.places import server_url
 
 
 @pytest.fixture
@@ -60,6 +61,7 @@ def test_the_google_server_honours_generations_and_keeps_its_objects_over_a_kill
 
 @pytest.mark.slow
 async def test_azurite_keeps_its_blobs_over_a_stop(place: Path) -> None:
+    server_url("azurite")  # has it installed, which is no part of this test's time
     server = servers.Azurite(place)
     try:
         url = server.database("kept")

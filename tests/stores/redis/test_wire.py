@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -105,3 +106,16 @@ async def test_whoever_waits_when_it_is_closed_gets_an_error() -> None:
         await wire.close()
         with pytest.raises(driver.ConnectionError):
             await waiting
+
+
+async def test_one_that_is_closed_while_the_server_takes_nothing_is_gone_all_the_same() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        wire = await connect(parse(f"redis://127.0.0.1:{port}", {}), ("127.0.0.1", port), patience_s=LONG_S)
+        waiting = asyncio.create_task(wire.ask("SET", "key", bytes(1 << 26)))
+        await asyncio.sleep(0)
+        await wire.close()
+        with pytest.raises(driver.ConnectionError):
+            await waiting
+        async with asyncio.timeout(LONG_S):
+            await wire._gone.wait()

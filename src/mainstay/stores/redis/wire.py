@@ -8,7 +8,6 @@ a job to begin.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 import ssl
@@ -79,12 +78,16 @@ class Wire(asyncio.Protocol):
 
     async def close(self) -> None:
         """End it now. Whoever waits for an answer gets none."""
-        if self._transport is not None:
-            self._transport.close()
+        transport = self._transport
+        if transport is not None:
+            transport.close()
         self._end(lambda: driver.ConnectionError(_LOST))
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(_FAREWELL_S):
                 await self._gone.wait()
+        except TimeoutError:
+            if transport is not None:  # the server takes nothing any more: what was to be sent would stay for ever
+                transport.abort()
 
     # -- of the loop --------------------------------------------------------------------------
 

@@ -49,6 +49,8 @@ _PIECE = 200
 #: a file aside that is younger may not be locked yet
 _YOUNG_S = 60.0
 _TRIES = 5
+#: read at once: the buffer for bigger ones takes longer to make than a small file to read
+_SMALL = 128 * 1024
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 
@@ -332,7 +334,11 @@ def _read(path: str) -> bytes:
 
 def _digest(path: str) -> Digest:
     with open(path, "rb", buffering=0) as file:
-        return Digest(os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
+        size = os.fstat(file.fileno()).st_size
+        if size > _SMALL:
+            return Digest(size, hashlib.file_digest(file, "sha256").hexdigest())
+        body = file.readall()
+        return Digest(len(body), hashlib.sha256(body).hexdigest())
 
 
 def _has_folders(folder: Path) -> bool:

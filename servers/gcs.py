@@ -1,7 +1,7 @@
 """A small server that speaks as much of Google Cloud Storage's XML interface as conditional writes need.
 
-obstore speaks the XML interface. The emulator on PyPI, gcp-storage-emulator (2026.7), takes PUT and GET of it, but reads
-no precondition and has no list. No other was tried.
+obstore speaks the XML interface. The emulator on PyPI, gcp-storage-emulator (2026.7), takes PUT and GET of it, but it
+reads no precondition and has no list. No other was tried.
 
 This one honours `x-goog-if-generation-match` on PUT and DELETE (0: there must be none), gives every write a generation
 of its own, and lists in the order of names, with `start-after`, pages, prefixes and delimiters. Objects are in a SQLite

@@ -1,4 +1,4 @@
-"""`mainstay store`: bring a store up to this version, and see where it stands."""
+"""`mainstay store`: make what a store needs, bring it up to this version, and see where it stands."""
 
 from __future__ import annotations
 
@@ -16,10 +16,30 @@ from rich.text import Text
 
 from ..stores import open_store, shown_url
 from ..stores.factory import check_adapter
+from ..stores.versioned import prepare_versioned
 from .bundles import bundled
-from .common import JsonOption, opened, print_command, print_json, printable, reflowed, screen
+from .common import JsonOption, Refused, opened, print_command, print_json, printable, reflowed, screen
 from .exits import NO
 from .target import Where, told_again
+
+_INIT = reflowed("""
+Make what a versioned store needs: its folder, bucket, container or table.
+
+What is there already is left as it is. Where it may not be made from here (another role makes the buckets, say) the
+error names the permission, and the command of the cloud's own tool. Buckets of Google Cloud Storage are always made by
+that.
+
+A store of jobs needs none of it: a PostgreSQL store is set up by [bold]mainstay store migrate[/bold], every other by
+opening it.
+
+Exit codes: 0 it is there now (or was), 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay store init s3://my-bucket/studies
+  mainstay store init 'dynamodb://jobs/studies?region=eu-central-1'
+  mainstay store init az://studies --json | jq -r '.made[]'
+""")
 
 _MIGRATE = reflowed("""
 Bring a store up to this version of Mainstay.
@@ -60,6 +80,8 @@ UrlArgument = Annotated[
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 
 _SERVERS = ("postgresql", "postgres")
+#: also files of SQLite: which kind of store is in one, its first opening decides
+_SELF_MADE = ("memory", "sqlite", "redis", "rediss", "valkey", "valkeys")
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +96,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     changes: bool
     """there was something to do"""
     steps: tuple[str, ...] = ()
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a versioned store is."""
+
+    store: str
+    made: list[str]
+    """what was done; nothing if all was there"""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +126,18 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(group, name="store")
+
+
+@group.command(name="init", help=_INIT)
+@bundled
+def init(where: Where, url: UrlArgument = "", as_json: JsonOption = False) -> None:
+    """Make its place."""
+    place = asyncio.run(_init(url or where.target().url))
+    if as_json:
+        print_json(msgspec.to_builtins(place))
+    else:
+        done = ", ".join(place.made)
+        screen().print(f"{place.store}: {done}" if done else f"{place.store} is there already", markup=False)
 
 
 @group.command(name="migrate", help=_MIGRATE)
@@ -123,6 +165,15 @@ def status(where: Where, url: UrlArgument = "", as_json: JsonOption = False) -> 
         _show_state(state, screen(), f"mainstay store migrate {told_again(url)}" if url else next_time)
     if not state.current:
         raise typer.Exit(NO)
+
+
+async def _init(url: str) -> Place:
+    scheme = urlsplit(url).scheme
+    if scheme in _SERVERS:
+        raise Refused("store", f"{shown_url(url)} is set up by: mainstay store migrate {shown_url(url)}")
+    if scheme in _SELF_MADE:
+        raise Refused("store", f"{shown_url(url)} needs no init: it is made when it is opened first")
+    return Place(store=shown_url(url).partition("?")[0], made=await prepare_versioned(url))
 
 
 async def _migrate(url: str, *, dry_run: bool) -> Step:

@@ -4,7 +4,7 @@ Start from `open_versioned` and `port.py`; `update` reads, decides and writes un
 """
 
 from ...storage.keys import check_key, check_prefix
-from .factory import open_versioned
+from .factory import open_versioned, prepare_versioned
 from .port import Versioned, VersionedStore, WriteUnsure
 from .updating import Counts, update
 
@@ -16,5 +16,6 @@ __all__ = [
     "check_key",
     "check_prefix",
     "open_versioned",
+    "prepare_versioned",
     "update",
 ]

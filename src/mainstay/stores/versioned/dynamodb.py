@@ -33,7 +33,7 @@ from botocore.exceptions import (
 )
 from botocore.loaders import create_loader
 
-from ...errors import InvalidInput, PayloadTooLarge, StoreClosed, StoreError, StoreUnavailable
+from ...errors import InvalidInput, PayloadTooLarge, StoreClosed, StoreDenied, StoreError, StoreUnavailable
 from ...storage.keys import check_key
 from ...storage.options import check_options, duration_of, number_of
 from ...storage.urls import shown_url
@@ -138,6 +138,12 @@ class Refused(StoreError):
     def __init__(self, message: str, reason: str) -> None:
         self.reason = reason
         super().__init__(message)
+
+
+class Denied(Refused, StoreDenied):
+    """Whoever asks may not."""
+
+    code = StoreDenied.code
 
 
 class NoTable(Refused):
@@ -328,7 +334,7 @@ class _Asked:
                 f"{self.place}: there is no such table; make it first: mainstay store init {self.place}", code
             )
         if code in _DENIED:
-            return Refused(
+            return Denied(
                 f"{self.place}: the service denies it ({code}); whoever asks needs dynamodb:GetItem, PutItem, "
                 f"DeleteItem and Query on the table",
                 code,

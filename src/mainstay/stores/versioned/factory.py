@@ -26,8 +26,32 @@ _OURS = {
     "dynamodb": "mainstay.stores.versioned.dynamodb:open_dynamodb",
     "nats": "mainstay.stores.versioned.nats:open_nats",
 }
+#: what makes the place of a store; those that are not here need none, or make it when they are opened
+_PREPARED = {
+    "file": "mainstay.stores.versioned.file:prepare",
+    "s3": "mainstay.stores.versioned.objects:prepare",
+    "gs": "mainstay.stores.versioned.objects:prepare",
+    "az": "mainstay.stores.versioned.objects:prepare",
+    "dynamodb": "mainstay.stores.versioned.dynamodb:prepare",
+    "nats": "mainstay.stores.versioned.nats:prepare",
+}
 #: drivers that are extras, and the extra that brings each
 _DRIVERS = {"obstore": "objects", "boto3": "dynamodb", "botocore": "dynamodb", "nats": "nats"}
+
+
+async def prepare_versioned(url: str) -> list[str]:
+    """Make what the store of a URL needs (its folder, bucket, container or table) if it is not there: what was done.
+
+    Where it may not be made from here, the error says what is needed. Schemes that need nothing made are refused.
+    """
+    parts = split_url(_checked(url))
+    if parts.scheme not in _PREPARED:
+        known = ", ".join(sorted(_PREPARED))
+        raise NoAdapter("store", f"{shown_url(url)!r} needs nothing made beforehand; what does: {known}")
+    with driver_needed(parts.scheme, _DRIVERS):
+        prepare = find_adapter(parts.scheme, group=GROUP, ours=_PREPARED)
+        made: list[str] = await prepare(url)
+        return made
 
 
 class OpenVersioned(Protocol):
@@ -50,9 +74,7 @@ async def open_versioned(url: str) -> VersionedStore:
     >>> asyncio.run(first()) is None  # somebody has changed it since
     True
     """
-    if not isinstance(url, str) or ":" not in url:
-        raise InvalidInput("store", f"{url!r} is not a store URL; write one like 'file:///srv/jobs'")
-    parts = split_url(url)
+    parts = split_url(_checked(url))
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     with driver_needed(parts.scheme, _DRIVERS):
         opener: OpenVersioned | None = find_adapter(parts.scheme, group=GROUP, ours=_OURS)
@@ -62,3 +84,9 @@ async def open_versioned(url: str) -> VersionedStore:
                 "store", f"no versioned store for {parts.scheme!r} (in {shown_url(url)!r}); known schemes: {known}"
             )
         return await opener(url, options=options)
+
+
+def _checked(url: str) -> str:
+    if not isinstance(url, str) or ":" not in url:
+        raise InvalidInput("store", f"{url!r} is not a store URL; write one like 'file:///srv/jobs'")
+    return url

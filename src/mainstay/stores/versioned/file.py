@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from ...errors import (
     InvalidInput,
@@ -309,6 +309,16 @@ def _damaged(path: Path, why: str) -> RowDamaged:
     return RowDamaged(
         f"{path} is not as it was written ({why}). It was left as it is: restore this file from a backup, or remove it"
     )
+
+
+async def prepare(url: str) -> list[str]:
+    """Make the folder of a URL if there is none: what was done."""
+    parts = split_url(url)
+    path = Path(unquote(parts.path))
+    there = (path / ".mainstay").exists()
+    store = await open_file(url, options=dict(parse_qsl(parts.query, keep_blank_values=True)))
+    await store.close()
+    return [] if there else [f"made the folder {path}"]
 
 
 async def open_file(url: str, *, options: dict[str, str]) -> VersionedStore:

@@ -23,7 +23,7 @@ from nats.aio.client import Client
 from nats.js import JetStreamContext, api
 from nats.js.kv import KV_DEL, KV_OP, KV_PURGE, KeyValue
 
-from ...errors import InvalidInput, PayloadTooLarge, StoreClosed, StoreError, StoreUnavailable
+from ...errors import InvalidInput, PayloadTooLarge, StoreClosed, StoreDenied, StoreError, StoreUnavailable
 from ...storage.keys import check_key
 from ...storage.options import check_options, duration_of, is_on, number_of
 from ...storage.urls import shown_url
@@ -338,7 +338,7 @@ async def _asked(what: Callable[[], Awaitable[T]], place: str) -> T:
             raise NoBucket(f"{place}: there is no such bucket; make it first: mainstay store init {place}") from error
         raise StoreError(f"{place}: the server refuses it ({error.description})") from error
     except nats.errors.AuthorizationError as error:
-        raise StoreError(
+        raise StoreDenied(
             f"{place}: the server denies it; whoever asks needs to publish on $KV.> and $JS.API.>, and to subscribe "
             f"to _INBOX.>"
         ) from error

@@ -17,7 +17,7 @@ from tests.crash.test_sigkill import Victim
 from tests.stores.sqlite.process import Child
 from tests.stores.versioned import crashing
 
-KILLS, CREW, MOST_LINES = 120, 6, 6
+KILLS, CREW, MOST_LINES = 60, 6, 6
 URLS = {"file": "file://{folder}/values", "sqlite": "sqlite:///{folder}/values.db"}
 
 

@@ -62,7 +62,7 @@ def remote(
     largest: int = 1024 * 1024,
     many: int = 100,
 ) -> Adapter:
-    return Adapter(name=name, at=at, prepare=once(prepare), largest=largest, many=many, busy=10, examples=10)
+    return Adapter(name=name, at=at, prepare=once(prepare), largest=largest, many=many, busy=10, examples=8)
 
 
 REMOTE: list[Adapter] = [

@@ -13,7 +13,7 @@ from tests.stores.sqlite.process import Child
 from tests.stores.versioned.conformance import counting
 from tests.stores.versioned.conformance.adapter import Adapter
 
-PROCESSES = 4
+PROCESSES = 3
 WRITERS, KEYS = 16, 1000
 
 

@@ -42,7 +42,7 @@ class ObjectsBlobs:
         self._root = f"{address.prefix}/" if address.prefix else ""
         # a file is written whole or not at all, and again is as good as once: the driver may try again
         self._bucket: ObjectStore | None = address.connect(retries=address.tries - 1)
-        #: lists asked for, for whoever wants to know what a look cost
+        #: pages of lists asked for, for whoever wants to know what a look cost
         self.lists = 0
 
     @property
@@ -88,7 +88,21 @@ class ObjectsBlobs:
         for folder in folders:
             groups.setdefault(folder.rpartition("/")[0], []).append(folder)
         inside: dict[str, Files | StoreError] = {}
-        await self._each(list(groups), lambda parent: self._find_in(parent, groups[parent], inside))
+        above = {parent.rpartition("/")[0] for parent in groups}
+        # pages come one after the other, groups side by side: all at once only if that takes no longer
+        if len(groups) > 1 and len(above) == 1:
+            await self._find_in(above.pop(), folders, inside, most=max(1, len(groups) // _AT_ONCE))
+        if not inside:
+
+            async def find(parent: str) -> None:
+                together = groups[parent]
+                if len(together) > 1:
+                    await self._find_in(parent, together, inside, most=len(together))
+                for folder in together:
+                    if folder not in inside:
+                        await self._find_in(folder, [folder], inside, most=None)
+
+            await self._each(list(groups), find)
         return [inside[folder] for folder in folders]
 
     async def walk(self, prefix: str) -> AsyncIterator[tuple[str, Files]]:
@@ -140,45 +154,39 @@ class ObjectsBlobs:
             judge(error, scheme=self._address.scheme, place=self.place)
             return None
 
-    async def _find_in(self, parent: str, folders: list[str], inside: dict[str, Files | StoreError]) -> None:
-        if len(folders) > 1:
-            found: dict[str, Files] = {folder: {} for folder in folders}
-            pages = 0
-            try:
-                async for page in self._pages(parent):
-                    pages += 1
-                    for path, blob in page:
-                        folder, _, name = path.rpartition("/")
-                        if folder in found:
-                            found[folder][name] = blob
-                    if pages > len(folders):
-                        break
-                else:
-                    inside.update(found)
+    async def _find_in(
+        self, parent: str, folders: Sequence[str], inside: dict[str, Files | StoreError], *, most: int | None
+    ) -> None:
+        """By one listing of what is above them; not at all if that has more pages than `most`."""
+        found: dict[str, Files] = {folder: {} for folder in folders}
+        pages = 0
+        try:
+            async for page in self._pages(parent):
+                pages += 1
+                if most is not None and pages > most:
                     return
-            except StoreError as error:
-                inside.update(dict.fromkeys(folders, error))
-                return
-        for folder in folders:
-            try:
-                inside[folder] = {
-                    path.rpartition("/")[2]: blob async for page in self._pages(folder) for path, blob in page
-                }
-            except StoreError as error:
-                inside[folder] = error
+                for path, blob in page:
+                    folder, _, name = path.rpartition("/")
+                    if folder in found:
+                        found[folder][name] = blob
+        except StoreError as error:
+            inside.update(dict.fromkeys(folders, error))
+            return
+        inside.update(found)
 
     async def _pages(self, folder: str) -> AsyncIterator[list[tuple[str, Blob]]]:
         within = (self._root + folder).rstrip("/") or None
         cut = len(self._root)
+        store = self._open()
         self.lists += 1
-        pages = 0
+        first = True
         try:
-            async for page in obstore.list(self._open(), within, chunk_size=_PAGE):
-                pages += 1
+            async for page in obstore.list(store, within, chunk_size=_PAGE):
+                self.lists += not first
+                first = False
                 yield [(f["path"][cut:], Blob(f["size"], _tag(f["e_tag"], f["version"]))) for f in page]
         except TROUBLE as error:
             raise self._refused(error, folder) from None
-        self.lists += max(0, pages - 1)
 
     async def _each(
         self, items: Sequence[str], ask: Callable[[str], Awaitable[A | None]]

@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import random
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -719,6 +720,25 @@ async def test_a_claimed_job_that_cannot_begin_goes_back_for_others(
     end.set()
 
     assert (await shift.client.get(waiting)).releases == 1
+
+
+async def test_what_waited_because_the_loop_stood_still_is_not_given_back(shift: Shift) -> None:
+    async def quick() -> None: ...
+
+    async def stalls() -> None:
+        time.sleep(0.4)  # the loop stands still for longer than a job may wait
+
+    shift.act(quick)
+    shift.act(stalls)
+    await shift.begin(concurrency=1)
+    for _ in range(3):
+        await shift.settled(await shift.submit("quick"))
+    names = ["stalls", *["quick"] * 20]
+
+    made = await shift.client.submit_many([Request(name, {}) for name in names])
+
+    jobs = [await shift.settled(one.id) for one in made]
+    assert [job.releases for job in jobs] == [0] * len(jobs)
 
 
 async def test_the_recorder_shows_what_runs_and_until_when(shift: Shift) -> None:

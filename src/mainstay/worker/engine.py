@@ -112,6 +112,8 @@ class Engine:
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._ticking = False
+        self._ticked_s = 0.0
+        self._stood_still = False
         self._retired = False
         self._draining: asyncio.Task[None] | None = None
         self._loops: list[asyncio.Task[None]] = []
@@ -214,6 +216,7 @@ class Engine:
         self._begin_held(self._clock.lease_ms())
         if not self._ticking:
             self._ticking = True
+            self._ticked_s = self.loop.time()
             self.loop.call_later(_TICK_S, self._tick)
 
     def _begin_held(self, now_ms: int) -> None:
@@ -307,7 +310,7 @@ class Engine:
         self._free.append(run.slot)
         self._end(run, ending)
         now_ms = self._clock.lease_ms()
-        self._pace.finished(now_ms - run.began_ms)
+        self._pace.finished(now_ms - run.began_ms, at_ms=self.loop.time() * 1000, waiting=len(self._held))
         self._begin_held(now_ms)
         self._made_room()
 
@@ -406,11 +409,20 @@ class Engine:
         now_ms = self._clock.lease_ms()
         for run in list(self._running.values()):
             self._watch(run, now_ms)
-        if stale := self._held.too_long(now_s=self.loop.time()):
-            self._pace.stuck()
-            self._give_back(stale)
+        self._give_back_stale(self.loop.time())
         if self.reports.due:
             self._ledger.wake()
+
+    def _give_back_stale(self, now_s: float) -> None:
+        """Unless the loop stood still and this is its first turn: then they waited for that, and begin now."""
+        stood_still, self._ticked_s = now_s - self._ticked_s > 2 * _TICK_S, now_s
+        if stood_still and not self._stood_still:
+            self._stood_still = True
+            return
+        self._stood_still = stood_still
+        if stale := self._held.too_long(now_s=now_s):
+            self._pace.stuck()
+            self._give_back(stale)
 
     def _watch(self, run: Run, now_ms: int) -> None:
         if not run.cause:

@@ -1,9 +1,10 @@
 """How many jobs an engine holds beyond those it runs. Pure.
 
 Holding a few keeps it busy while the next claim is on its way; holding many keeps them from workers that are free.
-So it holds what it gets through in a tenth of a second: none when jobs are slow, three batches when they are quick. The
-next batch is claimed as soon as there is room for it, and may take as long as the other two last: on a busy machine a
-claim takes longer than the jobs of one batch.
+So it holds what it gets through in a tenth of a second: none when jobs are slow, three batches when they are quick. How
+much that is shows in how long jobs take, and in how soon one ends after the other while more of them wait: where many
+processes share a core, quick jobs come slowly. The next batch is claimed as soon as there is room for it, and may take
+as long as the other two last: on a busy machine a claim takes longer than the jobs of one batch.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 AHEAD_MS = 100.0
 #: how much a new duration counts against all before it
 _WEIGHT = 0.1
+#: the same for the time between two ends: they come in bursts
+_GAP_WEIGHT = 0.02
 #: how many batches are held at most
 _BATCHES = 3
 
@@ -21,7 +24,7 @@ class Pace:
     >>> pace = Pace(concurrency=10, batch=100)
     >>> pace.wanted(running=0, waiting=0), pace.wanted(running=10, waiting=0)
     (10, 0)
-    >>> for _ in range(100): pace.finished(1)
+    >>> for n in range(100): pace.finished(1, at_ms=n / 10, waiting=5)
     >>> pace.wanted(running=10, waiting=0), pace.wanted(running=10, waiting=200), pace.wanted(running=10, waiting=201)
     (100, 100, 0)
     """
@@ -31,10 +34,18 @@ class Pace:
         self._batch = batch
         self._most = _BATCHES * batch
         self._average_ms: float | None = None
+        self._gap_ms: float | None = None
+        self._last_ms: float | None = None
+        """when one ended, if others waited to begin"""
 
-    def finished(self, took_ms: float) -> None:
-        average = self._average_ms
+    def finished(self, took_ms: float, *, at_ms: float, waiting: int) -> None:
+        """A job has ended; so many wait to begin. When none does, what comes next says nothing of how quick we are."""
+        average, gap, last_ms = self._average_ms, self._gap_ms, self._last_ms
         self._average_ms = took_ms if average is None else average + _WEIGHT * (took_ms - average)
+        if last_ms is not None:
+            took_ms = at_ms - last_ms
+            self._gap_ms = took_ms if gap is None else gap + _GAP_WEIGHT * (took_ms - gap)
+        self._last_ms = at_ms if waiting else None
 
     def stuck(self) -> None:
         """What was claimed ahead could not begin: the jobs that run are slow, whatever those before them were."""
@@ -52,4 +63,6 @@ class Pace:
         """How many to hold beyond those that run."""
         if self._average_ms is None:
             return 0
-        return min(self._most, int(self._concurrency * AHEAD_MS / max(self._average_ms, 0.1)))
+        by_took = self._concurrency * AHEAD_MS / max(self._average_ms, 0.1)
+        by_gap = by_took if self._gap_ms is None else AHEAD_MS / max(self._gap_ms, 0.01)
+        return min(self._most, int(by_took), int(by_gap))

@@ -87,7 +87,7 @@ async def test_pairs_that_end_in_two_tasks_at_once(adapter: Adapter, tmp_path: P
 
 @pytest.mark.slow
 def test_pairs_that_end_in_two_threads_at_once(adapter: Adapter, tmp_path: Path) -> None:
-    n = 2000
+    n = 1000
     store = asyncio.run(open_store(adapter.at(tmp_path)))
     waiters = asyncio.run(pairs(store, n))
     errors: list[BaseException] = []

@@ -29,7 +29,7 @@ from tests.stores.sqlite.process import PROGRAM, Child
 
 #: how many are killed in all, and how many in a round. More where the one that dies writes the file itself: a server
 #: outlives its clients. Where a death takes seconds to be known, fewer rounds of more processes
-KILLS = {"sqlite": 200, "postgres": 60, "redis": 80}
+KILLS = {"sqlite": 144, "postgres": 60, "redis": 80}
 CREWS = {"sqlite": 8, "postgres": 12, "redis": 8}
 MOST_LINES = 40
 OPTIONS = {"sqlite": "?busy_timeout=30s"}

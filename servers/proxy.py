@@ -194,6 +194,9 @@ class _Wire:
         with contextlib.suppress(OSError):
             taken, _ = self._listener.accept()
             taken.setblocking(False)
+            # asyncio does so for sockets that know their protocol, which those of `create_server` do not. Without it
+            # the end of an answer waits 40 ms for an acknowledgement that waits for more
+            taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             making = self.loop.create_task(self.loop.connect_accepted_socket(lambda: _Link(self).client, taken))
             self._making.add(making)
             making.add_done_callback(self._making.discard)

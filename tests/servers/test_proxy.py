@@ -84,6 +84,14 @@ def test_it_passes_on_everything_in_order(proxy: Proxy) -> None:
     assert heard == data
 
 
+def test_it_holds_nothing_back_to_send_more_at_once(proxy: Proxy) -> None:
+    with _connected(proxy) as wire:
+        wire.sendall(b"hello")
+        assert wire.recv(5) == b"hello"
+        ends = [end.get_extra_info("socket") for end in proxy._wire.transports]
+        assert [end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for end in ends] == [1, 1]
+
+
 def test_an_end_is_passed_on(proxy: Proxy) -> None:
     with _connected(proxy) as client:
         client.sendall(b"last")

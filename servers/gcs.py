@@ -156,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._fail(404, "NoSuchKey")
 
-    do_HEAD = do_GET  # noqa: N815
+    do_HEAD = do_GET  # noqa: N815  # the name that http.server looks for
 
     def log_message(self, *_: object) -> None:
         """Nobody reads them."""

@@ -88,7 +88,7 @@ def main() -> None:
         DomainDispatcherApplication,
         create_backend_app,
     )
-    from werkzeug.serving import WSGIRequestHandler, run_simple  # noqa: PLC0415
+    from werkzeug.serving import WSGIRequestHandler, run_simple  # noqa: PLC0415  # as above
 
     class Quiet(WSGIRequestHandler):
         def log_request(self, *_: object) -> None:

@@ -172,4 +172,5 @@ def test_numbers_of_other_libraries_are_what_they_stand_for() -> None:
     class Real(float):
         pass
 
-    assert Unit("s", "c", {"n": Index(), "x": Real(0.5)}, Index()) == Unit("s", "c", {"n": 3, "x": 0.5}, 3)  # type: ignore[arg-type]
+    seed: Any = Index()
+    assert Unit("s", "c", {"n": Index(), "x": Real(0.5)}, seed) == Unit("s", "c", {"n": 3, "x": 0.5}, 3)

@@ -18,7 +18,7 @@ async def test_an_audit_finds_exactly_what_is_wrong(store: OutputStore) -> None:
     await store.blobs.write(output_path(UNITS[1], "result"), b"01234")
     await store.blobs.write(output_path(UNITS[2], "result"), b"012345678X")
     (files,) = await store.blobs.find([unit_folder(UNITS[3])])
-    (entry,) = [name for name in files if str(name).startswith("_entry")]  # type: ignore[union-attr]
+    (entry,) = [name for name in files if str(name).startswith("_entry")]  # type: ignore[union-attr]  # it is there and readable
     await store.blobs.write(f"{unit_folder(UNITS[3])}/{entry}", b"{}")
     await store.blobs.write(output_path(Unit("sir", "1", {"n": 9}, 1), "result"), b"stopped")
 

@@ -23,7 +23,7 @@ def test_names_that_some_storage_cannot_hold_or_that_are_ours_are_refused(name: 
 )
 def test_declarations_that_cannot_be_kept_are_refused(outputs: object, complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):
-        files_of(outputs)  # type: ignore[arg-type]
+        files_of(outputs)  # type: ignore[arg-type]  # what a caller without types may give
 
 
 def test_a_manifest_cannot_be_put_elsewhere() -> None:

@@ -17,7 +17,7 @@ FILES: dict[str, Path | bytes] = {"result.npy": b"0123456789", "log.txt": b"all 
 
 
 async def states(store: OutputStore, unit: Unit, **how: object) -> dict[str, str]:
-    (seen,) = await store.look([unit], OUTPUTS, **how)  # type: ignore[arg-type]
+    (seen,) = await store.look([unit], OUTPUTS, **how)  # type: ignore[arg-type]  # of `look`, whatever they are
     return {name: finding.state for name, finding in seen.outputs.items()}
 
 
@@ -250,6 +250,6 @@ async def test_what_cannot_be_published_is_refused(memory: OutputStore, unit: Un
         ({"a": tmp_path / "none"}, "cannot be read"),
     ):
         with pytest.raises(InvalidInput, match=complaint):
-            await memory.publish(unit, files)  # type: ignore[arg-type]
+            await memory.publish(unit, files)  # type: ignore[arg-type]  # what a caller without types may give
     with pytest.raises(InvalidInput, match="neither 'size' nor 'content'"):
-        await memory.look([unit], OUTPUTS, verify="bytes")  # type: ignore[arg-type]
+        await memory.look([unit], OUTPUTS, verify="bytes")  # type: ignore[arg-type]  # the same

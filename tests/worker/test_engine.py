@@ -545,7 +545,7 @@ async def test_what_was_claimed_under_a_session_that_is_lost_by_the_answer_is_no
     async def once() -> None:
         ran.append(context().job.token)
 
-    shift.control.claim = slow_claim  # type: ignore[method-assign]
+    shift.control.claim = slow_claim  # type: ignore[method-assign]  # as if the store took long
     shift.act(once)
     job_id = await shift.submit("once")
     engine = await shift.begin()

@@ -67,7 +67,7 @@ def main(url: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # most of a process's start; nothing is open after it
     import mainstay.stores.versioned.file
-    import mainstay.stores.versioned.sqlite  # noqa: F401
+    import mainstay.stores.versioned.sqlite  # noqa: F401  # loaded before the processes are forked
 
     for line in sys.stdin:
         name, seed, pipe = line.split()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -94,11 +95,11 @@ async def test_a_writer_that_hangs_delays_others_only_so_long_and_readers_not_at
 
 
 @pytest.mark.parametrize("harm", [lambda text: text[:-1], lambda text: b"", lambda text: b"other" + text])
-async def test_a_damaged_file_is_named_and_left_as_it_is(tmp_path: Path, harm: object) -> None:
+async def test_a_damaged_file_is_named_and_left_as_it_is(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
     store = FileVersioned(tmp_path)
     await store.create_if_absent("a", b"value")
     path = tmp_path / "a@"
-    path.write_bytes(harm(path.read_bytes()))  # type: ignore[operator]
+    path.write_bytes(harm(path.read_bytes()))
     harmed = path.read_bytes()
 
     with pytest.raises(RowDamaged, match="a@ is not as it was written"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ class Rival:
 
     def __init__(self, store: MemoryVersioned) -> None:
         self._store = store
-        self.before: list[Callable[[], object]] = []
+        self.before: list[Callable[[], Awaitable[Any]]] = []
         self.outages: list[str] = []
         """of the next writes: `lost` is not done, `unheard` is done and not answered, `late` is done just before the
         next, `refused` is known not to be done, `` is no outage"""
@@ -40,16 +41,16 @@ class Rival:
     async def create_if_absent(self, key: str, value: bytes) -> str | None:
         return await self._write(lambda: self._store.create_if_absent(key, value))
 
-    async def _write(self, write: Callable[[], object]) -> str | None:
+    async def _write(self, write: Callable[[], Awaitable[Any]]) -> str | None:
         if self.before:
-            await self.before.pop(0)()  # type: ignore[misc]
+            await self.before.pop(0)()
         outage = self.outages.pop(0) if self.outages else ""
         if outage == "refused":
             raise StoreUnavailable("away")
         answers: list[str | None] = []
 
         async def arrive() -> None:
-            answers.append(await write())  # type: ignore[misc]
+            answers.append(await write())
 
         async def mine() -> str | None:
             found = await self.get(KEY)
@@ -69,12 +70,12 @@ class Waits:
 
     def __init__(self) -> None:
         self.asked: list[float] = []
-        self.then: Callable[[], object] | None = None
+        self.then: Callable[[], Awaitable[Any]] | None = None
 
     async def __call__(self, wait_s: float) -> None:
         self.asked.append(wait_s)
         if self.then:
-            await self.then()  # type: ignore[misc]
+            await self.then()
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ async def _ask(where: str, body: bytes, headers: dict[str, str], address: Addres
     request = Request(where, data=body, method="PUT", headers=headers)  # noqa: S310  # looked at above
 
     def ask() -> None:
-        with urlopen(request, timeout=address.timeout_s):  # noqa: S310
+        with urlopen(request, timeout=address.timeout_s):  # noqa: S310  # the same
             pass
 
     try:

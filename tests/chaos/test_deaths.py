@@ -65,12 +65,13 @@ async def test_the_jobs_of_a_killed_worker_are_run_by_another_within_seconds_the
     leader.process.wait()
     freed = await _freed_after(fleet, job_id)
     second = await fleet.traced(job_id, times=2)
+    able = other.everyone  # now, while it runs: its process may be one that goes with it
     fleet.open_gate("go")
     job = await fleet.settled(job_id)
 
     assert freed < fleet.known_dead_s
     assert all(gone(engine) for engine in engines), "engines die with their supervisor"
-    assert second.pid in other.everyone
+    assert second.pid in able
     assert job.status == "succeeded"
     await asyncio.wait_for(_told(other, " leading session="), 10)
 
@@ -139,12 +140,15 @@ async def test_a_stopped_supervisor_loses_its_sessions_and_its_ghost_is_refused(
 
     kill(stopped.pid, signal.SIGSTOP)
     second = await fleet.traced(job_id, times=2, within_s=20)
+    # now, while it runs: its process may be one that goes with it. The engine whose supervisor is stopped hears that
+    # its session is lost, opens another and may be the first to ask
+    able = {*other.everyone, *stopped.everyone} - {fleet.traces(job_id, "start")[0].pid}
     fleet.open_gate("go")
     job = await fleet.settled(job_id)
     kill(stopped.pid, signal.SIGCONT)
     after = await fleet.settled(await _started(fleet, "quick", number=1))
 
-    assert second.pid in other.everyone
+    assert (second.token, second.pid in able) == (2, True)
     assert (job.status, after.status) == ("succeeded", "succeeded")
     assert (await fleet.path(job_id)).count("succeeded") == 1
 

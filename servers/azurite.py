@@ -9,13 +9,12 @@ import base64
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from urllib.parse import quote
 
 from .programs import ServerMissing, program
-from .server import Process, free_port, own_folder
+from .server import OneProcess, Process, free_port, own_folder
 
 RELEASE = "3.37.0"
 ACCOUNT = "mainstay"
@@ -25,7 +24,7 @@ _INSTALL_S = 600
 _PROGRAM = Path("node_modules/azurite/dist/src/blob/main.js")
 
 
-class Azurite:
+class Azurite(OneProcess):
     """Its blob service. What it has stays in its folder over `stop` and `start`, and so does the port."""
 
     version = RELEASE
@@ -51,19 +50,6 @@ class Azurite:
     def url(self) -> str:
         """Its address, with the name and the key of the account before it."""
         return f"http://{ACCOUNT}:{quote(self._key, safe='')}@127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        self._process.start()
-
-    def stop(self) -> None:
-        self._process.stop()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def answers(self) -> bool:
-        with socket.create_connection(("127.0.0.1", self.port), 1):
-            return True
 
 
 def azure_url(server: str, prefix: str) -> str:

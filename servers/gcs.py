@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import signal
-import socket
 import sqlite3
 import sys
 import threading
@@ -26,7 +25,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from urllib.request import Request, urlopen
 from xml.sax.saxutils import escape
 
-from .server import Process, free_port
+from .server import OneProcess, Process, free_port
 
 BUCKET = "registry"
 _SCHEMA = """
@@ -39,7 +38,7 @@ _WHEN = "2026-01-01T00:00:00.000Z"
 _PAGE = 1000
 
 
-class Gcs:
+class Gcs(OneProcess):
     """The server described above. The port stays the same over `stop` and `start`."""
 
     version = "1"
@@ -57,19 +56,6 @@ class Gcs:
 
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        self._process.start()
-
-    def stop(self) -> None:
-        self._process.stop()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def answers(self) -> bool:
-        with socket.create_connection(("127.0.0.1", self.port), 1):
-            return True
 
 
 def gcs_url(server: str, prefix: str) -> str:

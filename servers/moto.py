@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import io
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -21,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from .programs import ServerMissing
-from .server import Process, free_port
+from .server import OneProcess, Process, free_port
 
 BUCKET = "registry"
 _OPTIONS = "region=us-east-1&access_key_id=test&secret_access_key=test"
 
 
-class Moto:
-    """One server for both services. `database` is a bucket's URL with a prefix, `table` that of a table."""
+class Moto(OneProcess):
+    """One server for both services; what it had is gone when it is stopped."""
 
     def __init__(self, folder: Path, *, port: int | None = None) -> None:
         try:
@@ -46,20 +45,6 @@ class Moto:
 
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        self._process.start()
-
-    def stop(self) -> None:
-        """What it had is gone."""
-        self._process.stop()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def answers(self) -> bool:
-        with socket.create_connection(("127.0.0.1", self.port), 1):
-            return True
 
 
 def s3_url(server: str, prefix: str) -> str:

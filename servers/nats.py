@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 from .programs import ServerMissing
-from .server import Process, free_port
+from .server import OneProcess, Process, free_port
 
 
-class Nats:
+class Nats(OneProcess):
     """One server; databases are buckets of its key-value store. The port stays the same over `stop` and `start`."""
 
     def __init__(self, folder: Path, *, port: int | None = None) -> None:
@@ -37,17 +37,6 @@ class Nats:
 
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        self._process.start()
-
-    def stop(self) -> None:
-        """A clean end; what it has stays in its folder."""
-        self._process.stop()
-
-    def kill(self) -> None:
-        """SIGKILL: what it has answered is on disk."""
-        self._process.kill()
 
     def answers(self) -> bool:
         with socket.create_connection(("127.0.0.1", self.port), 1) as connection:

@@ -8,14 +8,14 @@ import subprocess
 from pathlib import Path
 
 from .programs import program, unprivileged, version
-from .server import Process, free_port, own_folder
+from .server import OneProcess, Process, free_port, own_folder
 
 #: nothing is synced: for tests that do not ask what a crash of the server leaves
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 OWNER = "owner"
 
 
-class Postgres:
+class Postgres(OneProcess):
     """One cluster, made by initdb; it refuses to run as root, so another user runs it then.
 
     Settings are those of postgresql.conf: `max_connections="300"`. The port stays the same over `stop`, `kill` and
@@ -43,17 +43,6 @@ class Postgres:
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://{OWNER}@127.0.0.1:{self.port}/{database}"
-
-    def start(self) -> None:
-        self._process.start()
-
-    def stop(self) -> None:
-        """A fast and clean shutdown: open transactions are rolled back."""
-        self._process.stop()
-
-    def kill(self) -> None:
-        """SIGKILL to all its processes, as a crash of the machine would leave it, but for what the system has."""
-        self._process.kill()
 
     def answers(self) -> bool:
         ready = self._as_client(str(Path(self._createdb).with_name("pg_isready")))

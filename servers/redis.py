@@ -7,12 +7,12 @@ import socket
 from pathlib import Path
 
 from .programs import program, version
-from .server import Process, free_port
+from .server import OneProcess, Process, free_port
 
 DATABASES = 64
 
 
-class Redis:
+class Redis(OneProcess):
     """One server; databases are its numbered ones.
 
     Options are those of its configuration, with underscores: `appendonly="yes"`, `appendfsync="always"`,
@@ -37,17 +37,6 @@ class Redis:
 
     def url(self, number: int = 0) -> str:
         return f"redis://127.0.0.1:{self.port}/{number}"
-
-    def start(self) -> None:
-        self._process.start()
-
-    def stop(self) -> None:
-        """A clean end: what its configuration says is kept, is kept."""
-        self._process.stop()
-
-    def kill(self) -> None:
-        """SIGKILL: what the system has been given is kept, what was in its buffers is not."""
-        self._process.kill()
 
     def answers(self) -> bool:
         with socket.create_connection(("127.0.0.1", self.port), 1) as connection:

@@ -55,6 +55,30 @@ def own_folder(parent: Path, name: str, user: str | None) -> Path:
     return made
 
 
+class OneProcess:
+    """What servers of one process share: how it is started, ended and killed. The port stays the same over all that."""
+
+    port: int
+    _process: Process
+
+    def start(self) -> None:
+        """After a stop or a kill: wait until it answers."""
+        self._process.start()
+
+    def stop(self) -> None:
+        """A clean end: what it keeps on disk, it keeps."""
+        self._process.stop()
+
+    def kill(self) -> None:
+        """SIGKILL to all its processes: what the system has been given is kept, what was in their buffers is not."""
+        self._process.kill()
+
+    def answers(self) -> bool:
+        """Whether it can be used by now."""
+        with socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+
+
 class Process:
     """One server process; it can be started again after it was stopped or killed.
 

@@ -127,11 +127,11 @@ def _text(value: str, field: str) -> str:
     return str(value)
 
 
-def _whole(value: object, field: str) -> int:
+def _whole(value: Any, field: str) -> int:
     try:
         if isinstance(value, bool):
             raise TypeError
-        found = operator.index(value)  # type: ignore[arg-type]  # that is the question
+        found = operator.index(value)
     except TypeError:
         raise InvalidInput(
             field,

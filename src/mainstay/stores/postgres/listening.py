@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import asyncpg
 
@@ -147,7 +148,7 @@ class Listening:
                 return
             while self._line.up and (changes := self._changes()) is not None:
                 wanted, unwanted = changes
-                if not await self._line.do(lambda db: self._send(db, wanted, unwanted)):  # noqa: B023 - awaited here
+                if not await self._line.do(partial(self._send, wanted=wanted, unwanted=unwanted)):
                     self._home.loop.call_later(_SOON_S, self._settled)
                     return
         except Exception as error:  # noqa: BLE001 - all is said anew when the line is made again, and meanwhile they look

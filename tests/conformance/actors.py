@@ -1,6 +1,7 @@
 """Submitters and workers that use one store at the same time, and note what they did.
 
-Run as a program, it is one of them: actors.py URL ROLE NAME PLAN FILE
+Run as a program, it is one of them: actors.py URL ROLE NAME PLAN FILE. It says that it is ready, and begins when it is
+sent a line.
 """
 
 from __future__ import annotations
@@ -184,6 +185,9 @@ ROLES: dict[str, type[Submitter | Worker]] = {"submitter": Submitter, "worker": 
 async def main(url: str, role: str, name: str, plan: str, file: str) -> None:
     store = await open_store(url)
     actor = ROLES[role](store, name, msgspec.json.decode(plan, type=Plan))
+    # the whole work takes less time than the start of an interpreter: without a common start the first does it alone
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
     await actor.run()
     await store.close()
     write(Path(file), actor.history)

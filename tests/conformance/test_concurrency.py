@@ -96,6 +96,17 @@ async def test_tasks_of_one_loop_share_a_store(adapter: Adapter, tmp_path: Path)
     await store.close()
 
 
+def _first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def _go(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
 @pytest.mark.slow
 async def test_processes_share_a_store(adapter: Adapter, tmp_path: Path) -> None:
     if not adapter.persistent:
@@ -110,15 +121,21 @@ async def test_processes_share_a_store(adapter: Adapter, tmp_path: Path) -> None
             [sys.executable, actors.__file__, url, role, name, msgspec.json.encode(plan).decode(), str(files[name])],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for role, name in ((role, f"{role}-{n}") for role, n in roles)
     ]
     try:
+        assert [await asyncio.to_thread(_first_line, process) for process in running] == ["ready\n"] * len(running)
+        for process in running:
+            _go(process)
         assert [await asyncio.to_thread(process.wait) for process in running] == [0] * len(running)
     finally:
         for process in running:
             process.kill()
-            process.wait()
+            process.communicate()
     await _assert_right(store, [entry for file in files.values() for entry in read(file)], plan)
     await store.close()
 

@@ -35,6 +35,7 @@ def _stray_events(rows: Rows, repair: bool) -> list[Violation]:
             )
         )
         if repair:
+            rows.touch(job_id)
             del rows.events[job_id]
     return found
 

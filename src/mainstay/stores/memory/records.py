@@ -6,13 +6,14 @@ import msgspec
 
 from ...errors import NotLeader
 from ...model import Leadership, Schedule
+from ..bounds import TICKS_KEPT_MS
 
 
 class Leaders:
     """Who leads what, under which epoch."""
 
-    def __init__(self) -> None:
-        self._current: dict[str, Leadership] = {}
+    def __init__(self, current: dict[str, Leadership]) -> None:
+        self._current = current
 
     def lead(self, name: str, session: str, ttl_s: float, lease_ms: int) -> Leadership:
         current = self._current.get(name)
@@ -54,9 +55,9 @@ class Leaders:
 class Schedules:
     """Schedules, and every tick that was turned into jobs."""
 
-    def __init__(self) -> None:
-        self._all: dict[str, Schedule] = {}
-        self._ticks: set[tuple[str, int]] = set()
+    def __init__(self, schedules: dict[str, Schedule], ticks: dict[tuple[str, int], None]) -> None:
+        self._all = schedules
+        self._ticks = ticks
 
     def put(self, schedule: Schedule) -> None:
         old = self._all.get(schedule.name)
@@ -76,14 +77,25 @@ class Schedules:
         return [self._all[name] for name in sorted(self._all)]
 
     def drop(self, name: str) -> bool:
-        self._ticks = {tick for tick in self._ticks if tick[0] != name}
+        for tick in [tick for tick in self._ticks if tick[0] == name]:
+            del self._ticks[tick]
         return self._all.pop(name, None) is not None
 
     def ticked(self, name: str, at_ms: int) -> bool:
-        return (name, at_ms) in self._ticks
+        known = self._all.get(name)
+        # older ticks were forgotten: then the last one decides
+        forgotten = known is not None and at_ms < (known.last_tick_ms or 0) - TICKS_KEPT_MS
+        return forgotten or (name, at_ms) in self._ticks
+
+    def forget_ticks(self) -> None:
+        """Those so old that `ticked` needs them no more."""
+        for name, at_ms in list(self._ticks):
+            known = self._all.get(name)
+            if known is not None and at_ms < (known.last_tick_ms or 0) - TICKS_KEPT_MS:
+                del self._ticks[name, at_ms]
 
     def tick(self, name: str, at_ms: int) -> None:
-        self._ticks.add((name, at_ms))
+        self._ticks[name, at_ms] = None
         if (schedule := self._all.get(name)) is not None:
             last = max(at_ms, schedule.last_tick_ms or 0)
             self._all[name] = msgspec.structs.replace(schedule, last_tick_ms=last)

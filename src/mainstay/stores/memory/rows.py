@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -42,16 +42,16 @@ class Rows:
         self.written: list[Written] = []
         self.freed: Counter[str] = Counter()
         self.waits = Waits()
+        self.touch: Callable[[str], None] = _nobody
+        """told of a job before its row or its events are changed"""
 
     def write(self, after: Job, events: Sequence[Event], now_ms: int) -> None:
         """Insert or replace one row, and append its events."""
+        self.touch(after.id)
         before = self.jobs.get(after.id)
         self.jobs[after.id] = after
         if before is None:
-            if self.ids and after.id < self.ids[-1]:
-                insort(self.ids, after.id)
-            else:
-                self.ids.append(after.id)
+            self._add_id(after.id)
             self.events.setdefault(after.id, [])
         else:
             self._unindex(before)
@@ -71,6 +71,7 @@ class Rows:
 
     def remove(self, job: Job, left: Sequence[Event] = ()) -> None:
         """Forget a row and its events; `left` stays."""
+        self.touch(job.id)
         del self.jobs[job.id]
         del self.ids[bisect_left(self.ids, job.id)]
         self._unindex(job)
@@ -82,6 +83,19 @@ class Rows:
             del self.events[job.id]
         self.waits.forget(job.id)
         self.waits.settled(job.id, GONE)
+
+    def place(self, rows: Mapping[str, Job | None]) -> None:
+        """Have rows be as somebody else left them (None: gone), with nothing following from it. All at once: one may
+        have what another lets go of."""
+        for job_id in rows:
+            if (before := self.jobs.pop(job_id, None)) is not None:
+                self._unindex(before)
+                del self.ids[bisect_left(self.ids, job_id)]
+        for job_id, after in rows.items():
+            if after is not None:
+                self.jobs[job_id] = after
+                self._add_id(job_id)
+                self._index(after)
 
     def family(self, job: Job) -> list[Job]:
         """A job and its units."""
@@ -145,6 +159,18 @@ class Rows:
         first = self.due[job.queue].first()
         return first is None or job.due_ms <= first[0] or first[0] <= now_ms
 
+    def count_moves(self, events: Iterable[Event]) -> None:
+        """Count moves that somebody else made, for the rates."""
+        for event in events:
+            if moves(event):
+                self._rate([event.to], event.at_ms)
+
+    def _add_id(self, job_id: str) -> None:
+        if self.ids and job_id < self.ids[-1]:
+            insort(self.ids, job_id)
+        else:
+            self.ids.append(job_id)
+
     def _rate(self, statuses: Sequence[str], now_ms: int) -> None:
         minute = now_ms // 60_000
         if minute not in self.moves:
@@ -195,6 +221,10 @@ class Rows:
         _discard(self.units, job.parent, job.id)
         if not is_settled(job):
             _less(self.open_units, job.parent)
+
+
+def _nobody(_: str) -> None:
+    """Nobody wants to know."""
 
 
 def _discard(index: defaultdict[str, set[str]], name: str, job_id: str) -> None:

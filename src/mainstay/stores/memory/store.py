@@ -7,7 +7,7 @@ be refused is refused before the first write, so nothing ever needs undoing.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import RLock
 from typing import Literal
@@ -42,10 +42,9 @@ from ..port import (
 )
 from ..session_names import admit_session
 from .check import check
-from .entry import Entry, Keys
-from .records import Leaders, Schedules
-from .rows import Rows
+from .entry import Entry
 from .select import page
+from .tables import Tables
 from .trim import trim_events, trim_jobs
 from .wake import Hub, Subscription
 
@@ -64,21 +63,30 @@ class MemoryStore:
     url = "memory:"
     durability = "none: the jobs are gone with the process"
 
-    def __init__(self, clock: Clock | None = None, chain: Chain | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        chain: Chain | None = None,
+        *,
+        tables: Tables | None = None,
+        notify: Callable[[Mapping[str, int]], None] | None = None,
+    ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.chain = chain or Chain()
         self.observer: Observer | None = None
         self._lock = RLock()
         self._closed = False
         self._hub = Hub()
-        self._rows = Rows()
-        self._keys: Keys = {}
-        self._refusals: dict[str, dict[int, Refusal]] = {}
-        self._sessions: dict[str, Session] = {}
-        self._leaders = Leaders()
-        self._queues: dict[str, QueueSettings] = {}
-        self._limits: dict[str, int] = {}
-        self._schedules = Schedules()
+        self._notify = notify or self._hub.notify
+        tables = tables or Tables()
+        self._rows = tables.rows
+        self._keys = tables.keys
+        self._refusals = tables.refusals
+        self._sessions = tables.sessions
+        self._leaders = tables.leaders
+        self._queues = tables.queues
+        self._limits = tables.limits
+        self._schedules = tables.schedules
 
     async def close(self) -> None:
         with self._lock:
@@ -107,7 +115,7 @@ class MemoryStore:
                     self.observer(written)
             if rows.woken:
                 woken, rows.woken = rows.woken, type(rows.woken)()
-                self._hub.notify(woken)
+                self._notify(woken)
 
     # jobs -------------------------------------------------------------------------------------------
 
@@ -211,8 +219,9 @@ class MemoryStore:
         if row is None:
             return Answer(outcome)
         if outcome == "stale":
-            seen = self._refusals.setdefault(row.id, {})
-            seen.setdefault(change.before.token, refusal(change, now_ms))
+            seen = self._refusals.get(row.id, {})
+            if change.before.token not in seen:
+                self._refusals[row.id] = {**seen, change.before.token: refusal(change, now_ms)}
         if outcome != "applied":
             return Answer(outcome, row)
         after = landed(row, change)
@@ -331,6 +340,7 @@ class MemoryStore:
                 del self._keys[name]
             for job_id in [job_id for job_id in self._refusals if job_id not in self._rows.jobs]:
                 del self._refusals[job_id]
+            self._schedules.forget_ticks()
             more = more_jobs or more_events or len(over) > policy.batch
             return Trimmed(jobs, events, min(len(over), policy.batch), more)
 
@@ -471,6 +481,7 @@ class MemoryStore:
         with self._writing() as now_ms:
             if self._rows.jobs.get(after.id) != found.key:
                 return False
+            self._rows.touch(after.id)
             kept = self._rows.events[after.id]
             fresh = {event.seq for event in events}
             kept[:] = [event for event in kept if event.seq not in fresh]

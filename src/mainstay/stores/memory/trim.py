@@ -37,6 +37,7 @@ def trim_events(rows: Rows, policy: TrimPolicy, now_ms: int) -> tuple[int, bool]
             continue
         if shortened == policy.batch:
             return removed, True
+        rows.touch(job_id)
         last = events[-keep - 1]
         removed += len(events) - keep
         shortened += 1

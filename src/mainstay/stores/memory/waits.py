@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 
 class Waits:
@@ -19,8 +19,11 @@ class Waits:
         """job -> how many it still waits for"""
         self.over: deque[tuple[str, str]] = deque()
         """(job, status) that settled or went, with somebody waiting for it"""
+        self.touch: Callable[[str, str], None] = _nobody
+        """told of (what, job) before edges are changed: `add`, `close` and `forget` by their names"""
 
     def add(self, job_id: str, awaited: Iterable[str]) -> None:
+        self.touch("add", job_id)
         self.on[job_id] = found = tuple(dict.fromkeys(awaited))
         for each in found:
             self.open.setdefault(each, {})[job_id] = None
@@ -33,6 +36,7 @@ class Waits:
 
     def close(self, job_id: str) -> Iterator[tuple[str, bool]]:
         """End the wait for a job: who waited for it, and whether each waits for more."""
+        self.touch("close", job_id)
         for waiter in self.open.pop(job_id, ()):
             self.left[waiter] -= 1
             more = self.left[waiter] > 0
@@ -42,6 +46,9 @@ class Waits:
 
     def forget(self, job_id: str) -> None:
         """A job went: it waits for nothing any more."""
+        if job_id not in self.on:
+            return
+        self.touch("forget", job_id)
         for each in self.on.pop(job_id, ()):
             self._cut(job_id, each)
         self.left.pop(job_id, None)
@@ -52,3 +59,7 @@ class Waits:
             waiters.pop(job_id, None)
             if not waiters:
                 del self.open[awaited]
+
+
+def _nobody(what: str, job_id: str) -> None:
+    """Nobody wants to know."""

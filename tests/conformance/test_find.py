@@ -78,7 +78,19 @@ async def test_a_period_includes_its_begin_and_not_its_end(world: World) -> None
     assert await found(world, **between) == [jobs[2].id, jobs[1].id]
 
 
-async def test_units_are_found_only_through_their_parent(world: World) -> None:
+async def test_what_a_session_holds_is_found_with_its_units(world: World) -> None:
+    await world.open("s1", "s2")
+    parent = await world.running()
+    unit = await world.running(parent=parent.id, unit="a")
+    await world.running(session="s2", parent=parent.id, unit="b")
+
+    assert await found(world, session="s1") == [unit.id, parent.id]
+    assert await found(world, session="s1", name="demo.task", oldest_first=True) == [parent.id, unit.id]
+    assert await found(world, session="s1", parent=parent.id) == [unit.id]
+    assert await found(world, session="s1", status=("pending",)) == []
+
+
+async def test_units_that_nobody_holds_are_found_only_through_their_parent(world: World) -> None:
     parent = await world.submit()
     units = [await world.submit(parent=parent.id, unit=name) for name in ("a", "b")]
     assert await found(world) == [parent.id]

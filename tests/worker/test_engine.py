@@ -987,9 +987,9 @@ async def test_what_the_store_says_we_hold_and_we_know_nothing_of_goes_back(shif
     await shift.control.claim(["default"], engine.session.id, 1)  # an answer that never reached the engine
     engine._ledger.start()
 
-    once = await engine._reconcile(set())
+    await engine._reconcile()
     assert (await shift.client.get(job_id)).status == "running", "it may be on its way: not at first sight"
-    await engine._reconcile(once)
+    await engine._reconcile()
     await engine.idle()
 
     job = await shift.client.get(job_id)

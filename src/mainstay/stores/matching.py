@@ -13,7 +13,7 @@ def matches(job: Job, query: Query) -> bool:
     >>> matches(BLANK, Query()), matches(BLANK, Query(name="another"))
     (True, False)
     """
-    if job.parent != query.parent:
+    if job.parent != query.parent and (query.parent is not None or query.session is None):
         return False
     return (
         (query.status is None or job.status in query.status)

@@ -136,10 +136,11 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     name: str | None = None
     parent: str | None = None
-    """units of this job; without it, units are left out"""
+    """units of this job; without it, units are left out, unless it is asked what a session holds"""
     group: str | None = None
     """members of the group whose callback has this id"""
     session: str | None = None
+    """what it holds, jobs and units"""
     tag: str | None = None
     key: str | None = None
     text: str | None = None

@@ -97,21 +97,15 @@ async def bury(control: Control, death: Death) -> Buried:
 
 
 async def _held(control: Control, death: Death) -> list[Job]:
-    """The rows the session still holds: all jobs, and of the units those that had begun. A unit that had not is given
-    back by the next sweep, which is what would be done here."""
-    found: dict[str, Job] = {}
+    """The rows the session still holds, jobs and units."""
+    found: list[Job] = []
     cursor = None
     while True:
         page = await control.find(Query(session=death.session), cursor=cursor, limit=_PAGE)
-        found.update({job.id: job for job in page.jobs})
+        found += page.jobs
         cursor = page.cursor
         if cursor is None:
-            break
-    begun = [entry.job_id for entry in death.running if entry.job_id not in found]
-    for row in await control.store.get(begun) if begun else []:
-        if row is not None and row.session == death.session:
-            found[row.id] = row
-    return list(found.values())
+            return found
 
 
 def _sorted(rows: Sequence[Job], death: Death) -> _Fates:

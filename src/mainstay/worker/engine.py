@@ -11,7 +11,7 @@
   written for them, and work goes on under a new session.
 - *Draining* gives back what has not begun, waits for the rest within the grace, gives back what did not finish.
 - Every few seconds it compares what the store says it holds with what it has. Whatever was lost on the way between the
-  two, through whatever mistake, goes back to the queue.
+  two, through whatever mistake, goes back to the queue. What was taken from it is told to stop.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ..control import Control, error_info
 from ..errors import SessionLost, StoreError, UnknownTask
 from ..model import Job, Session
 from ..stores import Query
+from .account import Account, Claim
 from .attempt import attempt
 from .claims import Claims
 from .endings import Ending, Failed, Halted
@@ -48,6 +49,7 @@ log = logging.getLogger("mainstay.worker")
 
 _TICK_S = 0.1
 _RECONCILE_S = 5.0
+_RECONCILED = 1000
 #: from so many claims on that were lost with their worker, a job is run in a process of its own
 SUSPECT_LOSSES = 2
 _FIRST_PARK_S = 30.0
@@ -111,6 +113,7 @@ class Engine:
         """what every run begins with: nothing that another job has set"""
         self._quiet = asyncio.Event()
         self._quiet.set()
+        self._account = Account()
         self._ticking = False
         self._ticked_s = 0.0
         self._stood_still = False
@@ -353,6 +356,15 @@ class Engine:
             if self._open_session is not None:
                 self.session = await self._open_session()
 
+    def _lose_claims(self, claims: Collection[Claim]) -> None:
+        """Others have these, or nobody is to have them: stop them, write nothing about them."""
+        log.warning("not held any more jobs=%s; stopping them", ",".join(id_ for id_, _ in sorted(claims)[:5]))
+        self._held.only({id_ for id_, _ in claims})
+        for run in list(self._running.values()):
+            if (run.job.id, run.job.token) in claims:
+                self._lose_claim(run)
+        self._made_room()
+
     def _lose_claim(self, run: Run) -> None:
         self._halt(run, LOST, "its claim was lost", grace_s=run.job.options.grace_s)
 
@@ -457,24 +469,35 @@ class Engine:
             self.cancel(set(cancelling))
 
     async def _reconcile_for_ever(self) -> None:
-        unknown: set[tuple[str, int]] = set()
         while True:
             await asyncio.sleep(_RECONCILE_S)
             with contextlib.suppress(StoreError):  # told by whoever claims and acknowledges
-                unknown = await self._reconcile(unknown)
+                await self._reconcile()
 
-    async def _reconcile(self, before: set[tuple[str, int]]) -> set[tuple[str, int]]:
-        """Give back what we hold by the store's account and know nothing of, if that was so the last time as well: what
-        is on its way from or to the store is there only once."""
-        rows = (await self.control.find(Query(session=self.session.id), limit=1000)).jobs
+    async def _reconcile(self) -> None:
+        """Give back what we hold by the store's account and know nothing of, and stop what we run and it says we do not
+        hold: a unit is cancelled at once, and a run that says nothing would never hear of it."""
+        session = self.session.id
+        ours = self._at_work(session)
+        page = await self.control.find(Query(session=session), limit=_RECONCILED)
+        if session != self.session.id:
+            return
+        rows = {(row.id, row.token): row for row in page.jobs}
         runs = (*self._running.values(), *self._behind)
         known = {(job.id, job.token) for job in (*self._held, *self._ledger.jobs, *(run.job for run in runs))}
-        unknown = {(row.id, row.token): row for row in rows if (row.id, row.token) not in known}
-        lost = [row for claim, row in unknown.items() if claim in before]
-        if lost:
-            log.error("held and unknown jobs=%s; giving them back", ",".join(row.id for row in lost[:5]))
-            self._give_back(lost)
-        return set(unknown)
+        # neither what was claimed since we asked nor what has ended is missing there
+        ours &= self._at_work(session)
+        unknown, absent = self._account.compare(rows.keys(), known=known, ours=ours, whole=page.cursor is None)
+        if unknown:
+            log.error("held and unknown jobs=%s; giving them back", ",".join(id_ for id_, _ in sorted(unknown)[:5]))
+            self._give_back([rows[claim] for claim in unknown])
+        if absent:
+            self._lose_claims(absent)
+
+    def _at_work(self, session: str) -> set[Claim]:
+        """What we hold under a session, begun or not, and were not told to stop."""
+        going_on = (run.job for run in self._running.values() if not run.cause)
+        return {(job.id, job.token) for job in (*self._held, *going_on) if job.session == session}
 
 
 def _parked(job: Job, error: UnknownTask) -> Parked:

@@ -208,13 +208,13 @@ def _source(query: Query, values: _Values) -> _Source:
     """Sources that together cover the query."""
     if query.parent is not None:
         return _Source("parent", values(query.parent, "uuid"), "parent", where="parent IS NOT NULL")
-    if query.group is not None:
-        where = '"group" IS NOT NULL AND parent IS NULL'
-        return _Source("group", values(query.group), '"group"', where=where)
     if query.session is not None:
         # what one session holds is little: all of it is read and sorted
         held = f"(SELECT * FROM mainstay.jobs WHERE session = {values(query.session)} OFFSET 0) AS held"
-        return _Source("session", values(query.session), "session", rows=held)
+        return _Source("session", values(query.session), "session", rows=held, where="true")
+    if query.group is not None:
+        where = '"group" IS NOT NULL AND parent IS NULL'
+        return _Source("group", values(query.group), '"group"', where=where)
     if query.key is not None:
         return _Source("key", values(query.key), "key", where="key IS NOT NULL AND parent IS NULL")
     if query.tag is not None:

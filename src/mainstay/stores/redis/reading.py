@@ -91,11 +91,11 @@ async def _sources(base: Base, query: Query) -> list[str] | list[list[str]]:
     """Names of the sorted sets that together cover the query; or, of a session, what it holds, in order."""
     if query.parent is not None:
         return [f"units:{query.parent}"]
-    if query.group is not None:
-        return [f"group:{query.group}"]
     if query.session is not None:
         held = await base.call("SMEMBERS", f"held:{query.session}")
         return [sorted(each.decode() for each in held)]
+    if query.group is not None:
+        return [f"group:{query.group}"]
     if query.key is not None:
         return [f"key:{query.key}"]
     if query.tag is not None:

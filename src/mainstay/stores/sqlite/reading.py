@@ -100,10 +100,10 @@ def _sources(db: apsw.Connection, query: Query) -> tuple[list[_Source], frozense
     """Sources that together cover the query, and the fields of the query they have seen to."""
     if query.parent is not None:
         return [_Source("parent = ?", (query.parent,))], frozenset({"parent"})
+    if query.session is not None:
+        return [_Source("session = ?", (query.session,))], frozenset({"session"})
     if query.group is not None:
         return [_Source('"group" = ? AND parent IS NULL', (query.group,))], frozenset({"group"})
-    if query.session is not None:
-        return [_Source("session = ? AND parent IS NULL", (query.session,))], frozenset({"session"})
     if query.key is not None:
         return [_Source("key = ? AND parent IS NULL", (query.key,))], frozenset({"key"})
     if query.tag is not None:

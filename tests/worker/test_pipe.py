@@ -20,7 +20,7 @@ def travel(ending: Ending) -> Ending:
 
 def test_every_part_of_a_follow_up_arrives() -> None:
     plan = Plan(options=Options(tags=("a",), metadata={"k": "v"}), queue="mail", unique=True, after=("x", "y"))
-    given = Request("next", {"n": 1}, plan, b"content")
+    given = Request("next", {"n": 1}, plan, b"content", "018bcfe5-6800-7000-8000-000000000001")
     for field in msgspec.structs.fields(Request):
         assert getattr(given, field.name) != field.default, f"{field.name} is not tried"
     ending = travel(Done(None, (given,)))

@@ -15,6 +15,7 @@ from ..model import Job, Leadership, Progress, QueueSettings, Session, Settings
 from ..stores import JobStore, NewJob, Page, Pulse, Query, Refusal, Report, Stats, Trimmed
 from . import retention
 from .attempts import Attempts, Completion, Failure
+from .driving import Driving
 from .duties import Duties, Duty
 from .group import Grouper, SubmittedGroup
 from .holding import Extension, Holder, check_session
@@ -25,7 +26,7 @@ from .rules.guard import SweepGuard
 from .rules.retry import Decide
 from .submit import Request, Submitted, Submitter
 from .sweep import Sweeper, Swept
-from .writer import Outcome, Writer
+from .writer import Decision, Outcome, Writer
 
 #: how often the leader trims what retention lets go
 RETENTION_EVERY_S = 60.0
@@ -76,7 +77,8 @@ class Control:
         self._grouper = Grouper(store, self._submitter)
         self._holder = Holder(store, writer, guard, settings, rng)
         self._attempts = Attempts(writer, self._submitter, settings, rng)
-        self._operator = Operator(store, writer, settings)
+        self._driving = Driving(store, writer, self._submitter)
+        self._operator = Operator(store, writer, settings, self._driving)
         self._sweeper = Sweeper(store, writer, guard, rng)
         self._reader = Reader(store, settings.poll_s)
 
@@ -176,6 +178,28 @@ class Control:
     async def extend(self, job: Job, *, progress: Progress | None = None) -> Extension:
         """Ask for more run time: granted if progress rose since the last grant, five times at most."""
         return await self._holder.extend(job, progress=progress)
+
+    # drive --------------------------------------------------------------------------------------------
+
+    async def hand_over(self, job: Job, driver: Request, *, reason: str) -> None:
+        """Leave a claimed job to its units: let go of it where it stands, and make the unit that drives it."""
+        await self._driving.hand_over(job, driver, reason=reason)
+
+    async def spawn(self, job: Job, units: Iterable[Request], *, reason: str) -> None:
+        """Make jobs on behalf of a claimed one, all or none; refused with `StaleClaim` when its claim was lost."""
+        await self._driving.spawn(job, units, reason=reason)
+
+    async def put_off(self, job: Job, wait: str | timedelta, *, reason: str) -> None:
+        """Give a claimed unit back until later, without losing its place in the queue."""
+        await self._driving.put_off(job, seconds(wait, field="wait"), reason=reason)
+
+    async def act(self, job_id: str, decide: Decision, *, actor: str) -> Job:
+        """Move a job by a rule of its kind. `decide` is pure: it gets the row as it stands and the time in ms."""
+        return await self._driving.act(job_id, decide, actor=actor)
+
+    async def nudge(self, job: Job) -> None:
+        """Have the driver of a job look at it now."""
+        await self._driving.nudge(job)
 
     async def take_over(self, job: Job, session: str) -> Job:
         """Become the owner of a phase whose owner was lost."""

@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import InvalidInput
 from ..lifecycle import Chain, submit, table_of, time_text
-from ..model import AWAITS_MS, BLANK, IdSource, Job, Settings, rank_of
+from ..model import AWAITS_MS, BLANK, IdSource, Job, Settings, check_id, rank_of
 from ..stores import Key, NewJob
 from .failure import shown
 from .options import OptionReader, Plan, check_name
@@ -34,6 +34,8 @@ class Request(msgspec.Struct, frozen=True):
     content: bytes | None = None
     """what its idempotency key stands for, when the payload itself differs each time (it is sealed by a codec); None:
     the payload"""
+    id: str | None = None
+    """its id, where that has to be known beforehand; None: a fresh one"""
 
 
 class JobMaker:
@@ -93,7 +95,8 @@ class JobMaker:
                 content = request.content
                 if content is not None and not isinstance(content, bytes):
                     raise InvalidInput("content", f"must be bytes, not {type(content).__name__}")
-                job = maker.make(job_id, name, payload, content)
+                own = job_id if request.id is None else check_id(request.id)
+                job = maker.make(own, name, payload, content)
                 details = {"payload_sha256": sha256(payload).hexdigest()[:32]}
                 moved = submit(job, now_ms=now_ms, actor=actor, chain=chain, details=details)
             except InvalidInput as error:

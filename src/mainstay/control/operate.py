@@ -10,6 +10,7 @@ from ..errors import Conflict, InvalidInput, InvalidTransition, JobNotFound
 from ..lifecycle import Move, table_of
 from ..model import AWAITS_MS, Job, Settings, check_id, rank_of
 from ..stores import JobStore
+from .driving import Driving
 from .options import check_priority, check_text
 from .rules import cancelling
 from .writer import Decision, Moves, Outcome, Wish, Writer
@@ -20,7 +21,8 @@ log = logging.getLogger("mainstay.control")
 class Operator:
     """The operator's side. Each move names who asked for it and why."""
 
-    def __init__(self, store: JobStore, writer: Writer, settings: Settings) -> None:
+    def __init__(self, store: JobStore, writer: Writer, settings: Settings, driving: Driving) -> None:
+        self._driving = driving
         self._store = store
         self._writer = writer
         self._boost_ms = round(settings.priority_boost_s * 1000)
@@ -28,12 +30,18 @@ class Operator:
     async def cancel(self, job_id: str, *, actor: str, reason: str) -> Job:
         """Cancel one job; raises `InvalidTransition` if it has ended otherwise."""
         _who_and_why(actor, reason)
-        return await self._writer.one(check_id(job_id), _cancel(reason), actor=actor)
+        job = await self._writer.one(check_id(job_id), _cancel(reason), actor=actor)
+        await self._driving.nudge(job)
+        return job
 
     async def cancel_many(self, ids: Sequence[str], *, actor: str, reason: str) -> list[Outcome]:
         """Cancel many jobs, each on its own merits."""
         _who_and_why(actor, reason)
-        return await self._many(ids, _cancel(reason), actor)
+        outcomes = await self._many(ids, _cancel(reason), actor)
+        for outcome in outcomes:
+            if outcome.job is not None:
+                await self._driving.nudge(outcome.job)
+        return outcomes
 
     async def withdraw_many(self, ids: Sequence[str], *, actor: str, reason: str) -> list[Outcome]:
         """Cancel those of many jobs that wait; what somebody took meanwhile is refused, and goes on."""

@@ -17,6 +17,7 @@ from ..lifecycle import Move, Moved, apply, story
 from ..model import Job, Leadership
 from ..stores import Answer, Change, JobStore, NewJob
 from .failure import shown
+from .rules.abandoned import ABANDONED
 
 log = logging.getLogger("mainstay.control")
 
@@ -145,6 +146,9 @@ class Writer:
             if not moved.events:
                 outcomes[place] = Outcome("already_applied", row)
                 continue
+            on_last = wish.on_last
+            if on_last is None and row.parent is not None:
+                on_last = ABANDONED
             changes.append(
                 Change(
                     before=row,
@@ -152,7 +156,7 @@ class Writer:
                     events=moved.events,
                     holder=wish.holder,
                     spawn=wish.spawn,
-                    on_last=wish.on_last,
+                    on_last=on_last,
                 )
             )
             places.append(place)

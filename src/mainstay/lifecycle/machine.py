@@ -35,6 +35,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, Any] | None = None
     fields: Mapping[str, Any] = _NOTHING
     flag: Literal["", "note", "forced", "repair"] = ""
+    unheld: bool = False
+    """only for a row in a state that somebody holds, while nobody does: its units are at work"""
 
 
 class Moved(msgspec.Struct, frozen=True, gc=False):

@@ -189,11 +189,19 @@ def parent_move(parent: Job | None, change: Change, now_ms: int, chain: Chain) -
     """
     if parent is None or change.on_last is None or not change.events:
         return None
+    if change.on_last.unheld and not is_left_to_its_units(parent):
+        return None
     try:
         moved = apply(parent, change.on_last, now_ms=now_ms, actor=change.events[-1].actor, chain=chain)
     except InvalidTransition:
         return None
     return moved if moved.events else None
+
+
+def is_left_to_its_units(job: Job) -> bool:
+    """Whether it is in a state that somebody holds, and nobody does: its units go on with it."""
+    state = table_of(job.parent).get(job.status)
+    return job.session is None and state is not None and state.holds
 
 
 # waiting for other jobs -----------------------------------------------------------------------------

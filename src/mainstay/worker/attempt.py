@@ -12,8 +12,8 @@ import msgspec
 from ..control import error_info
 from ..errors import BadArguments
 from ..model import ErrorInfo
-from .context import Context, Directive, Retry, Skip, Snooze, Stopped, enter
-from .endings import Done, Ending, Failed, Halted, Misfit, NotNeeded, PutOff
+from .context import Context, Directive, LetGo, Retry, Skip, Snooze, Stopped, enter
+from .endings import Done, Ending, Failed, Gone, Halted, Misfit, NotNeeded, PutOff
 from .program import Program, Work
 
 
@@ -70,6 +70,8 @@ def _ending_of(error: BaseException, context: Context) -> Ending:
             return PutOff(wait_s, why)
         case Skip(reason=reason):
             return NotNeeded(reason)
+        case LetGo():
+            return Gone()
         case Stopped() as stopped:
             return Halted(str(stopped))
         case asyncio.CancelledError() if context.stopping is not None:

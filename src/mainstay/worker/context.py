@@ -57,6 +57,10 @@ class Skip(Directive):
         super().__init__(reason)
 
 
+class LetGo(Directive):
+    """It has given its claim away itself, with a write of its own: nothing more is to be written about it."""
+
+
 class Stopped(Directive):
     """Raised by `Context.check` in a job that was asked to stop."""
 

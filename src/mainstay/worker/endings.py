@@ -56,4 +56,8 @@ class Halted(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
-Ending = Done | Failed | Misfit | Crashed | PutOff | NotNeeded | Halted
+class Gone(msgspec.Struct, frozen=True, tag=True):
+    """It gave its claim away itself: there is nothing to write."""
+
+
+Ending = Done | Failed | Misfit | Crashed | PutOff | NotNeeded | Halted | Gone

@@ -32,7 +32,7 @@ from ..stores import Query
 from .account import Account, Claim
 from .attempt import attempt
 from .claims import Claims
-from .endings import Ending, Failed, Halted
+from .endings import Ending, Failed, Gone, Halted
 from .held import Held
 from .ledger import CANCELLED, DRAINED, LOST, OVERRAN, STALLED, Entry, Ledger, Parked
 from .outage import Outage
@@ -324,7 +324,7 @@ class Engine:
             self._recorder.end(run.slot)
 
     def _end(self, run: Run, ending: Ending) -> None:
-        if run.cause == LOST and isinstance(ending, Halted):
+        if isinstance(ending, Gone) or (run.cause == LOST and isinstance(ending, Halted)):
             return  # somebody else has it
         if run.cause in (DRAINED, OVERRAN, STALLED) and isinstance(ending, Failed):
             # an error on the way out is not what ended it

@@ -30,7 +30,7 @@ from ..control.failure import clean
 from ..control.options import OptionReader
 from ..control.payload import encoded
 from ..model import ErrorInfo, Job, Progress, Settings
-from .endings import Crashed, Done, Ending, Failed, Halted, Misfit, NotNeeded, PutOff
+from .endings import Crashed, Done, Ending, Failed, Gone, Halted, Misfit, NotNeeded, PutOff
 
 
 class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +113,7 @@ class Followup(msgspec.Struct, frozen=True):
     payload: bytes
     plan: Plan
     content: bytes | None
+    id: str | None
 
 
 class Returned(msgspec.Struct, frozen=True, tag=True):
@@ -123,7 +124,7 @@ class Returned(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    ending: Returned | Failed | Misfit | PutOff | NotNeeded | Halted
+    ending: Returned | Failed | Misfit | PutOff | NotNeeded | Halted | Gone
 
 
 ToChild = RunJob | Stop | Answer
@@ -208,7 +209,9 @@ def from_wire(ended: Ended) -> Ending:
     ending = ended.ending
     if not isinstance(ending, Returned):
         return ending
-    followups = tuple(Request(one.name, msgspec.Raw(one.payload), one.plan, one.content) for one in ending.followups)
+    followups = tuple(
+        Request(one.name, msgspec.Raw(one.payload), one.plan, one.content, one.id) for one in ending.followups
+    )
     return Done(None if ending.result is None else msgspec.Raw(ending.result), followups)
 
 
@@ -216,7 +219,7 @@ def _followup(request: Request, settings: Settings) -> Followup:
     options = request.options
     plan = options if isinstance(options, Plan) else OptionReader(settings).read(options)
     payload = encoded(request.payload, field=f"follow-up {request.name}", limit=settings.payload_limit)
-    return Followup(request.name, payload, plan, request.content)
+    return Followup(request.name, payload, plan, request.content, request.id)
 
 
 def refusal(error: Exception) -> Refusal:

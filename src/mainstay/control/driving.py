@@ -1,0 +1,95 @@
+"""Jobs that are left to their units: one of the units, the driver, goes on with the job on its behalf.
+
+A worker claims such a job like any other, hands it over to a driver (a unit with a known id) and lets go of it. From
+then on the job stands in a state that somebody holds, with no holder, for as long as it has an unsettled unit. The
+driver is claimed, lost and claimed again like any unit; it makes the other units, and moves the job when they are done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from ..lifecycle import Move, table_of, time_text
+from ..model import Job, check_id
+from ..stores import JobStore
+from .options import check_text
+from .submit import Request, Submitter
+from .writer import Decision, Moves, Wish, Writer, refused
+
+
+def driver_id(job: Job) -> str:
+    """The id of the unit that drives a job since its last claim: whoever sees the job knows it.
+
+    >>> from mainstay.testing import a_job
+    >>> driver_id(a_job("running"))
+    '018bcfe5-6800-78b3-ae6c-662117bff06a'
+    """
+    drawn = hashlib.sha256(f"driver {job.token} of {job.id}".encode()).hexdigest()
+    # of the same millisecond as the job, so that it sorts with it
+    return f"{job.id[:15]}{drawn[:3]}-a{drawn[3:6]}-{drawn[6:18]}"
+
+
+class Driving:
+    """The writes around a driver. All of them are made by the holder of a claim, and refused once that is lost."""
+
+    def __init__(self, store: JobStore, writer: Writer, submitter: Submitter) -> None:
+        self._store = store
+        self._writer = writer
+        self._submitter = submitter
+
+    async def hand_over(self, job: Job, driver: Request, *, reason: str) -> None:
+        """Let go of a job in the state it is in, and make its driver, in one write. Its run timeout goes on."""
+
+        def decide(row: Job, now_ms: int) -> Moves:
+            nobody = {"session": None, "claimed_ms": None, "started_ms": row.started_ms or now_ms, "extra_ms": 0}
+            return (Move(to=row.status, reason=reason, fields=nobody, flag="note"),)
+
+        await self._as_holder(job, decide, [driver])
+
+    async def spawn(self, job: Job, units: Iterable[Request], *, reason: str) -> None:
+        """Make jobs, with a note on the one that makes them; none of them if its claim was lost."""
+        await self._as_holder(job, lambda row, _: (Move(to=row.status, reason=reason, flag="note"),), units)
+
+    async def put_off(self, job: Job, wait_s: float, *, reason: str) -> None:
+        """Give a claim back until later. It keeps its place in the queue: its turn comes before all that it made."""
+
+        def decide(row: Job, now_ms: int) -> Moves:
+            due_ms = now_ms + max(1, round(wait_s * 1000))
+            later = {"due_ms": due_ms, "rank": row.rank, "releases": row.releases + 1, "extra_ms": 0}
+            why = f"{reason}; looks again at {time_text(due_ms)}"
+            return (Move(to="pending", reason=why, fields=later),)
+
+        await self._as_holder(job, decide, ())
+
+    async def act(self, job_id: str, decide: Decision, *, actor: str) -> Job:
+        """Move a job by a rule of its kind: decided from the row as it stands, and again if it moved meanwhile."""
+        return await self._writer.one(check_id(job_id), decide, actor=check_text(actor, field="actor"))
+
+    async def nudge(self, job: Job) -> None:
+        """Have the driver of a job look now, if it waits."""
+        state = table_of(job.parent).get(job.status)
+        if job.session is not None or job.token == 0 or state is None or not state.holds:
+            return
+
+        def decide(row: Job, now_ms: int) -> Moves:
+            if row.status != "pending" or row.due_ms <= now_ms:
+                return ()
+            return (
+                Move(
+                    to="pending", reason="asked to look now", fields={"due_ms": now_ms, "rank": row.rank}, flag="note"
+                ),
+            )
+
+        driver = driver_id(job)
+        if (await self._store.get([driver]))[0] is not None:
+            await self._writer.one(driver, decide, actor="control")
+
+    async def _as_holder(self, job: Job, decide: Decision, units: Iterable[Request]) -> None:
+        holder = job.session or ""
+        spawn = self._submitter.new_jobs(units, actor=holder)
+        outcome = (await self._writer.write([Wish(job, decide, holder, holder, spawn)]))[0]
+        if outcome.error is not None:
+            raise outcome.error
+        if not outcome.ok:
+            raise refused(outcome)

@@ -98,6 +98,25 @@ async def test_units_that_nobody_holds_are_found_only_through_their_parent(world
     assert await found(world, parent="nobody") == []
 
 
+async def test_units_are_found_by_status(world: World) -> None:
+    await world.open("s1")
+    parent, other = await world.submit(), await world.submit()
+    units = [await world.running(parent=parent.id, unit=str(n)) for n in range(4)]
+    await world.running(parent=other.id, unit="0")
+    for unit in units[1:3]:
+        await world.move(unit, "failed", holder="s1")
+
+    assert await found(world, parent=parent.id, status=("failed",)) == [units[2].id, units[1].id]
+    assert await found(world, parent=parent.id, status=("failed",), name="another") == []
+    both = await found(world, parent=parent.id, status=("running", "failed", "running"), oldest_first=True)
+    assert both == [unit.id for unit in units]
+    assert await found(world, parent=parent.id, status=()) == []
+    assert await found(world, parent="nobody", status=("failed",)) == []
+    first = await world.store.find(Query(parent=parent.id, status=("running", "failed")), limit=3)
+    rest = await world.store.find(Query(parent=parent.id, status=("running", "failed")), cursor=first.cursor)
+    assert [job.id for job in (*first.jobs, *rest.jobs)] == [unit.id for unit in units[::-1]]
+
+
 async def test_pages_neither_skip_nor_repeat_while_jobs_arrive(world: World) -> None:
     jobs = [(await world.submit()).id for _ in range(7)]
     seen: list[str] = []

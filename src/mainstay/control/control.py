@@ -326,6 +326,10 @@ class Control:
         """The writes of lost claims that were refused, one per claim."""
         return await self._reader.refusals(job_id)
 
+    async def unit_counts(self, job_id: str) -> dict[str, int]:
+        """How many units of a job stand in each status; none for a job that has none or is not there."""
+        return await self._reader.unit_counts(job_id)
+
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
         """Jobs by filter, a page at a time."""
         return await self.store.find(query, cursor=cursor, limit=limit)

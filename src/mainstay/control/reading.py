@@ -9,14 +9,14 @@ from typing import Any
 from ..errors import JobNotFound, WaitTimeout
 from ..lifecycle import UNIT, Event, story, time_text
 from ..model import Job, check_id
-from ..stores import JobStore, Query, Refusal, Wake
+from ..stores import JobStore, Refusal, Wake
 from .polling import Polls, is_over
 
 #: a story tells this many of the newest events; older ones are read with `events`
 _TOLD = 1000
 #: to be asleep for so long and look again costs nothing
 _LONGEST_S = 600.0
-_OPEN = tuple(name for name, state in UNIT.states.items() if not state.settled)
+_OPEN = frozenset(name for name, state in UNIT.states.items() if not state.settled)
 
 
 class Reader:
@@ -71,9 +71,13 @@ class Reader:
         """Refused writes of lost claims; a job without any may be gone."""
         return await self._store.refusals(check_id(job_id))
 
+    async def unit_counts(self, job_id: str) -> dict[str, int]:
+        """Units of a job per status."""
+        return await self._store.unit_counts(check_id(job_id))
+
     async def has_open_units(self, job_id: str) -> bool:
         """Whether a unit of this job is still to be done."""
-        return bool((await self._store.find(Query(parent=check_id(job_id), status=_OPEN), limit=1)).jobs)
+        return not _OPEN.isdisjoint(await self._store.unit_counts(check_id(job_id)))
 
     async def wait(self, job_id: str, timeout_s: float | None) -> Job:
         """The job once it is settled: subscribe, then read, then wait, so that no end is missed."""

@@ -341,6 +341,10 @@ class JobStore(Protocol):
         """The ids of the jobs it waits for, or waited for, in the order they were given."""
         ...
 
+    async def unit_counts(self, parent: str) -> dict[str, int]:
+        """How many units of a job stand in each status; none for a job that has none or is not there."""
+        ...
+
     async def stats(self) -> Stats: ...
 
     async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:

@@ -31,6 +31,7 @@ CALLS: dict[str, Callable[[SqliteStore, World], Coroutine[Any, Any, Any]]] = {
     "overdue": lambda store, _: store.overdue(),
     "events": lambda store, _: store.events("x"),
     "refusals": lambda store, _: store.refusals("x"),
+    "unit_counts": lambda store, _: store.unit_counts("x"),
     "stats": lambda store, _: store.stats(),
     "trim": lambda store, _: store.trim(TrimPolicy()),
     "delete": lambda store, _: store.delete(["x"], actor="a", reason="r"),

@@ -141,4 +141,5 @@ async def _awaited(store: JobStore, job: Job) -> tuple[Awaited, ...]:
 async def _open_units(store: JobStore, job: Job) -> int:
     if job.is_unit:
         return 0
-    return len((await store.find(Query(parent=job.id, status=_OPEN_UNITS), limit=_PAGE)).jobs)
+    counts = await store.unit_counts(job.id)
+    return sum(counts.get(status, 0) for status in _OPEN_UNITS)

@@ -36,6 +36,7 @@ class Rows:
         self.unique: dict[str, str] = {}
         self.units: defaultdict[str, set[str]] = defaultdict(set)
         self.open_units: Counter[str] = Counter()
+        self.unit_counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.moves: dict[int, Counter[str]] = {}
         self.woken: Counter[str] = Counter()
@@ -198,6 +199,7 @@ class Rows:
             self.counts[job.queue][job.status] += 1
             return
         self.units[job.parent].add(job.id)
+        self.unit_counts[job.parent][job.status] += 1
         if not settled:
             self.open_units[job.parent] += 1
 
@@ -219,6 +221,9 @@ class Rows:
             _less(self.counts[job.queue], job.status)
             return
         _discard(self.units, job.parent, job.id)
+        _less(self.unit_counts[job.parent], job.status)
+        if not self.unit_counts[job.parent]:
+            del self.unit_counts[job.parent]
         if not is_settled(job):
             _less(self.open_units, job.parent)
 

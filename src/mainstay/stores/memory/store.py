@@ -313,6 +313,10 @@ class MemoryStore:
         with self._reading():
             return list(self._rows.waits.on.get(job_id, ()))
 
+    async def unit_counts(self, parent: str) -> dict[str, int]:
+        with self._reading():
+            return dict(self._rows.unit_counts.get(parent, {}))
+
     async def stats(self) -> Stats:
         with self._reading() as now_ms:
             rows = self._rows

@@ -27,12 +27,10 @@ from .changing import savepoint
 from .engine import wait_s
 from .pool import Db, begin, connect, hang_up
 from .promises import SETTINGS
-from .schema import MIGRATIONS, VERSION, functions, placed, quoted
+from .schema import MIGRATIONS, OUTSIDE, VERSION, functions, placed, quoted
 from .trouble import is_lost, translated, unavailable
 from .versions import FACTS, FITS, RELEASE, Found, functions_mark
 
-#: the first line of a migration that cannot be a transaction
-OUTSIDE = "-- outside a transaction"
 #: how long a migration waits for a table, and keeps others waiting behind it
 _STEP_BACK_MS = 1000
 #: how often it tries to get in between; about a minute in all
@@ -114,7 +112,7 @@ async def bring_up(
     anew = not found.is_newer and (bool(steps) or found.mark != functions_mark())
     if not dry_run:
         for version in range(before, len(migrations)):
-            await _step(db, address, version, migrations[version])
+            await _step(db, address, version, migrations[version], fresh=before == 0)
         if anew:
             await _make_functions(db, address)
     return Migrated(before=before, after=len(migrations), steps=steps, functions=anew)
@@ -196,10 +194,13 @@ async def _found(db: Db, address: Address) -> Found:
     return Found.of(dict(map(tuple, rows)))
 
 
-async def _step(db: Db, address: Address, version: int, sql: str) -> None:
+async def _step(db: Db, address: Address, version: int, sql: str, *, fresh: bool) -> None:
     if sql.lstrip().startswith(OUTSIDE):
-        await _outside(db, address, version, sql)
-        return
+        if not fresh:
+            await _outside(db, address, version, sql)
+            return
+        # nobody works there yet; and so it can be made through a pooler
+        sql = sql.replace(" CONCURRENTLY", "")
 
     async def run() -> None:
         if version == 0:

@@ -23,7 +23,7 @@ _TABLE = re.compile(r"CREATE (?:UNLOGGED )?TABLE mainstay\.(\w+) \(\n(.*?)\n\)",
 _COLUMN = re.compile(r'^    "?(\w+)"? (?:uuid|bigint|integer|smallint|boolean|double|text|bytea)', re.MULTILINE)
 _PRIMARY = re.compile(r"CONSTRAINT (\w+) PRIMARY KEY \((.*?)\)")
 _MORE_COLUMNS = re.compile(r'ALTER TABLE mainstay\.(\w+) ADD COLUMN "?(\w+)"?')
-_INDEX = re.compile(r"CREATE (UNIQUE )?INDEX (\w+) ON mainstay\.(\w+) [^;]*")
+_INDEX = re.compile(r"CREATE (UNIQUE )?INDEX (?:CONCURRENTLY )?(\w+) ON mainstay\.(\w+) [^;]*")
 _FUNCTION = re.compile(r"CREATE OR REPLACE FUNCTION mainstay\.(\w+)\(")
 
 
@@ -66,7 +66,7 @@ def _indexes(script: str) -> Iterator[Index]:
             yield Index(name, table, True, True, f"CREATE UNIQUE INDEX {name} ON mainstay.{table} ({key})")
     for found in _INDEX.finditer(script):
         unique, name, table = found.groups()
-        yield Index(name, table, bool(unique), False, found.group())
+        yield Index(name, table, bool(unique), False, found.group().replace(" CONCURRENTLY", ""))
 
 
 class Missing(NamedTuple):

@@ -18,6 +18,9 @@ from importlib.resources import files
 
 from .defaults import submit_defaults
 
+#: the first line of a migration that cannot be a transaction
+OUTSIDE = "-- outside a transaction"
+
 _V1 = """
 CREATE TABLE mainstay.jobs (
     id uuid NOT NULL,
@@ -269,8 +272,15 @@ CREATE TABLE mainstay.flow (
 ) WITH (fillfactor = 25, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 """
 
+# Units of a job by status, to be counted and listed: a job may have a hundred thousand. An index that was left half built
+# is of no use, so it is made from the beginning.
+_V2 = f"""{OUTSIDE}
+DROP INDEX CONCURRENTLY IF EXISTS mainstay.jobs_unit_status;
+CREATE INDEX CONCURRENTLY jobs_unit_status ON mainstay.jobs (parent, status, id) WHERE parent IS NOT NULL;
+"""
+
 #: Migration i brings a schema from version i to i + 1. Landed entries never change.
-MIGRATIONS: tuple[str, ...] = (_V1,)
+MIGRATIONS: tuple[str, ...] = (_V1, _V2)
 VERSION = len(MIGRATIONS)
 
 _OURS = re.compile(r"\bmainstay\.(?=[a-z_])")

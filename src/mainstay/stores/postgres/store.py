@@ -188,6 +188,9 @@ class PostgresStore:
     async def awaited(self, job_id: str) -> list[str]:
         return await self._look(lambda: waits.awaited(self._engine, job_id))
 
+    async def unit_counts(self, parent: str) -> dict[str, int]:
+        return await self._look(lambda: reading.unit_counts(self._engine, parent))
+
     async def stats(self) -> Stats:
         return await self._look(lambda: reading.stats(self._engine, self.findings))
 

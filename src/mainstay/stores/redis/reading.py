@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ...errors import InvalidInput
-from ...lifecycle import JOB, Event
+from ...lifecycle import JOB, UNIT, Event
 from ...model import Job, check_id, first_id_at
 from ..bounds import RATE_MINUTES, WINDOW
 from ..matching import matches
@@ -78,6 +78,11 @@ async def due(base: Base, queues: Sequence[str]) -> int | None:
     return int(at_ms) if at_ms else None
 
 
+async def unit_counts(base: Base, parent: str) -> dict[str, int]:
+    counts = await base.scripts.run("reading", ["unit_counts", parent, list(UNIT.states)])
+    return {status: n for status, n in zip(UNIT.states, counts, strict=True) if n}
+
+
 async def events(base: Base, job_id: str, after: int, limit: int) -> list[Event]:
     return await base.events(job_id, after, limit)
 
@@ -89,6 +94,8 @@ async def refusals(base: Base, job_id: str) -> list[Refusal]:
 
 async def _sources(base: Base, query: Query) -> list[str] | list[list[str]]:
     """Names of the sorted sets that together cover the query; or, of a session, what it holds, in order."""
+    if query.parent is not None and query.status is not None:
+        return [f"units:{query.parent}:{status}" for status in dict.fromkeys(query.status)]
     if query.parent is not None:
         return [f"units:{query.parent}"]
     if query.session is not None:

@@ -202,6 +202,9 @@ class RedisStore:
     async def awaited(self, job_id: str) -> list[str]:
         return await self._run(lambda: waits.awaited(self._base, job_id))
 
+    async def unit_counts(self, parent: str) -> dict[str, int]:
+        return await self._run(lambda: reading.unit_counts(self._base, parent))
+
     async def stats(self) -> Stats:
         return await self._run(lambda: reading.stats(self._base, self.findings))
 

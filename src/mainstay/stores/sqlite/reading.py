@@ -15,9 +15,9 @@ import apsw
 from ...clock import Clock
 from ...errors import InvalidInput
 from ...model import AWAITS_MS, Job, check_id, first_id_at
+from ..boot import boot_id
 from ..bounds import RATE_MINUTES, WINDOW
 from ..port import Page, Query, QueueStats, Refusal, Stats
-from .liveness import boot_id
 from .rows import readable_jobs
 from .sql import all_rows, first_row, value
 
@@ -82,6 +82,10 @@ def due(db: apsw.Connection, queues: list[str]) -> int | None:
     return min((at for at in times if at is not None), default=None)
 
 
+def unit_counts(db: apsw.Connection, parent: str) -> dict[str, int]:
+    return dict(all_rows(db, "SELECT status, count(*) FROM jobs WHERE parent = ? GROUP BY status", (parent,)))
+
+
 def refusals(db: apsw.Connection, job_id: str) -> list[Refusal]:
     sql = "SELECT job_id, token, session, wanted, at_ms FROM refusals WHERE job_id = ? ORDER BY token"
     return [Refusal(*row) for row in all_rows(db, sql, (job_id,))]
@@ -98,6 +102,9 @@ class _Source(NamedTuple):
 
 def _sources(db: apsw.Connection, query: Query) -> tuple[list[_Source], frozenset[str]]:
     """Sources that together cover the query, and the fields of the query they have seen to."""
+    if query.parent is not None and query.status is not None:
+        units = [_Source("parent = ? AND status = ?", (query.parent, each)) for each in dict.fromkeys(query.status)]
+        return units, frozenset({"parent", "status"})
     if query.parent is not None:
         return [_Source("parent = ?", (query.parent,))], frozenset({"parent"})
     if query.session is not None:

@@ -184,8 +184,13 @@ CREATE INDEX jobs_group ON jobs ("group", id) WHERE "group" IS NOT NULL;
 ALTER TABLE jobs ADD COLUMN losses INTEGER NOT NULL DEFAULT 0;
 """
 
+_V3 = """
+-- Units of a job by status, to be counted and listed: a job may have a hundred thousand.
+CREATE INDEX jobs_unit_status ON jobs (parent, status, id) WHERE parent IS NOT NULL;
+"""
+
 #: Migration i brings a database from version i to i + 1. Landed entries never change.
-MIGRATIONS: tuple[str, ...] = (_V1, _V2)
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3)
 VERSION = len(MIGRATIONS)
 
 

@@ -193,6 +193,9 @@ class SqliteStore:
     async def awaited(self, job_id: str) -> list[str]:
         return await self._engine.read(lambda db: waits.awaited(db, job_id))
 
+    async def unit_counts(self, parent: str) -> dict[str, int]:
+        return await self._engine.read(lambda db: reading.unit_counts(db, parent))
+
     async def stats(self) -> Stats:
         return await self._engine.read(lambda db: reading.stats(db, self.clock, self.findings))
 

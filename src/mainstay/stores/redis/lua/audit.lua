@@ -28,7 +28,7 @@ local function places(id, row)
   if timed(row) then at[timed(row)] = row[EXPIRES] end
   if boosted(row) then at['boosted:' .. row[QUEUE]], at['since:' .. row[QUEUE]] = row[RANK], row[DUE] end
   if row[PARENT] then
-    at['units:' .. row[PARENT]] = 0
+    at['units:' .. row[PARENT]], at[units_in(row[PARENT], row[STATUS])] = 0, 0
     if not row[SETTLED] then at['open:' .. row[PARENT]] = true end
   end
   local named = names_of(id)

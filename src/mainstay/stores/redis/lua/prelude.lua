@@ -26,7 +26,7 @@
 --   unique            hash     unique key -> the unsettled id that holds it
 --   keys              hash     scope NUL name -> <until_ms>:<job id>:<content>, the idempotency keys
 --   keysuntil         zset     the fields of `keys` by until_ms
---   units:<id>        zset     units of a job (score 0)
+--   units:<id>        zset     units of a job (score 0); units:<id>:<status> those in a status
 --   open:<id>         set      those of them that are not settled
 --   tag:<tag>, group:<id>, key:<key>   zset   ids with this tag, group, idempotency key (score 0)
 --   on:<id>           list     the ids a job waits or waited for, as given

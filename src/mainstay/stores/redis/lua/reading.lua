@@ -65,6 +65,13 @@ function does.due(queues)
   return {NOW, first and string.format('%d', first) or ''}
 end
 
+-- How many units of a job stand in each of these statuses.
+function does.unit_counts(parent, statuses)
+  local answer = {NOW}
+  for i, status in ipairs(statuses) do answer[i + 1] = call('ZCARD', P .. 'units:' .. parent .. ':' .. status) end
+  return answer
+end
+
 -- Since when the row of a queue that has waited longest is ready, nil if none is. Of rows whose rank is not their time there
 -- is a list by time. The others stand in the line at their time, and how many of them up to a time is known by counting:
 -- so the first of them is found by halving, wherever it stands.

@@ -283,6 +283,10 @@ local function index_end(id, old, new)
   end
 end
 
+local function units_in(parent, status)
+  return 'units:' .. parent .. ':' .. status
+end
+
 -- Keeps every index in step with a row that was `old` (nil: not there) and is `new` (nil: gone).
 local function index(id, old, new)
   if touched[id] then new_page() end
@@ -291,8 +295,13 @@ local function index(id, old, new)
   index_lane(id, old, new)
   index_holder(id, old, new)
   index_end(id, old, new)
-  if (old or new)[PARENT] then return end
   local was, is = old and old[STATUS], new and new[STATUS]
+  local parent = (old or new)[PARENT]
+  if parent then
+    if was and was ~= is then gather(zrems, units_in(parent, was), id) end
+    if is and was ~= is then gather(zadds, units_in(parent, is), '0', id) end
+    return
+  end
   if was == is and (not old or not new or old[QUEUE] == new[QUEUE]) then return end
   if was then
     if was ~= is then gather(zrems, IN_STATUS[was], id) end

@@ -13,7 +13,7 @@ import pytest
 from mainstay.clock import SystemClock
 from mainstay.errors import Conflict, InvalidInput, NotLeader
 from mainstay.model import Session
-from mainstay.stores.sqlite import SqliteStore, liveness
+from mainstay.stores.sqlite import SqliteStore
 from tests.conformance.world import World
 from tests.stores.sqlite.conftest import Spawn
 
@@ -105,7 +105,6 @@ async def test_a_session_of_another_boot_is_dead(shared: World, monkeypatch: pyt
     def another() -> str:
         return "another"
 
-    monkeypatch.setattr(liveness, "boot_id", another)
     monkeypatch.setattr("mainstay.stores.sqlite.registry.boot_id", another)
 
     assert [late.job.id for late in await shared.store.overdue()] == [job.id]

@@ -8,20 +8,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-from functools import cache
 from pathlib import Path
 
 from ...errors import Conflict
 from ..session_names import is_session_name
-
-
-@cache
-def boot_id() -> str:
-    """Tells one run of the machine from the next: lease times of another boot mean nothing now."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "unknown"
 
 
 class SessionLocks:

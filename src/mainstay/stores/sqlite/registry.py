@@ -9,10 +9,11 @@ import apsw
 from ...errors import NotLeader
 from ...lifecycle import JOB, UNIT, Chain
 from ...model import Leadership, QueueSettings, Schedule, Session
+from ..boot import boot_id
 from ..bounds import TICKS_KEPT_MS
 from ..port import Inserted, NewJob, Overdue, Pulse
 from .engine import Tx
-from .liveness import SessionLocks, boot_id
+from .liveness import SessionLocks
 from .rows import readable_jobs
 from .selection import free_slots
 from .sql import all_rows, first_row, value

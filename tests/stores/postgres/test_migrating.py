@@ -92,6 +92,28 @@ async def test_a_schema_of_somebody_elses_is_left_alone(url: str, schema: str) -
         await migrate(url)
 
 
+async def test_a_database_of_version_1_gets_its_new_index_beside_running_work(
+    url: str, schema: str, stores: Stores
+) -> None:
+    await migrate(url, migrations=MIGRATIONS[:1])
+    assert (await status(url)).version == 1
+    # what a migration leaves that was killed half way
+    ask(url, f"CREATE INDEX jobs_unit_status ON {schema}.jobs (parent)")
+
+    done = await migrate(url)
+
+    assert (done.before, done.after, done.steps) == (1, VERSION, MIGRATIONS[1:])
+    world = await stores.open(url)
+    parent = await world.submit()
+    await world.submit(parent=parent.id, unit="a")
+    assert await world.store.unit_counts(parent.id) == {"pending": 1}
+    [made] = ask(
+        url, "SELECT indexdef FROM pg_indexes WHERE schemaname = %s AND indexname = 'jobs_unit_status'", schema
+    )
+    assert "(parent, status, id)" in made[0]
+    await world.assert_sound()
+
+
 async def test_workers_go_on_while_an_index_is_built_beside_them(url: str, schema: str, stores: Stores) -> None:
     await migrate(url)
     world = await stores.open(url)

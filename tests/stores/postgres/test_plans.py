@@ -153,6 +153,7 @@ GROUP = "018bcfe5-6800-7000-8000-000000000001"
         ({"created_from_ms": BEGIN_MS + 100, "created_before_ms": NOW_MS - 100}, "jobs_status"),
         ({"group": GROUP}, "jobs_group"),
         ({"parent": MIDDLE}, "jobs_units"),
+        ({"parent": MIDDLE, "status": ("failed", "running")}, "jobs_unit_status"),
         ({"key": "order-70"}, "jobs_key"),
         ({"tag": "t1"}, "tags_tag"),
     ],
@@ -206,6 +207,12 @@ async def test_a_very_long_page_goes_by_the_index_as_well(store: Store) -> None:
     found, ran = await store.find(Query(status=("succeeded",)), cursor=MIDDLE, limit=5000)
     assert found == 5000
     assert_by_index(ran, most=5001)
+
+
+async def test_units_are_counted_from_an_index_alone(store: Store) -> None:
+    [ran] = await store.ran(lambda: reading.unit_counts(store.engine, MIDDLE))
+    assert [node["Node Type"] for node in ran.nodes if "Relation Name" in node] == ["Index Only Scan"]
+    assert ran.indexes == {"jobs_unit_status"}
 
 
 async def test_statistics_read_one_row_per_queue(store: Store) -> None:

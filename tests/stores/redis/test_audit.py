@@ -59,6 +59,21 @@ async def test_an_index_that_does_not_fit_its_row_is_found_and_set_right(world: 
     assert [job.id for job in await world.claim()] == [job_id]
 
 
+async def test_units_that_are_listed_in_the_wrong_status_are_counted_right_again(world: World, plain: Plain) -> None:
+    parent = await world.submit(queue="parents")
+    lost, twice = [(await world.submit(parent=parent.id, unit=name)).id for name in ("a", "b")]
+    plain("ZREM", f"units:{parent.id}:pending", lost)
+    plain("ZADD", f"units:{parent.id}:failed", 0, twice)
+    assert await world.store.unit_counts(parent.id) == {"pending": 1, "failed": 1}
+
+    assert {(found.code, found.job_id) for found in await world.store.check(repair=True)} == {
+        ("index_damaged", lost),
+        ("index_damaged", twice),
+    }
+    assert await world.store.unit_counts(parent.id) == {"pending": 2}
+    await world.assert_sound()
+
+
 async def test_a_row_that_no_index_lists_is_found_by_its_key(world: World, plain: Plain) -> None:
     job_id = await submitted(world)
     for key in ("all", "status:pending", "ready:default", "tag:red"):

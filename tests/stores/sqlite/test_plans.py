@@ -174,12 +174,19 @@ async def test_a_page_of_one_status_comes_from_the_status_index(overheard: Overh
         (Query(key="once"), "jobs_key"),
         (Query(group="018bcfe5-6800-7000-8000-000000000001"), "jobs_group"),
         (Query(parent="018bcfe5-6800-7000-8000-000000000001"), "jobs_units"),
+        (Query(parent="018bcfe5-6800-7000-8000-000000000001", status=("failed", "running")), "jobs_unit_status"),
     ],
 )
 async def test_other_lists_have_an_index_of_their_own(overheard: Overheard, query: Query, index: str) -> None:
     plans = await overheard.plans(lambda: overheard.world.store.find(query, limit=5))
     assert index in indexes(plans)
     assert not [step for plan in plans.values() for step in plan if step == "SCAN jobs"]
+
+
+async def test_units_are_counted_from_an_index_alone(overheard: Overheard) -> None:
+    parent = await overheard.world.submit()
+    plans = await overheard.plans(lambda: overheard.world.store.unit_counts(parent.id))
+    assert list(plans.values()) == [["SEARCH jobs USING COVERING INDEX jobs_unit_status (parent=?)"]]
 
 
 async def test_the_sweep_reads_only_what_is_held_or_late(overheard: Overheard) -> None:

@@ -102,7 +102,14 @@ async def refusals(engine: Engine, job_id: str) -> list[Refusal]:
 
 
 async def unit_counts(engine: Engine, parent: str) -> dict[str, int]:
-    return dict(map(tuple, await engine.call(_UNIT_COUNTS, parent))) if is_id(parent) else {}
+    if not is_id(parent):
+        return {}
+
+    async def look(db: Db) -> dict[str, int]:
+        await db.execute(BY_INDEX)
+        return dict(map(tuple, await db.fetch(_UNIT_COUNTS, parent)))
+
+    return await engine.read(look)
 
 
 #: In the order of the index that has all it takes: told only what to count, the planner has read the rows themselves.

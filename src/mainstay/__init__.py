@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .app import App
+    from .batch import Aggregate, Batch, BatchRun, grid
     from .control import Quarantine, Stop, Wait
     from .control.schedules import Cron, Every
     from .errors import JobFailed, MainstayError, WaitTimeout
+    from .outputs import Outputs
     from .task import Call, Codec, Draft, Handle, Task
     from .worker import Context, context
 
 __all__ = [
+    "Aggregate",
     "App",
+    "Batch",
+    "BatchRun",
     "Call",
     "Codec",
     "Context",
@@ -28,16 +33,21 @@ __all__ = [
     "Handle",
     "JobFailed",
     "MainstayError",
+    "Outputs",
     "Quarantine",
     "Stop",
     "Task",
     "Wait",
     "WaitTimeout",
     "context",
+    "grid",
 ]
 
 _HOMES = {
+    "Aggregate": "batch",
     "App": "app",
+    "Batch": "batch",
+    "BatchRun": "batch",
     "Call": "task",
     "Codec": "task",
     "Context": "worker",
@@ -47,12 +57,14 @@ _HOMES = {
     "Handle": "task",
     "JobFailed": "errors",
     "MainstayError": "errors",
+    "Outputs": "outputs",
     "Quarantine": "control",
     "Stop": "control",
     "Task": "task",
     "Wait": "control",
     "WaitTimeout": "errors",
     "context": "worker",
+    "grid": "batch",
 }
 
 

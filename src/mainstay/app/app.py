@@ -11,6 +11,8 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 from zoneinfo import ZoneInfo
 
+from ..batch import Batch, BatchRun
+from ..batch.study import BatchOptions
 from ..clock import Clock
 from ..control import Control, Duty, decoded
 from ..control.schedules import CatchUp, Overlap, ScheduleSpec, ScheduleView, When
@@ -20,10 +22,12 @@ from ..stores import JobStore, shown_url
 from ..task import AsyncTask, BeforeSubmit, Call, Client, Codec, Handle, PlainTask, Task, TaskOptions
 from ..task.drafts import check_hook
 from ..task.naming import is_async, place_of
+from ..task.options import SubmitOptions
 from ..task.returns import Returns
 from ..task.storable import canonical
 from ..worker import Context, Work
 from . import bulk, hooks
+from .batches import Batches
 from .group import Group, submit_group, submit_group_within
 from .schedules import Schedules
 from .settings import AppSettings
@@ -78,6 +82,7 @@ class App:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         audit_key: bytes | None = None,
+        outputs: str | None = None,
         **settings: Unpack[AppSettings],
     ) -> None:
         url = url if url is not None else os.environ.get("MAINSTAY_STORE")
@@ -94,7 +99,8 @@ class App:
             audit_key=audit_key,
         )
         """what its tasks submit and read through"""
-        self._works: dict[str, dict[str, Work]] = {"task": {}}
+        self._batches = Batches(self.client, outputs)
+        self._works: dict[str, dict[str, Work]] = {"task": {}, "batch": self._batches.works}
         self._tasks: dict[str, Task[..., Any]] = {}
         self._schedules = Schedules(self.client, self._tasks)
         self._around: list[hooks.Opener] = []
@@ -138,6 +144,18 @@ class App:
             )
         self._tasks[made.name] = self._works["task"][made.name] = made
         return made
+
+    def batch(self, /, **options: Unpack[BatchOptions]) -> Callable[[Callable[..., Any]], Batch]:
+        """Make a study of a function that is run for many parameter sets and seeds:
+        `@app.batch(outputs={"result": "result.npy"}, aggregate=score)`.
+
+        The function takes `params`, `seed` and `out`, those that it names. Every declared output must be written, to
+        `out["result"]`. `aggregate` is a function of `params` and `runs`, called for each set of parameters; `overall`
+        one of `sets`, called at the end. `version` says which code it is: what changes results changes it, and by
+        default it is a digest of the function's text. `failure_budget` stops early when more than this part of the
+        units has failed. The other options are those of a task, for each unit.
+        """
+        return lambda function: self._batches.declare(function, options)
 
     def schedule(
         self,
@@ -258,6 +276,45 @@ class App:
             return submit_group_within(self.client, members, then, when=when, failed=failed, connection=connection)
         return self.client.run(lambda: self.group(members, then=then, when=when, failed=failed), what="group_sync")
 
+    async def submit_batch(
+        self,
+        study: Batch,
+        *,
+        params: Iterable[Any] | None = None,
+        seeds: Iterable[int] | int | None = None,
+        outputs: str | None = None,
+        force: bool = False,
+        failure_budget: float | None = None,
+        deadline: str | timedelta | None = None,
+        runner: str = "local",
+        **options: Unpack[SubmitOptions],
+    ) -> BatchRun:
+        """Submit a study for each of some sets of parameters (`grid(beta=[...])`) and each seed.
+
+        What is to be made is written to the store of the outputs first; units whose outputs are there already are not
+        run, unless `force` makes everything anew. The same work that is submitted again while it is not settled is the
+        same job. `deadline` is a limit for all of it; looking at the outputs in the end does not count.
+        """
+        return await self._batches.submit(
+            study,
+            params=params,
+            seeds=seeds,
+            outputs=outputs,
+            force=force,
+            failure_budget=failure_budget,
+            deadline=deadline,
+            runner=runner,
+            options=dict(options),
+        )
+
+    def submit_batch_sync(self, study: Batch, **given: Any) -> BatchRun:
+        """`submit_batch`, for code without an event loop."""
+        return self.client.run(lambda: self.submit_batch(study, **given), what="submit_batch_sync")
+
+    def batch_run(self, job_id: str) -> BatchRun:
+        """A batch that was submitted, by its id."""
+        return self._batches.run(job_id)
+
     def handle(self, job_id: str) -> Handle[Any]:
         """Any job, by id; its result is plain data. For a typed one: `task.handle(job_id)`."""
         return Handle(self.client, self._anything, job_id)
@@ -272,7 +329,13 @@ class App:
     @property
     def queues(self) -> Sequence[str]:
         """The queues its tasks go to: what a worker listens on unless it is told otherwise."""
-        return sorted({task.queue for task in self._tasks.values()} | self._schedules.queues) or [DEFAULT_QUEUE]
+        used = {task.queue for task in self._tasks.values()} | self._schedules.queues | self._batches.queues
+        return sorted(used) or [DEFAULT_QUEUE]
+
+    @property
+    def batches(self) -> Mapping[str, Batch]:
+        """The batches by name."""
+        return MappingProxyType(self._batches.studies)
 
     @property
     def schedules(self) -> Mapping[str, ScheduleSpec]:
@@ -313,6 +376,8 @@ class App:
         """Close the store, unless others use it: an `async with app:` that is not left yet, a worker of this process.
         The last of them closes it; a job never does. The next use opens it again."""
         await self.client.release()
+        if self.client.connection.control is None:
+            await self._batches.places.close()
 
     def close_sync(self) -> None:
         """`close`, for code without an event loop; ends the thread behind the `_sync` forms as well."""
@@ -397,6 +462,7 @@ class App:
                 yield state
             finally:
                 self._state = _NOT_OPEN
+                await self._batches.places.close()
 
     def __repr__(self) -> str:
         return f"<App {shown_url(self.store_url)}: {len(self._tasks)} tasks>"

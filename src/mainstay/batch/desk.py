@@ -1,0 +1,297 @@
+"""What people do to batches: look, validate, resume. Needs a store, and nothing of the program that made the batch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from typing import Literal
+
+import msgspec
+
+from ..control import Control, Plan, Request, Submitted, decoded
+from ..control.driving import driver_id
+from ..errors import InvalidTransition
+from ..lifecycle import Move, table_of
+from ..model import IdSource, Job
+from ..outputs import Group, Manifest, OutputStore, Unit, output_path, save_manifest
+from ..outputs.layout import manifest_path
+from ..outputs.looking import State as Found
+from ..task.sealing import Sealer
+from . import validating
+from .findings import Lacking, Validation
+from .places import Places
+from .planning import wanted_in
+from .spec import KIND, Spec, State, Tallied, spec_of, tallied
+
+#: what a batch may be resumed from, in place
+RESUMABLE = ("partial", "failed", "timed_out", "quarantined")
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """How a batch stands."""
+
+    job: Job
+    spec: Spec
+    group: str = "units"
+    """what is at work: the units, or an aggregation by its name"""
+    planned: bool = False
+    """it is known which units are to run"""
+    units: Tallied = Tallied()
+    """the units of the study"""
+    aggregations: dict[str, Tallied] = {}
+    validation: Validation | None = None
+    """the last one"""
+    waits: str = ""
+    """what its driver waits for, in words"""
+
+    @property
+    def total(self) -> int:
+        """Units of the study."""
+        return self.spec.units
+
+    @property
+    def outputs_there(self) -> int:
+        """Expected outputs that should be there, by what its units say; by the last validation once there is one."""
+        if self.validation is not None and table_of(None).states[self.job.status].settled:
+            return self.validation.present
+        made = sum(each.done for each in self.aggregations.values())
+        return min(self.spec.expected, self.units.done * len(self.spec.files) + made)
+
+
+class ToRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One unit that a resume would run, or would leave alone, and why."""
+
+    group: int
+    index: int
+    unit: str
+    why: str
+    run: bool = True
+
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a wish to resume."""
+
+    id: str
+    """the job that goes on: the same one, or the one that was made for it"""
+    how: Literal["resumed", "linked", "nothing"]
+    """linked: it had succeeded, so a job of its own repairs the damage; nothing: there is no damage"""
+    units: int = 0
+    """of a linked job: units that lack something"""
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """One expected output, and what is there of it."""
+
+    group: int
+    index: int
+    unit: str
+    output: str
+    path: str
+    state: Found
+    detail: str = ""
+
+
+class Desk:
+    """The operator's side of batch jobs."""
+
+    def __init__(self, control: Control, *, sealer: Sealer | None = None, places: Places | None = None) -> None:
+        self.control = control
+        self._sealer = sealer or Sealer(None)
+        self.places = places or Places(control.store.clock)
+        self._ids = IdSource(random.Random())
+
+    async def close(self) -> None:
+        """Let go of the stores of outputs."""
+        await self.places.close()
+
+    # look -------------------------------------------------------------------------------------------
+
+    async def spec(self, job_id: str) -> Spec:
+        """What a batch is to do."""
+        return spec_of(await self.control.get(job_id), self._sealer)
+
+    async def manifest(self, job_id: str) -> Manifest:
+        """Every unit and every output that a batch is to make."""
+        return await self.places.manifest((await self.spec(job_id)).outputs, job_id)
+
+    async def store(self, job_id: str) -> OutputStore:
+        """Where its outputs are."""
+        return await self.places.get((await self.spec(job_id)).outputs)
+
+    async def status(self, job_id: str) -> Status:
+        """How a batch stands, from the store of jobs alone."""
+        job = await self.control.get(job_id)
+        spec = spec_of(job, self._sealer)
+        validation = validating.validation_of(job, self._sealer)
+        driver = (await self.control.store.get([driver_id(job)]))[0] if job.token else None
+        if driver is None or driver.checkpoint is None:
+            return Status(job=job, spec=spec, validation=validation)
+        state = msgspec.convert(decoded(self._sealer.open(driver.checkpoint, field="checkpoint")), State)
+        counts = dict(await self.control.unit_counts(job_id))
+        counts[driver.status] = counts.get(driver.status, 0) - 1
+        groups = [*state.past, tallied(state, counts)][: 1 + len(spec.aggregations)]
+        names = [one.name for one in spec.aggregations]
+        return Status(
+            job=job,
+            spec=spec,
+            group="units" if state.group == 0 else names[min(state.group, len(names)) - 1] if names else "units",
+            planned=state.planned or state.group > 0,
+            units=groups[0],
+            aggregations=dict(zip(names, groups[1:], strict=False)),
+            validation=validation,
+            waits=(driver.reason or "") if driver.status == "pending" else "",
+        )
+
+    async def outputs(
+        self, job_id: str, *, start: int = 0, limit: int = 1000, fresh: bool = False
+    ) -> tuple[list[Output], int | None]:
+        """What is there of some units' outputs, in the order of the manifest; and where to go on, None at the end."""
+        spec = await self.spec(job_id)
+        store = await self.places.get(spec.outputs)
+        manifest = await self.places.manifest(spec.outputs, job_id)
+        found: list[Output] = []
+        first = 0
+        for number, group in enumerate(manifest.groups):
+            here = group.pairs[max(0, start - first) : max(0, start + limit - first)]
+            index = max(0, start - first)
+            units = list(msgspec.structs.replace(group, pairs=here).units())
+            for place, seen in enumerate(
+                await store.look(units, group.outputs, verify=spec.verify, fresh=fresh), index
+            ):
+                found += (
+                    Output(
+                        group=number,
+                        index=place,
+                        unit=seen.unit.readable,
+                        output=name,
+                        path=output_path(seen.unit, group.outputs[name]),
+                        state=finding.state,
+                        detail=finding.detail,
+                    )
+                    for name, finding in seen.outputs.items()
+                )
+            first += len(group.pairs)
+        return found, start + limit if start + limit < first else None
+
+    async def lacking(self, job_id: str, *, page: int = 0) -> list[Lacking]:
+        """What the last validation found lacking, a page of it; empty after the last."""
+        job = await self.control.get(job_id)
+        spec = spec_of(job, self._sealer)
+        validation = validating.validation_of(job, self._sealer)
+        return (
+            []
+            if validation is None
+            else await validating.listed(await self.places.get(spec.outputs), validation, page=page)
+        )
+
+    # validate ---------------------------------------------------------------------------------------
+
+    async def validate(self, job_id: str, *, force: bool = False, actor: str = "client") -> Validation:
+        """Look at all outputs now. A batch that waits for it, or is partial, is moved on; another keeps its state, and
+        what was found is told. `force` looks at everything anew, whatever was seen before."""
+        job = await self.control.get(job_id)
+        spec = spec_of(job, self._sealer)
+        state = table_of(None).get(job.status)
+        if state is not None and not state.settled and job.status != "validating":
+            raise InvalidTransition(
+                job.id, job.status, "validating", allowed=state.next, why="it is not done yet; wait for its units"
+            )
+        last = validating.validation_of(job, self._sealer)
+        store = await self.places.get(spec.outputs)
+        found = await validating.look(
+            store,
+            await self.places.manifest(spec.outputs, job_id),
+            spec,
+            at_ms=self.control.store.clock.now_ms(),
+            attempt=1 + (last.attempt if last else 0),
+            by=actor,
+            fresh=force,
+        )
+        moved = await validating.settle(self.control, job_id, found, self._sealer, actor=actor)
+        if job.status == "validating" and moved.status != "validating":
+            await self.control.nudge(job)
+        return found
+
+    # resume -----------------------------------------------------------------------------------------
+
+    async def to_run(self, job_id: str) -> AsyncIterator[ToRun]:
+        """What a resume would run, and why; and what it would not, for its inputs are incomplete."""
+        spec = await self.spec(job_id)
+        store = await self.places.get(spec.outputs)
+        manifest = await self.places.manifest(spec.outputs, job_id)
+        for group in range(len(manifest.groups)):
+            async for wanted in wanted_in(store, manifest, spec, group, fresh=True):
+                if wanted.why:
+                    unit: Unit = wanted.unit
+                    yield ToRun(group=group, index=wanted.index, unit=unit.readable, why=wanted.why, run=wanted.run)
+
+    async def resume(self, job_id: str, *, actor: str = "client", reason: str = "resumed on request") -> Resumed:
+        """Run the units again whose outputs are missing or corrupt: in the same job, or, if that had succeeded, in a
+        new one that is linked to it. Of two who ask at the same time one is refused, or gets the other's job."""
+        job = await self.control.get(job_id)
+        spec = spec_of(job, self._sealer)
+        if job.status == "succeeded":
+            return await self._repair(job, spec)
+
+        def decide(row: Job, now_ms: int) -> tuple[Move, ...]:
+            if row.status not in RESUMABLE:
+                state = table_of(None).get(row.status)
+                why = (
+                    "it was cancelled; submit it again, which runs what is missing"
+                    if row.status == "cancelled"
+                    else "it is at work already"
+                )
+                raise InvalidTransition(row.id, row.status, "pending", allowed=state.next if state else (), why=why)
+            return (Move(to="pending", reason=reason, fields={"due_ms": now_ms, "extra_ms": 0, "error": None}),)
+
+        await self.control.act(job_id, decide, actor=actor)
+        return Resumed(id=job_id, how="resumed")
+
+    async def _repair(self, job: Job, spec: Spec) -> Resumed:
+        units = 0
+        async for one in self.to_run(job.id):
+            units += one.run
+        if not units:
+            return Resumed(id=job.id, how="nothing")
+        manifest = await self.places.manifest(spec.outputs, job.id)
+        made = await self.submit(
+            msgspec.structs.replace(spec, resumed_from=job.id, force=False),
+            manifest.groups,
+            Plan(
+                options=msgspec.structs.replace(
+                    job.options, metadata={**job.options.metadata, "resumed_from": job.id}, start_by_ms=None
+                ),
+                queue=job.queue,
+                priority=job.priority,
+                unique=f"repair {job.id}",
+            ),
+        )
+        return Resumed(id=made.id, how="linked", units=units)
+
+    # submit -----------------------------------------------------------------------------------------
+
+    async def submit(self, spec: Spec, groups: list[Group], plan: Plan) -> Submitted:
+        """Keep what is to be made with the outputs, then the job. If the outputs cannot be reached, there is no job."""
+        (job_id,) = self._ids.take(self.control.store.clock.now_ms(), 1)
+        store = await self.places.get(spec.outputs)
+        await save_manifest(store, Manifest(job=job_id, groups=groups))
+        payload = msgspec.msgpack.encode(spec)
+        request = Request(
+            spec.study,
+            msgspec.Raw(self._sealer.seal(payload)),
+            msgspec.structs.replace(plan, kind=KIND),
+            content=payload,
+            id=job_id,
+        )
+        made = None
+        try:
+            made = await self.control.submit_request(request)
+        finally:
+            if made is None or not made.created:
+                await store.blobs.delete([manifest_path(job_id)])
+        return made
+
+
+def count_of(groups: list[Group]) -> int:
+    """Expected outputs."""
+    return sum(len(group.pairs) * len(group.outputs) for group in groups)

@@ -1,0 +1,335 @@
+"""The driver: a unit that goes on with its batch.
+
+Each time it is claimed it looks where the batch stands and does what is next, until there is something to wait for;
+then it puts itself off. Nothing is kept in the process: whoever claims it next goes on from what is stored.
+
+    running      make the units whose outputs are missing; wait for them
+    finalizing   make the aggregations whose inputs are there; wait for them
+    validating   look at all outputs, and say what became of the batch
+    cancelling   end what is open, then the batch
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import msgspec
+
+from ..control import Control, Plan, Request
+from ..control.driving import driver_id
+from ..errors import OutputCorrupt, OutputMissing, StoreError
+from ..lifecycle import Move, table_of
+from ..model import ErrorInfo, Job, RetryPolicy
+from ..outputs import Manifest, OutputStore
+from ..stores import Query
+from ..task.sealing import Sealer
+from ..worker import Context
+from ..worker.context import LetGo
+from . import validating
+from .findings import Validation
+from .places import Places
+from .planning import Wanted, request_of, wanted_in
+from .spec import DRIVER, KIND, Spec, State, UnitCall, call_of, row_name, spec_of, tallied
+
+log = logging.getLogger("mainstay.batch")
+
+#: units inserted with one write
+_CHUNK = 1000
+#: how long the driver waits between two looks at its units: a tenth of what they have taken so far, within this
+_SHORTEST_S, _LONGEST_S = 0.1, 10.0
+#: after a look at storage that was away
+_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 10.0, 300.0
+#: outputs of units that did not fail may be there and not be seen yet
+_RECHECKS, _RECHECK_S = 2, 2.0
+_OPEN = ("pending", "dispatched", "running")
+_FAILED = ("failed", "timed_out")
+#: what a driver meets is either away for a while or broken; it gives up on the latter only
+_RETRIES = RetryPolicy(retries=8, base_s=1.0, cap_s=60.0, crash_budget=10)
+
+
+def driver_request(job: Job, spec: Spec) -> Request:
+    """The driver of a batch that is claimed. Before all units in its queue: see `Driving.put_off`."""
+    options = msgspec.structs.replace(
+        spec.plan.options, retry=_RETRIES, run_timeout_s=None, stall_timeout_s=None, tags=(), metadata={}
+    )
+    plan = Plan(
+        options=options,
+        kind=KIND,
+        queue=job.queue,
+        priority=min(100, max(1, job.priority + 1)),
+        parent=job.id,
+        unit=f"{DRIVER} {job.token}",
+    )
+    return Request(row_name(spec.study, DRIVER), None, plan, id=driver_id(job))
+
+
+class OutputsAway(Exception):
+    """The store of the outputs does not answer: told apart from the store of the jobs, whose outage is the worker's."""
+
+    def __init__(self, error: StoreError) -> None:
+        self.error = error
+        super().__init__(str(error))
+
+
+@contextlib.contextmanager
+def _reaching_outputs() -> Iterator[None]:
+    try:
+        yield
+    except StoreError as error:
+        raise OutputsAway(error) from error
+
+
+class Drive:
+    """One claim of a driver."""
+
+    def __init__(self, control: Control, places: Places, sealer: Sealer, context: Context, state: State) -> None:
+        self._control = control
+        self._places = places
+        self._sealer = sealer
+        self._context = context
+        self._job = context.job
+        self._clock = control.store.clock
+        self._state = state
+        self._parent: Job
+        self._spec: Spec
+        self._store: OutputStore
+        self._manifest: Manifest
+
+    async def run(self) -> None:
+        """Go on as far as possible. Returns when the batch is over."""
+        self._parent = await self._control.get(self._job.parent or "")
+        if driver_id(self._parent) != self._job.id:
+            self._context.skip("another driver goes on with the batch")
+        self._spec = spec_of(self._parent, self._sealer)
+        if table_of(None).states[self._parent.status].settled:
+            await self._end_units(f"the batch is {self._parent.status}")
+            return
+        if self._parent.status == "cancelling":
+            await self._cancel()
+            return
+        try:
+            with _reaching_outputs():
+                self._store = await self._places.get(self._spec.outputs)
+                self._manifest = await self._places.manifest(self._spec.outputs, self._parent.id)
+            await self._go_on()
+        except (OutputMissing, OutputCorrupt) as error:
+            await self._fail(f"what the batch is to make cannot be read: {error}", code=error.code)
+        except OutputsAway as away:
+            await self._wait_for_storage(away.error)
+
+    async def _go_on(self) -> None:
+        while self._parent.status != "validating":
+            await self._work_on_group()
+            if self._state.stopped:
+                await self._fail(self._state.stopped, code="failure_budget")
+                return
+            self._state = await self._next_state()
+            if self._state.group < len(self._manifest.groups):
+                await self._move("finalizing", f"its units are done; {self._aggregation} is made of them")
+                await self._save()
+            else:
+                await self._move("finalizing", "its units are done")
+                await self._move("validating", "expected outputs are looked at", started_ms=None, expires_ms=None)
+        await self._validate()
+
+    async def _next_state(self) -> State:
+        """The group at work is done: what it came to is remembered."""
+        state = self._state
+        over = tallied(state, await self._counts())
+        return State(group=state.group + 1, force=state.force, past=[*state.past, over])
+
+    @property
+    def _aggregation(self) -> str:
+        return self._spec.aggregations[self._state.group - 1].name
+
+    # units ------------------------------------------------------------------------------------------
+
+    async def _work_on_group(self) -> None:
+        """Plan it, if that was not done, and wait until nothing of it is open."""
+        if not self._state.planned:
+            await self._plan()
+        counts = await self._counts()
+        if not self._state.stopped and (why := self._over_budget(counts)):
+            self._state.stopped = why
+            await self._save()
+            await self._withdraw(why)
+            counts = await self._counts()
+        if n_open := sum(counts.get(status, 0) for status in _OPEN):
+            took_s = (self._clock.now_ms() - self._state.began_ms) / 1000
+            await self._put_off(min(_LONGEST_S, max(_SHORTEST_S, took_s / 10)), f"{n_open} units are not done")
+
+    async def _counts(self) -> dict[str, int]:
+        """The units of the batch by status, without this one."""
+        counts = dict(await self._control.unit_counts(self._parent.id))
+        counts["running"] = counts.get("running", 0) - 1
+        return counts
+
+    async def _plan(self) -> None:
+        state = self._state
+        known: set[tuple[int, int]] = set()
+        if state.began_ms:
+            # another began with it and was stopped: what it made is not made again
+            known = await self._made_since(state.began_ms)
+        else:
+            before = await self._counts()
+            if state.group == 0:
+                state.force = self._spec.force and not any(before.values())
+                if any(before.get(status) for status in _OPEN):
+                    await self._withdraw("the batch is resumed", everything=True)
+                    before = await self._counts()
+            state.before = before
+            state.began_ms = self._clock.now_ms()
+            await self._save()
+        state.there = state.made = state.idle = 0
+        batch: list[Request] = []
+        async for wanted in self._wanted():
+            if (state.group, wanted.index) in known:
+                state.made += 1
+            elif wanted.run:
+                state.made += 1
+                batch.append(
+                    request_of(self._spec, self._parent.id, state.group, wanted, self._sealer, force=state.force)
+                )
+            elif wanted.why:
+                state.idle += 1
+            else:
+                state.there += 1
+            if len(batch) == _CHUNK:
+                await self._insert(batch)
+                batch = []
+        if batch:
+            await self._insert(batch)
+        state.planned = True
+        await self._save()
+        log.info(
+            "planned job_id=%s group=%d made=%d there=%d idle=%d",
+            self._parent.id, state.group, state.made, state.there, state.idle,
+        )  # fmt: skip
+
+    async def _wanted(self) -> AsyncIterator[Wanted]:
+        state = self._state
+        resumed = self._parent.token > 1 or self._spec.resumed_from is not None
+        with _reaching_outputs():
+            async for wanted in wanted_in(
+                self._store, self._manifest, self._spec, state.group, force=state.force, fresh=resumed
+            ):
+                yield wanted
+
+    async def _insert(self, batch: list[Request]) -> None:
+        total = len(self._manifest.groups[self._state.group].pairs)
+        self._context.progress(self._state.there, total, f"{self._state.made} units to run")
+        await self._control.spawn(self._job, batch, reason=f"{self._state.made} units of {total} to run so far")
+
+    async def _made_since(self, began_ms: int) -> set[tuple[int, int]]:
+        found: set[tuple[int, int]] = set()
+        cursor: str | None = None
+        while True:
+            query = Query(parent=self._parent.id, created_from_ms=began_ms)
+            page = await self._control.find(query, cursor=cursor, limit=1000)
+            for row in page.jobs:
+                if row.name != self._job.name:
+                    call: UnitCall = call_of(row.payload, self._sealer)
+                    found.add((call.group, call.index))
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+    def _over_budget(self, counts: Mapping[str, int]) -> str:
+        budget = self._spec.failure_budget
+        if budget is None or self._state.group > 0:
+            return ""
+        failed = sum(counts.get(status, 0) - self._state.before.get(status, 0) for status in _FAILED)
+        if failed <= budget * self._spec.units:
+            return ""
+        return f"{failed} of {self._spec.units} units failed, and its failure budget is {budget:.0%}; stopped early"
+
+    async def _withdraw(self, reason: str, *, everything: bool = False) -> None:
+        """End units that wait; and those at work, if told so: their workers notice that they lost them."""
+        status = _OPEN if everything else ("pending",)
+        while True:
+            rows = (await self._control.find(Query(parent=self._parent.id, status=status), limit=_CHUNK)).jobs
+            ids = [row.id for row in rows if row.name != self._job.name or row.id != self._job.id]
+            if not ids:
+                return
+            end = self._control.cancel_many if everything else self._control.withdraw_many
+            outcomes = await end(ids, actor=self._job.session or DRIVER, reason=reason)
+            if not any(outcome.ok for outcome in outcomes):
+                return
+
+    # ends -------------------------------------------------------------------------------------------
+
+    async def _validate(self) -> None:
+        state, spec = self._state, self._spec
+        last = validating.validation_of(self._parent, self._sealer)
+        attempt = (last.attempt if last else 0) + 1 + state.outages
+        found = await validating.look(
+            self._store,
+            self._manifest,
+            spec,
+            at_ms=self._clock.now_ms(),
+            attempt=attempt,
+            by=self._job.session or DRIVER,
+            fresh=state.outages + state.rechecks > 0,
+        )
+        if found.verdict == "unknown":
+            await self._tell(found)
+            await self._back_off(found.told)
+        if found.verdict != "succeeded" and state.rechecks < _RECHECKS and not await self._has_failures():
+            state.rechecks += 1
+            await self._save()
+            await self._put_off(_RECHECK_S, f"{found.told}, and no unit failed: they may be late")
+        await validating.settle(self._control, self._parent.id, found, self._sealer, actor=self._job.session or DRIVER)
+
+    async def _has_failures(self) -> bool:
+        counts = await self._counts()
+        return any(counts.get(status, 0) for status in (*_FAILED, "cancelled"))
+
+    async def _tell(self, found: Validation) -> None:
+        await validating.settle(self._control, self._parent.id, found, self._sealer, actor=self._job.session or DRIVER)
+
+    async def _wait_for_storage(self, error: StoreError) -> None:
+        if self._parent.status == "validating":
+            spec, at_ms = self._spec, self._clock.now_ms()
+            last = validating.validation_of(self._parent, self._sealer)
+            attempt = (last.attempt if last else 0) + 1 + self._state.outages
+            await self._tell(validating.away(spec, error, at_ms=at_ms, attempt=attempt, by=self._job.session or DRIVER))
+        await self._back_off(f"the outputs cannot be looked at: {error}"[:500])
+
+    async def _back_off(self, why: str) -> None:
+        wait_s = min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(self._state.outages, 10))
+        self._state.outages += 1
+        await self._save()
+        await self._put_off(wait_s, why)
+
+    async def _fail(self, why: str, *, code: str) -> None:
+        error = ErrorInfo(type="BatchFailed", code=code, message=why, retryable=False)
+        await self._move("failed", why, error=error)
+
+    async def _cancel(self) -> None:
+        await self._end_units("the batch is cancelled")
+        await self._move("cancelled", self._parent.reason or "cancelled on request")
+
+    async def _end_units(self, reason: str) -> None:
+        await self._withdraw(reason, everything=True)
+
+    async def _move(self, to: str, reason: str, **fields: Any) -> None:
+        def decide(row: Job, _: int) -> tuple[Move, ...]:
+            if (row.token, row.session) != (self._parent.token, None) or row.status in (to, "cancelling"):
+                return ()
+            return (Move(to=to, reason=reason, fields=fields),)
+
+        self._parent = await self._control.act(self._parent.id, decide, actor=self._job.session or DRIVER)
+        if self._parent.status != to:
+            # somebody else has moved it: look anew what is to be done
+            await self._put_off(_SHORTEST_S, f"the batch is {self._parent.status}")
+
+    async def _save(self) -> None:
+        await self._context.save(msgspec.to_builtins(self._state))
+
+    async def _put_off(self, wait_s: float, reason: str) -> NoReturn:
+        await self._control.put_off(self._job, timedelta(seconds=wait_s), reason=reason[:500])
+        raise LetGo(reason)

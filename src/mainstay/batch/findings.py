@@ -1,0 +1,130 @@
+"""What is there of a batch's outputs, and what that makes of the batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from typing import Literal
+
+import msgspec
+
+from ..outputs import Group, Manifest, OutputStore, Unit, output_path
+from ..outputs.looking import Seen, State, Verify
+
+Verdict = Literal["succeeded", "partial", "failed", "unknown"]
+
+#: units looked at in one go: what is held in memory at a time
+CHUNK = 10_000
+#: of what is lacking, so many are told with the verdict itself
+FEW = 20
+
+
+class Lacking(msgspec.Struct, frozen=True, kw_only=True):
+    """One expected output that is not there, or is not what was published."""
+
+    group: int
+    index: int
+    """the unit's place in the group"""
+    unit: str
+    output: str
+    path: str
+    state: State
+    detail: str = ""
+
+
+class Validation(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at all outputs of a batch came to."""
+
+    at_ms: int
+    attempt: int
+    by: str
+    verdict: Verdict
+    """unknown: the storage did not answer"""
+    expected: int
+    present: int
+    missing: int = 0
+    corrupt: int = 0
+    unreadable: int = 0
+    units: int = 0
+    """units that lack something, aggregations included"""
+    first: tuple[Lacking, ...] = ()
+    """the first few of what is lacking"""
+    listed: str = ""
+    """where all of it is listed, in the store of the outputs: how the names of its pages begin"""
+    why: str = ""
+    """of an unknown verdict"""
+
+    @property
+    def told(self) -> str:
+        """In a few words."""
+        if self.verdict == "unknown":
+            return f"{self.unreadable} of {self.expected} outputs could not be looked at: {self.why}"
+        parts = [f"{self.present} of {self.expected} outputs are there"]
+        parts += [f"{n} {what}" for what, n in (("missing", self.missing), ("corrupt", self.corrupt)) if n]
+        return ", ".join(parts)
+
+
+def chunks(group: Group, size: int = CHUNK) -> Iterator[tuple[int, list[Unit]]]:
+    """The units of a group in pieces, each with the place of its first."""
+    for start in range(0, len(group.pairs), size):
+        some = msgspec.structs.replace(group, pairs=group.pairs[start : start + size])
+        yield start, list(some.units())
+
+
+async def seen_in(
+    store: OutputStore, group: Group, *, verify: Verify, fresh: bool = False
+) -> AsyncIterator[tuple[int, Seen]]:
+    """Every unit of a group, by its place, and what is there of it."""
+    for start, units in chunks(group):
+        for place, seen in enumerate(await store.look(units, group.outputs, verify=verify, fresh=fresh), start):
+            yield place, seen
+
+
+class Tally:
+    """Counts what is there, and keeps what is not."""
+
+    def __init__(self) -> None:
+        self.states: Counter[str] = Counter()
+        self.lacking: list[Lacking] = []
+        self.units = 0
+        self.why = ""
+
+    def add(self, group: int, index: int, seen: Seen, files: dict[str, str]) -> None:
+        if seen.whole:
+            self.states["present"] += len(seen.outputs)
+            return
+        self.units += 1
+        for name, finding in seen.outputs.items():
+            self.states[finding.state] += 1
+            if finding.state == "present":
+                continue
+            if finding.state == "unreadable":
+                self.why = self.why or finding.detail
+            self.lacking.append(
+                Lacking(
+                    group=group,
+                    index=index,
+                    unit=seen.unit.readable,
+                    output=name,
+                    path=output_path(seen.unit, files[name]),
+                    state=finding.state,
+                    detail=finding.detail,
+                )
+            )
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.states["unreadable"]:
+            return "unknown"
+        if not self.lacking:
+            return "succeeded"
+        return "partial" if self.states["present"] else "failed"
+
+
+async def tally(store: OutputStore, manifest: Manifest, *, verify: Verify, fresh: bool = False) -> Tally:
+    """Look at everything that is expected."""
+    found = Tally()
+    for number, group in enumerate(manifest.groups):
+        async for index, seen in seen_in(store, group, verify=verify, fresh=fresh):
+            found.add(number, index, seen, group.outputs)
+    return found

@@ -1,0 +1,56 @@
+"""A user's function, and which of the things it may ask for it takes."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ..errors import BadArguments, InvalidInput
+from ..task.naming import check_function, is_async
+from ..task.storable import checked_type
+
+
+class Function:
+    """What `params`, `seed`, `out` and the like are passed to, by their names."""
+
+    def __init__(self, function: Callable[..., Any], name: str, *, offered: tuple[str, ...]) -> None:
+        check_function(function, name)
+        self.function = function
+        self.name = name
+        self.is_async = is_async(function)
+        hints = _hints(function, name)
+        takes = []
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+                raise InvalidInput(name, f"{parameter} cannot be filled; name what it takes: {', '.join(offered)}")
+            if parameter.name in offered:
+                takes.append(parameter.name)
+            elif parameter.default is parameter.empty:
+                raise InvalidInput(
+                    f"{name}.{parameter.name}", f"is not something it can be given; it may take {', '.join(offered)}"
+                )
+        self.takes = tuple(takes)
+        self._params = checked_type(hints.get("params", Any), field=f"{name}.params")
+
+    def params(self, data: dict[str, Any]) -> Any:
+        """A set of parameters as the function declares it; raises `BadArguments` naming the field."""
+        if self._params in (Any, dict):
+            return dict(data)
+        try:
+            return msgspec.convert(data, self._params, strict=False)
+        except msgspec.ValidationError as error:
+            raise BadArguments(f"{self.name}.params", str(error)) from None
+
+    def __call__(self, offered: dict[str, Any]) -> Any:
+        return self.function(**{name: offered[name] for name in self.takes})
+
+
+def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except NameError as error:
+        raise InvalidInput(name, f"the name {error.name!r} in its annotations is not known; import it") from None

@@ -1,0 +1,63 @@
+"""Parameter sets: from what people write to what is stored."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from ..errors import InvalidInput
+
+
+def grid(**values: Iterable[Any]) -> list[dict[str, Any]]:
+    """Every combination of some values: one set of parameters each.
+
+    >>> grid(beta=[0.2, 0.3], gamma=[0.1])
+    [{'beta': 0.2, 'gamma': 0.1}, {'beta': 0.3, 'gamma': 0.1}]
+    """
+    lists: dict[str, list[Any]] = {}
+    for name, some in values.items():
+        if isinstance(some, str | bytes | Mapping) or not isinstance(some, Iterable):
+            raise InvalidInput(f"params.{name}", f"{some!r} is one value; give a list of values, like [{some!r}]")
+        lists[name] = list(some)
+        if not lists[name]:
+            raise InvalidInput(f"params.{name}", "has no value; give at least one")
+    return [dict(zip(lists, chosen, strict=True)) for chosen in itertools.product(*lists.values())]
+
+
+def sets_of(params: Any) -> list[dict[str, Any]]:
+    """Sets of parameters as plain data: mappings, or objects with fields. None: one set without any."""
+    if params is None:
+        return [{}]
+    if isinstance(params, Mapping | str) or not isinstance(params, Iterable):
+        raise InvalidInput("params", f"{params!r} is not a list of sets of parameters; write [{{...}}], or use grid()")
+    found = []
+    for index, one in enumerate(params):
+        try:
+            data = msgspec.to_builtins(one, str_keys=True)
+        except TypeError as error:
+            raise InvalidInput(f"params[{index}]", f"cannot be stored as data: {error}") from None
+        if not isinstance(data, dict):
+            raise InvalidInput(f"params[{index}]", f"{one!r} is not a mapping of names to values")
+        found.append(data)
+    if not found:
+        raise InvalidInput("params", "there is none; a batch has at least one set of parameters")
+    return found
+
+
+def seeds_of(seeds: Any) -> list[int | None]:
+    """The seeds of each set. A number means that many, from 0; None: each set runs once, without a seed."""
+    if seeds is None:
+        return [None]
+    if isinstance(seeds, int) and not isinstance(seeds, bool):
+        seeds = range(seeds)
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        raise InvalidInput("seeds", f"{seeds!r} is neither a number nor a list of numbers")
+    found: list[int | None] = list(seeds)
+    if not found:
+        raise InvalidInput("seeds", "there is none; give at least one, or leave them out")
+    if len(set(found)) < len(found):
+        raise InvalidInput("seeds", "one of them is there twice; each seed of a set makes outputs of its own")
+    return found

@@ -1,0 +1,188 @@
+"""One unit, run by a worker: look whether it is done already, run the function in a folder of its own, publish.
+
+The function may be plain or `async def`, on the loop, in a thread or in a child process; the way in and out is the same
+and takes place on the worker's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from ..control import Decide
+from ..errors import BadArguments, BadResult, OutputMissing, StoreUnavailable
+from ..outputs import About, Outputs, OutputStore, Unit, output_path
+from ..outputs.writing import scratch_folder
+from ..task.running import begin
+from ..worker import Mode, context
+from .functions import Function
+from .made import Made, fetched
+from .manifests import inputs_of
+from .places import Places
+from .spec import UnitCall, call_of
+from .study import Aggregation, Batch
+
+T = TypeVar("T")
+
+#: how long results are held on to while the storage is away, before the unit is put off and run again
+_PATIENCE_S = 60.0
+_FIRST_WAIT_S = 0.5
+_PUT_OFF = "10s"
+
+
+class UnitWork:
+    """What a worker runs for the units of a study, or for one of its aggregations (`mainstay.worker.Work`)."""
+
+    def __init__(self, study: Batch, places: Places, aggregation: Aggregation | None = None) -> None:
+        self._study = study
+        self._places = places
+        self._aggregation = aggregation
+        self._function: Function = study.unit if aggregation is None else aggregation.function
+        self._files = study.outputs if aggregation is None else aggregation.outputs
+        self.is_async = self._function.is_async
+        self.mode: Mode = "process" if study.mode == "process" else "loop" if self.is_async else "thread"
+        self.decide: Decide | None = study.decide
+
+    def unpack(self, payload: bytes) -> UnitCall:
+        """What the unit is to do; refused if it was submitted for another version of the code."""
+        call = call_of(payload, self._study.client.sealer)
+        code = self._study.code
+        if self._aggregation is None and call.code != code:
+            raise BadArguments(
+                "code",
+                f"it was submitted for version {call.code} of {self._study.name}, and this worker has {code}; run a "
+                "worker with the code it was submitted with, or submit the study again",
+            )
+        return call
+
+    def call(self, call: UnitCall) -> Any:
+        begin(self._study.client)
+        staged = _Staged(self._places, self._function, self._files, self._aggregation, call)
+        return self._awaited(staged) if self.is_async else self._plainly(staged)
+
+    def pack(self, result: Any) -> None:
+        """What it makes is in its outputs."""
+
+    async def _awaited(self, staged: _Staged) -> None:
+        async with staged as offered:
+            staged.returned = await self._function(offered)
+
+    def _plainly(self, staged: _Staged) -> None:
+        loop = context().link.loop
+
+        def run(coroutine: Coroutine[Any, Any, T]) -> T:
+            return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+        offered = run(staged.__aenter__())
+        try:
+            staged.returned = self._function(offered)
+        except BaseException:
+            run(staged.__aexit__(*sys.exc_info()))
+            raise
+        run(staged.__aexit__(None, None, None))
+
+
+class _Staged:
+    """The way in and out of one unit's function."""
+
+    def __init__(
+        self,
+        places: Places,
+        function: Function,
+        files: dict[str, str],
+        aggregation: Aggregation | None,
+        call: UnitCall,
+    ) -> None:
+        self.returned: Any = None
+        self._context = context()
+        self._places = places
+        self._function = function
+        self._files = files
+        self._aggregation = aggregation
+        self._call = call
+        self._unit = Unit(call.study, call.code, call.params, call.seed)
+        self._stack = AsyncExitStack()
+        self._store: OutputStore
+        self._out: Outputs
+
+    async def __aenter__(self) -> dict[str, Any]:
+        try:
+            self._store = await self._places.get(self._call.outputs)
+            await self._look()
+            folder = await self._stack.enter_async_context(scratch_folder(None))
+            self._out = Outputs(folder, self._files)
+            offered = {
+                "params": self._function.params(dict(self._call.params)),
+                "seed": self._call.seed,
+                "out": self._out,
+            }
+            if self._aggregation is not None:
+                offered |= await self._inputs(self._aggregation, folder.parent / "inputs")
+        except BaseException as error:
+            await self._stack.aclose()
+            if isinstance(error, StoreUnavailable):
+                self._put_off(error)
+            raise
+        return offered
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        async with self._stack:
+            if kind is None:
+                await self._publish()
+
+    async def _look(self) -> None:
+        if self._call.force:
+            await self._store.remove(self._unit)
+            return
+        (seen,) = await self._store.look([self._unit], self._files, verify=self._call.verify)
+        if seen.whole:
+            self._context.skip("its outputs are there already")
+        for finding in seen.outputs.values():
+            if finding.error is not None:
+                raise finding.error
+
+    async def _inputs(self, aggregation: Aggregation, folder: Path) -> dict[str, Any]:
+        job = self._context.job
+        manifest = await self._places.manifest(self._call.outputs, job.parent or "")
+        wanted = inputs_of(manifest, self._call.group, self._call.index, over=aggregation.over)
+        made: list[Made] = await fetched(self._store, wanted.units(), wanted.outputs, folder)
+        return {"runs": made} if aggregation.over == "set" else {"sets": made}
+
+    async def _publish(self) -> None:
+        if self._aggregation is not None and self._aggregation.returns_data:
+            await asyncio.to_thread(self._out.save, next(iter(self._out)), _as_json(self.returned, self._function.name))
+        written = await asyncio.to_thread(self._out.written)
+        if lacking := [name for name in self._files if self._files[name] not in written]:
+            path = output_path(self._unit, self._files[lacking[0]])
+            raise OutputMissing(str(self._unit), ", ".join(lacking), path=path, why="it ended without writing it")
+        job = self._context.job
+        about = About(job=job.parent, attempt=self._context.attempt, by=job.session)
+        loop = asyncio.get_running_loop()
+        until, wait_s = loop.time() + _PATIENCE_S, _FIRST_WAIT_S
+        while True:
+            try:
+                await self._store.publish(self._unit, written, about)
+            except StoreUnavailable as error:
+                if loop.time() + wait_s > until or self._context.stopping is not None:
+                    self._put_off(error)
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, 10.0)
+            else:
+                return
+
+    def _put_off(self, error: StoreUnavailable) -> NoReturn:
+        """Not the unit's fault: no failure is counted."""
+        self._context.snooze(_PUT_OFF, f"the outputs cannot be reached: {error}"[:500])
+
+
+def _as_json(value: Any, name: str) -> bytes:
+    try:
+        return msgspec.json.format(msgspec.json.encode(value), indent=1)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadResult(name, f"what it returned cannot be written as JSON: {error}") from None

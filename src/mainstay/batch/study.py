@@ -1,0 +1,127 @@
+"""What a user declares: a function to be run for many parameter sets and seeds, and what is made of it all."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Unpack
+
+import msgspec
+
+from ..control import Decide
+from ..control.options import check_name
+from ..errors import InvalidInput, UnknownOption
+from ..outputs.layout import files_of
+from ..outputs.looking import Verify
+from ..task.client import Client
+from ..task.naming import name_of
+from ..task.options import CommonOptions, merged
+from ..worker import Mode
+from .codes import code_of
+from .functions import Function
+from .spec import DRIVER, UNIT
+
+Over = Literal["set", "all"]
+
+
+class BatchOptions(CommonOptions, total=False):
+    """What can be said of a batch: the options of a task are those of each unit."""
+
+    outputs: Mapping[str, str] | Iterable[str]
+    aggregate: Callable[..., Any] | Aggregate | None
+    overall: Callable[..., Any] | Aggregate | None
+    name: str | None
+    version: str | None
+    failure_budget: float | None
+    verify: Verify
+    process: bool
+    policy: Decide | None
+
+
+class Aggregate(msgspec.Struct, frozen=True):
+    """An aggregation that writes files of its own. A plain function will do where it returns what it makes: that is
+    kept as JSON, in a file with its name."""
+
+    function: Callable[..., Any]
+    outputs: Mapping[str, str] | Iterable[str] | None = None
+    version: str | None = None
+
+
+class Aggregation:
+    """What is made of the units of each set of parameters, or of everything."""
+
+    def __init__(self, given: Callable[..., Any] | Aggregate, over: Over, *, study: str) -> None:
+        wanted = given if isinstance(given, Aggregate) else Aggregate(given)
+        function = wanted.function
+        self.over = over
+        self.name = check_name(getattr(function, "__name__", "") or "aggregate")
+        if self.name in (DRIVER, UNIT):
+            raise InvalidInput(self.name, "is the name of a part of every batch; rename the function")
+        title = f"{study}:{self.name}"
+        offered = ("params", "runs", "out") if over == "set" else ("sets", "out")
+        self.function = Function(function, title, offered=offered)
+        self.returns_data = wanted.outputs is None
+        """what it returns is its output"""
+        self.outputs = files_of([f"{self.name}.json"] if wanted.outputs is None else wanted.outputs)
+        if self.returns_data and "out" in self.function.takes:
+            raise InvalidInput(
+                title, 'it takes `out`, so say what it writes: aggregate=Aggregate(function, outputs={"name": "file"})'
+            )
+        self.code = code_of(function, wanted.version, name=title)
+
+
+class Batch:
+    """A study: made by `@app.batch`, submitted by `app.submit_batch`.
+
+    Calling it calls the function itself, here and now, as tests do.
+    """
+
+    def __init__(self, client: Client, function: Callable[..., Any], **given: Unpack[BatchOptions]) -> None:
+        for name in given:
+            if name not in BatchOptions.__annotations__:
+                raise UnknownOption(name, BatchOptions.__annotations__)
+        self.name = name_of(function, given.get("name"))
+        self.unit = Function(function, self.name, offered=("params", "seed", "out"))
+        if "out" not in self.unit.takes:
+            raise InvalidInput(
+                self.name, "it takes no `out`, so it could write no output; write def f(params, out): ..."
+            )
+        if not given.get("outputs"):
+            raise InvalidInput("outputs", f'{self.name} declares none; write @app.batch(outputs={{"result": "a.npy"}})')
+        self.outputs = files_of(given["outputs"])
+        self.code = code_of(function, given.get("version"), name=self.name)
+        self.failure_budget = check_budget(given.get("failure_budget"))
+        self.verify: Verify = given.get("verify") or "content"
+        if self.verify not in ("size", "content"):
+            raise InvalidInput("verify", f"{self.verify!r} is neither 'size' nor 'content'")
+        self.mode: Mode = "process" if given.get("process") else "loop" if self.unit.is_async else "thread"
+        self.decide = given.get("policy")
+        wanted: tuple[tuple[Any, Over], ...] = ((given.get("aggregate"), "set"), (given.get("overall"), "all"))
+        self.aggregations = tuple(Aggregation(found, over, study=self.name) for found, over in wanted if found)
+        if len({one.name for one in self.aggregations}) < len(self.aggregations):
+            raise InvalidInput("overall", f"is called {self.aggregations[0].name} like `aggregate`; rename one of them")
+        own = set(BatchOptions.__annotations__) - set(CommonOptions.__annotations__)
+        self.options = merged({}, {name: value for name, value in given.items() if name not in own})
+        """of each unit"""
+        self.client = client
+        self.plan = client.reader.read(self.options)
+        functools.update_wrapper(self, function, updated=())
+
+    @property
+    def queue(self) -> str:
+        return self.plan.queue
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.unit.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<batch {self.name}>"
+
+
+def check_budget(budget: float | None) -> float | None:
+    """A part of the units: 0.1 is one in ten."""
+    if budget is None:
+        return None
+    if isinstance(budget, bool) or not isinstance(budget, int | float) or not 0 <= budget <= 1:
+        raise InvalidInput("failure_budget", f"{budget!r} is not a part from 0 to 1; 0.1 stands for 10 %")
+    return float(budget)

@@ -1,0 +1,71 @@
+"""From a study, parameter sets and seeds to a batch job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..control import Submitted
+from ..errors import InvalidInput
+from ..task.options import merged
+from .desk import Desk, count_of
+from .grid import seeds_of, sets_of
+from .manifests import digest_of, groups_of
+from .places import outputs_url
+from .spec import Aggregated, Spec
+from .study import Batch, check_budget
+
+#: of a submit's options, those that are the units' as well
+_SHARED = ("queue", "priority")
+
+
+async def submit_batch(
+    study: Batch,
+    desk: Desk,
+    *,
+    params: Any,
+    seeds: Any,
+    outputs: str | None,
+    force: bool,
+    failure_budget: float | None,
+    deadline: Any,
+    runner: str,
+    options: dict[str, Any],
+) -> Submitted:
+    """Check everything, write the manifest, then the job."""
+    client = study.client
+    seeds = seeds_of(seeds)
+    if seeds != [None] and "seed" not in study.unit.takes:
+        raise InvalidInput(
+            "seeds", f"{study.name} takes no `seed`, so each of them would make the same; leave them out"
+        )
+    if seeds == [None] and "seed" in study.unit.takes:
+        raise InvalidInput("seeds", f"{study.name} takes a `seed`; give some: seeds=range(10)")
+    groups = groups_of(study, sets_of(params), seeds)
+    for name in options:
+        if name in ("retries", "backoff", "backoff_base", "backoff_cap", "jitter", "crash_budget", "timeout"):
+            raise InvalidInput(name, f"is about each unit; write @app.batch({name}=...)")
+    given = merged({}, options)
+    shared = {name: given[name] for name in _SHARED if name in given}
+    digest = digest_of(groups)
+    spec = Spec(
+        study=study.name,
+        code=study.code,
+        outputs=outputs_url(outputs, client.url),
+        files=study.outputs,
+        sets=len(groups[0].params),
+        units=len(groups[0].pairs),
+        expected=count_of(groups),
+        manifest=digest,
+        aggregations=tuple(Aggregated(one.name, one.over) for one in study.aggregations),
+        plan=client.reader.read({**study.options, **shared}),
+        failure_budget=study.failure_budget if failure_budget is None else check_budget(failure_budget),
+        verify=study.verify,
+        force=force,
+        runner=runner,
+    )
+    # the same work is not begun twice at a time: whoever submits it again gets the job that is at it
+    same = {} if "key" in given or "unique" in given else {"unique": f"{digest} {spec.outputs}"[:200]}
+    plan = client.reader.read(
+        {"queue": study.queue, "retries": 0, "timeout": "off" if deadline is None else deadline, **same, **given}
+    )
+    return await desk.submit(spec, groups, plan)

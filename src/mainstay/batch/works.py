@@ -1,0 +1,88 @@
+"""What a worker runs for a batch: its start, its driver, its units (`mainstay.worker.Work`)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import msgspec
+
+from ..control import Decide
+from ..errors import StaleClaim, StoreError
+from ..task.running import begin
+from ..worker import Mode, Work, context
+from ..worker.context import LetGo
+from ..worker.outage import Outage
+from .driver import Drive, driver_request
+from .places import Places
+from .running import UnitWork
+from .spec import DRIVER, UNIT, State, row_name, spec_of
+from .study import Batch
+
+
+def works_of(study: Batch, places: Places) -> dict[str, Work]:
+    """By the names that the rows of a batch have."""
+    works: dict[str, Work] = {
+        study.name: _StartWork(study),
+        row_name(study.name, DRIVER): _DriverWork(study, places),
+        row_name(study.name, UNIT): UnitWork(study, places),
+    }
+    for aggregation in study.aggregations:
+        works[row_name(study.name, aggregation.name)] = UnitWork(study, places, aggregation)
+    return works
+
+
+class _LoopWork:
+    """Runs on the worker's loop, and reads its job from the context."""
+
+    mode: Mode = "loop"
+    is_async = True
+    decide: Decide | None = None
+
+    def __init__(self, study: Batch) -> None:
+        self._study = study
+
+    def unpack(self, payload: bytes) -> bytes:
+        return payload
+
+    def pack(self, result: Any) -> None:
+        """It returns nothing."""
+
+
+class _StartWork(_LoopWork):
+    """A batch was claimed: it is handed over to its driver."""
+
+    async def call(self, _: bytes) -> None:
+        client = self._study.client
+        begin(client)
+        job = context().job
+        spec = spec_of(job, client.sealer)
+        control = await client.open()
+        await control.hand_over(job, driver_request(job, spec), reason="left to its units")
+        raise LetGo
+
+
+class _DriverWork(_LoopWork):
+    """See `driver`. A store of jobs that is away is waited for, as a worker does."""
+
+    def __init__(self, study: Batch, places: Places) -> None:
+        super().__init__(study)
+        self._places = places
+
+    async def call(self, _: bytes) -> None:
+        client, here = self._study.client, context()
+        begin(client)
+        found = here.checkpoint
+        state = State() if found is None else msgspec.convert(found, State)
+        drive = Drive(await client.open(), self._places, client.sealer, here, state)
+        outage = Outage("batch", random.Random())
+        while True:
+            try:
+                await drive.run()
+            except StaleClaim as error:
+                raise LetGo(str(error)) from None
+            except StoreError as error:
+                await asyncio.sleep(outage.failed(error))
+            else:
+                return

@@ -429,8 +429,9 @@ class App:
         await self._schedules.prepare(control)
 
     def duties(self, control: Control) -> Sequence[Duty]:
-        """What the leader does for this app: it ticks the stored schedules, those of other apps as well."""
-        return (self._schedules.duty(control),)
+        """What the leader does for this app: it ticks the stored schedules and looks for late outputs of batches, those
+        of other apps as well."""
+        return (self._schedules.duty(control), *self._batches.duties(control))
 
     async def sync_schedules(self) -> None:
         """Store the declared schedules now, to have them listed before any worker runs. A worker does it by itself

@@ -7,10 +7,11 @@ from typing import Any
 from ..batch.desk import Desk
 from ..batch.handle import BatchRun
 from ..batch.places import Places
+from ..batch.rechecking import recheck_duty
 from ..batch.study import Batch
 from ..batch.submitting import submit_batch
 from ..batch.works import works_of
-from ..control import Control
+from ..control import Control, Duty
 from ..errors import InvalidInput
 from ..task import Client
 from ..task.naming import place_of
@@ -48,6 +49,10 @@ class Batches:
     def desk(self, control: Control) -> Desk:
         """What people do to batches, on an open store."""
         return Desk(control, sealer=self._client.sealer, places=self.places)
+
+    def duties(self, control: Control) -> list[Duty]:
+        every_s = self._client.settings.recheck_s
+        return [] if every_s is None else [recheck_duty(self.desk(control), every_s)]
 
     def run(self, job_id: str) -> BatchRun:
         """One that was submitted, by its id."""

@@ -31,6 +31,7 @@ class AppSettings(TypedDict, total=False):
     concurrency: int
     claim_batch: int
     check: Duration
+    recheck: Limit
     keep_succeeded: Limit
     keep_other: Limit
     keep_events: int | str | None

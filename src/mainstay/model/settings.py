@@ -19,7 +19,9 @@ from ..errors import InvalidInput, UnknownOption
 
 PREFIX = "MAINSTAY_"
 #: environment variables that share the prefix but are not settings
-NOT_SETTINGS = frozenset({"MAINSTAY_STORE", "MAINSTAY_APP", "MAINSTAY_AUDIT_KEY", "MAINSTAY_METRICS"})
+NOT_SETTINGS = frozenset(
+    {"MAINSTAY_STORE", "MAINSTAY_OUTPUTS", "MAINSTAY_APP", "MAINSTAY_AUDIT_KEY", "MAINSTAY_METRICS"}
+)
 
 _Doc = msgspec.Meta
 
@@ -53,6 +55,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: Annotated[int, _Doc(ge=1, description="jobs one engine runs at a time")] = 10
     claim_batch: Annotated[int, _Doc(ge=1, le=10_000, description="most jobs taken in one claim")] = 100
     check_s: Annotated[float, _Doc(gt=0, description="how often the leader checks the invariants")] = 60.0
+    recheck_s: (
+        Annotated[float, _Doc(gt=0, description="how often late outputs of partial batches are looked for; or 'off'")]
+        | None
+    ) = 600.0
     keep_succeeded_s: (
         Annotated[float, _Doc(gt=0, description="how long succeeded jobs are kept; 'off' for ever")] | None
     ) = 604800.0

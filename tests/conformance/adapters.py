@@ -40,4 +40,5 @@ ADAPTERS = (
     Adapter(name="sqlite", url="sqlite:///{folder}/jobs.db", persistent=True),
     Adapter(name="postgres", server="postgresql", persistent=True),
     Adapter(name="redis", server="redis", persistent=True),
+    Adapter(name="registry", url="file://{folder}/registry", persistent=True),
 )

@@ -29,9 +29,20 @@ _OURS = {
     "rediss": "mainstay.stores.redis:open_redis",
     "valkey": "mainstay.stores.redis:open_redis",
     "valkeys": "mainstay.stores.redis:open_redis",
+    "s3": "mainstay.stores.registry:open_registry",
+    "gs": "mainstay.stores.registry:open_registry",
+    "az": "mainstay.stores.registry:open_registry",
+    "dynamodb": "mainstay.stores.registry:open_registry",
+    "file": "mainstay.stores.registry:open_registry",
 }
 #: drivers that are extras, and the extra that brings each
-_DRIVERS = {"asyncpg": "postgres", "redis": "redis"}
+_DRIVERS = {
+    "asyncpg": "postgres",
+    "redis": "redis",
+    "obstore": "objects",
+    "boto3": "dynamodb",
+    "botocore": "dynamodb",
+}
 #: schemes that are still to come, and the extra that will bring each
 _EXTRAS = {"nats": "nats"}
 

@@ -34,6 +34,13 @@ class Leaders:
         current = self._current.get(name)
         return "" if current is None else current.holder
 
+    def current(self, name: str) -> Leadership | None:
+        return self._current.get(name)
+
+    def holders(self) -> set[str]:
+        """The sessions that lead anything."""
+        return {lead.holder for lead in self._current.values() if lead.holder}
+
     def depose(self, session: str) -> None:
         """A session is dead: whatever it leads is free."""
         for lead in list(self._current.values()):

@@ -29,6 +29,16 @@ class Waits:
             self.open.setdefault(each, {})[job_id] = None
         self.left[job_id] = len(found)
 
+    def keep(self, job_id: str, awaited: Iterable[str]) -> None:
+        """Of what a job waits for, only these have not ended."""
+        still = set(awaited)
+        for each in self.on[job_id]:
+            if each not in still:
+                self._cut(job_id, each)
+        self.left[job_id] = len(still)
+        if not still:
+            del self.left[job_id]
+
     def settled(self, job_id: str, status: str) -> None:
         """Tell that a row settled, or went."""
         if job_id in self.open:

@@ -17,6 +17,12 @@ class Hub:
         self.lock = Lock()
         self._by_topic: dict[str, dict[Subscription, None]] = {}
 
+    @property
+    def awaited(self) -> bool:
+        """Whether anybody subscribes to anything."""
+        with self.lock:
+            return bool(self._by_topic)
+
     def subscribe(self, topics: Sequence[str]) -> Subscription:
         subscription = Subscription(self, tuple(topics))
         with self.lock:

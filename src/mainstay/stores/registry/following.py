@@ -1,0 +1,163 @@
+"""Keeping a replica at the end of the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from ...clock import Clock
+from ...errors import StoreDamaged, StoreUnavailable
+from ..judge import topics
+from .documents import Line
+from .files import damaged, unpacked
+from .log import Commit, Head, Log, commit_key
+from .replica import Replica
+
+#: commits in one chunk of events, and the least between two snapshots
+BLOCK = 64
+#: Commits are removed no sooner than this after a snapshot has them, ...
+REMOVED_AFTER_S = 3600.0
+#: ... and whoever has not seen the end of the log for as long as this begins at the head: what he would read next may
+#: be gone, and what he would write may have been written and removed long ago. Both by each machine's own steady clock
+AWAY_S = REMOVED_AFTER_S / 2
+_MOST_AT_ONCE = 16
+_TRIES = 5
+
+Notify = Callable[[Mapping[str, int]], None]
+
+
+class Follower:
+    """The replica of this process, and how it comes by what others have committed."""
+
+    def __init__(self, log: Log, make: Callable[[], Replica], clock: Clock, notify: Notify) -> None:
+        self.log = log
+        self.replica = make()
+        self.sizes: dict[int, int] = {}
+        """bytes of the commits of each block that was read or written here"""
+        self.events: dict[int, list[bytes]] = {}
+        """lines of the newest blocks, for whoever makes a chunk of them; from the beginning of each"""
+        self.on_commit: Callable[[Commit], None] = lambda _: None
+        self._make = make
+        self._clock = clock
+        self._notify = notify
+        self._tip_ms: int | None = None
+        """when the end of the log was seen last; None: the replica cannot be used as it is"""
+
+    def again(self) -> Follower:
+        """One that knows nothing yet, for whoever wants to read it all anew."""
+        return Follower(self.log, self._make, self._clock, lambda _: None)
+
+    @property
+    def next_key(self) -> str:
+        """Where the next commit goes."""
+        return commit_key(self.replica.number + 1)
+
+    def away(self) -> bool:
+        """Whether the end of the log was out of sight for so long that the head has to be asked."""
+        return self._tip_ms is None or self._clock.lease_ms() - self._tip_ms > AWAY_S * 1000
+
+    async def catch_up(self) -> bool:
+        """Take over what others have committed; whether there was anything."""
+        begun = self.replica.number
+        if self.away():
+            await self._begin_at_head()
+        at_once = 1
+        while True:
+            looked_ms = self._clock.lease_ms()
+            first = self.replica.number + 1
+            found = await asyncio.gather(*(self.log.read(first + n) for n in range(at_once)))
+            for commit in found:
+                if commit is None:
+                    self._tip_ms = looked_ms
+                    return self.replica.number != begun
+                self._take(commit)
+            at_once = min(2 * at_once, _MOST_AT_ONCE)
+
+    def made(self, number: int, lines: Sequence[bytes], documents: Sequence[Line], size: int) -> None:
+        """A commit of our own is in the log and in the replica."""
+        self._tip_ms = self._clock.lease_ms()
+        self._note(number, [raw for raw, line in zip(lines, documents, strict=True) if line["t"] == "event"], size)
+
+    def distrust(self) -> None:
+        """Have the next look begin at the head."""
+        self._tip_ms = None
+
+    def _take(self, commit: Commit) -> None:
+        try:
+            woken = self.replica.apply(line for _, line in commit.lines)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            self._spoiled()
+            raise damaged(self.log.where(commit_key(commit.number)), error) from None
+        self.replica.number = commit.number
+        self._note(commit.number, [raw for raw, line in commit.lines if line["t"] == "event"], commit.size)
+        self.on_commit(commit)
+        self._notify(woken)
+
+    def _note(self, number: int, events: list[bytes], size: int) -> None:
+        block = (number - 1) // BLOCK
+        self.sizes[block] = self.sizes.get(block, 0) + size
+        if block in self.events or (number - 1) % BLOCK == 0:
+            self.events.setdefault(block, []).extend(events)
+        # who makes a chunk of an older one reads its commits again
+        for old in [each for each in self.events if each < block - 1]:
+            del self.events[old]
+
+    def _spoiled(self) -> None:
+        """The replica is not what any log says."""
+        self._renew(self._make())
+        self.distrust()
+
+    def _renew(self, replica: Replica) -> None:
+        replica.tables.sessions.update(self.replica.tables.sessions)
+        self.replica = replica
+        self.sizes.clear()
+        self.events.clear()
+
+    async def _begin_at_head(self) -> None:
+        for _ in range(_TRIES):
+            seen = await self.log.head()
+            if seen is None:
+                raise StoreDamaged(
+                    f"{self.log.where('head')} is gone, and it was there: restore it from an older version of the "
+                    "object; the snapshot and the commits are still there"
+                )
+            if seen.head.number <= self.replica.number:
+                return  # no commit after ours has been removed
+            fresh = await self.load(seen.head)
+            if fresh is not None:
+                self._wake_for(fresh)
+                return
+        raise StoreUnavailable(
+            f"the snapshot of {self.log.store.place} was replaced again and again while it was read; try again"
+        )
+
+    async def load(self, head: Head) -> Replica | None:
+        """The replica that a snapshot holds; None if it is gone by now."""
+        replica = self._make()
+        if not head.snapshot:
+            return replica
+        keys = [f"{head.snapshot}/{part:06d}" for part in range(head.parts)]
+        lines: list[Line] = []
+        for start in range(0, len(keys), _MOST_AT_ONCE):
+            some = keys[start : start + _MOST_AT_ONCE]
+            for key, found in zip(some, await asyncio.gather(*map(self.log.store.get, some)), strict=True):
+                if found is None:
+                    return None
+                unpacking = asyncio.to_thread(unpacked, found.value, self.log.where(key))
+                lines += [line for _, line in await unpacking]
+        try:
+            replica.apply(lines)
+        except (LookupError, TypeError, ValueError, AttributeError, msgspec.MsgspecError) as error:
+            raise damaged(self.log.where(head.snapshot), error) from None
+        replica.number = head.number
+        return replica
+
+    def _wake_for(self, fresh: Replica) -> None:
+        """Wake for what is different in another replica, and go on with that."""
+        before = self.replica.tables.rows.jobs
+        self._renew(fresh)
+        for job_id, row in fresh.tables.rows.jobs.items():
+            if before.get(job_id) != row:
+                self._notify(dict.fromkeys(topics(before.get(job_id), row), 1))

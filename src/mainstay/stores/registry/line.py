@@ -1,0 +1,243 @@
+"""Operations on their way: run on the replica one after the other, committed together.
+
+Whoever asks while a commit is under way waits in line; when it is done all who wait go together, in one commit. Each
+has its own answer, or its own error. If another process was quicker with a commit, what was done here is taken back,
+his is taken over, and all is decided again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeVar
+from uuid import uuid4
+
+from ...clock import Clock
+from ...errors import MainstayError, PayloadTooLarge, TooManyConflicts
+from ..memory import MemoryStore
+from ..port import Written
+from ..versioned import Counts, WriteUnsure
+from .files import encoded
+from .following import Follower, Notify
+from .log import Commit
+
+log = logging.getLogger("mainstay.stores.registry")
+
+T = TypeVar("T")
+
+TRIES = 5
+BASE_S = 0.1
+_MOST_AT_ONCE = 500
+
+Sleep = Callable[[float], Awaitable[object]]
+
+
+class Op(Generic[T]):
+    """One operation: `work` on the replica's store. It may be run several times, and must not wait."""
+
+    def __init__(
+        self,
+        work: Callable[[MemoryStore], Awaitable[T]],
+        *,
+        reads: bool = False,
+        looks: bool = False,
+        prepare: Callable[[], Awaitable[None]] | None = None,
+        unheard: Callable[[T], Awaitable[object]] | None = None,
+    ) -> None:
+        self.work = work
+        self.reads = reads
+        """changes nothing, and wants to see all that was committed"""
+        self.looks = looks
+        """better run on what others have just done"""
+        self.prepare = prepare
+        """what has to be read beside the log, each time before it is run"""
+        self.unheard = unheard
+        """undoes it if it turns out to be done after it was answered with an outage"""
+        self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.answer: T
+        self.error: Exception | None = None
+
+    def resolve(self) -> None:
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.answer)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Line:
+    """Where operations wait for their turn. All of it on one event loop."""
+
+    def __init__(
+        self, follower: Follower, clock: Clock, notify: Notify, *, rng: random.Random, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        self.counts = Counts()
+        self.on_written: Callable[[Sequence[Written]], None] = lambda _: None
+        self.after_commit: Callable[[int], None] = lambda _: None
+        self._follower = follower
+        self._clock = clock
+        self._notify = notify
+        self._rng = rng
+        self._sleep = sleep
+        self._waiting: list[Op[Any]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._doubtful: dict[str, list[Op[Any]]] = {}
+        """commits that may have been made although they were answered with an outage"""
+        self._undoing: set[asyncio.Task[None]] = set()
+        follower.on_commit = self._recognise
+
+    async def run(self, op: Op[T]) -> T:
+        self._waiting.append(op)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._serve(), name="mainstay registry")
+        return await op.future
+
+    async def settled(self) -> None:
+        """Wait until nobody is in line."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _serve(self) -> None:
+        try:
+            while self._waiting:
+                some, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
+                await self._do([op for op in some if not op.future.done()])
+        finally:
+            self._task = None
+
+    async def _do(self, ops: list[Op[Any]]) -> None:
+        try:
+            reads, writes = [op for op in ops if op.reads], [op for op in ops if not op.reads]
+            looked = bool(reads) or any(op.looks for op in writes) or self._follower.away()
+            if looked:
+                await self._follower.catch_up()
+            for op in reads:
+                await self._prepare(op)
+                await self._attempt(op)
+                op.resolve()
+            if writes:
+                await self._write(writes, looked=looked)
+        except BaseException as error:  # noqa: BLE001 - whoever asked hears of it; the line goes on
+            self._follower.replica.undo()
+            for op in ops:
+                op.fail(error)
+
+    async def _write(self, ops: list[Op[Any]], *, looked: bool) -> None:
+        self.counts.updates += 1
+        for tried in range(TRIES):
+            lines = await self._decide(ops)
+            if not lines and not looked:
+                # somebody is refused, or finds nothing, on what may be old news
+                self._follower.replica.undo()
+                await self._follower.catch_up()
+                looked = True
+                lines = await self._decide(ops)
+            if not lines:
+                self._finish(ops)
+                return
+            try:
+                won = await self._commit(lines, ops)
+            except PayloadTooLarge:
+                if len(ops) == 1:
+                    raise
+                self._follower.replica.undo()
+                for op in ops:
+                    await self._do([op])
+                return
+            if won:
+                self._finish(ops)
+                self.after_commit(self._follower.replica.number)
+                return
+            self._follower.replica.undo()
+            self.counts.conflicts += 1
+            if tried == TRIES - 1:
+                break
+            await self._sleep(self._rng.uniform(0, BASE_S * 2**tried))
+            await self._follower.catch_up()
+            self.counts.retries += 1
+            looked = True
+        self.counts.gave_up += 1
+        raise TooManyConflicts(self._follower.next_key, TRIES, place=self._follower.log.store.place)
+
+    async def _decide(self, ops: list[Op[Any]]) -> list[dict[str, Any]]:
+        """Run them; what that came to."""
+        for op in ops:
+            await self._prepare(op)
+        for op in ops:
+            await self._attempt(op)
+        return self._follower.replica.effects()
+
+    async def _prepare(self, op: Op[Any]) -> None:
+        if op.prepare is not None:
+            await op.prepare()
+
+    async def _attempt(self, op: Op[Any]) -> None:
+        replica = self._follower.replica
+        mark = len(replica.journal.entries)
+        op.error = None
+        try:
+            op.answer = await op.work(replica.store)
+        except Exception as error:  # noqa: BLE001 - it is the answer to this one, and no other's
+            replica.undo(mark)
+            op.error = error
+
+    async def _commit(self, documents: list[dict[str, Any]], ops: list[Op[Any]]) -> bool:
+        follower, number = self._follower, self._follower.replica.number + 1
+        commit_id = uuid4().hex
+        lines = [encoded(line) for line in documents]
+        try:
+            size = await follower.log.create(number, commit_id, lines, self._clock.now_ms())
+        except WriteUnsure:
+            if doubtful := [op for op in ops if op.unheard is not None and op.error is None]:
+                self._doubtful[commit_id] = doubtful
+            raise
+        if size is None:
+            return False
+        if follower.away() and not await self._counts(number):
+            return False
+        written, woken = follower.replica.won(documents)
+        follower.made(number, lines, documents, size)
+        self.on_written(written)
+        self._notify(woken)
+        return True
+
+    async def _counts(self, number: int) -> bool:
+        """Whether a commit is one. If this process stood still for so long that a commit of the same number may have
+        been made, read by all, put into a snapshot and removed, ours is in nobody's way and means nothing."""
+        seen = await self._follower.log.head()
+        if seen is not None and seen.head.number < number:
+            return True
+        key = self._follower.next_key
+        if found := await self._follower.log.store.get(key):
+            await self._follower.log.store.delete(key, found.version)
+        self._follower.distrust()
+        return False
+
+    def _finish(self, ops: list[Op[Any]]) -> None:
+        replica = self._follower.replica
+        if replica.journal.entries:
+            replica.undo()  # changed and changed back
+        for op in ops:
+            op.resolve()
+
+    def _recognise(self, commit: Commit) -> None:
+        """A commit that nobody was told of has been made after all."""
+        for op in self._doubtful.pop(commit.id, ()):
+            assert op.unheard is not None
+            undoing = asyncio.get_running_loop().create_task(_quietly(op.unheard(op.answer)))
+            self._undoing.add(undoing)
+            undoing.add_done_callback(self._undoing.discard)
+
+
+async def _quietly(undoing: Awaitable[object]) -> None:
+    try:
+        await undoing
+    except MainstayError:
+        log.warning("what was claimed in a commit that nobody was told of could not be given back", exc_info=True)

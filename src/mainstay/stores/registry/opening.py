@@ -1,0 +1,37 @@
+"""From a URL to a job registry."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from ...clock import Clock
+from ...lifecycle import Chain
+from ...storage.options import duration_of
+from ...storage.urls import shown_url, split_url
+from ..port import JobStore
+from ..versioned import open_versioned
+from .store import PART_BYTES, JobRegistry
+
+#: an item of DynamoDB holds 400 KB
+_SMALL_PARTS = {"dynamodb": 256 * 1024}
+
+
+async def open_registry(url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore:
+    """Open `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `dynamodb://table/prefix` or
+    `file:///folder`.
+
+    Option: `poll` (how often a process that waits looks for what others did, 1s). All others are those of the versioned
+    store.
+    """
+    poll_s = duration_of(options, "poll", "1s")
+    parts = split_url(url)
+    rest = urlencode({name: value for name, value in options.items() if name != "poll"})
+    below = parts._replace(query=rest).geturl()
+    return await JobRegistry.open(
+        lambda: open_versioned(below),
+        url=shown_url(url),
+        clock=clock,
+        chain=chain,
+        poll_s=poll_s,
+        part_bytes=_SMALL_PARTS.get(parts.scheme, PART_BYTES),
+    )

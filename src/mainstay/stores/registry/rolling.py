@@ -1,0 +1,169 @@
+"""Snapshots and chunks: what keeps the log short, and the audit trail whole.
+
+Each step leaves things as good as they were, so that whoever does it may die between any two:
+
+1. the events of each whole block of commits are written as a chunk, once, under a name that says which commits;
+2. everything is written as a snapshot, under a name of its own;
+3. the head is moved to it, if it is newer than the one it points to;
+4. an hour later, commits that are in the snapshot and in chunks are removed, and older snapshots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from uuid import uuid4
+
+import msgspec
+
+from ...clock import Clock
+from ...errors import MainstayError, StoreError
+from .files import SCHEMA, always_packed, encoded, packed, split
+from .following import BLOCK, REMOVED_AFTER_S, Follower
+from .log import Head, SeenHead, commit_key
+
+log = logging.getLogger("mainstay.stores.registry")
+
+#: a snapshot is due when the log since the last one has this part of its size, ...
+_SHARE = 4
+#: ... or this many commits, whatever their size: somebody has to read them all at first
+_MOST_COMMITS = 1024
+#: how often whoever commits looks whether a block has no chunk yet, because its maker died
+_LOOK_EVERY = 8
+#: commits removed in one go
+_REMOVED_AT_ONCE = 4 * BLOCK
+#: where no process lives long enough to see a snapshot get old, the wall clocks say it, with a margin for wrong ones
+_SURELY_OLD_MS = 25 * 3_600_000
+
+#: the number and the lines of the replica, taken between two commits
+Capture = Callable[[], Awaitable[tuple[int, list[bytes]]]]
+
+
+def chunk_key(block: int) -> str:
+    """
+    >>> chunk_key(0)
+    'events/000000000001-000000000064.ndjson.zst'
+    """
+    return f"events/{block * BLOCK + 1:012d}-{(block + 1) * BLOCK:012d}.ndjson.zst"
+
+
+class Roller:
+    """Rolls in the background, one at a time."""
+
+    def __init__(self, follower: Follower, clock: Clock, capture: Capture, *, part_bytes: int) -> None:
+        self._follower = follower
+        self._clock = clock
+        self._capture = capture
+        self._part_bytes = part_bytes
+        self._task: asyncio.Task[None] | None = None
+        self._chunked = 0
+        """blocks before this one have their chunks"""
+        self._first_seen: dict[str, int] = {}
+        """snapshot -> when this process first saw it in the head"""
+
+    def committed(self, number: int) -> None:
+        """This process has made a commit; begin to roll if it is time."""
+        if number % _LOOK_EVERY or number // BLOCK <= self._chunked or self._task is not None:
+            return
+        self._task = asyncio.get_running_loop().create_task(self._roll_quietly(), name="mainstay registry roll")
+
+    async def settled(self) -> None:
+        """Wait until nothing is rolled."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def roll(self) -> None:
+        """Do what is due."""
+        seen = await self._follower.log.head()
+        if seen is None:
+            return
+        number = self._follower.replica.number
+        await self._make_chunks(max(self._chunked, seen.head.removed // BLOCK), number // BLOCK)
+        if self._is_due(seen.head, number):
+            seen = await self.snapshot(seen) or seen
+        self._first_seen.setdefault(seen.head.snapshot, self._clock.lease_ms())
+        if seen.head.snapshot and self._is_old(seen.head):
+            await self._remove(seen)
+
+    async def snapshot(self, seen: SeenHead) -> SeenHead | None:
+        """Write all there is and point the head at it; None if somebody else's is newer."""
+        store = self._follower.log.store
+        number, lines = await self._capture()
+        name = f"snapshot/{number:012d}-{uuid4().hex[:8]}"
+        header = encoded({"t": "snapshot", "schema": SCHEMA, "n": number, "at_ms": self._clock.now_ms()})
+        parts = list(split(lines, self._part_bytes)) or [[]]
+        size = 0
+        for at, part in enumerate(parts):
+            body = await asyncio.to_thread(packed, [header, *part])
+            size += len(body)
+            await store.create_if_absent(f"{name}/{at:06d}", body)
+        while seen.head.number < number:
+            head = msgspec.structs.replace(
+                seen.head, snapshot=name, number=number, parts=len(parts), size=size, at_ms=self._clock.now_ms()
+            )
+            moved = await self._follower.log.move_head(seen, head)
+            found = await self._follower.log.head()
+            if moved or found is None:
+                return found
+            seen = found
+        await self._remove_snapshots(seen.head)
+        return None
+
+    async def _roll_quietly(self) -> None:
+        try:
+            await self.roll()
+        except StoreError as error:
+            log.info("rolling was put off: %s", error)
+        except MainstayError:
+            log.warning("rolling failed", exc_info=True)
+        finally:
+            self._task = None
+
+    def _is_due(self, head: Head, number: int) -> bool:
+        commits = number - head.number
+        if commits < BLOCK:
+            return False
+        written = sum(size for block, size in self._follower.sizes.items() if block >= head.number // BLOCK)
+        return written * _SHARE >= head.size or commits >= _MOST_COMMITS
+
+    async def _make_chunks(self, first: int, end: int) -> None:
+        store = self._follower.log.store
+        for block in range(first, end):
+            lines = self._follower.events.get(block)
+            if lines is None and await store.get(chunk_key(block)) is None:
+                lines = await self._events_of(block)
+            if lines is not None:
+                await store.create_if_absent(chunk_key(block), always_packed(lines))
+            self._chunked = max(self._chunked, block + 1)
+
+    async def _events_of(self, block: int) -> list[bytes]:
+        found: list[bytes] = []
+        for number in range(block * BLOCK + 1, (block + 1) * BLOCK + 1):
+            commit = await self._follower.log.read(number)
+            # one that is removed is in a chunk, and then this one is not asked for
+            found += [raw for raw, line in commit.lines if line["t"] == "event"] if commit else []
+        return found
+
+    def _is_old(self, head: Head) -> bool:
+        watched_ms = self._clock.lease_ms() - self._first_seen[head.snapshot]
+        return watched_ms >= REMOVED_AFTER_S * 1000 or self._clock.now_ms() - head.at_ms >= _SURELY_OLD_MS
+
+    async def _remove(self, seen: SeenHead) -> None:
+        store = self._follower.log.store
+        first = seen.head.removed + 1
+        last = min(seen.head.number, self._chunked * BLOCK, seen.head.removed + _REMOVED_AT_ONCE)
+        for number in range(first, last + 1):
+            if found := await store.get(commit_key(number)):
+                await store.delete(commit_key(number), found.version)
+        if last >= first:
+            await self._follower.log.move_head(seen, msgspec.structs.replace(seen.head, removed=last))
+        await self._remove_snapshots(seen.head)
+
+    async def _remove_snapshots(self, head: Head) -> None:
+        """Those before the one the head points to; also what was left by whoever died over one."""
+        store = self._follower.log.store
+        for key in await store.list_keys("snapshot/"):
+            name = key.rpartition("/")[0]
+            if name < head.snapshot and (found := await store.get(key)):
+                await store.delete(key, found.version)

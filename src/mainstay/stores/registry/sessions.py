@@ -1,0 +1,220 @@
+"""Sessions: a document each, rewritten with every beat, and never in the log.
+
+There is no clock that all machines share. Of a session on this machine its last beat is compared with the steady clock
+that both use. One on another machine is watched: it is silent when its document has not changed for the whole of its
+lease, by the watcher's own steady clock. Whoever has just come watches for a lease before he judges.
+
+To declare a session dead is to say so in its document, if nobody has changed it since: its next beat is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Any
+
+import msgspec
+
+from ...clock import Clock, SystemClock
+from ...errors import StoreUnavailable
+from ...model import Session
+from ..boot import boot_id
+from ..versioned import VersionedStore
+from .files import SCHEMA, check_schema, damaged, encoded
+
+PREFIX = "sessions/"
+#: how often sessions are looked for that hold nothing, so that none stays for ever
+_LIST_MS = 60_000
+_BEAT_TRIES = 2
+_TRIES = 5
+_AT_ONCE = 16
+
+
+def name_of(clock: Clock) -> str:
+    """Tells the steady clocks of different machines apart; "" where that cannot be told. One that was handed in (of a
+    test) is the same for all."""
+    if not isinstance(clock, SystemClock):
+        return "given"
+    boot = boot_id()
+    return "" if boot == "unknown" else boot
+
+
+class _Seen(msgspec.Struct):
+    """A document as it was last read or written here."""
+
+    version: str
+    raw: dict[str, Any]
+    read_ms: int
+
+
+class Sessions:
+    """The documents, and `view`: what the replica's store knows of them."""
+
+    def __init__(self, store: VersionedStore, clock: Clock, view: Callable[[], dict[str, Session]]) -> None:
+        self._store = store
+        self._clock = clock
+        self._clock_name = name_of(clock)
+        self._view = view
+        self._seen: dict[str, _Seen] = {}
+        self._listed_ms: int | None = None
+
+    # its own worker ---------------------------------------------------------------------------------
+
+    async def open(self, session: Session) -> None:
+        """Write its document, whoever had one of this name before."""
+        raw: dict[str, Any] = msgspec.to_builtins(session)
+        raw |= {"schema": SCHEMA, "dead": False, "beats": 0, **self._times()}
+        for _ in range(_TRIES):
+            version = await self._store.create_if_absent(PREFIX + session.id, encoded(raw))
+            if version is None and (found := await self._store.get(PREFIX + session.id)):
+                version = await self._store.put(PREFIX + session.id, encoded(raw), found.version)
+            if version is not None:
+                self._know(session.id, version, raw)
+                return
+        raise StoreUnavailable(
+            f"session {session.id} in {self._store.place} is opened and closed by others all the time; use an id of "
+            "its own for each"
+        )
+
+    async def beat(self, session: str) -> bool:
+        """Keep it alive; False if it was declared dead or closed. If others keep changing its document it lives on."""
+        seen = self._seen.get(session) or await self._read(session)
+        for _ in range(_BEAT_TRIES):
+            if seen is None or seen.raw["dead"]:
+                return False
+            raw = {**seen.raw, "beats": seen.raw.get("beats", 0) + 1, **self._times()}
+            if version := await self._store.put(PREFIX + session, encoded(raw), seen.version):
+                self._know(session, version, raw)
+                return True
+            seen = await self._read(session)
+        return seen is not None and not seen.raw["dead"]
+
+    async def close(self, session: str) -> None:
+        seen = self._seen.get(session) or await self._read(session)
+        for _ in range(_TRIES):
+            if seen is None or await self._store.delete(PREFIX + session, seen.version):
+                break
+            seen = await self._read(session)
+        self._seen.pop(session, None)
+
+    # everybody --------------------------------------------------------------------------------------
+
+    async def look_at(self, session: str) -> None:
+        """Know it, if it is there."""
+        if session not in self._view():
+            await self._read(session)
+
+    async def look_at_all(self, *, again: bool) -> None:
+        """Know all there are; `again`: as they are now."""
+        begun_ms = self._clock.lease_ms()
+        there = await self._list()
+        for session in list(self._view()):
+            seen = self._seen.get(session)
+            if session not in there and (seen is None or seen.read_ms < begun_ms):
+                self._forget(session)
+        await self._read_all(session for session in there if again or session not in self._view())
+
+    def shown(self, sessions: Iterable[Session]) -> list[Session]:
+        """With the time of their last beat, as well as it can be told: of another machine's, by the wall clocks."""
+        return [msgspec.structs.replace(session, beat_ms=self._beat_ms(session)) for session in sessions]
+
+    async def judge(self, holders: Collection[str]) -> None:
+        """Declare dead who is silent. `holders` are those who hold jobs, or lead."""
+        view, now = self._view(), self._clock.lease_ms()
+        if self._listed_ms is None or now - self._listed_ms > _LIST_MS:
+            await self.look_at_all(again=False)
+        else:
+            await self._read_all(session for session in holders if session not in view)
+        await self._read_all(session for session in holders if self._is_watched(session, now))
+        silent = [session.id for session in view.values() if self._is_silent(session, now)]
+        await _gather(self._declare(session) for session in silent)
+        over = [session.id for session in view.values() if session.dead and session.id not in holders]
+        await _gather(self._remove(session) for session in over)
+
+    def _is_silent(self, session: Session, now: int) -> bool:
+        return not session.dead and now - session.beat_ms > session.lease_s * 1000
+
+    def _is_watched(self, name: str, now: int) -> bool:
+        """Whether it is time to look at the document of another machine's session again."""
+        session, seen = self._view().get(name), self._seen.get(name)
+        if session is None or seen is None or session.dead or self._is_here(seen.raw):
+            return False
+        return now - seen.read_ms > session.lease_s * 250
+
+    async def _declare(self, name: str) -> None:
+        seen = await self._read(name)
+        session = self._view().get(name)
+        if seen is None or session is None or not self._is_silent(session, self._clock.lease_ms()):
+            return
+        raw = {**seen.raw, "dead": True}
+        if version := await self._store.put(PREFIX + name, encoded(raw), seen.version):
+            self._know(name, version, raw)
+        else:
+            await self._read(name)
+
+    async def _remove(self, name: str) -> None:
+        seen = self._seen.pop(name, None)
+        if seen is not None:
+            await self._store.delete(PREFIX + name, seen.version)
+
+    async def _list(self) -> set[str]:
+        self._listed_ms = self._clock.lease_ms()
+        found: set[str] = set()
+        after = ""
+        while page := await self._store.list_keys(PREFIX, after=after):
+            found.update(key.removeprefix(PREFIX) for key in page)
+            after = page[-1]
+            if len(page) < 1000:
+                break
+        return found
+
+    async def _read_all(self, sessions: Iterable[str]) -> None:
+        await _gather(self._read(session) for session in sessions)
+
+    async def _read(self, session: str) -> _Seen | None:
+        found = await self._store.get(PREFIX + session)
+        if found is None:
+            self._forget(session)
+            return None
+        try:
+            raw = msgspec.json.decode(found.value)
+            check_schema(raw, f"{PREFIX}{session} in {self._store.place}")
+            return self._know(session, found.version, raw)
+        except (msgspec.MsgspecError, LookupError, TypeError) as error:
+            raise damaged(f"{PREFIX}{session} in {self._store.place}", error) from None
+
+    def _know(self, name: str, version: str, raw: dict[str, Any]) -> _Seen:
+        now, before = self._clock.lease_ms(), self._seen.get(name)
+        session = msgspec.convert(raw, Session)
+        if not self._is_here(raw):
+            known = self._view().get(name)
+            same = before is not None and before.raw.get("beats") == raw.get("beats")
+            session = msgspec.structs.replace(session, beat_ms=known.beat_ms if same and known else now)
+        seen = self._seen[name] = _Seen(version, raw, now)
+        self._view()[name] = session
+        return seen
+
+    def _forget(self, session: str) -> None:
+        self._seen.pop(session, None)
+        self._view().pop(session, None)
+
+    def _is_here(self, raw: dict[str, Any]) -> bool:
+        return bool(self._clock_name) and raw.get("clock") == self._clock_name
+
+    def _beat_ms(self, session: Session) -> int:
+        seen = self._seen.get(session.id)
+        if seen is None or self._is_here(seen.raw):
+            return session.beat_ms
+        ago_ms = max(0, self._clock.now_ms() - int(seen.raw.get("at_ms", 0)))
+        return self._clock.lease_ms() - ago_ms
+
+    def _times(self) -> dict[str, Any]:
+        now_ms = self._clock.now_ms()
+        return {"beat_ms": self._clock.lease_ms(), "clock": self._clock_name, "at_ms": now_ms}
+
+
+async def _gather(calls: Iterable[Awaitable[object]]) -> None:
+    """All of them, not too many at once."""
+    waiting = list(calls)
+    for start in range(0, len(waiting), _AT_ONCE):
+        await asyncio.gather(*waiting[start : start + _AT_ONCE])

@@ -10,6 +10,7 @@ import msgspec
 from mainstay.clock import Clock
 from mainstay.stores import JobStore, open_store
 from tests import places
+from tests.stores.versioned.conformance.remote import REMOTE
 
 
 class Adapter(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,13 +21,23 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """`{folder}` stands for a folder of the test's own"""
     server: Literal["postgresql", "redis"] | None = None
     """on which it has a place of the test's own, instead"""
+    bucket: Literal["s3", "gcs", "azure", "dynamodb"] | None = None
+    """in which it has a prefix of the test's own, instead"""
     persistent: bool
+    modules: frozenset[str] | None = None
+    """None: all of the suite; else what of it is not proven by another adapter of the same code"""
+    slow: int = 1
+    """how many times as long a write takes as on a server: tests of many have so many times fewer"""
 
     def at(self, folder: Path) -> str:
         """The URL of the store that belongs to a folder."""
+        if self.bucket:
+            return BUCKETS[self.bucket].at(folder)
         return places.place(self.server, folder, reusable=True) if self.server else self.url.format(folder=folder)
 
     async def open(self, folder: Path, clock: Clock) -> JobStore:
+        if self.bucket and (prepare := BUCKETS[self.bucket].prepare):
+            await prepare(self.at(folder))
         return await open_store(self.at(folder), clock=clock)
 
     def clear(self, folder: Path) -> None:
@@ -35,10 +46,27 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
             places.clear(folder)
 
 
+_TOUCHY = frozenset(
+    f"test_{name}"
+    for name in (
+        "apply",
+        "claim",
+        "insert",
+        "leadership",
+        "reopen",
+        "reports_and_beats",
+        "sessions",
+        "wake",
+        "concurrency",
+    )
+)
+BUCKETS = {found.name: found for found in REMOTE}
 ADAPTERS = (
     Adapter(name="memory", url="memory:", persistent=False),
     Adapter(name="sqlite", url="sqlite:///{folder}/jobs.db", persistent=True),
     Adapter(name="postgres", server="postgresql", persistent=True),
     Adapter(name="redis", server="redis", persistent=True),
-    Adapter(name="registry", url="file://{folder}/registry", persistent=True),
+    Adapter(name="registry", url="file://{folder}/registry", persistent=True, slow=5),
+    # the rules are those of the registry above, to the letter; what a server may change are answers, order and time
+    Adapter(name="bucket", bucket="azure", persistent=True, slow=5, modules=_TOUCHY),
 )

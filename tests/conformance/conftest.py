@@ -12,6 +12,22 @@ from tests.conformance.adapters import ADAPTERS, Adapter
 from tests.conformance.world import World
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what an adapter does not run; see `Adapter.modules`."""
+    left = [item for item in items if _is_left_out(item)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    adapter = call.params.get("adapter") if call is not None else None
+    if not isinstance(adapter, Adapter) or adapter.modules is None:
+        return False
+    return item.path.stem not in adapter.modules or item.get_closest_marker("slow") is not None
+
+
 @pytest.fixture(params=ADAPTERS, ids=lambda adapter: adapter.name)
 def adapter(request: pytest.FixtureRequest) -> Adapter:
     found: Adapter = request.param

@@ -61,7 +61,7 @@ async def _limit(store: JobStore) -> JobStore:
 
 @pytest.mark.slow
 def test_threads_with_loops_of_their_own_share_a_store(adapter: Adapter, tmp_path: Path) -> None:
-    plan = Plan(submitters=3, each=600, shared=60)
+    plan = Plan(submitters=3, each=600 // adapter.slow, shared=60 // adapter.slow)
     url = adapter.at(tmp_path)
     store = asyncio.run(open_store(url))
     asyncio.run(_limit(store))
@@ -87,7 +87,7 @@ def test_threads_with_loops_of_their_own_share_a_store(adapter: Adapter, tmp_pat
 
 
 async def test_tasks_of_one_loop_share_a_store(adapter: Adapter, tmp_path: Path) -> None:
-    plan = Plan(submitters=2, each=300, shared=30)
+    plan = Plan(submitters=2, each=300 // adapter.slow, shared=30)
     store = await _limit(await open_store(adapter.at(tmp_path)))
     team = [Submitter(store, f"submitter-{n}", plan) for n in range(plan.submitters)]
     team += [Worker(store, f"worker-{n}", plan) for n in range(4)]
@@ -111,7 +111,7 @@ def _go(process: subprocess.Popen[str]) -> None:
 async def test_processes_share_a_store(adapter: Adapter, tmp_path: Path) -> None:
     if not adapter.persistent:
         pytest.skip(f"a {adapter.name} store belongs to one process")
-    plan = Plan(submitters=2, each=700, shared=60)
+    plan = Plan(submitters=2, each=700 // adapter.slow, shared=60 // adapter.slow)
     url = adapter.at(tmp_path)
     store = await _limit(await open_store(url))
     roles = [("submitter", n) for n in range(plan.submitters)] + [("worker", n) for n in range(3)]

@@ -22,6 +22,7 @@ from ..versioned import Counts, WriteUnsure
 from .files import encoded
 from .following import Follower, Notify
 from .log import Commit
+from .pace import Pace
 
 log = logging.getLogger("mainstay.stores.registry")
 
@@ -86,6 +87,7 @@ class Line:
         self._notify = notify
         self._rng = rng
         self._sleep = sleep
+        self._pace = Pace(rng)
         self._waiting: list[Op[Any]] = []
         self._task: asyncio.Task[None] | None = None
         self._doubtful: dict[str, list[Op[Any]]] = {}
@@ -131,7 +133,15 @@ class Line:
 
     async def _write(self, ops: list[Op[Any]], *, looked: bool) -> None:
         self.counts.updates += 1
+        if wait_s := self._pace.wait_s(_now_s()):
+            await self._sleep(wait_s)
+            ops += self._joining()
+        if self._pace.others:
+            # a look costs less than a commit that comes too late
+            await self._follower.catch_up()
+            looked = True
         for tried in range(TRIES):
+            begun_s = _now_s()
             lines = await self._decide(ops)
             if not lines and not looked:
                 # somebody is refused, or finds nothing, on what may be old news
@@ -152,6 +162,7 @@ class Line:
                     await self._do([op])
                 return
             if won:
+                self._pace.made(_now_s(), took_s=_now_s() - begun_s)
                 self._finish(ops)
                 self.after_commit(self._follower.replica.number)
                 return
@@ -165,6 +176,12 @@ class Line:
             looked = True
         self.counts.gave_up += 1
         raise TooManyConflicts(self._follower.next_key, TRIES, place=self._follower.log.store.place)
+
+    def _joining(self) -> list[Op[Any]]:
+        """Who came while we waited, and may as well go now."""
+        some = [op for op in self._waiting if not op.reads and not op.future.done()]
+        self._waiting = [op for op in self._waiting if op.reads]
+        return some
 
     async def _decide(self, ops: list[Op[Any]]) -> list[dict[str, Any]]:
         """Run them; what that came to."""
@@ -228,12 +245,17 @@ class Line:
             op.resolve()
 
     def _recognise(self, commit: Commit) -> None:
-        """A commit that nobody was told of has been made after all."""
+        """Somebody else's commit; or one of our own that nobody was told of."""
+        self._pace.saw(commit.by, _now_s())
         for op in self._doubtful.pop(commit.id, ()):
             assert op.unheard is not None
             undoing = asyncio.get_running_loop().create_task(_quietly(op.unheard(op.answer)))
             self._undoing.add(undoing)
             undoing.add_done_callback(self._undoing.discard)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def _quietly(undoing: Awaitable[object]) -> None:

@@ -36,6 +36,7 @@ class Commit(msgspec.Struct, frozen=True):
 
     number: int
     id: str
+    by: str
     lines: list[tuple[bytes, Line]]
     size: int
 
@@ -84,7 +85,8 @@ class Log:
         if found is None:
             return None
         lines = unpacked(found.value, self.where(key))
-        return Commit(number, str(lines[0][1].get("id", "")), lines, len(found.value))
+        header = lines[0][1]
+        return Commit(number, str(header.get("id", "")), str(header.get("by", "")), lines, len(found.value))
 
     async def create(self, number: int, commit_id: str, lines: Sequence[bytes], at_ms: int) -> int | None:
         """Make a commit: its size in bytes. None: somebody else has made it.

@@ -1,0 +1,61 @@
+"""How soon to commit again when others commit as well.
+
+A commit is lost if another one comes while it is on its way. Whoever has just won is ready for the next while the
+others still read what he did, and would win again and again: five lost in a row are given up. So a process that sees
+others at work leaves them time between two commits of its own, in proportion to how many they are and how long a commit
+takes; what is asked for meanwhile goes together. With four times the length of a commit for each of the others, one try
+in five is lost, whatever their number.
+"""
+
+from __future__ import annotations
+
+import random
+
+#: others count for so long after their last commit
+_ACTIVE_S = 5.0
+_SHARE = 4.0
+_LONGEST_S = 2.0
+#: how much the last commit counts in the mean
+_NEW = 0.2
+
+
+class Pace:
+    """Fed with what is committed, by whom, and how long it took; times in seconds of any steady clock.
+
+    >>> pace = Pace(random.Random(1))
+    >>> pace.made(10.0, took_s=0.05); pace.wait_s(10.0)
+    0.0
+    >>> pace.saw("another", 10.0); 0.1 < pace.wait_s(10.0) < 0.3
+    True
+    >>> pace.wait_s(11.0)
+    0.0
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._others: dict[str, float] = {}
+        self._took_s = 0.0
+        self._last_s: float | None = None
+
+    def saw(self, writer: str, now_s: float) -> None:
+        """Somebody else has made a commit."""
+        self._others[writer] = now_s
+
+    def made(self, now_s: float, *, took_s: float) -> None:
+        """We have made one."""
+        self._took_s = took_s if self._last_s is None else (1 - _NEW) * self._took_s + _NEW * took_s
+        self._last_s = now_s
+
+    @property
+    def others(self) -> bool:
+        """Whether others were at work lately."""
+        return bool(self._others)
+
+    def wait_s(self, now_s: float) -> float:
+        """How long to wait before the next."""
+        for writer in [writer for writer, seen_s in self._others.items() if now_s - seen_s > _ACTIVE_S]:
+            del self._others[writer]
+        if self._last_s is None or not self._others:
+            return 0.0
+        gap_s = min(_LONGEST_S, _SHARE * len(self._others) * self._took_s) * self._rng.uniform(0.5, 1.5)
+        return max(0.0, self._last_s + gap_s - now_s)

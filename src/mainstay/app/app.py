@@ -18,7 +18,7 @@ from ..control import Control, Duty, decoded
 from ..control.schedules import CatchUp, Overlap, ScheduleSpec, ScheduleView, When
 from ..errors import InvalidInput, MainstayError, UnknownTask
 from ..model import Settings
-from ..stores import JobStore, shown_url
+from ..stores import JobStore, shown_url, usual_settings
 from ..task import AsyncTask, BeforeSubmit, Call, Client, Codec, Handle, PlainTask, Task, TaskOptions
 from ..task.drafts import check_hook
 from ..task.naming import is_async, place_of
@@ -92,7 +92,7 @@ class App:
             )
         self.client = Client(
             url,
-            Settings.from_env(os.environ, **settings),
+            Settings.from_env(os.environ, usual=usual_settings(url), **settings),
             codec=codec,
             clock=clock,
             rng=rng,

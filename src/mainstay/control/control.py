@@ -12,7 +12,7 @@ from ..clock import seconds
 from ..errors import InvalidInput
 from ..lifecycle import Event
 from ..model import Job, Leadership, Progress, QueueSettings, Session, Settings
-from ..stores import JobStore, NewJob, Page, Pulse, Query, Refusal, Report, Stats, Trimmed
+from ..stores import JobStore, NewJob, Page, Pulse, Query, Refusal, Report, Stats, Trimmed, usual_settings
 from . import retention
 from .attempts import Attempts, Completion, Failure
 from .driving import Driving
@@ -68,7 +68,7 @@ class Control:
                 "store", f"{store!r} is not an open store; pass what `await open_store('sqlite:///jobs.db')` returns"
             )
         self.store = store
-        self.settings = settings = settings or Settings.from_env(os.environ)
+        self.settings = settings = settings or Settings.from_env(os.environ, usual=usual_settings(store.url))
         rng = rng or random.Random()
         writer = Writer(store)
         guard = SweepGuard(lease_ms=round(settings.lease_s * 1000), heartbeat_ms=round(settings.heartbeat_s * 1000))

@@ -68,8 +68,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_events: Annotated[int, _Doc(ge=10, description="newest events kept per job; 'off' keeps all")] | None = 1000
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str], **given: Any) -> Settings:
-        """Settings from the environment; `given` arguments win. A misspelt variable is refused.
+    def from_env(cls, environ: Mapping[str, str], *, usual: Mapping[str, Any] | None = None, **given: Any) -> Settings:
+        """Settings from the environment; `given` arguments win. A misspelt variable is refused. `usual` are the
+        defaults of the store that is used, where it has others.
 
         >>> Settings.from_env({"MAINSTAY_LEESE": "20s"})
         Traceback (most recent call last):
@@ -84,7 +85,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 raise UnknownOption(variable, variables)
             found[variables[variable]] = text
         try:
-            return cls.of(**{**found, **given})
+            return cls.of(**{**(usual or {}), **found, **given})
         except InvalidInput as error:
             raise _as_written(error, found.keys() - given.keys()) from None
 

@@ -5,7 +5,7 @@ Layer: above lifecycle, below control. Start from `open_store` and `port.py`.
 
 from ..storage.urls import shown_url
 from .durability import LEVELS, Durability
-from .factory import open_store
+from .factory import open_store, usual_settings
 from .port import (
     Answer,
     Audited,
@@ -56,4 +56,5 @@ __all__ = [
     "Written",
     "open_store",
     "shown_url",
+    "usual_settings",
 ]

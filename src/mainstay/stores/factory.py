@@ -47,6 +47,20 @@ _DRIVERS = {
 _EXTRAS = {"nats": "nats"}
 
 
+#: settings whose defaults would ask too much of a bucket: every look is a request, and every beat is one
+_UNHURRIED = {"heartbeat": "30s", "lease": "2m", "sweep": "15s", "poll": "5s"}
+_SLOW = frozenset({"s3", "gs", "az", "dynamodb", "file"})
+
+
+def usual_settings(url: str) -> dict[str, str]:
+    """The settings that have other defaults on this store, as people write them.
+
+    >>> usual_settings("s3://bucket/jobs")["lease"], usual_settings("sqlite:///jobs.db")
+    ('2m', {})
+    """
+    return dict(_UNHURRIED) if url.partition(":")[0] in _SLOW else {}
+
+
 class OpenStore(Protocol):
     async def __call__(self, url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore: ...
 

@@ -39,7 +39,8 @@ async def test_an_error_publishes_nothing_and_leaves_no_files(memory: OutputStor
 
     async def fails() -> None:
         async with memory.writing(unit, OUTPUTS) as out:
-            seen.extend([out.save("result", b"1"), out.save("log", b"2")])
+            seen.append(out["result"])
+            out.save("result", b"1")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -66,7 +67,8 @@ async def test_only_declared_outputs_can_be_written(memory: OutputStore, unit: U
         with pytest.raises(InvalidInput, match="it declares result, log"):
             _ = out["plot"]
         for name in out:
-            out.save(name, b"1").with_name("plot.png").write_bytes(b"undeclared")
+            out.save(name, b"1")
+            out[name].with_name("plot.png").write_bytes(b"undeclared")
 
     entry = await memory.entry(unit)
     assert entry is not None

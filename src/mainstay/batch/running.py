@@ -7,6 +7,7 @@ and takes place on the worker's loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
@@ -18,7 +19,7 @@ import msgspec
 from ..control import Decide
 from ..errors import BadArguments, BadResult, OutputMissing, StoreUnavailable
 from ..outputs import About, Outputs, OutputStore, Unit, output_path
-from ..outputs.writing import scratch_folder
+from ..outputs.writing import Scratch
 from ..task.running import begin
 from ..worker import Mode, context
 from .functions import Function
@@ -115,15 +116,15 @@ class _Staged:
         try:
             self._store = await self._places.get(self._call.outputs)
             await self._look()
-            folder = await self._stack.enter_async_context(scratch_folder(None))
-            self._out = Outputs(folder, self._files)
+            scratch = self._stack.enter_context(contextlib.closing(Scratch()))
+            self._out = Outputs(scratch, self._files)
             offered = {
                 "params": self._function.params(dict(self._call.params)),
                 "seed": self._call.seed,
                 "out": self._out,
             }
             if self._aggregation is not None:
-                offered |= await self._inputs(self._aggregation, folder.parent / "inputs")
+                offered |= await self._inputs(self._aggregation, scratch.beside("inputs"))
         except BaseException as error:
             await self._stack.aclose()
             if isinstance(error, StoreUnavailable):
@@ -156,8 +157,8 @@ class _Staged:
 
     async def _publish(self) -> None:
         if self._aggregation is not None and self._aggregation.returns_data:
-            await asyncio.to_thread(self._out.save, next(iter(self._out)), _as_json(self.returned, self._function.name))
-        written = await asyncio.to_thread(self._out.written)
+            self._out.save(next(iter(self._out)), _as_json(self.returned, self._function.name))
+        written = self._out.written()
         if lacking := [name for name in self._files if self._files[name] not in written]:
             path = output_path(self._unit, self._files[lacking[0]])
             raise OutputMissing(str(self._unit), ", ".join(lacking), path=path, why="it ended without writing it")

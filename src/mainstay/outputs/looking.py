@@ -58,6 +58,8 @@ class Known:
     """Digests of files that were read before; they hold as long as size and tag are the same."""
 
     def __init__(self) -> None:
+        self.current: set[str] = set()
+        """studies of which nothing is in the older layout: nobody writes that any more"""
         self._found: dict[str, tuple[Blob, str]] = {}
 
     def add(self, path: str, blob: Blob, sha256: str) -> None:
@@ -237,7 +239,8 @@ class Look:
         lacking = [
             place
             for place, one in enumerate(seen)
-            if all(finding.state == "missing" and not finding.folder for finding in one.outputs.values())
+            if slug(one.unit.study) not in self._known.current
+            and all(finding.state == "missing" and not finding.folder for finding in one.outputs.values())
         ]
         if not lacking:
             return seen
@@ -247,6 +250,7 @@ class Look:
             for place in lacking:
                 seen[place] = Seen(seen[place].unit, self._all(Finding("unreadable", str(error), error=error)))
             return seen
+        self._known.current |= {slug(seen[place].unit.study) for place in lacking} - tops
         lacking = [place for place in lacking if slug(seen[place].unit.study) in tops]
         folders = [legacy_folder(seen[place].unit) for place in lacking]
         for place, folder, files in zip(lacking, folders, await self._blobs.find(folders), strict=True):

@@ -21,7 +21,7 @@ from .blobs import Blob, Blobs, Files
 from .entry import About, Entry, File
 from .layout import check_file, files_of, legacy_folder, output_path, study_folder, unit_folder
 from .looking import Finding, Known, Look, Seen, Verify, judged
-from .writing import Outputs, scratch_folder
+from .writing import Outputs, Scratch
 
 #: how often two publishers of one unit, with different results, may get in each other's way
 _TRIES = 8
@@ -85,8 +85,8 @@ class OutputStore:
         An output that was not written raises `OutputMissing`, and nothing is published.
         """
         declared = files_of(outputs)
-        async with scratch_folder(self._scratch) as folder:
-            out = Outputs(folder, declared)
+        with contextlib.closing(Scratch(self._scratch)) as scratch:
+            out = Outputs(scratch, declared)
             yield out
             written = await asyncio.to_thread(out.written)
             if lacking := [name for name in declared if declared[name] not in written]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
+import atexit
 import contextlib
 import difflib
 import fcntl
+import itertools
 import os
 import shutil
 import tempfile
+import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ..errors import InvalidInput
 
 _LOCK = ".owner"
+#: kept in memory until it is published
+_SMALL = 1 << 20
 #: a folder that is younger may not be locked yet
 _YOUNG_S = 60.0
 
@@ -23,19 +27,20 @@ _YOUNG_S = 60.0
 class Outputs:
     """Places to write the declared outputs to.
 
-    `out["result"]` is a path: write there, whole. `out.save("result", b"...")` writes it for you.
+    `out["result"]` is a path: write there, whole. `out.save("result", b"...")` is for what is small and at hand.
     """
 
-    def __init__(self, folder: Path, declared: Mapping[str, str]) -> None:
-        self._folder = folder
+    def __init__(self, scratch: Scratch, declared: Mapping[str, str]) -> None:
+        self._scratch = scratch
         self._declared = dict(declared)
+        self._saved: dict[str, bytes] = {}
 
     def __getitem__(self, name: str) -> Path:
-        if name not in self._declared:
-            close = difflib.get_close_matches(str(name), self._declared, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it declares {', '.join(self._declared)}"
-            raise InvalidInput("output", f"the unit declares no output {name!r}; {hint}")
-        return self._folder / self._declared[name]
+        file = self._file(name)
+        path = self._scratch.folder / file
+        if (content := self._saved.pop(file, None)) is not None:
+            path.write_bytes(content)
+        return path
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._declared)
@@ -43,41 +48,96 @@ class Outputs:
     def __len__(self) -> int:
         return len(self._declared)
 
-    def save(self, name: str, content: bytes) -> Path:
+    def save(self, name: str, content: bytes) -> None:
         """Write an output."""
-        path = self[name]
-        path.write_bytes(content)
-        return path
+        if len(content) > _SMALL:
+            self[name].write_bytes(content)
+        else:
+            self._saved[self._file(name)] = bytes(content)
 
-    def written(self) -> dict[str, Path]:
-        """File -> where it is, of those that were written."""
-        return {file: path for file in self._declared.values() if (path := self._folder / file).is_file()}
+    def written(self) -> dict[str, Path | bytes]:
+        """File -> its content or where it is, of those that were written."""
+        found: dict[str, Path | bytes] = {}
+        for file in self._declared.values():
+            if file in self._saved:
+                found[file] = self._saved[file]
+            elif self._scratch.made and (path := self._scratch.folder / file).is_file():
+                found[file] = path
+        return found
+
+    def _file(self, name: str) -> str:
+        if name not in self._declared:
+            close = difflib.get_close_matches(str(name), self._declared, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it declares {', '.join(self._declared)}"
+            raise InvalidInput("output", f"the unit declares no output {name!r}; {hint}")
+        return self._declared[name]
 
 
-@contextlib.asynccontextmanager
-async def scratch_folder(base: Path | None) -> AsyncIterator[Path]:
-    """A folder of one's own, removed afterwards; with it go those whose owners were killed."""
-    made, lock = await asyncio.to_thread(_made, base)
-    try:
-        yield made / "files"
-    finally:
-        # also while the task is being cancelled
-        shutil.rmtree(made, ignore_errors=True)
-        os.close(lock)
+class Scratch:
+    """A folder of one's own, made when it is first asked for and removed by `close`."""
+
+    def __init__(self, base: Path | None = None) -> None:
+        self._base = base
+        self._place: Path | None = None
+
+    @property
+    def made(self) -> bool:
+        return self._place is not None
+
+    @property
+    def folder(self) -> Path:
+        if self._place is None:
+            self._place = _home_in(self._base).take()
+        return self._place / "files"
+
+    def beside(self, name: str) -> Path:
+        """Another folder, for what is not to be published."""
+        return self.folder.with_name(name)
+
+    def close(self) -> None:
+        if self._place is not None:
+            shutil.rmtree(self._place, ignore_errors=True)
 
 
-def _made(base: Path | None) -> tuple[Path, int]:
-    home = base or Path(tempfile.gettempdir()) / f"mainstay-outputs-{os.getuid()}"
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if home.stat().st_uid == os.getuid():
-        sweep(home)
-        made = Path(tempfile.mkdtemp(dir=home))
-    else:  # in a temporary folder anybody can be first
-        made = Path(tempfile.mkdtemp(prefix="mainstay-outputs-"))
-    lock = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    (made / "files").mkdir()
-    return made, lock
+class _Home:
+    """The folder of one process, which its scratch folders are in. Its lock goes with the process, and then the next
+    one to come removes it."""
+
+    def __init__(self, base: Path | None) -> None:
+        self.pid = os.getpid()
+        self._numbers = itertools.count()
+        top = base or Path(tempfile.gettempdir()) / f"mainstay-outputs-{os.getuid()}"
+        top.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if top.stat().st_uid == os.getuid():
+            sweep(top)
+            self._folder = Path(tempfile.mkdtemp(dir=top))
+        else:  # in a temporary folder anybody can be first
+            self._folder = Path(tempfile.mkdtemp(prefix="mainstay-outputs-"))
+        self._lock = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        atexit.register(self._leave)
+
+    def take(self) -> Path:
+        """A folder in it that nobody else has."""
+        place = self._folder / str(next(self._numbers))
+        (place / "files").mkdir(parents=True)
+        return place
+
+    def _leave(self) -> None:
+        if os.getpid() == self.pid:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+_homes: dict[Path | None, _Home] = {}
+_turn = threading.Lock()
+
+
+def _home_in(base: Path | None) -> _Home:
+    with _turn:
+        found = _homes.get(base)
+        if found is None or found.pid != os.getpid():
+            found = _homes[base] = _Home(base)
+        return found
 
 
 def sweep(home: Path) -> None:

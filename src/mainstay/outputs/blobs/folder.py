@@ -161,16 +161,16 @@ class FolderBlobs:
 
     async def _each(self, paths: Sequence[str], ask: Callable[[str], A | None]) -> list[A | StoreError | None]:
         def some(at: int) -> list[A | StoreError | None]:
-            return [self._asked(self._root + path, ask) for path in paths[at : at + _PIECE]]
+            found = [self._asked(self._root + path, ask) for path in paths[at : at + _PIECE]]
+            if any(answer is None for answer in found):
+                try:
+                    self._check_there()
+                except StoreError as outage:
+                    return [outage if answer is None else answer for answer in found]
+            return found
 
         pieces = [self._run(partial(some, at)) for at in range(0, len(paths), _PIECE)]
-        found = [answer for piece in await asyncio.gather(*pieces) for answer in piece]
-        if any(answer is None for answer in found):
-            try:
-                await self._run(self._check_there)
-            except StoreError as outage:
-                return [outage if answer is None else answer for answer in found]
-        return found
+        return [answer for piece in await asyncio.gather(*pieces) for answer in piece]
 
     def _asked(self, path: str, ask: Callable[[str], A | None]) -> A | StoreError | None:
         try:

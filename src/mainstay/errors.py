@@ -23,6 +23,7 @@
     ├── StaleClaim              the claim was lost; the write was refused and recorded
     ├── SessionLost             the session was given up or never opened: open a new one
     ├── NotLeader               a leader's write after its lease was lost
+    ├── RunnerFailed            an outside runner did not answer, or refused
     └── StoreError              the engine below said no
         ├── StoreLocked         somebody else keeps the database locked
         ├── StoreFull           no space left; nothing was written
@@ -272,6 +273,12 @@ class NotLeader(MainstayError):
     """A leader's write arrived after its lease had passed to another session."""
 
     code = "not_leader"
+
+
+class RunnerFailed(MainstayError):
+    """An outside runner did not answer, or refused. It says nothing about the job it was asked for."""
+
+    code = "runner_failed"
 
 
 class StoreError(MainstayError):

@@ -1,0 +1,43 @@
+"""The runners that a program knows, by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ...errors import InvalidInput, UnknownOption
+from .port import Runner
+from .process import ProcessRunner
+
+LOCAL = "local"
+EXEC = "exec:"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+
+
+class Runners:
+    """What `runner=...` of a batch names: "local", one that the app was given, or `exec:COMMAND`."""
+
+    def __init__(self, given: Mapping[str, Runner] | None = None) -> None:
+        self._known = dict(given or {})
+        for name, runner in self._known.items():
+            if not _NAME.fullmatch(name) or name == LOCAL:
+                raise InvalidInput("runners", f"{name!r} cannot be the name of a runner; take letters, digits, - _ .")
+            if not all(hasattr(runner, method) for method in ("start", "look", "stop", "every_s")):
+                raise InvalidInput(f"runners.{name}", f"{runner!r} is not a runner; see mainstay.batch.runners.Runner")
+
+    def get(self, name: str) -> Runner:
+        """The one that is meant; raises `InvalidInput`."""
+        if name.startswith(EXEC):
+            return ProcessRunner(name.removeprefix(EXEC).strip() or "{command}")
+        if name not in self._known:
+            known = [LOCAL, *self._known, f"{EXEC}COMMAND"]
+            raise UnknownOption(f"runner {name!r}", known)
+        return self._known[name]
+
+    def check(self, name: str) -> str:
+        """Refuse what nobody could run later."""
+        if not isinstance(name, str) or not name:
+            raise InvalidInput("runner", f"{name!r} is not a runner; leave it out, or write its name")
+        if name != LOCAL:
+            self.get(name)
+        return name

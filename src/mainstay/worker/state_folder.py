@@ -1,0 +1,20 @@
+"""Where a program of this machine keeps what must outlive it and belongs to no store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def state_folder(part: str) -> Path:
+    """A folder of the user's own: in MAINSTAY_STATE if that is set, else where the platform keeps such things. Made
+    when it is not there, for nobody else to read."""
+    given = os.environ.get("MAINSTAY_STATE")
+    if given:
+        home = Path(given)
+    else:
+        state = os.environ.get("XDG_STATE_HOME")
+        home = (Path(state) if state else Path.home() / ".local" / "state") / "mainstay"
+    folder = home / part
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder.resolve()

@@ -1,0 +1,103 @@
+"""A runner by its commands, with a real, if small, scheduler behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from mainstay.batch.runners import ExecRunner, Outside
+from mainstay.errors import InvalidInput, RunnerFailed
+from tests.batch.runners import scheduler
+from tests.batch.runners.scheduler import Spool
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    (tmp_path / "spool").mkdir()
+    return Spool(tmp_path / "spool")
+
+
+def commands(spool: Spool) -> dict[str, str]:
+    call = shlex.join([sys.executable, scheduler.__file__, str(spool.folder)])
+    return {
+        "submit": f"{call} submit {{name}} {{line}}",
+        "status": f"{call} status {{handle}}",
+        "cancel": f"{call} cancel {{handle}}",
+        "find": f"{call} find {{name}}",
+    }
+
+
+@pytest.fixture
+def runner(spool: Spool) -> ExecRunner:
+    return ExecRunner(**commands(spool))
+
+
+async def over(runner: ExecRunner, handle: str) -> Outside:
+    while not (seen := await runner.look(handle, "")).over:
+        await asyncio.sleep(0.01)
+    return seen
+
+
+async def test_what_submit_prints_last_is_the_handle_and_status_tells_the_exit_code(
+    runner: ExecRunner, spool: Spool
+) -> None:
+    handle = await runner.start("a", ["sh", "-c", 'echo "$GREETING"; exit 3'], {"GREETING": "hi there"})
+
+    assert handle == "100"
+    assert await over(runner, handle) == Outside(state="exited", exit_code=3, detail="FAILED")
+    assert (spool.folder / "100" / "log").read_text() == "hi there\n"
+
+
+async def test_a_job_that_is_found_by_its_name_is_not_submitted_again(runner: ExecRunner, spool: Spool) -> None:
+    handles = [await runner.start("a", ["true"], {}) for _ in range(2)]
+
+    assert handles == ["100", "100"]
+    assert spool.log().count("submit") == 1
+
+
+async def test_one_that_waits_or_is_not_known_is_told_apart(runner: ExecRunner, spool: Spool) -> None:
+    (spool.folder / "hold").touch()
+    handle = await runner.start("a", ["true"], {})
+
+    assert (await runner.look(handle, "a")).state == "waiting"
+    assert (await runner.look("", "a")).state == "waiting"
+    assert (await runner.look("999", "b")).state == "gone"
+    assert (await runner.look("", "b")).state == "gone"
+
+
+async def test_cancel_ends_it_and_a_refusal_counts_unless_it_is_over(runner: ExecRunner, spool: Spool) -> None:
+    handle = await runner.start("a", ["sleep", "600"], {})
+    (spool.folder / "refuse").touch()
+
+    with pytest.raises(RunnerFailed, match="failed with 1: the controller is away"):
+        await runner.stop(handle, "a")
+    (spool.folder / "refuse").unlink()
+    await runner.stop(handle, "a")
+    (spool.folder / "refuse").touch()
+    await runner.stop(handle, "a")
+
+    assert (await runner.look(handle, "a")).told == "exited with -15 (CANCELLED)"
+
+
+async def test_a_word_that_is_not_known_is_refused_until_it_is_translated(spool: Spool) -> None:
+    odd = {**commands(spool), "status": "echo Fermenting"}
+
+    with pytest.raises(RunnerFailed, match="said 'Fermenting', which is not known"):
+        await ExecRunner(**odd).look("1", "a")
+    assert (await ExecRunner(**odd, states={"Fermenting": "running"}).look("1", "a")).state == "running"
+
+
+async def test_a_command_that_hangs_is_given_up(spool: Spool) -> None:
+    hangs = {**commands(spool), "status": "sleep 600"}
+
+    with pytest.raises(RunnerFailed, match=r"sleep did not answer within 0\.05s"):
+        await ExecRunner(**hangs, timeout="50ms").look("1", "a")
+
+
+def test_a_submit_that_runs_nothing_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="does not say what is to be run"):
+        ExecRunner(submit="sbatch script.sh", status="squeue", cancel="scancel")

@@ -21,11 +21,12 @@ import msgspec
 
 from ..control import Control, Plan, Request
 from ..control.driving import driver_id
-from ..errors import OutputCorrupt, OutputMissing, StoreError
+from ..errors import InvalidTransition, OutputCorrupt, OutputMissing, StoreError
 from ..lifecycle import Move, table_of
 from ..model import ErrorInfo, Job, RetryPolicy
 from ..outputs import Manifest, OutputStore
 from ..stores import Query
+from ..stores.judge import is_left_to_its_units
 from ..task.sealing import Sealer
 from ..worker import Context
 from ..worker.context import LetGo
@@ -105,9 +106,12 @@ class Drive:
         if driver_id(self._parent) != self._job.id:
             self._context.skip("another driver goes on with the batch")
         self._spec = spec_of(self._parent, self._sealer)
-        if table_of(None).states[self._parent.status].settled:
+        stands = table_of(None).get(self._parent.status)
+        if stands is not None and stands.settled:
             await self._end_units(f"the batch is {self._parent.status}")
             return
+        if not is_left_to_its_units(self._parent):
+            self._context.skip(f"the batch is {self._parent.status}, and another driver will go on with it")
         if self._parent.status == "cancelling":
             await self._cancel()
             return
@@ -120,6 +124,9 @@ class Drive:
             await self._fail(f"what the batch is to make cannot be read: {error}", code=error.code)
         except OutputsAway as away:
             await self._wait_for_storage(away.error)
+        except InvalidTransition as error:
+            # somebody has moved it meanwhile: look anew what is to be done
+            await self._put_off(_SHORTEST_S, str(error))
 
     async def _go_on(self) -> None:
         while self._parent.status != "validating":
@@ -222,7 +229,8 @@ class Drive:
     async def _insert(self, batch: list[Request]) -> None:
         total = len(self._manifest.groups[self._state.group].pairs)
         self._context.progress(self._state.there, total, f"{self._state.made} units to run")
-        await self._control.spawn(self._job, batch, reason=f"{self._state.made} units of {total} to run so far")
+        reason = f"{self._state.made} units of {total} to run so far"
+        self._job = await self._control.spawn(self._job, batch, reason=reason)
 
     async def _made_since(self, began_ms: int) -> set[tuple[int, int]]:
         found: set[tuple[int, int]] = set()
@@ -318,14 +326,11 @@ class Drive:
 
     async def _move(self, to: str, reason: str, **fields: Any) -> None:
         def decide(row: Job, _: int) -> tuple[Move, ...]:
-            if (row.token, row.session) != (self._parent.token, None) or row.status in (to, "cancelling"):
-                return ()
+            if row.token != self._parent.token or not is_left_to_its_units(row):
+                raise InvalidTransition(row.id, row.status, to, allowed=(), why="its driver lost sight of it")
             return (Move(to=to, reason=reason, fields=fields),)
 
         self._parent = await self._control.act(self._parent.id, decide, actor=self._job.session or DRIVER)
-        if self._parent.status != to:
-            # somebody else has moved it: look anew what is to be done
-            await self._put_off(_SHORTEST_S, f"the batch is {self._parent.status}")
 
     async def _save(self) -> None:
         await self._context.save(msgspec.to_builtins(self._state))

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..control import Submitted
 from ..errors import InvalidInput
+from ..task.drafts import Draft, drafted
 from ..task.options import merged
 from .desk import Desk, count_of
 from .grid import seeds_of, sets_of
@@ -45,6 +46,9 @@ async def submit_batch(
         if name in ("retries", "backoff", "backoff_base", "backoff_cap", "jitter", "crash_budget", "timeout"):
             raise InvalidInput(name, f"is about each unit; write @app.batch({name}=...)")
     given = merged({}, options)
+    if client.before_submit:
+        draft = Draft(name=study.name, arguments={"params": groups[0].params, "seeds": seeds}, options=given)
+        given = drafted(client.before_submit, draft).options
     shared = {name: given[name] for name in _SHARED if name in given}
     digest = digest_of(groups)
     spec = Spec(

@@ -87,7 +87,8 @@ async def settle(control: Control, job_id: str, validation: Validation, sealer: 
     def decide(row: Job, _: int) -> tuple[Move, ...]:
         note = Move(to=row.status, reason=validation.told, details=details, flag="note")
         if validation.verdict == "unknown":
-            return (note,) if row.status in ("validating", "partial") else ()
+            noted = msgspec.structs.replace(note, fields={"reason": validation.told})
+            return (noted,) if row.status == "validating" else ()
         if row.status == "validating":
             return (Move(to=validation.verdict, reason=validation.told, details=details, fields=fields),)
         if row.status == "partial":

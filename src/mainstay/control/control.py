@@ -181,17 +181,17 @@ class Control:
 
     # drive --------------------------------------------------------------------------------------------
 
-    async def hand_over(self, job: Job, driver: Request, *, reason: str) -> None:
-        """Leave a claimed job to its units: let go of it where it stands, and make the unit that drives it."""
-        await self._driving.hand_over(job, driver, reason=reason)
+    async def hand_over(self, job: Job, driver: Request, *, reason: str) -> Job:
+        """Leave a claimed job to its units: let go of it where it stands, and make the unit that drives it. The row."""
+        return await self._driving.hand_over(job, driver, reason=reason)
 
-    async def spawn(self, job: Job, units: Iterable[Request], *, reason: str) -> None:
+    async def spawn(self, job: Job, units: Iterable[Request], *, reason: str) -> Job:
         """Make jobs on behalf of a claimed one, all or none; refused with `StaleClaim` when its claim was lost."""
-        await self._driving.spawn(job, units, reason=reason)
+        return await self._driving.spawn(job, units, reason=reason)
 
-    async def put_off(self, job: Job, wait: str | timedelta, *, reason: str) -> None:
+    async def put_off(self, job: Job, wait: str | timedelta, *, reason: str) -> Job:
         """Give a claimed unit back until later, without losing its place in the queue."""
-        await self._driving.put_off(job, seconds(wait, field="wait"), reason=reason)
+        return await self._driving.put_off(job, seconds(wait, field="wait"), reason=reason)
 
     async def act(self, job_id: str, decide: Decision, *, actor: str) -> Job:
         """Move a job by a rule of its kind. `decide` is pure: it gets the row as it stands and the time in ms."""

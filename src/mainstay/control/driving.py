@@ -38,20 +38,20 @@ class Driving:
         self._writer = writer
         self._submitter = submitter
 
-    async def hand_over(self, job: Job, driver: Request, *, reason: str) -> None:
+    async def hand_over(self, job: Job, driver: Request, *, reason: str) -> Job:
         """Let go of a job in the state it is in, and make its driver, in one write. Its run timeout goes on."""
 
         def decide(row: Job, now_ms: int) -> Moves:
             nobody = {"session": None, "claimed_ms": None, "started_ms": row.started_ms or now_ms, "extra_ms": 0}
             return (Move(to=row.status, reason=reason, fields=nobody, flag="note"),)
 
-        await self._as_holder(job, decide, [driver])
+        return await self._as_holder(job, decide, [driver])
 
-    async def spawn(self, job: Job, units: Iterable[Request], *, reason: str) -> None:
+    async def spawn(self, job: Job, units: Iterable[Request], *, reason: str) -> Job:
         """Make jobs, with a note on the one that makes them; none of them if its claim was lost."""
-        await self._as_holder(job, lambda row, _: (Move(to=row.status, reason=reason, flag="note"),), units)
+        return await self._as_holder(job, lambda row, _: (Move(to=row.status, reason=reason, flag="note"),), units)
 
-    async def put_off(self, job: Job, wait_s: float, *, reason: str) -> None:
+    async def put_off(self, job: Job, wait_s: float, *, reason: str) -> Job:
         """Give a claim back until later. It keeps its place in the queue: its turn comes before all that it made."""
 
         def decide(row: Job, now_ms: int) -> Moves:
@@ -60,7 +60,7 @@ class Driving:
             why = f"{reason}; looks again at {time_text(due_ms)}"
             return (Move(to="pending", reason=why, fields=later),)
 
-        await self._as_holder(job, decide, ())
+        return await self._as_holder(job, decide, ())
 
     async def act(self, job_id: str, decide: Decision, *, actor: str) -> Job:
         """Move a job by a rule of its kind: decided from the row as it stands, and again if it moved meanwhile."""
@@ -85,11 +85,12 @@ class Driving:
         if (await self._store.get([driver]))[0] is not None:
             await self._writer.one(driver, decide, actor="control")
 
-    async def _as_holder(self, job: Job, decide: Decision, units: Iterable[Request]) -> None:
+    async def _as_holder(self, job: Job, decide: Decision, units: Iterable[Request]) -> Job:
         holder = job.session or ""
         spawn = self._submitter.new_jobs(units, actor=holder)
         outcome = (await self._writer.write([Wish(job, decide, holder, holder, spawn)]))[0]
         if outcome.error is not None:
             raise outcome.error
-        if not outcome.ok:
+        if not outcome.ok or outcome.job is None:
             raise refused(outcome)
+        return outcome.job

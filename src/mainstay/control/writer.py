@@ -212,5 +212,5 @@ def _outcome(wish: Wish, answer: Answer) -> Outcome:
     if answer.outcome == "stale":
         log.warning("ghost refused job_id=%s token=%d session=%s", wish.job.id, wish.job.token, wish.holder)
     if answer.last and wish.on_last is None:
-        log.debug("last unit settled job_id=%s parent=%s; its holder goes on from here", wish.job.id, wish.job.parent)
+        log.info("last unit settled job_id=%s parent=%s", wish.job.id, wish.job.parent)
     return Outcome(answer.outcome, answer.job, None, answer.last)

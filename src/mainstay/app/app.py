@@ -376,8 +376,7 @@ class App:
         """Close the store, unless others use it: an `async with app:` that is not left yet, a worker of this process.
         The last of them closes it; a job never does. The next use opens it again."""
         await self.client.release()
-        if self.client.connection.control is None:
-            await self._batches.places.close()
+        await self._close_outputs()
 
     def close_sync(self) -> None:
         """`close`, for code without an event loop; ends the thread behind the `_sync` forms as well."""
@@ -391,6 +390,12 @@ class App:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.client.leave()
+        await self._close_outputs()
+
+    async def _close_outputs(self) -> None:
+        """With the store of the jobs, and not before: others use them, too."""
+        if self.client.connection.control is None:
+            await self._batches.places.close()
 
     @contextmanager
     def using(self, store: JobStore) -> Iterator[Control]:
@@ -463,7 +468,6 @@ class App:
                 yield state
             finally:
                 self._state = _NOT_OPEN
-                await self._batches.places.close()
 
     def __repr__(self) -> str:
         return f"<App {shown_url(self.store_url)}: {len(self._tasks)} tasks>"

@@ -9,14 +9,17 @@ DONE = 0
 NO = 1
 #: it could not be done
 FAILED = 2
+#: of a batch: some of its outputs are there, and some are not
+PARTIAL = 3
 
 #: code -> meaning, for the help and the page
 EXIT_CODES = {
     DONE: "done as asked (also when nothing matched)",
     NO: "the answer is no: violations, no success, or jobs left as they were",
     FAILED: "could not be done: wrong usage, no such job, not confirmed, out of time",
+    PARTIAL: "a batch is partial: some of its outputs are there, and a resume makes the rest",
     INTERRUPTED: "stopped by Ctrl-C",
     READER_GONE: "its reader went away, as head does",
 }
 
-__all__ = ["DONE", "EXIT_CODES", "FAILED", "INTERRUPTED", "NO", "READER_GONE"]
+__all__ = ["DONE", "EXIT_CODES", "FAILED", "INTERRUPTED", "NO", "PARTIAL", "READER_GONE"]

@@ -15,10 +15,10 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from ..errors import MainstayError
-from . import check, jobs, limits, machine, outputs, queues, schedules, stats, store, submit, worker, workers
+from . import batch, check, jobs, limits, machine, outputs, queues, schedules, stats, store, submit, worker, workers
 from .exits import EXIT_CODES, FAILED
 
-COMMANDS = (worker, submit, stats, jobs, queues, limits, schedules, workers, store, outputs, check, machine)
+COMMANDS = (worker, submit, batch, stats, jobs, queues, limits, schedules, workers, store, outputs, check, machine)
 
 
 class Group(TyperGroup):

@@ -74,13 +74,13 @@ def watch(
         if job_id is None:
             await _many(store, filters, pace, limit, console, lines=lines)
             return True
-        return await _one(store, await full_id(store, job_id), pace, console, lines=lines)
+        return await follow(store, await full_id(store, job_id), pace, console, lines=lines)
 
     if not looking(where, look):
         raise typer.Exit(NO)
 
 
-async def _one(store: JobStore, job_id: str, pace: Pace, console: Console, *, lines: bool) -> bool:
+async def follow(store: JobStore, job_id: str, pace: Pace, console: Console, *, lines: bool) -> bool:
     """Whether it succeeded."""
     frame = watch_view.OneFrame(console.height)
     seen = watching.one(store, job_id, pace, told=_UNTOLD if lines else frame.told)

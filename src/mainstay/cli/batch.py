@@ -1,0 +1,18 @@
+"""`mainstay batch`: run a study."""
+
+from __future__ import annotations
+
+import typer
+
+from . import batch_run
+
+group = typer.Typer(
+    help="Run studies: many units, done when their outputs are there.", no_args_is_help=True, rich_markup_mode="rich"
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for module in (batch_run,):
+        module.register(group)
+    app.add_typer(group, name="batch")

@@ -12,6 +12,7 @@ from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, ove
 from zoneinfo import ZoneInfo
 
 from ..batch import Batch, BatchRun
+from ..batch.runners import Runner
 from ..batch.study import BatchOptions
 from ..clock import Clock
 from ..control import Control, Duty, decoded
@@ -83,6 +84,7 @@ class App:
         rng: random.Random | None = None,
         audit_key: bytes | None = None,
         outputs: str | None = None,
+        runners: Mapping[str, Runner] | None = None,
         **settings: Unpack[AppSettings],
     ) -> None:
         url = url if url is not None else os.environ.get("MAINSTAY_STORE")
@@ -99,7 +101,7 @@ class App:
             audit_key=audit_key,
         )
         """what its tasks submit and read through"""
-        self._batches = Batches(self.client, outputs)
+        self._batches = Batches(self.client, outputs, runners)
         self._works: dict[str, dict[str, Work]] = {"task": {}, "batch": self._batches.works}
         self._tasks: dict[str, Task[..., Any]] = {}
         self._schedules = Schedules(self.client, self._tasks)
@@ -293,7 +295,9 @@ class App:
 
         What is to be made is written to the store of the outputs first; units whose outputs are there already are not
         run, unless `force` makes everything anew. The same work that is submitted again while it is not settled is the
-        same job. `deadline` is a limit for all of it; looking at the outputs in the end does not count.
+        same job. `deadline` is a limit for all of it; looking at the outputs in the end does not count. `runner` says
+        where its units run: on workers, elsewhere by a runner that the app was given, or by a command line
+        (`exec:nice {command}`).
         """
         return await self._batches.submit(
             study,

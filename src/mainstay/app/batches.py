@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..batch.desk import Desk
 from ..batch.handle import BatchRun
+from ..batch.outside import Outsides
 from ..batch.places import Places
 from ..batch.rechecking import recheck_duty
+from ..batch.runners import Runner, Runners
 from ..batch.study import Batch
 from ..batch.submitting import submit_batch
 from ..batch.works import works_of
@@ -21,10 +24,11 @@ from ..worker import Work
 class Batches:
     """The batches that are declared on an app."""
 
-    def __init__(self, client: Client, outputs: str | None) -> None:
+    def __init__(self, client: Client, outputs: str | None, runners: Mapping[str, Runner] | None) -> None:
         self._client = client
         self._outputs = outputs
         self.places = Places(client.clock)
+        self.outsides = Outsides(Runners(runners), client.url)
         self.studies: dict[str, Batch] = {}
         self.works: dict[str, Work] = {}
 
@@ -39,7 +43,7 @@ class Batches:
                 '@app.batch(name="...")',
             )
         self.studies[made.name] = made
-        self.works.update(works_of(made, self.places))
+        self.works.update(works_of(made, self.places, self.outsides))
         return made
 
     @property
@@ -58,11 +62,12 @@ class Batches:
         """One that was submitted, by its id."""
         return BatchRun(self._client, job_id, desk=self._opened)
 
-    async def submit(self, study: Batch, *, outputs: str | None, **given: Any) -> BatchRun:
+    async def submit(self, study: Batch, *, outputs: str | None, runner: str, **given: Any) -> BatchRun:
         if not isinstance(study, Batch) or self.studies.get(study.name) is not study:
             raise InvalidInput("study", f"{study!r} is not a batch of this app; declare it with @app.batch")
+        self.outsides.runners.check(runner)
         desk = self.desk(await self._client.open())
-        made = await submit_batch(study, desk, outputs=outputs or self._outputs, **given)
+        made = await submit_batch(study, desk, outputs=outputs or self._outputs, runner=runner, **given)
         return BatchRun(self._client, made.id, created=made.created, desk=self._opened)
 
     def _opened(self) -> Desk:

@@ -21,7 +21,7 @@ from . import validating
 from .findings import Lacking, Validation
 from .places import Places
 from .planning import wanted_in
-from .spec import KIND, Spec, State, Tallied, spec_of, tallied
+from .spec import KIND, Begun, Spec, State, Tallied, spec_of, tallied
 
 #: what a batch may be resumed from, in place
 RESUMABLE = ("partial", "failed", "timed_out", "quarantined")
@@ -43,6 +43,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """the last one"""
     waits: str = ""
     """what its driver waits for, in words"""
+    outside: Begun | None = None
+    """the job that a runner outside was given, as it was last seen"""
 
     @property
     def total(self) -> int:
@@ -140,6 +142,7 @@ class Desk:
             aggregations=dict(zip(names, groups[1:], strict=False)),
             validation=validation,
             waits=(driver.reason or "") if driver.status == "pending" else "",
+            outside=state.outside,
         )
 
     async def outputs(

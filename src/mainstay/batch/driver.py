@@ -32,6 +32,7 @@ from ..worker import Context
 from ..worker.context import LetGo
 from . import validating
 from .findings import Validation
+from .outside import Errand, Outsides, kept
 from .places import Places
 from .planning import Wanted, request_of, wanted_in
 from .spec import DRIVER, KIND, Spec, State, UnitCall, call_of, row_name, spec_of, tallied
@@ -87,9 +88,18 @@ def _reaching_outputs() -> Iterator[None]:
 class Drive:
     """One claim of a driver."""
 
-    def __init__(self, control: Control, places: Places, sealer: Sealer, context: Context, state: State) -> None:
+    def __init__(
+        self,
+        control: Control,
+        places: Places,
+        outsides: Outsides,
+        sealer: Sealer,
+        context: Context,
+        state: State,
+    ) -> None:
         self._control = control
         self._places = places
+        self._outsides = outsides
         self._sealer = sealer
         self._context = context
         self._job = context.job
@@ -97,6 +107,7 @@ class Drive:
         self._state = state
         self._parent: Job
         self._spec: Spec
+        self._errand: Errand
         self._store: OutputStore
         self._manifest: Manifest
 
@@ -106,8 +117,12 @@ class Drive:
         if driver_id(self._parent) != self._job.id:
             self._context.skip("another driver goes on with the batch")
         self._spec = spec_of(self._parent, self._sealer)
+        self._errand = Errand(
+            self._outsides, self._control, self._spec, self._parent, actor=self._job.session or DRIVER
+        )
         stands = table_of(None).get(self._parent.status)
         if stands is not None and stands.settled:
+            await self._stop_outside()
             await self._end_units(f"the batch is {self._parent.status}")
             return
         if not is_left_to_its_units(self._parent):
@@ -132,6 +147,7 @@ class Drive:
         while self._parent.status != "validating":
             await self._work_on_group()
             if self._state.stopped:
+                await self._wind_up_outside()
                 await self._fail(self._state.stopped, code="failure_budget")
                 return
             self._state = await self._next_state()
@@ -141,13 +157,14 @@ class Drive:
             else:
                 await self._move("finalizing", "its units are done")
                 await self._move("validating", "expected outputs are looked at", started_ms=None, expires_ms=None)
+        await self._wind_up_outside()
         await self._validate()
 
     async def _next_state(self) -> State:
         """The group at work is done: what it came to is remembered."""
         state = self._state
         over = tallied(state, await self._counts())
-        return State(group=state.group + 1, force=state.force, past=[*state.past, over])
+        return State(group=state.group + 1, force=state.force, past=[*state.past, over], outside=state.outside)
 
     @property
     def _aggregation(self) -> str:
@@ -166,8 +183,14 @@ class Drive:
             await self._withdraw(why)
             counts = await self._counts()
         if n_open := sum(counts.get(status, 0) for status in _OPEN):
+            tended = await self._errand.tend(self._state, self._save)
+            if tended.over:
+                await self._withdraw(tended.over, everything=True)
+                return
             took_s = (self._clock.now_ms() - self._state.began_ms) / 1000
-            await self._put_off(min(_LONGEST_S, max(_SHORTEST_S, took_s / 10)), f"{n_open} units are not done")
+            usual_s = min(_LONGEST_S, max(_SHORTEST_S, took_s / 10))
+            why = f"{n_open} units are not done" + (f"; {tended.why}" if tended.why else "")
+            await self._put_off(usual_s if tended.wait_s is None else tended.wait_s, why)
 
     async def _counts(self) -> dict[str, int]:
         """The units of the batch by status, without this one."""
@@ -199,7 +222,15 @@ class Drive:
             elif wanted.run:
                 state.made += 1
                 batch.append(
-                    request_of(self._spec, self._parent.id, state.group, wanted, self._sealer, force=state.force)
+                    request_of(
+                        self._spec,
+                        self._parent.id,
+                        state.group,
+                        wanted,
+                        self._sealer,
+                        force=state.force,
+                        queue=self._errand.queue,
+                    )
                 )
             elif wanted.why:
                 state.idle += 1
@@ -318,6 +349,8 @@ class Drive:
         await self._move("failed", why, error=error)
 
     async def _cancel(self) -> None:
+        await self._withdraw("the batch is cancelled")
+        await self._stop_outside()
         await self._end_units("the batch is cancelled")
         await self._move("cancelled", self._parent.reason or "cancelled on request")
 
@@ -328,9 +361,17 @@ class Drive:
         def decide(row: Job, _: int) -> tuple[Move, ...]:
             if row.token != self._parent.token or not is_left_to_its_units(row):
                 raise InvalidTransition(row.id, row.status, to, allowed=(), why="its driver lost sight of it")
-            return (Move(to=to, reason=reason, fields=fields),)
+            return (Move(to=to, reason=kept(reason, row.reason), fields=fields),)
 
         self._parent = await self._control.act(self._parent.id, decide, actor=self._job.session or DRIVER)
+
+    async def _stop_outside(self) -> None:
+        if (wait_s := await self._errand.stop(self._state, self._save)) is not None:
+            await self._put_off(wait_s, "its outside job is told to stop")
+
+    async def _wind_up_outside(self) -> None:
+        if (wait_s := await self._errand.wind_up(self._state, self._save)) is not None:
+            await self._put_off(wait_s, "its outside job has not ended yet")
 
     async def _save(self) -> None:
         await self._context.save(msgspec.to_builtins(self._state))

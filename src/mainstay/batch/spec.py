@@ -94,6 +94,34 @@ class Tallied(msgspec.Struct, frozen=True, kw_only=True):
         return self.there + self.succeeded + self.skipped
 
 
+class Begun(msgspec.Struct, kw_only=True):
+    """What a driver remembers of the job that it started outside."""
+
+    name: str
+    group: int = 0
+    """of the manifest: what was at work when it was started"""
+    handle: str = ""
+    """what its runner calls it; empty: it was about to be started"""
+    state: str = ""
+    """as it was last seen (`Outside.state`), or "refused": it could not be started"""
+    exit_code: int | None = None
+    looked_ms: int = 0
+    tries: int = 0
+    """how often it was tried to start, to stop, or to see it end"""
+    unseen: int = 0
+    """looks in a row that did not find it"""
+    trouble: str = ""
+    """what its runner failed with last"""
+
+    @property
+    def over(self) -> bool:
+        """It will not do any more, by what is known."""
+        return self.state in ("exited", "gone", "refused")
+
+    def __str__(self) -> str:
+        return f"outside job {self.name}" + (f" ({self.handle})" if self.handle else "")
+
+
 class State(msgspec.Struct, kw_only=True):
     """What a driver remembers: its checkpoint."""
 
@@ -120,8 +148,8 @@ class State(msgspec.Struct, kw_only=True):
     rechecks: int = 0
     stopped: str = ""
     """why it was stopped early"""
-    handle: str = ""
-    """what an outside runner calls it"""
+    outside: Begun | None = None
+    """the job that a runner outside was given"""
 
 
 def tallied(state: State, counts: Mapping[str, int]) -> Tallied:

@@ -17,6 +17,7 @@ from ..outputs import Manifest, OutputStore
 from ..outputs.layout import CURRENT
 from ..task.sealing import Sealer
 from .findings import FEW, Lacking, Tally, Validation, tally
+from .outside import kept
 from .spec import Spec
 
 #: entries of a page of a stored list
@@ -85,17 +86,18 @@ async def settle(control: Control, job_id: str, validation: Validation, sealer: 
     fields = {"result": result_of(validation, sealer)}
 
     def decide(row: Job, _: int) -> tuple[Move, ...]:
-        note = Move(to=row.status, reason=validation.told, details=details, flag="note")
+        told = kept(validation.told, row.reason)
+        note = Move(to=row.status, reason=told, details=details, flag="note")
         if validation.verdict == "unknown":
-            noted = msgspec.structs.replace(note, fields={"reason": validation.told})
+            noted = msgspec.structs.replace(note, fields={"reason": told})
             return (noted,) if row.status == "validating" else ()
         if row.status == "validating":
-            return (Move(to=validation.verdict, reason=validation.told, details=details, fields=fields),)
+            return (Move(to=validation.verdict, reason=told, details=details, fields=fields),)
         if row.status == "partial":
             if validation.verdict == "succeeded":
-                return (Move(to="succeeded", reason=validation.told, details=details, fields=fields),)
-            same = row.reason == validation.told
-            return () if same else (msgspec.structs.replace(note, fields={**fields, "reason": validation.told}),)
+                return (Move(to="succeeded", reason=told, details=details, fields=fields),)
+            same = row.reason == told
+            return () if same else (msgspec.structs.replace(note, fields={**fields, "reason": told}),)
         if row.status == "failed":
             return (note,)
         if row.status in ("succeeded", "cancelled", "skipped", "quarantined", "timed_out"):

@@ -15,17 +15,18 @@ from ..worker import Mode, Work, context
 from ..worker.context import LetGo
 from ..worker.outage import Outage
 from .driver import Drive, driver_request
+from .outside import Outsides
 from .places import Places
 from .running import UnitWork
 from .spec import DRIVER, UNIT, State, row_name, spec_of
 from .study import Batch
 
 
-def works_of(study: Batch, places: Places) -> dict[str, Work]:
+def works_of(study: Batch, places: Places, outsides: Outsides) -> dict[str, Work]:
     """By the names that the rows of a batch have."""
     works: dict[str, Work] = {
         study.name: _StartWork(study),
-        row_name(study.name, DRIVER): _DriverWork(study, places),
+        row_name(study.name, DRIVER): _DriverWork(study, places, outsides),
         row_name(study.name, UNIT): UnitWork(study, places),
     }
     for aggregation in study.aggregations:
@@ -66,16 +67,17 @@ class _StartWork(_LoopWork):
 class _DriverWork(_LoopWork):
     """See `driver`. A store of jobs that is away is waited for, as a worker does."""
 
-    def __init__(self, study: Batch, places: Places) -> None:
+    def __init__(self, study: Batch, places: Places, outsides: Outsides) -> None:
         super().__init__(study)
         self._places = places
+        self._outsides = outsides
 
     async def call(self, _: bytes) -> None:
         client, here = self._study.client, context()
         begin(client)
         found = here.checkpoint
         state = State() if found is None else msgspec.convert(found, State)
-        drive = Drive(await client.open(), self._places, client.sealer, here, state)
+        drive = Drive(await client.open(), self._places, self._outsides, client.sealer, here, state)
         outage = Outage("batch", random.Random())
         while True:
             try:

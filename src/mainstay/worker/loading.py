@@ -19,6 +19,8 @@ from ..errors import InvalidInput, MainstayError
 #: whether an object is what is looked for
 Fits = Callable[[object], bool]
 
+_last: list[str] = []
+
 _FORM = "write it as module:app, like shop.tasks:app"
 
 
@@ -47,7 +49,14 @@ def find(target: str, fits: Fits) -> Any:
     if not _is_app(found, fits):
         what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
         raise InvalidInput("app", f"{target} is {what}, not an app; make one: app = App('sqlite:///jobs.db')")
+    _last[:] = [target.strip()]
     return found
+
+
+def loaded() -> str:
+    """The `module:app` that this process loaded last: what another process is to load to be the same. Empty if it
+    loaded none."""
+    return _last[0] if _last else ""
 
 
 def _is_app(found: object, fits: Fits) -> bool:

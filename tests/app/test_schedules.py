@@ -49,7 +49,7 @@ async def test_a_task_is_submitted_at_its_times_once_a_leader_has_stored_it(app:
 
     await app.open()
     assert await app.control.store.schedules() == []
-    (duty,) = app.duties(app.control)
+    (duty, *_) = app.duties(app.control)
     leading = await lead(app)
 
     await duty.run(leading)
@@ -68,7 +68,7 @@ async def test_a_call_with_arguments_and_options_can_be_scheduled(app: App, cloc
     def send(to: str, subject: str = "hello") -> None: ...
 
     app.schedule(Every("15m"), name="morning")(send.options(queue="bulk", timeout=timedelta(minutes=2)).job("a@b.c"))
-    (duty,) = app.duties(await app.open())
+    (duty, *_) = app.duties(await app.open())
     leading = await lead(app)
     await duty.run(leading)
     clock.advance(900)
@@ -82,7 +82,7 @@ async def test_a_call_with_arguments_and_options_can_be_scheduled(app: App, cloc
 
 async def test_times_of_ones_own_are_asked(app: App, clock: VirtualClock) -> None:
     app.schedule(Hours())(app.task(name="chime")(lambda: None))
-    (duty,) = app.duties(await app.open())
+    (duty, *_) = app.duties(await app.open())
     leading = await lead(app)
     await duty.run(leading)
     clock.advance(3600)
@@ -101,7 +101,7 @@ async def test_hooks_see_the_jobs_of_schedules(app: App, clock: VirtualClock) ->
     def work(n: int) -> None: ...
 
     app.schedule("15m")(work.job(3))
-    (duty,) = app.duties(await app.open())
+    (duty, *_) = app.duties(await app.open())
     leading = await lead(app)
     await duty.run(leading)
     clock.advance(900)
@@ -123,7 +123,7 @@ async def test_arguments_that_no_longer_fit_do_not_hold_up_a_tick(clock: Virtual
         await before.sync_schedules()
 
     with now.using(store):
-        (duty,) = now.duties(now.control)
+        (duty, *_) = now.duties(now.control)
         leading = await lead(now)
         await duty.run(leading)
         clock.advance(900)
@@ -252,7 +252,7 @@ async def test_a_worker_that_does_not_lead_stores_its_schedules_and_the_leader_t
 
     with ours.using(store) as control, caplog.at_level(logging.ERROR, "mainstay.schedules"):
         await ours.prepare(control)
-        (duty,) = ours.duties(control)
+        (duty, *_) = ours.duties(control)
         leading = await lead(ours)
         for _ in range(3):
             clock.advance(3600)
@@ -271,7 +271,7 @@ async def test_storing_them_again_keeps_the_last_tick_and_the_pause(app: App, cl
     app.schedule("15m")(app.task(name="work")(lambda: None))
     control = await app.open()
     await app.prepare(control)
-    (duty,) = app.duties(control)
+    (duty, *_) = app.duties(control)
     leading = await lead(app)
     clock.advance(900)
     await duty.run(leading)
@@ -296,7 +296,7 @@ async def test_a_worker_that_begins_to_lead_leaves_what_newer_workers_have_chang
         with new.using(store) as newer:
             await new.prepare(newer)
 
-        (duty,) = old.duties(control)
+        (duty, *_) = old.duties(control)
         await duty.run(await lead(old))
 
         (view,) = await describe(control)

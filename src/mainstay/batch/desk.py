@@ -276,7 +276,7 @@ class Desk:
     async def submit(self, spec: Spec, groups: list[Group], plan: Plan) -> Submitted:
         """Keep what is to be made with the outputs, then the job. If the outputs cannot be reached, there is no job."""
         (job_id,) = self._ids.take(self.control.store.clock.now_ms(), 1)
-        store = await self.places.get(spec.outputs)
+        store = await self.places.get(spec.outputs, create=True)
         await save_manifest(store, Manifest(job=job_id, groups=groups))
         payload = msgspec.msgpack.encode(spec)
         request = Request(

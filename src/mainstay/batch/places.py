@@ -24,10 +24,11 @@ class Places:
         self._open: dict[str, OutputStore] = {}
         self._manifests: dict[tuple[str, str], Manifest] = {}
 
-    async def get(self, url: str) -> OutputStore:
-        """The store of a URL; the same each time."""
+    async def get(self, url: str, *, create: bool = False) -> OutputStore:
+        """The store of a URL; the same each time. Only who submits makes a folder that is not there: to everybody else
+        that is a disk that is not mounted."""
         if (found := self._open.get(url)) is None:
-            found = await open_outputs(url, clock=self._clock)
+            found = await open_outputs(url if create else _as_it_is(url), clock=self._clock)
             found, spare = self._open.setdefault(url, found), found
             if found is not spare:
                 await spare.close()
@@ -49,6 +50,12 @@ class Places:
         self._manifests.clear()
         for store in opened:
             await store.close()
+
+
+def _as_it_is(url: str) -> str:
+    if not url.startswith("file:") or "create=" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}create=off"
 
 
 def outputs_url(given: str | None, store_url: str) -> str:

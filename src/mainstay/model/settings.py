@@ -20,7 +20,14 @@ from ..errors import InvalidInput, UnknownOption
 PREFIX = "MAINSTAY_"
 #: environment variables that share the prefix but are not settings
 NOT_SETTINGS = frozenset(
-    {"MAINSTAY_STORE", "MAINSTAY_OUTPUTS", "MAINSTAY_APP", "MAINSTAY_AUDIT_KEY", "MAINSTAY_METRICS"}
+    {
+        "MAINSTAY_STORE",
+        "MAINSTAY_OUTPUTS",
+        "MAINSTAY_APP",
+        "MAINSTAY_AUDIT_KEY",
+        "MAINSTAY_METRICS",
+        "MAINSTAY_STATE",
+    }
 )
 
 _Doc = msgspec.Meta

@@ -1,10 +1,10 @@
-"""`mainstay batch`: run a study."""
+"""`mainstay batch`: run a study, here or elsewhere."""
 
 from __future__ import annotations
 
 import typer
 
-from . import batch_run
+from . import batch_exec, batch_run
 
 group = typer.Typer(
     help="Run studies: many units, done when their outputs are there.", no_args_is_help=True, rich_markup_mode="rich"
@@ -13,6 +13,6 @@ group = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for module in (batch_run,):
+    for module in (batch_run, batch_exec):
         module.register(group)
     app.add_typer(group, name="batch")

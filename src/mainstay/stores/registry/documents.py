@@ -71,9 +71,14 @@ def read_change(line: Line, before: Job, extras: Extras) -> tuple[Job, Extras]:
 def _extras(line: Line, job: Job) -> Extras:
     found = {name: value for name, value in line.items() if name not in _JOB_FIELDS and name != "t"}
     for name in _NESTED:
-        if line.get(name) is not None and msgspec.to_builtins(getattr(job, name)) != line[name]:
+        if line.get(name) is not None and _as_read(getattr(job, name)) != line[name]:
             found[name] = line[name]
     return found
+
+
+def _as_read(value: Any) -> Any:
+    """As it would be read from a line: tuples are lists there."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def event_line(event: Event) -> Line:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ...errors import StoreUnavailable
 from ..versioned import VersionedStore, WriteUnsure
 from .documents import Line
 from .files import SCHEMA, check_schema, damaged, encoded, packed, unpacked
@@ -55,6 +56,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
     """bytes of all parts"""
     at_ms: int = 0
+    past: tuple[tuple[int, int], ...] = ()
+    """(number, at_ms) of snapshots before it, about one an hour for a day and a bit"""
     removed: int = 0
     """commits up to here were removed"""
 
@@ -98,13 +101,16 @@ class Log:
         try:
             made = await self.store.create_if_absent(commit_key(number), body)
         except WriteUnsure as unsure:
-            if not await unsure.mine() and not await self._is_ours(number, commit_id, unsure):
-                return None
-            return len(body)
+            return len(body) if await self._is_ours(number, commit_id, unsure) else None
         return len(body) if made else None
 
     async def _is_ours(self, number: int, commit_id: str, unsure: WriteUnsure) -> bool:
-        found = await self.read(number)
+        try:
+            if await unsure.mine():
+                return True
+            found = await self.read(number)
+        except StoreUnavailable as error:
+            raise unsure from error
         if found is None:
             raise unsure  # it may still be on its way
         return found.id == commit_id

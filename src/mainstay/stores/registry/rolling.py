@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from uuid import uuid4
 
 import msgspec
@@ -59,8 +59,8 @@ class Roller:
         self._task: asyncio.Task[None] | None = None
         self._chunked = 0
         """blocks before this one have their chunks"""
-        self._first_seen: dict[str, int] = {}
-        """snapshot -> when this process first saw it in the head"""
+        self._first_seen: dict[int, int] = {}
+        """number of a snapshot -> when this process first saw it in the head"""
 
     def committed(self, number: int) -> None:
         """This process has made a commit; begin to roll if it is time."""
@@ -82,9 +82,9 @@ class Roller:
         await self._make_chunks(max(self._chunked, seen.head.removed // BLOCK), number // BLOCK)
         if self._is_due(seen.head, number):
             seen = await self.snapshot(seen) or seen
-        self._first_seen.setdefault(seen.head.snapshot, self._clock.lease_ms())
-        if seen.head.snapshot and self._is_old(seen.head):
-            await self._remove(seen)
+        self._first_seen.setdefault(seen.head.number, self._clock.lease_ms())
+        if old := self._old_number(seen.head):
+            await self._remove(seen, old)
 
     async def snapshot(self, seen: SeenHead) -> SeenHead | None:
         """Write all there is and point the head at it; None if somebody else's is newer."""
@@ -100,14 +100,20 @@ class Roller:
             await store.create_if_absent(f"{name}/{at:06d}", body)
         while seen.head.number < number:
             head = msgspec.structs.replace(
-                seen.head, snapshot=name, number=number, parts=len(parts), size=size, at_ms=self._clock.now_ms()
+                seen.head,
+                snapshot=name,
+                number=number,
+                parts=len(parts),
+                size=size,
+                at_ms=self._clock.now_ms(),
+                past=_past(seen.head, self._clock.now_ms()),
             )
             moved = await self._follower.log.move_head(seen, head)
             found = await self._follower.log.head()
             if moved or found is None:
                 return found
             seen = found
-        await self._remove_snapshots(seen.head)
+        await self._remove_all([f"{name}/{at:06d}" for at in range(len(parts))])
         return None
 
     async def _roll_quietly(self) -> None:
@@ -145,25 +151,36 @@ class Roller:
             found += [raw for raw, line in commit.lines if line["t"] == "event"] if commit else []
         return found
 
-    def _is_old(self, head: Head) -> bool:
-        watched_ms = self._clock.lease_ms() - self._first_seen[head.snapshot]
-        return watched_ms >= REMOVED_AFTER_S * 1000 or self._clock.now_ms() - head.at_ms >= _SURELY_OLD_MS
+    def _old_number(self, head: Head) -> int:
+        """The newest snapshot of which it is sure that it has been there for an hour; 0: of none."""
+        now, wall = self._clock.lease_ms(), self._clock.now_ms()
+        watched = [number for number, seen in self._first_seen.items() if now - seen >= REMOVED_AFTER_S * 1000]
+        known = (*head.past, (head.number, head.at_ms))
+        old = max([0, *watched, *(number for number, at_ms in known if wall - at_ms >= _SURELY_OLD_MS)])
+        self._first_seen = {number: seen for number, seen in self._first_seen.items() if number >= old}
+        return old
 
-    async def _remove(self, seen: SeenHead) -> None:
-        store = self._follower.log.store
+    async def _remove(self, seen: SeenHead, old: int) -> None:
         first = seen.head.removed + 1
-        last = min(seen.head.number, self._chunked * BLOCK, seen.head.removed + _REMOVED_AT_ONCE)
-        for number in range(first, last + 1):
-            if found := await store.get(commit_key(number)):
-                await store.delete(commit_key(number), found.version)
+        last = min(old, self._chunked * BLOCK, seen.head.removed + _REMOVED_AT_ONCE)
         if last >= first:
+            await self._remove_all([commit_key(number) for number in range(first, last + 1)])
             await self._follower.log.move_head(seen, msgspec.structs.replace(seen.head, removed=last))
-        await self._remove_snapshots(seen.head)
+        # also what was left by whoever died over a snapshot
+        there = await self._follower.log.store.list_keys("snapshot/")
+        bound = f"snapshot/{old:012d}"
+        await self._remove_all([key for key in there if key < bound and not key.startswith(seen.head.snapshot)])
 
-    async def _remove_snapshots(self, head: Head) -> None:
-        """Those before the one the head points to; also what was left by whoever died over one."""
+    async def _remove_all(self, keys: Iterable[str]) -> None:
         store = self._follower.log.store
-        for key in await store.list_keys("snapshot/"):
-            name = key.rpartition("/")[0]
-            if name < head.snapshot and (found := await store.get(key)):
+        for key in keys:
+            if found := await store.get(key):
                 await store.delete(key, found.version)
+
+
+def _past(head: Head, now_ms: int) -> tuple[tuple[int, int], ...]:
+    """The snapshots to remember when the head's is followed by another."""
+    kept = [(number, at_ms) for number, at_ms in head.past if now_ms - at_ms < 2 * _SURELY_OLD_MS]
+    if head.number and (not kept or head.at_ms - kept[-1][1] >= 3_600_000):
+        kept.append((head.number, head.at_ms))
+    return tuple(kept)

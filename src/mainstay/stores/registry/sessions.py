@@ -50,10 +50,12 @@ class _Seen(msgspec.Struct):
 class Sessions:
     """The documents, and `view`: what the replica's store knows of them."""
 
-    def __init__(self, store: VersionedStore, clock: Clock, view: Callable[[], dict[str, Session]]) -> None:
+    def __init__(
+        self, store: VersionedStore, clock: Clock, machine: str, view: Callable[[], dict[str, Session]]
+    ) -> None:
         self._store = store
         self._clock = clock
-        self._clock_name = name_of(clock)
+        self._clock_name = machine
         self._view = view
         self._seen: dict[str, _Seen] = {}
         self._listed_ms: int | None = None

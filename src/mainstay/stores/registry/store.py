@@ -46,7 +46,7 @@ from ..versioned import Counts, VersionedStore
 from .checking import differences
 from .files import encoded
 from .following import Follower
-from .line import Line, Op
+from .line import Line, Op, Sleep
 from .log import Head, Log
 from .polling import Poller
 from .replica import Replica
@@ -100,8 +100,10 @@ class JobRegistry:
         clock: Clock,
         chain: Chain,
         rng: random.Random,
+        sleep: Sleep,
         poll_s: float,
         part_bytes: int,
+        machine: str,
     ) -> None:
         """For `open`; on the loop of its home."""
         self.url = url
@@ -113,15 +115,12 @@ class JobRegistry:
         self._store = store
         self._hub = Hub()
         self._log = Log(store)
-        clock_name = name_of(clock)
-        self._follower = Follower(
-            self._log, lambda: Replica(clock, chain, clock_name=clock_name), clock, self._hub.notify
-        )
-        self._line = Line(self._follower, clock, self._hub.notify, rng=rng)
+        self._follower = Follower(self._log, lambda: Replica(clock, chain, clock_name=machine), clock, self._hub.notify)
+        self._line = Line(self._follower, clock, self._hub.notify, rng=rng, sleep=sleep)
         self._line.on_written = self._tell
         self._roller = Roller(self._follower, clock, self._capture, part_bytes=part_bytes)
         self._line.after_commit = self._roller.committed
-        self._sessions = Sessions(store, clock, lambda: self._follower.replica.tables.sessions)
+        self._sessions = Sessions(store, clock, machine, lambda: self._follower.replica.tables.sessions)
         self._poller = Poller(self._hub, home, self._look, every_s=poll_s)
         self._door = threading.Lock()
         self._closing: Future[None] | None = None
@@ -136,12 +135,14 @@ class JobRegistry:
         clock: Clock | None = None,
         chain: Chain | None = None,
         rng: random.Random | None = None,
+        sleep: Sleep = asyncio.sleep,
         poll_s: float = POLL_S,
         part_bytes: int = PART_BYTES,
+        machine: str | None = None,
     ) -> Self:
         """On the versioned store that `opener` opens; it is called on the loop the registry lives on, and closed with
         it. `poll_s` is how often a process that waits looks for what others did. `part_bytes` is for stores whose
-        values must be small."""
+        values must be small. `machine` tells the steady clock of this machine from those of others; None finds out."""
         home = Home(url or "this registry")
         clock, chain = clock or SystemClock(), chain or Chain()
 
@@ -155,8 +156,10 @@ class JobRegistry:
                     clock=clock,
                     chain=chain,
                     rng=rng or random.Random(),
+                    sleep=sleep,
                     poll_s=poll_s,
                     part_bytes=part_bytes,
+                    machine=name_of(clock) if machine is None else machine,
                 )
                 seen = await made._log.begin(Head(audit=chain.fingerprint))
                 admit_fingerprint(seen.head.audit, chain.fingerprint, store.place)

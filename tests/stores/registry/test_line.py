@@ -1,0 +1,217 @@
+"""Operations become commits: few of them, in one order, whoever else commits."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import msgspec
+import pytest
+
+from mainstay.errors import Conflict, KeyConflict, StoreUnavailable, TooManyConflicts
+from mainstay.lifecycle import Move
+from mainstay.model import Job
+from mainstay.stores import JobStore
+from mainstay.stores.registry import JobRegistry
+from mainstay.stores.versioned import VersionedStore, WriteUnsure
+from tests.conformance.world import World
+from tests.stores.registry.conftest import Join
+
+
+def registry(world: World) -> JobRegistry:
+    assert isinstance(world.store, JobRegistry)
+    return world.store
+
+
+async def ids_in(store: JobStore) -> list[str]:
+    return [found.job.id for found in await store.audit(limit=10_000)]
+
+
+async def test_a_hundred_submits_at_once_are_one_commit(join: Join) -> None:
+    world, way = await join()
+    made = await asyncio.gather(*(world.store.insert([world.new()]) for _ in range(100)))
+    assert all(one.created for [one] in made)
+    assert way.made("create", "log/") == 1
+    assert len(await ids_in(world.store)) == 100
+
+
+async def test_a_burst_of_reads_is_one_look_at_the_log(join: Join) -> None:
+    world, way = await join()
+    job = await world.submit()
+    way.calls.clear()
+    await asyncio.gather(*(world.store.get([job.id]) for _ in range(50)))
+    assert way.calls == [("get", "log/000000000002")]
+
+
+async def test_what_changes_nothing_makes_no_commit(join: Join) -> None:
+    world, way = await join()
+    await world.open("s1")
+    assert await world.claim() == []
+    assert await world.store.overdue() == []
+    assert await world.store.check() == []
+    await world.store.close_session("s1")
+    assert way.made("create", "log/") == 0
+
+
+async def test_each_of_those_who_go_together_has_its_own_answer_or_its_own_error(join: Join) -> None:
+    world, way = await join()
+    first = world.new(key="k")
+    assert first.key is not None
+    other = msgspec.structs.replace(world.new(key="k"), key=msgspec.structs.replace(first.key, content=b"other"))
+    answers = await asyncio.gather(
+        *(world.store.insert([new]) for new in (first, other, world.new())), return_exceptions=True
+    )
+    assert isinstance(answers[1], KeyConflict)
+    assert [len(answer) for answer in (answers[0], answers[2])] == [1, 1]  # type: ignore[arg-type]
+    assert way.made("create", "log/") == 1
+    assert len(await ids_in(world.store)) == 2
+
+
+async def test_an_ending_with_its_result_is_one_commit_and_final(join: Join) -> None:
+    world, way = await join()
+    await world.open("s1")
+    job = await world.running()
+    way.calls.clear()
+    end = Move(to="succeeded", fields={"result": b"42"})
+    assert (await world.move(job, end, holder="s1")).outcome == "applied"
+    assert way.made("create", "log/") == 1
+
+    other, _ = await join()
+    row = await other.row(job)
+    assert (row.status, row.result) == ("succeeded", b"42")
+    late = await other.move(job, Move(to="failed"), holder="s1")
+    assert (late.outcome, (await world.row(job)).status) == ("stale", "succeeded")
+
+
+async def test_whoever_comes_second_decides_again_on_what_the_first_did(join: Join) -> None:
+    one, _ = await join()
+    two, _ = await join()
+    held = await one.submit(unique_key="u")
+    [found] = await two.store.insert([two.new(unique_key="u")])
+    assert (found.id, found.created) == (held.id, False)
+    assert registry(two).counts.conflicts == 1
+
+
+async def test_two_processes_never_claim_the_same_job(join: Join) -> None:
+    one, _ = await join()
+    two, _ = await join()
+    await one.open("s1")
+    await two.open("s2")
+    await one.store.insert([one.new() for _ in range(20)])
+    taken: list[Job] = []
+    while len(taken) < 20:
+        for got in await asyncio.gather(one.claim("s1", 3), two.claim("s2", 3)):
+            taken += got
+    assert len({job.id for job in taken}) == 20
+    assert {job.session for job in taken} == {"s1", "s2"}
+
+
+async def test_five_lost_tries_are_given_up_naming_the_key_with_nothing_written(join: Join) -> None:
+    waits: list[float] = []
+
+    async def sleep(wait_s: float) -> None:
+        waits.append(wait_s)
+
+    quicker, _ = await join()
+    world, way = await join(sleep=sleep, rng=random.Random(1))
+
+    async def come_first(call: str, key: str) -> None:
+        if call == "create" and key.startswith("log/"):
+            await quicker.submit()
+
+    way.before = come_first
+    with pytest.raises(TooManyConflicts) as given_up:
+        await world.submit()
+    assert given_up.value.key == "log/000000000005"
+    # the pace that is kept beside others comes on top, and only after a commit of one's own
+    assert all(wait_s <= 0.1 * 2**n for n, wait_s in enumerate(waits))
+    assert len(waits) == 4
+    counts = registry(world).counts
+    assert (counts.conflicts, counts.retries, counts.gave_up) == (5, 4, 1)
+
+    way.before = None
+    assert await ids_in(world.store) == await ids_in(quicker.store)
+    assert len(await ids_in(world.store)) == 5
+    await world.submit()
+    await world.assert_sound()
+
+
+async def test_a_store_that_is_away_refuses_a_submit_and_keeps_nothing_of_it(join: Join) -> None:
+    world, way = await join()
+    way.away = True
+    with pytest.raises(StoreUnavailable):
+        await world.store.insert([world.new()])
+    way.away = False
+    assert await ids_in(world.store) == []
+    await world.submit()
+    await world.assert_sound()
+
+
+def losing_answers(below: VersionedStore, *, can_be_asked: bool) -> object:
+    """Writes the commit, and says that nobody knows."""
+
+    async def after(call: str, key: str) -> None:
+        if call != "create" or not key.startswith("log/"):
+            return
+
+        async def mine() -> str | None:
+            if not can_be_asked:
+                raise StoreUnavailable("it does not answer")
+            found = await below.get(key)
+            return found.version if found else None
+
+        raise WriteUnsure("the answer was lost", mine)
+
+    return after
+
+
+async def test_a_commit_whose_answer_was_lost_is_found_to_be_made(join: Join, below: VersionedStore) -> None:
+    world, way = await join()
+    way.after = losing_answers(below, can_be_asked=True)  # type: ignore[assignment]
+    job = await world.submit()
+    way.after = None
+    assert await ids_in(world.store) == [job.id]
+    assert way.made("create", "log/") == 1
+
+
+async def test_after_an_outage_in_the_middle_the_log_decides_whether_it_was_done(
+    join: Join, below: VersionedStore
+) -> None:
+    world, way = await join()
+    new = world.new()
+    way.after = losing_answers(below, can_be_asked=False)  # type: ignore[assignment]
+    with pytest.raises(StoreUnavailable):
+        await world.store.insert([new])
+    way.after = None
+    assert await ids_in(world.store) == [new.job.id]
+    with pytest.raises(Conflict, match="there already is a job"):
+        await world.store.insert([new])
+    await world.assert_sound()
+
+
+async def test_a_claim_that_nobody_heard_of_is_given_back(join: Join, below: VersionedStore) -> None:
+    world, way = await join()
+    await world.open("s1")
+    job = await world.submit()
+    way.after = losing_answers(below, can_be_asked=False)  # type: ignore[assignment]
+    with pytest.raises(StoreUnavailable):
+        await world.claim()
+    way.after = None
+    async with world.store.wake(["queue:default"]) as wake:
+        await world.row(job)
+        assert await wake.wait(10)
+    assert await world.story(job) == ["pending", "running", "pending"]
+    [again] = await world.claim()
+    assert (again.id, again.token) == (job.id, 2)
+
+
+async def test_what_another_process_commits_wakes_who_waits_here(join: Join) -> None:
+    one, _ = await join(poll_s=0.01)
+    two, _ = await join()
+    async with one.store.wake(["queue:default"]) as wake:
+        await two.submit()
+        assert await wake.wait(10)
+    job = await two.submit(queue="b")
+    async with one.store.wake([f"job:{job.id}"]) as wake:
+        await two.move(job, "cancelled")
+        assert await wake.wait(10)

@@ -12,7 +12,7 @@ from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, ove
 from zoneinfo import ZoneInfo
 
 from ..batch import Batch, BatchRun
-from ..batch.runners import Runner
+from ..batch.runners import Runner, Runners
 from ..batch.study import BatchOptions
 from ..clock import Clock
 from ..control import Control, Duty, decoded
@@ -340,6 +340,11 @@ class App:
     def batches(self) -> Mapping[str, Batch]:
         """The batches by name."""
         return MappingProxyType(self._batches.studies)
+
+    @property
+    def runners(self) -> Runners:
+        """Where batches can run, besides workers."""
+        return self._batches.outsides.runners
 
     @property
     def schedules(self) -> Mapping[str, ScheduleSpec]:

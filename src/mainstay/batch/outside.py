@@ -174,7 +174,7 @@ class Errand:
 
     async def wind_up(self, state: State, save: Save) -> float | None:
         """The units are done: how long to wait until it is seen how the outside job ended; None: no longer. One that
-        does not end is stopped."""
+        does not end, or has not begun, is stopped."""
         begun = state.outside
         if begun is None or begun.over:
             return None
@@ -182,14 +182,14 @@ class Errand:
             return None
         begun.tries += 1
         await save()
-        if begun.tries <= len(_END_WAITS_S):
+        if begun.state != "waiting" and begun.tries <= len(_END_WAITS_S):
             return _END_WAITS_S[begun.tries - 1]
         try:
             await self._runner().stop(begun.handle, begun.name)
         except RunnerFailed as error:
             await self._tell(f"{begun} is not needed any more and cannot be stopped: {error}"[:1000])
         else:
-            await self._tell(f"{begun} had not ended, and was told to stop")
+            await self._tell(f"{begun} is not needed any more and was stopped")
         begun.state = "gone"
         await save()
         return None

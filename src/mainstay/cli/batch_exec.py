@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Annotated
 
@@ -81,6 +82,7 @@ def command(
 
         # here, for a command that opens a store is quiet about it
         logs.configure(log_level, as_json=json_logs)
+        logging.getLogger("mainstay").setLevel(logging.NOTSET)
 
         def ready(_: Hello) -> None:
             if not json_logs:

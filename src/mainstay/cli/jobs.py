@@ -11,7 +11,7 @@ from ..control import Control
 from ..lifecycle import Event
 from ..model import Job, Session, check_id
 from ..stores import JobStore, Query, Refusal
-from . import act, batch_jobs, jobs_view, story, watch
+from . import act, batch_jobs, jobs_view, story, sync, watch
 from .bundles import bundled
 from .common import JsonOption, looking, print_json, reflowed, screen
 from .filters import Filters
@@ -69,7 +69,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for module in (watch, batch_jobs, story, act):
+    for module in (watch, batch_jobs, story, act, sync):
         module.register(group)
     app.add_typer(group, name="jobs")
 

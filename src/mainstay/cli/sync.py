@@ -1,0 +1,99 @@
+"""`mainstay jobs sync`: bring the store up to date with the world around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..batch import Desk
+from ..batch.runners import Runners
+from ..batch.syncing import Synced, sync_outside
+from .act import myself
+from .bundles import bundled
+from .common import JsonOption, coloured, print_json, printable, reflowed, screen
+from .exits import DONE, NO
+from .ids import IdsArgument, full_id
+from .programs import Connected, connecting
+from .target import Where
+
+_SYNC = reflowed("""
+Look at the jobs that batches have outside, with a scheduler say, and record what is seen: of these batches, or of all
+that are not settled.
+
+No worker has to be at work for it. An exit code is recorded, and decides nothing: what becomes of a batch is decided by
+its outputs. An outside job that is gone leaves its batch as it is. Runners that the app declares need --app; those
+written as exec:COMMAND can only be looked at on the machine they run on.
+
+Exit codes: 0 fine (also when there are none), 1 an outside job is gone or cannot be looked at, 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay jobs sync
+  mainstay jobs sync 4de452e6b59d --app lab.sir:app
+  mainstay jobs sync --json | jq '.outside[] | select(.state == "gone")'
+""")
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command(name="sync", help=_SYNC)(command)
+
+
+@bundled
+def command(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False) -> None:
+    """Look, and record."""
+
+    async def work(to: Connected) -> list[Synced]:
+        desk = Desk(to.control, sealer=None if to.app is None else to.app.client.sealer)
+        runners = Runners() if to.app is None else to.app.runners
+        try:
+            ids = [await full_id(to.control.store, given) for given in job_ids] if job_ids else None
+            return [one async for one in sync_outside(desk, runners, ids, actor=myself())]
+        finally:
+            await desk.close()
+
+    outside = connecting(where, work)
+    if as_json:
+        print_json({"outside": [_data(one) for one in outside]})
+    else:
+        _show(outside, screen())
+    raise typer.Exit(DONE if all(one.fine for one in outside) else NO)
+
+
+def _data(one: Synced) -> dict[str, Any]:
+    return {**msgspec.to_builtins(one), "fine": one.fine}
+
+
+def _show(outside: list[Synced], console: Console) -> None:
+    if not outside:
+        console.print("no batch has a job outside")
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for column in ("job", "study", "status"):
+        table.add_column(column, overflow="fold")
+    table.add_column("outside", no_wrap=True)
+    table.add_column("handle", overflow="fold")
+    for one in outside:
+        table.add_row(
+            one.job,
+            printable(one.study),
+            coloured(one.status),
+            Text(_state(one), style="green" if one.fine else "red"),
+            printable(one.handle),
+        )
+    console.print(table)
+    for one in outside:
+        if not one.fine or not one.name:
+            console.print(Text(f"{one.job}: {printable(one.told)}", style="yellow"), soft_wrap=True)
+
+
+def _state(one: Synced) -> str:
+    if not one.state:
+        return "not known" if one.name else "not started"
+    return one.state if one.exit_code is None else f"{one.state} ({one.exit_code})"

@@ -235,6 +235,8 @@ class Desk:
         spec = spec_of(job, self._sealer)
         if job.status == "succeeded":
             return await self._repair(job, spec)
+        # a store takes two who wish the same at once for one that is repeated: this tells them apart
+        (request,) = self._ids.take(self.control.store.clock.now_ms(), 1)
 
         def decide(row: Job, now_ms: int) -> tuple[Move, ...]:
             if row.status not in RESUMABLE:
@@ -245,9 +247,15 @@ class Desk:
                     else "it is at work already"
                 )
                 raise InvalidTransition(row.id, row.status, "pending", allowed=state.next if state else (), why=why)
-            return (Move(to="pending", reason=reason, fields={"due_ms": now_ms, "extra_ms": 0, "error": None}),)
+            fields = {"due_ms": now_ms, "extra_ms": 0, "error": None}
+            return (Move(to="pending", reason=reason, details={"request": request}, fields=fields),)
 
-        await self.control.act(job_id, decide, actor=actor)
+        moved = await self.control.act(job_id, decide, actor=actor)
+        since = await self.control.events(job_id, after=job.version)
+        if not any(event.data.get("request") == request for event in since):
+            raise InvalidTransition(
+                job_id, moved.status, "pending", allowed=(), why="another resumed it in the same moment"
+            )
         return Resumed(id=job_id, how="resumed")
 
     async def _repair(self, job: Job, spec: Spec) -> Resumed:

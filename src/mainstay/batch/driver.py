@@ -258,6 +258,10 @@ class Drive:
                 yield wanted
 
     async def _insert(self, batch: list[Request]) -> None:
+        stands = await self._control.get(self._parent.id)
+        if (stands.token, stands.status) != (self._parent.token, self._parent.status):
+            # cancelled or ended while it was planned: no more is made that would run before somebody looks
+            await self._put_off(_SHORTEST_S, f"the batch is {stands.status}")
         total = len(self._manifest.groups[self._state.group].pairs)
         self._context.progress(self._state.there, total, f"{self._state.made} units to run")
         reason = f"{self._state.made} units of {total} to run so far"

@@ -1,0 +1,221 @@
+"""Two who do the same at once, and orders that come at the worst moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from mainstay import App, BatchRun, Outputs, grid
+from mainstay.batch import Resumed
+from mainstay.errors import InvalidTransition
+from mainstay.testing import Harness
+from tests.app.working import working
+from tests.batch.studies import all_rows, delete, meddling, path, places_made, unit_rows
+from tests.conformance.adapters import ADAPTERS, Adapter
+
+FILE = {"result": "result.txt"}
+#: where rows are kept by somebody else, at once for many: the versioned registry is for low rates
+STORES = [adapter for adapter in ADAPTERS if adapter.name in ("sqlite", "postgres", "redis")]
+
+
+class Program:
+    """An app on a real store. Seeds that are `bad` fail; what ran is written down."""
+
+    def __init__(self, url: str, root: Path) -> None:
+        self.app = App(url, outputs=f"file://{root}?sync=off", poll="200ms")
+        self.bad: set[int] = set()
+        self.ran: list[int] = []
+
+        def count(params: dict, runs: list) -> int:
+            return len(runs)
+
+        @self.app.batch(name="study", outputs=FILE, aggregate=count, retries=0, version="1")
+        def study(params: dict, seed: int, out: Outputs) -> None:
+            self.ran.append(seed)
+            if seed in self.bad:
+                raise ValueError("this seed does not converge")
+            out.save("result", b"done")
+
+        self.study = study
+
+    async def submit(self) -> BatchRun:
+        return await self.app.submit_batch(self.study, params=grid(n=[1]), seeds=10)
+
+
+@pytest.fixture(params=STORES, ids=lambda adapter: adapter.name)
+def program(request: pytest.FixtureRequest, tmp_path: Path, root: Path) -> Program:
+    adapter: Adapter = request.param
+    return Program(adapter.at(tmp_path), root)
+
+
+async def both(run: BatchRun) -> list[Resumed | BaseException]:
+    return await asyncio.gather(run.resume(), run.resume(), return_exceptions=True)
+
+
+async def test_of_two_resumes_at_once_one_wins_and_a_linked_repair_is_made_once(program: Program, root: Path) -> None:
+    """On every store: partial, resumed in place by one of two; then damaged after success, and repaired by one job."""
+    program.bad = {3, 7}
+    async with program.app, working(program.app):
+        run = await program.submit()
+        assert (await run.wait("60s")).status == "partial"
+        program.bad.clear()
+        program.ran.clear()
+
+        found = await both(run)
+        job = await run.wait("60s")
+
+        assert Counter(type(one) for one in found) == {InvalidTransition: 1, Resumed: 1}, found
+        assert (job.status, sorted(program.ran)) == ("succeeded", [3, 7])
+
+        files = sorted(root.glob("v1/study/**/result.txt"))
+        delete(files[2])
+        delete(files[5])
+        program.ran.clear()
+
+        found = await both(run)
+        repairs = {one.id for one in found if isinstance(one, Resumed)}
+        [repair] = [program.app.batch_run(one) for one in repairs]
+
+        assert [one.how for one in found if isinstance(one, Resumed)] == ["linked", "linked"]
+        assert (await repair.wait("60s")).status == "succeeded"
+        assert len(program.ran) == 2
+        counts = await places_made(program.app.control, repair.id)
+        assert len(counts) == 2
+        assert set(counts.values()) == {1}
+
+
+async def test_of_two_validators_at_once_one_moves_the_batch_and_both_tell_the_same(
+    program: Program, root: Path
+) -> None:
+    program.bad = {3}
+    async with program.app:
+        async with working(program.app):
+            run = await program.submit()
+            assert (await run.wait("60s")).status == "partial"
+        control = program.app.control
+        [unit] = [row for row in await unit_rows(control, run.id) if row.status == "failed"]
+        desk = run._desk()
+        store, manifest = await desk.store(run.id), await desk.manifest(run.id)
+        for group in manifest.groups:
+            for one in group.units():
+                await store.publish(one, dict.fromkeys(group.outputs.values(), b"by hand"))
+
+        found = await asyncio.gather(*(run.validate(force=True) for _ in range(4)))
+
+        assert unit.unit == "n=1-s3"
+        assert {one.verdict for one in found} == {"succeeded"}
+        assert (await path(control, run.id)).count("succeeded") == 1
+        assert (await run.wait()).status == "succeeded"
+
+
+async def test_a_validator_and_the_driver_that_look_at_once_end_a_batch_once(app: App, box: Harness) -> None:
+    """Somebody validates by hand in the very moment in which the driver looks at the outputs."""
+
+    @app.batch(name="study", outputs=FILE, retries=0)
+    def study(seed: int, out: Outputs) -> None:
+        out.save("result", b"done")
+
+    run = await app.submit_batch(study, seeds=3)
+    await box.drain(until="0s")
+
+    async def by_hand() -> None:
+        assert (await run.validate()).verdict == "succeeded"
+
+    async with meddling(app, run, find=by_hand):
+        await box.drain()
+
+    assert await path(app.control, run.id) == ["pending", "running", "finalizing", "validating", "succeeded"]
+    assert {row.status for row in await all_rows(app.control, run.id)} == {"succeeded"}, "the driver ends well"
+
+
+# -- cancel ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_batch_that_is_cancelled_before_it_began_runs_nothing(app: App, box: Harness) -> None:
+    study, ran = counting(app)
+    run = await app.submit_batch(study, seeds=3)
+
+    await run.cancel()
+    await box.drain()
+
+    assert ((await run.wait()).status, ran) == ("cancelled", [])
+
+
+async def test_a_batch_that_is_cancelled_while_it_is_planned_runs_nothing(app: App, box: Harness) -> None:
+    study, ran = counting(app)
+    run = await app.submit_batch(study, seeds=3)
+
+    async with meddling(app, run, find=run.cancel):
+        await box.drain()
+
+    assert ((await run.wait()).status, ran) == ("cancelled", [])
+    assert await none_is_open(app, run)
+
+
+async def test_a_batch_that_is_cancelled_while_units_run_ends_them_all(app: App) -> None:
+    study, ran = counting(app)
+    with Harness(app, concurrency=1) as box:
+        run = await app.submit_batch(study, seeds=200)
+        async with meddling(app, run, write=run.cancel):
+            await box.drain()
+
+        assert (await run.wait()).status == "cancelled"
+        assert len(ran) < 200
+        assert await none_is_open(app, run)
+        counts = Counter(row.status for row in await unit_rows(app.control, run.id))
+        assert counts["cancelled"] == 200 - counts["succeeded"]
+        with pytest.raises(InvalidTransition, match="submit it again"):
+            await run.resume()
+
+
+async def test_a_batch_that_is_cancelled_while_it_is_summed_up_keeps_what_its_units_made(
+    app: App, box: Harness
+) -> None:
+    runs: list[BatchRun] = []
+
+    async def sum_up(params: dict, runs_: list | None = None) -> dict:
+        await runs[0].cancel()
+        return {}
+
+    study, ran = counting(app, aggregate=sum_up)
+    runs.append(await app.submit_batch(study, seeds=3))
+    await box.drain()
+
+    assert await path(app.control, runs[0].id) == ["pending", "running", "finalizing", "cancelling", "cancelled"]
+    assert await none_is_open(app, runs[0])
+    ran.clear()
+    again = await app.submit_batch(study, seeds=3)
+    await box.drain(until="0s")
+    assert ((await again.status()).units.there, ran) == (3, [])
+
+
+async def test_a_batch_that_is_cancelled_while_it_is_validated_is_cancelled(app: App, box: Harness) -> None:
+    study, _ = counting(app)
+    run = await app.submit_batch(study, seeds=3)
+    await box.drain(until="0s")
+
+    async with meddling(app, run, find=run.cancel):
+        await box.drain()
+
+    assert await path(app.control, run.id) == [
+        "pending", "running", "finalizing", "validating", "cancelling", "cancelled"
+    ]  # fmt: skip
+    assert await none_is_open(app, run)
+
+
+def counting(app: App, **options: object) -> tuple:
+    ran: list[int] = []
+
+    @app.batch(name="study", outputs=FILE, version="1", retries=0, **options)  # type: ignore[arg-type]
+    def study(seed: int, out: Outputs) -> None:
+        ran.append(seed)
+        out.save("result", b"done")
+
+    return study, ran
+
+
+async def none_is_open(app: App, run: BatchRun) -> bool:
+    return not [row for row in await all_rows(app.control, run.id) if row.status in ("pending", "running")]

@@ -86,7 +86,8 @@ def main(url: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # the driver's import is most of a process's start; nothing is open after it
     scheme = url.partition(":")[0]
-    importlib.import_module(f"mainstay.stores.{'postgres' if scheme == 'postgresql' else scheme}")
+    package = {"postgresql": "postgres", "file": "registry"}.get(scheme, scheme)
+    importlib.import_module(f"mainstay.stores.{package}")
     for line in sys.stdin:
         name, seed, pipe = line.split()
         number = os.fork()

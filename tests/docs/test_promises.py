@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mainstay.app import App
+from mainstay.batch import BatchOptions
 from mainstay.cli.worker import command
 from mainstay.model import Settings
 from mainstay.model.settings import describe, public_name
@@ -91,7 +92,9 @@ def every_knob() -> set[str]:
     schedule = set(inspect.signature(App.schedule).parameters) - {"self", "when", "name"}
     flags = {f"--{name.replace('_', '-')}" for name in inspect.signature(command).parameters if name != "target"}
     urls = {*_OPTIONS, *_OWN, *_OF_REDIS} - _CONNECTING
-    return settings | options | schedule | urls | flags
+    batches = {*BatchOptions.__annotations__, *inspect.signature(App.submit_batch).parameters}
+    batches -= {"self", "study", "options", "name", "params", "seeds", "outputs", "aggregate", "overall"}
+    return settings | options | schedule | urls | flags | batches
 
 
 def test_every_knob_is_weighed() -> None:

@@ -43,14 +43,14 @@ class Worker:
     """One `mainstay worker`: a supervisor, its engines and their children."""
 
     def __init__(self, fleet: Fleet, *, processes: int, concurrency: int, environment: Mapping[str, str]) -> None:
-        command = [sys.executable, "-m", "mainstay", "worker", TARGET, "--processes", str(processes)]
+        command = [sys.executable, "-m", "mainstay", "worker", fleet.target, "--processes", str(processes)]
         command += ["--concurrency", str(concurrency), "--grace", "5s", "--name", f"w{len(fleet.workers)}"]
         self.log = fleet.folder / f"worker-{len(fleet.workers)}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 command,
                 env={**fleet.environment, **environment},
-                cwd=HERE,
+                cwd=fleet.home,
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -95,9 +95,12 @@ class Worker:
 class Fleet:
     """Some workers of one store, and a client of it."""
 
-    def __init__(self, folder: Path, url: str, **settings: str) -> None:
+    def __init__(self, folder: Path, url: str, *, target: str = TARGET, home: Path = HERE, **settings: str) -> None:
         self.folder = folder
         self.url = url
+        self.target = target
+        self.home = home
+        """where workers are started: what they import is found from there"""
         self.environment = {
             **os.environ,
             "MAINSTAY_STORE": self.url,

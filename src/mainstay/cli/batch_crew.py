@@ -17,7 +17,7 @@ from .batch_target import Meant
 
 #: lines of its log that are told when it ends too early
 _TOLD = 8
-_GRACE = "10s"
+_GRACE = "3s"
 #: a worker that is killed with whoever started it
 _PROGRAM = """
 import sys

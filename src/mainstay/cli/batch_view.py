@@ -18,8 +18,8 @@ from .batch_watching import BatchSeen
 from .common import coloured, print_command, printable
 from .target import Where
 
-_BAR = 30
-_NARROW = 70
+_BAR = 24
+_NARROW = 80
 
 
 def frame(seen: BatchSeen, width: int) -> RenderableType:
@@ -29,6 +29,8 @@ def frame(seen: BatchSeen, width: int) -> RenderableType:
     head = Text(printable(spec.study), style="bold").append(" ").append_text(coloured(job.status))
     head.append(f"  {job.id}", style="dim")
     bars = Table.grid(padding=(0, 2, 0, 0))
+    for _ in range(4):
+        bars.add_column(no_wrap=True)
     bar = _BAR if width >= _NARROW else 10
     bars.add_row("units", _bar(units.done, spec.units, bar), _count(units.done, spec.units), _speed(seen))
     there = status.outputs_there
@@ -60,9 +62,7 @@ def _now(seen: BatchSeen) -> str:
     if seen.settled:
         return status.job.reason or ""
     if seen.at_work:
-        what = "" if status.group == "units" else f"{status.group} of "
-        more = " ..." if status.units.running > len(seen.at_work) else ""
-        return f"at work: {what}{', '.join(seen.at_work)}{more}"
+        return f"at work: {', '.join(seen.at_work)}"
     if status.job.status == "validating":
         return status.waits or "looking at the outputs"
     return status.waits or status.job.reason or ""
@@ -80,8 +80,8 @@ def _count(done: int, total: int) -> str:
 def _speed(seen: BatchSeen) -> str:
     if seen.rate is None:
         return ""
-    left = "" if not seen.left_s else f", about {duration_text(max(1, round(seen.left_s)))} left"
-    return f"{seen.rate:,.1f} a second{left}"
+    left = "" if not seen.left_s else f", {duration_text(max(1, round(seen.left_s)))} left"
+    return f"{seen.rate:,.1f}/s{left}"
 
 
 def progress_line(seen: BatchSeen) -> str:

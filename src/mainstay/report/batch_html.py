@@ -112,7 +112,7 @@ def _map(report: BatchReport) -> str:
     if found.x.binned or found.y.binned:
         names = [axis.name for axis in (found.x, found.y) if axis.binned]
         notes.append(f"{' and '.join(names)} by ranges of values")
-    key = "".join(f'<span class="{level[0]}">{SYMBOLS[level]}</span>{MEANINGS[level]}' for level in SYMBOLS)
+    key = "".join(f'<b><span class="{level[0]}">{SYMBOLS[level]}</span>{MEANINGS[level]}</b> ' for level in SYMBOLS)
     return (
         "<section>\n<h2>Parameter sets by outcome</h2>\n"
         f'<p class="key soft">{key}</p>\n'

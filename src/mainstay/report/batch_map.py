@@ -163,5 +163,10 @@ def _axis(name: str, values: Sequence[Any], most: int) -> tuple[Axis, dict[bytes
     bins: list[list[Any]] = [[] for _ in range(n)]
     for place, value in enumerate(values):
         bins[place * n // len(values)].append(value)
-    labels = [shown(some[0]) if len(some) == 1 else f"{shown(some[0])}…{shown(some[-1])}" for some in bins]
+    labels = [shown(some[0]) if len(some) == 1 else f"{_shortly(some[0])}…{_shortly(some[-1])}" for some in bins]
     return Axis(name, labels, binned=n < len(values)), places
+
+
+def _shortly(value: Any) -> str:
+    """An end of a range: more digits than this nobody compares."""
+    return f"{value:.3g}" if isinstance(value, float) else shown(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -21,9 +22,10 @@ from mainstay.clock import SystemClock
 from mainstay.model import IdSource, Job, Session
 from mainstay.stores import Answer, Change, JobStore, NewJob, open_store
 from mainstay.testing import new_job
-from tests.conformance.history import Entry, History, write
+from tests.conformance.history import Entry, History, read, write
 from tests.conformance.world import World
 
+ROOT = Path(__file__).parents[2]
 QUEUES = ("a", "b")
 LIMITED = "scarce"
 LIMIT = 3
@@ -180,6 +182,44 @@ class Worker(Actor):
 
 
 ROLES: dict[str, type[Submitter | Worker]] = {"submitter": Submitter, "worker": Worker}
+
+
+async def in_processes(url: str, plan: Plan, folder: Path, *, workers: int) -> History:
+    """Have submitters and workers share a store, each in a process of its own, begun together: what they noted."""
+    roles = [("submitter", n) for n in range(plan.submitters)] + [("worker", n) for n in range(workers)]
+    files = {f"{role}-{n}": folder / f"{role}-{n}.json" for role, n in roles}
+    running = [
+        subprocess.Popen(
+            [sys.executable, __file__, url, role, name, msgspec.json.encode(plan).decode(), str(files[name])],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for role, name in ((role, f"{role}-{n}") for role, n in roles)
+    ]
+    try:
+        assert [await asyncio.to_thread(_first_line, process) for process in running] == ["ready\n"] * len(running)
+        for process in running:
+            _go(process)
+        assert [await asyncio.to_thread(process.wait) for process in running] == [0] * len(running)
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+    return [entry for file in files.values() for entry in read(file)]
+
+
+def _first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def _go(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
 
 
 async def main(url: str, role: str, name: str, plan: str, file: str) -> None:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import threading
 from collections import Counter
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from mainstay.control.check import check
@@ -18,12 +14,10 @@ from mainstay.stores import JobStore, open_store
 from tests.conformance import actors
 from tests.conformance.actors import LIMIT, LIMITED, Plan, Submitter, Worker
 from tests.conformance.adapters import Adapter
-from tests.conformance.history import Ended, Entry, History, read, wrongs
-
-ROOT = Path(__file__).parents[2]
+from tests.conformance.history import Ended, Entry, History, wrongs
 
 
-async def _ended(store: JobStore) -> list[Ended]:
+async def ended_in(store: JobStore) -> list[Ended]:
     """How every job stands, after checking its history's seals."""
     rows: list[Ended] = []
     after = ""
@@ -38,7 +32,7 @@ async def _ended(store: JobStore) -> list[Ended]:
 
 
 async def _assert_right(store: JobStore, history: History, plan: Plan) -> None:
-    ended = await _ended(store)
+    ended = await ended_in(store)
     assert wrongs(history, ended, {LIMITED: LIMIT}) == []
     assert len(ended) == plan.total
     assert await store.check() == []
@@ -96,17 +90,6 @@ async def test_tasks_of_one_loop_share_a_store(adapter: Adapter, tmp_path: Path)
     await store.close()
 
 
-def _first_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
-
-
-def _go(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
-
-
 @pytest.mark.slow
 async def test_processes_share_a_store(adapter: Adapter, tmp_path: Path) -> None:
     if not adapter.persistent:
@@ -114,29 +97,8 @@ async def test_processes_share_a_store(adapter: Adapter, tmp_path: Path) -> None
     plan = Plan(submitters=2, each=700 // adapter.slow, shared=60 // adapter.slow)
     url = adapter.at(tmp_path)
     store = await _limit(await open_store(url))
-    roles = [("submitter", n) for n in range(plan.submitters)] + [("worker", n) for n in range(3)]
-    files = {f"{role}-{n}": tmp_path / f"{role}-{n}.json" for role, n in roles}
-    running = [
-        subprocess.Popen(
-            [sys.executable, actors.__file__, url, role, name, msgspec.json.encode(plan).decode(), str(files[name])],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for role, name in ((role, f"{role}-{n}") for role, n in roles)
-    ]
-    try:
-        assert [await asyncio.to_thread(_first_line, process) for process in running] == ["ready\n"] * len(running)
-        for process in running:
-            _go(process)
-        assert [await asyncio.to_thread(process.wait) for process in running] == [0] * len(running)
-    finally:
-        for process in running:
-            process.kill()
-            process.communicate()
-    await _assert_right(store, [entry for file in files.values() for entry in read(file)], plan)
+    history = await actors.in_processes(url, plan, tmp_path, workers=3)
+    await _assert_right(store, history, plan)
     await store.close()
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from mainstay import App, Batch, BatchRun, Outputs, grid
-from mainstay.errors import InvalidTransition
+from mainstay.batch import running
+from mainstay.errors import InvalidTransition, StoreDenied, StoreError, StoreFull
 from mainstay.outputs import Unit, output_path
 from mainstay.testing import Harness
-from tests.batch.studies import DAMAGES, damage, delete, lacking, made, outputs_of, path, truncate, unit_rows
+from tests.batch.studies import DAMAGES, damage, delete, lacking, made, meddling, outputs_of, path, truncate, unit_rows
 from tests.outputs.legacy import write_legacy
 
 PARAMS = grid(beta=[0.2, 0.3])
@@ -384,3 +386,30 @@ async def test_a_write_that_stopped_in_the_middle_left_nothing_that_counts(
     await box.drain()
 
     assert ((await run.wait()).status, study.ran) == ("succeeded", [(0.2, 1)])
+
+
+# -- storage that is there, and refuses ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("step", "error"), [("find", StoreDenied), ("write", StoreFull)])
+async def test_storage_that_denies_or_is_full_is_not_the_fault_of_a_unit(
+    study: Study, box: Harness, monkeypatch: pytest.MonkeyPatch, step: str, error: type[StoreError]
+) -> None:
+    monkeypatch.setattr(running, "_PATIENCE_S", 0.0)
+    run = await study.submit()
+
+    async def refuse() -> None:
+        raise error("somebody has to make room, or to allow it")
+
+    async def meet_it() -> None:
+        await stack.enter_async_context(meddling(study.app, run, **{step: refuse}))
+
+    async with AsyncExitStack() as stack:
+        # the first look is the driver's, before there is a unit
+        await stack.enter_async_context(meddling(study.app, run, find=meet_it))
+        await box.drain()
+
+    assert (await run.wait()).status == "succeeded"
+    rows = await unit_rows(study.app.control, run.id)
+    assert {(row.status, row.failures) for row in rows} == {("succeeded", 0)}
+    assert max(row.releases for row in rows) == 1, "one of them was put off"

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from ..control import Decide
-from ..errors import BadArguments, BadResult, OutputMissing, StoreUnavailable
+from ..errors import BadArguments, BadResult, OutputMissing, StoreError
 from ..outputs import About, Outputs, OutputStore, Unit, output_path
 from ..outputs.writing import Scratch
 from ..task.running import begin
@@ -127,7 +127,7 @@ class _Staged:
                 offered |= await self._inputs(self._aggregation, scratch.beside("inputs"))
         except BaseException as error:
             await self._stack.aclose()
-            if isinstance(error, StoreUnavailable):
+            if isinstance(error, StoreError):
                 self._put_off(error)
             raise
         return offered
@@ -169,7 +169,7 @@ class _Staged:
         while True:
             try:
                 await self._store.publish(self._unit, written, about)
-            except StoreUnavailable as error:
+            except StoreError as error:
                 if loop.time() + wait_s > until or self._context.stopping is not None:
                     self._put_off(error)
                 await asyncio.sleep(wait_s)
@@ -177,8 +177,8 @@ class _Staged:
             else:
                 return
 
-    def _put_off(self, error: StoreUnavailable) -> NoReturn:
-        """Not the unit's fault: no failure is counted."""
+    def _put_off(self, error: StoreError) -> NoReturn:
+        """Away, full or closed to us: not the unit's fault, so no failure is counted."""
         self._context.snooze(_PUT_OFF, f"the outputs cannot be reached: {error}"[:500])
 
 

@@ -1,7 +1,9 @@
 """`python -m bench`: run, print the ratios, keep the JSON.
 
-Two suites: `sqlite` compares the SQLite store with a hand-written loop on the same schema, `queues` compares Mainstay
-with other job queues, each in an environment of its own, on servers that are started for the run.
+Suites: `sqlite` compares the SQLite store with a hand-written loop on the same schema, `queues` compares Mainstay with
+other job queues, each in an environment of its own, on servers that are started for the run, and `batch` runs the same
+study through Mainstay and what people use for it (`batch_study`), and very many units on each store (`batch_100k`).
+`registry` times one job, and a thousand, in a folder and in what stands in for each cloud.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import platform
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import apsw
@@ -23,7 +25,8 @@ from rich.table import Table
 
 from docs import generate
 
-from . import fleet, queues, report
+from . import batch, batch_report, fleet, queues, registry, report
+from .report import Section
 from .scenarios import SCENARIOS, Row, Sizes
 
 RESULTS = Path(__file__).parent / "results"
@@ -39,7 +42,8 @@ QUICK = Sizes(
     repeats=1,
 )
 QUICK_QUEUES = queues.Sizes(share=0.02, repeats=1, idle=5, load=40, watch_s=6.0)
-SUITES = {"sqlite": tuple(SCENARIOS), "queues": fleet.SCENARIOS}
+QUICK_BATCH = batch.Sizes(units=40, scale=(200, 400))
+SUITES = {"sqlite": tuple(SCENARIOS), "queues": fleet.SCENARIOS, "batch": batch.SCENARIOS, "registry": ("registry",)}
 
 
 def main() -> int:
@@ -51,9 +55,19 @@ def main() -> int:
     # there is nothing to choose in the other suite
     if names["sqlite"] and not given.systems:
         _run_sqlite(names["sqlite"], given, _kept_in("sqlite", names, given))
-    if names["queues"]:
-        return _run_queues(names["queues"], given, _kept_in("queues", names, given))
-    return 0
+    failed = 0
+    if names["queues"] and _chosen(given, fleet.systems()):
+        failed |= _run_queues(names["queues"], given, _kept_in("queues", names, given))
+    if names["batch"] and _chosen(given, batch.systems()):
+        failed |= _run_batch(names["batch"], given, _kept_in("batch", names, given))
+    if names["registry"] and not given.systems:
+        _run_registry(given, _kept_in("registry", names, given))
+    return failed
+
+
+def _chosen(given: argparse.Namespace, known: Iterable[str]) -> list[str]:
+    """Of the systems of a suite."""
+    return [name for name in known if not given.systems or name in given.systems]
 
 
 def _kept_in(suite: str, names: dict[str, list[str]], given: argparse.Namespace) -> Path | None:
@@ -70,10 +84,10 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [*SUITES, *SCENARIOS, *fleet.SCENARIOS]
+    names = [*SUITES, *(name for scenarios in SUITES.values() for name in scenarios)]
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, measures nothing")
     parser.add_argument("--only", choices=names, action="append", help="run only this suite or scenario (repeatable)")
-    parser.add_argument("--systems", type=_systems, help="only these queues, e.g. celery,mainstay-redis")
+    parser.add_argument("--systems", type=_systems, help="only these, e.g. celery,mainstay-redis")
     parser.add_argument("--watch", type=float, help="seconds to wait for a killed job to be run again (default: 150)")
     parser.add_argument("--results", type=Path, help="folder to keep the JSON in (default: bench/results, if whole)")
     return parser.parse_args()
@@ -81,10 +95,9 @@ def _arguments() -> argparse.Namespace:
 
 def _systems(text: str) -> list[str]:
     names = text.split(",")
-    if unknown := set(names) - set(fleet.systems()):
-        raise argparse.ArgumentTypeError(
-            f"no such system: {', '.join(unknown)}; there are {', '.join(fleet.systems())}"
-        )
+    known = dict.fromkeys([*fleet.systems(), *batch.systems()])
+    if unknown := set(names) - set(known):
+        raise argparse.ArgumentTypeError(f"no such system: {', '.join(unknown)}; there are {', '.join(known)}")
     return names
 
 
@@ -140,33 +153,77 @@ def _record(rows: list[Row], sizes: Sizes) -> dict[str, object]:
 
 def _run_queues(names: list[str], given: argparse.Namespace, out: Path | None) -> int:
     known = fleet.systems()
-    chosen = [known[name] for name in given.systems or known]
+    chosen = [known[name] for name in _chosen(given, known)]
     sizes = QUICK_QUEUES if given.quick else queues.Sizes()
     if given.watch is not None:
         sizes = msgspec.structs.replace(sizes, watch_s=given.watch)
     console = Console(stderr=True)
     with console.status("starting") as status:
         found = fleet.measure(chosen, names, sizes, _telling(console, status.update))
-    shown = Console()
-    for section in report.sections(found):
-        table = Table(title=section.title, title_justify="left")
-        for heading in section.headings:
-            table.add_column(heading)
-        for line in section.lines:
-            table.add_row(*line, style="bold" if line[0].startswith("Mainstay") else "")
-        shown.print(table)
-    shown.print(report.about(found), soft_wrap=True)
-    for name, why in found.skipped.items():
-        console.print(f"SKIPPED {name}: {why}", style="bold red")
     trouble = [text for system in found.systems for text in system.trouble]
-    for text in trouble:
-        console.print(f"TROUBLE {text}", style="bold red", markup=False)
+    _show(report.sections(found), report.about(found))
+    _warn(console, found.skipped, trouble)
     if out is not None:
         report.save(found, out)
         console.print(f"kept in {out}")
         if out == report.KEPT:
             generate.main([])
     return 1 if trouble else 0
+
+
+# -- batches ------------------------------------------------------------------------------------
+
+
+def _run_batch(names: list[str], given: argparse.Namespace, out: Path | None) -> int:
+    sizes = QUICK_BATCH if given.quick else batch.Sizes()
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        found = batch.measure(_chosen(given, batch.systems()), names, sizes, _telling(console, status.update))
+    _show(batch_report.sections(found), batch_report.about(found))
+    _warn(console, found.skipped, found.trouble)
+    if out is not None:
+        batch_report.save(found, out)
+        console.print(f"kept in {out}")
+        if out == batch_report.KEPT:
+            generate.main([])
+    return 1 if found.trouble else 0
+
+
+# -- registries ---------------------------------------------------------------------------------
+
+
+def _run_registry(given: argparse.Namespace, out: Path | None) -> None:
+    sizes = registry.Sizes(calls=20, lists=2) if given.quick else registry.Sizes()
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        found, skipped = registry.measure(sizes, _telling(console, status.update))
+    Console().print(registry.table(found))
+    _warn(console, skipped, [])
+    if out is not None:
+        registry.save(found, skipped, sizes, out)
+        console.print(f"kept in {out}")
+
+
+# -- what is shown ------------------------------------------------------------------------------
+
+
+def _show(sections: list[Section], about: str) -> None:
+    console = Console()
+    for section in sections:
+        table = Table(title=section.title, title_justify="left")
+        for heading in section.headings:
+            table.add_column(heading)
+        for line in section.lines:
+            table.add_row(*line, style="bold" if line[0].startswith("Mainstay") else "")
+        console.print(table)
+    console.print(about, soft_wrap=True)
+
+
+def _warn(console: Console, skipped: dict[str, str], trouble: list[str]) -> None:
+    for name, why in skipped.items():
+        console.print(f"SKIPPED {name}: {why}", style="bold red")
+    for text in trouble:
+        console.print(f"TROUBLE {text}", style="bold red", markup=False)
 
 
 def _telling(console: Console, update: Callable[[str], None]) -> Callable[[str], None]:

@@ -65,7 +65,7 @@ def measure(chosen: Sequence[System], scenarios: Sequence[str], sizes: Sizes, te
         report = Report(
             at=time.strftime("%Y-%m-%d"),
             load_before=round(os.getloadavg()[0], 1),
-            machine=_machine(folder),
+            machine=machine(folder),
             versions={"python": platform.python_version(), "sqlite": apsw.sqlite_lib_version()},
             sizes=sizes,
             skipped={},
@@ -140,7 +140,8 @@ def _url(system: System, folder: Path, servers: dict[str, Server], up: contextli
     return f"{url}?auto_migrate=on" if system in OURS else url
 
 
-def _machine(folder: Path) -> dict[str, str]:
+def machine(folder: Path) -> dict[str, str]:
+    """What the run is on, in a few words each."""
     memory = next(_fields("/proc/meminfo", "MemTotal"), "0 kB")
     return {
         "cpu": f"{os.cpu_count()} x {next(_fields('/proc/cpuinfo', 'model name'), platform.machine())}",

@@ -72,6 +72,15 @@ class Workers:
                         sums[field] += int(rest[0])
         return sums["Rss:"] / 1024, sums["Pss:"] / 1024
 
+    def peaks_mb(self) -> list[float]:
+        """The most that each of those alive has been resident with."""
+        peaks = []
+        for pid in self._pids():
+            with contextlib.suppress(OSError):
+                _, _, rest = Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")
+                peaks.append(int(rest.split()[0]) / 1024)
+        return peaks
+
     def _pids(self) -> set[int]:
         """Descendants, and whoever is still in a session that we started."""
         mine = {process.pid for process in self._processes if process.returncode is None}

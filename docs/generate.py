@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import report
+from bench import batch_report, report
 from docs.vocabularies import VOCABULARIES, Vocabulary
 from mainstay.lifecycle import JOB, UNIT, Table
 from mainstay.lifecycle.diagram import FLAG_MEANINGS, HEADINGS, mermaid, rows
@@ -73,6 +73,14 @@ def _queue_benchmark() -> str:
     return "\n\n".join([report.about(kept), report.peers_ahead(kept), *tables])
 
 
+def _batch_benchmark() -> str:
+    if not batch_report.KEPT.exists():
+        return "No run is kept yet: `make bench` makes one."
+    kept = batch_report.load()
+    tables = [f"### {each.title}\n\n{grid(each.headings, each.lines)}" for each in batch_report.sections(kept)]
+    return "\n\n".join([batch_report.about(kept), *tables])
+
+
 def _soak() -> str:
     kept = soaks.load()
     return f"{grid(soaks.headings(kept), soaks.lines(kept))}\n\n{soaks.about(kept)}"
@@ -94,6 +102,7 @@ ISLANDS: dict[str, Callable[[], str]] = {
     "settings": _settings,
     "metrics": _metrics,
     "queue benchmark": _queue_benchmark,
+    "batch benchmark": _batch_benchmark,
     "soak": _soak,
 }
 

@@ -12,13 +12,13 @@ registry with a newer one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_type_hints
 
 import msgspec
 
 from ...lifecycle import Event
-from ...model import BLANK, Job, Leadership, QueueSettings, Schedule
+from ...model import BLANK, Job, Leadership, Options, QueueSettings, Schedule
 from ..port import Key, Refusal
 
 Line = dict[str, Any]
@@ -29,7 +29,10 @@ _JOB_FIELDS = frozenset(Job.__struct_fields__)
 _EVENT_FIELDS = frozenset(Event.__struct_fields__)
 _BLANK: Line = msgspec.to_builtins(BLANK)
 #: fields whose values are structs themselves, which a newer program may have given more
-_NESTED = ("options", "error", "progress")
+_REPLACED = ("error", "progress")
+_NESTED = ("options", *_REPLACED)
+_known: dict[bytes, tuple[Options, bool]] = {}
+_MOST_KNOWN = 256
 
 _HINTS = get_type_hints(Job)
 _Fields: Any = msgspec.defstruct(
@@ -53,9 +56,11 @@ def change_line(before: Job, after: Job) -> Line | None:
 
 
 def read_job(line: Line) -> tuple[Job, Extras]:
+    options, exact = _options(line["options"])
     # a program that is older than a field left it out
-    job = msgspec.convert({**_BLANK, **line}, Job)
-    return job, _extras(line, job)
+    job = msgspec.convert({**_BLANK, **line, "options": options}, Job)
+    extras = _extras(line, job, _REPLACED)
+    return job, extras if exact else {**extras, "options": line["options"]}
 
 
 def read_change(line: Line, before: Job, extras: Extras) -> tuple[Job, Extras]:
@@ -65,12 +70,23 @@ def read_change(line: Line, before: Job, extras: Extras) -> tuple[Job, Extras]:
     }
     after = msgspec.structs.replace(before, **fields)
     kept = {name: value for name, value in extras.items() if name not in line}
-    return after, {**kept, **_extras(line, after)}
+    return after, {**kept, **_extras(line, after, _NESTED)}
 
 
-def _extras(line: Line, job: Job) -> Extras:
-    found = {name: value for name, value in line.items() if name not in _JOB_FIELDS and name != "t"}
-    for name in _NESTED:
+def _options(raw: Any) -> tuple[Options, bool]:
+    """Options, and whether that is all of them. Jobs submitted alike have the same, so the last few are remembered."""
+    text = msgspec.json.encode(raw)
+    if (known := _known.get(text)) is None:
+        options = msgspec.convert(raw, Options)
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        known = _known[text] = (options, _as_read(options) == raw)
+    return known
+
+
+def _extras(line: Line, job: Job, nested: Iterable[str]) -> Extras:
+    found = {name: line[name] for name in line.keys() - _JOB_FIELDS if name != "t"}
+    for name in nested:
         if line.get(name) is not None and _as_read(getattr(job, name)) != line[name]:
             found[name] = line[name]
     return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,6 +21,8 @@ from .places import Places
 from .running import UnitWork
 from .spec import DRIVER, UNIT, State, row_name, spec_of
 from .study import Batch
+
+T = TypeVar("T")
 
 
 def works_of(study: Batch, places: Places, outsides: Outsides) -> dict[str, Work]:
@@ -59,13 +62,14 @@ class _StartWork(_LoopWork):
         begin(client)
         job = context().job
         spec = spec_of(job, client.sealer)
-        control = await client.open()
-        await control.hand_over(job, driver_request(job, spec), reason="left to its units")
+        control = await _answered(client.open)
+        driver = driver_request(job, spec)
+        await _answered(lambda: control.hand_over(job, driver, reason="left to its units"))
         raise LetGo
 
 
 class _DriverWork(_LoopWork):
-    """See `driver`. A store of jobs that is away is waited for, as a worker does."""
+    """See `driver`."""
 
     def __init__(self, study: Batch, places: Places, outsides: Outsides) -> None:
         super().__init__(study)
@@ -77,14 +81,18 @@ class _DriverWork(_LoopWork):
         begin(client)
         found = here.checkpoint
         state = State() if found is None else msgspec.convert(found, State)
-        drive = Drive(await client.open(), self._places, self._outsides, client.sealer, here, state)
-        outage = Outage("batch", random.Random())
-        while True:
-            try:
-                await drive.run()
-            except StaleClaim as error:
-                raise LetGo(str(error)) from None
-            except StoreError as error:
-                await asyncio.sleep(outage.failed(error))
-            else:
-                return
+        control = await _answered(client.open)
+        await _answered(Drive(control, self._places, self._outsides, client.sealer, here, state).run)
+
+
+async def _answered(step: Callable[[], Awaitable[T]]) -> T:
+    """What the store of the jobs says. One that is away is waited for, as a worker does; what was done though its
+    answer was lost is not done twice. Who lost the claim meanwhile lets go of it."""
+    outage = Outage("batch", random.Random())
+    while True:
+        try:
+            return await step()
+        except StaleClaim as error:
+            raise LetGo(str(error)) from None
+        except StoreError as error:
+            await asyncio.sleep(outage.failed(error))

@@ -1,0 +1,66 @@
+"""The store of the jobs is away for a moment: nothing of a batch fails for it, is lost, or is done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mainstay import App, Batch, Outputs
+from mainstay.errors import StoreUnavailable
+from mainstay.stores import Change
+from mainstay.testing import Harness
+from tests.batch.studies import made
+
+FILE = {"result": "result.txt"}
+
+
+@pytest.fixture
+def study(app: App) -> Batch:
+    @app.batch(name="study", outputs=FILE, version="1")
+    def study(params: dict, seed: int, out: Outputs) -> None:
+        out.save("result", b"done")
+
+    return study
+
+
+def away_once(
+    box: Harness, monkeypatch: pytest.MonkeyPatch, method: str, when: Callable[..., bool], *, too_late: bool
+) -> list[str]:
+    """One call fails: before it was done, or after, so that only its answer is lost. Which calls failed."""
+    real = getattr(box.store, method)
+    failed: list[str] = []
+
+    async def once(*args: Any, **kwargs: Any) -> Any:
+        if failed or not when(*args):
+            return await real(*args, **kwargs)
+        failed.append(method)
+        if too_late:
+            await real(*args, **kwargs)
+        raise StoreUnavailable("the store is away")
+
+    monkeypatch.setattr(box.store, method, once)
+    return failed
+
+
+def _hands_over(changes: list[Change]) -> bool:
+    return any(change.spawn and change.before.parent is None for change in changes)
+
+
+def _cancels(changes: list[Change]) -> bool:
+    return any(change.after.status == "cancelled" for change in changes)
+
+
+@pytest.mark.parametrize("too_late", [False, True])
+async def test_a_batch_is_handed_over_to_its_driver_when_the_store_is_back(
+    app: App, study: Batch, box: Harness, monkeypatch: pytest.MonkeyPatch, too_late: bool
+) -> None:
+    run = await app.submit_batch(study, seeds=3)
+    failed = away_once(box, monkeypatch, "apply", _hands_over, too_late=too_late)
+
+    await box.drain()
+
+    assert failed
+    assert (await run.status()).job.status == "succeeded"
+    assert (await made(app.control, run.id)).total() == 3

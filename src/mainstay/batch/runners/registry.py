@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 
-from ...errors import InvalidInput, UnknownOption
+from ...errors import InvalidInput
 from .port import Runner
 from .process import ProcessRunner
 
@@ -30,8 +31,10 @@ class Runners:
         if name.startswith(EXEC):
             return ProcessRunner(name.removeprefix(EXEC).strip() or "{command}")
         if name not in self._known:
-            known = [LOCAL, *self._known, f"{EXEC}COMMAND"]
-            raise UnknownOption(f"runner {name!r}", known)
+            close = difflib.get_close_matches(name, [LOCAL, *self._known], n=1)
+            known = ", ".join([LOCAL, *self._known, f"{EXEC}COMMAND"])
+            hint = f"did you mean {close[0]!r}?" if close else f"there is {known}"
+            raise InvalidInput("runner", f"the app has no runner {name!r}; {hint}")
         return self._known[name]
 
     def check(self, name: str) -> str:

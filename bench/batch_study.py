@@ -6,6 +6,7 @@ What was made anew, and whether damage was noticed, is told by the files themsel
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
@@ -21,6 +22,7 @@ import msgspec
 from .environments import ROOT
 from .peers.studies.catalog import StudySystem
 from .queues import Tell
+from .stands import Workers
 
 HERE = ROOT / "bench" / "peers" / "studies"
 _LOG_LINES = 12
@@ -74,8 +76,10 @@ def measure(system: StudySystem, python: Path, folder: Path, found: Studied, sha
     """Everything in turn, into `found`; what was measured before a failure is kept."""
     try:
         tell(f"batch study: {system.title}, one unit")
-        found.one_s = _Stand(system, python, folder / "one", 1).run("first")
-        _phases(_Stand(system, python, folder / "all", found.units), found, share, tell)
+        with _Stand(system, python, folder / "one", 1).up() as stand:
+            found.one_s = stand.run("first")
+        with _Stand(system, python, folder / "all", found.units).up() as stand:
+            _phases(stand, found, share, tell)
     except CommandFailed as error:
         found.trouble.append(str(error))
 
@@ -162,17 +166,23 @@ class _Stand:
         for made in (self._own, self._outputs):
             made.mkdir(parents=True)
 
+    @contextlib.contextmanager
+    def up(self) -> Iterator[_Stand]:
+        """With its worker, if it has one that is there all the time."""
+        if not self.system.worker:
+            yield self
+            return
+        command, env = self._filled(self.system.worker)
+        worker = Workers([command], env, self._own)
+        try:
+            self.run("ready")
+            yield self
+        finally:
+            worker.kill()
+
     def run(self, phase: str) -> float:
         """Seconds of one command."""
-        command, more = self.system.filled(
-            bin=str(self._python.parent),
-            here=str(HERE),
-            own=str(self._own),
-            folder=str(self._outputs),
-            units=str(self._units),
-            phase=phase,
-        )
-        env = {**os.environ, "PYTHONPATH": str(ROOT), **more}
+        command, env = self._filled(self.system.command, phase)
         began = time.monotonic()
         code, said = _ended(command, env, self._own)
         took_s = time.monotonic() - began
@@ -180,6 +190,18 @@ class _Stand:
             told = "\n".join(said.splitlines()[-_LOG_LINES:])
             raise CommandFailed(f"{self.system.title} ended with {code} ({phase}):\n{told}")
         return took_s
+
+    def _filled(self, parts: tuple[str, ...], phase: str = "") -> tuple[list[str], dict[str, str]]:
+        command, more = self.system.filled(
+            parts,
+            bin=str(self._python.parent),
+            here=str(HERE),
+            own=str(self._own),
+            folder=str(self._outputs),
+            units=str(self._units),
+            phase=phase,
+        )
+        return command, {**os.environ, "PYTHONPATH": str(ROOT), **more}
 
     def notices(self, path: Path, intact: bytes) -> Noticed:
         try:

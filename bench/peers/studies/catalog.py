@@ -25,12 +25,14 @@ class StudySystem(msgspec.Struct, frozen=True, kw_only=True):
     requirements: str | None = None
     """Its environment; None is ours."""
     command: tuple[str, ...]
+    worker: tuple[str, ...] = ()
+    """What is at hand before the first command and after the last; the phase `ready` waits for it."""
     env: dict[str, str] = {}
 
-    def filled(self, **words: str) -> tuple[list[str], dict[str, str]]:
-        """The command, and what is added to its environment."""
+    def filled(self, parts: tuple[str, ...], **words: str) -> tuple[list[str], dict[str, str]]:
+        """A command, and what is added to its environment."""
         return (
-            [part.format(**words) for part in self.command],
+            [part.format(**words) for part in parts],
             {name: value.format(**words) for name, value in self.env.items()},
         )
 
@@ -69,15 +71,15 @@ def _script(name: str, title: str, package: str, setting: str) -> StudySystem:
     )
 
 
-def _mainstay(name: str, title: str, setting: str, options: str = "") -> StudySystem:
-    return StudySystem(
-        name=name,
-        title=title,
-        package="mainstay",
-        setting=f"SQLite, a worker of 2 engines that starts and stops with the study, outputs in a folder, {setting}",
-        command=("{bin}/python", "-m", f"{_MODULES}.mainstay_study", "study", "{phase}", "{units}"),
-        env={"BENCH_URL": "sqlite:///{own}/jobs.db", "BENCH_OUTPUTS": f"file://{{folder}}{options}"},
-    )
+_MAINSTAY = StudySystem(
+    name="mainstay-study",
+    title="Mainstay",
+    package="mainstay",
+    setting="SQLite, outputs in a folder, each of them synced (all defaults); a worker of 2 engines starts and stops "
+    "with each command",
+    command=("{bin}/python", "-m", f"{_MODULES}.mainstay_study", "study", "{phase}", "{units}"),
+    env={"BENCH_URL": "sqlite:///{own}/jobs.db", "BENCH_OUTPUTS": "file://{folder}", "BENCH_WORKER": "own"},
+)
 
 
 STUDY_PEERS = (
@@ -94,7 +96,21 @@ STUDY_PEERS = (
 )
 
 STUDY_OURS = (
-    _mainstay("mainstay-study", "Mainstay", "each output synced (all defaults)"),
-    _mainstay("mainstay-study-unsynced", "Mainstay, sync=off", "outputs not synced (`?sync=off`)", "?sync=off"),
+    _MAINSTAY,
+    msgspec.structs.replace(
+        _MAINSTAY,
+        name="mainstay-study-unsynced",
+        title="Mainstay, sync=off",
+        setting="outputs not synced (`file:///...?sync=off`), like those of the peers",
+        env={**_MAINSTAY.env, "BENCH_OUTPUTS": "file://{folder}?sync=off"},
+    ),
+    msgspec.structs.replace(
+        _MAINSTAY,
+        name="mainstay-study-standing",
+        title="Mainstay, worker at hand",
+        setting="the defaults; the worker is up before the first command, as it is where it runs all the time",
+        worker=("{bin}/mainstay", "worker", f"{_MODULES}.mainstay_study:app", "--processes", "2"),
+        env={**_MAINSTAY.env, "BENCH_WORKER": "standing"},
+    ),
 )
 """Ourselves; the peers are compared with the first."""

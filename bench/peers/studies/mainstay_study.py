@@ -1,6 +1,6 @@
 """Mainstay: the same study, and one that does nothing; on the stores that the environment names.
 
-    python -m bench.peers.studies.mainstay_study study PHASE UNITS      with a worker of its own, from start to end
+    python -m bench.peers.studies.mainstay_study study PHASE UNITS      from start to end, worker included if told so
     python -m bench.peers.studies.mainstay_study submit UNITS           the one that does nothing; answers at once
     python -m bench.peers.studies.mainstay_study settled JOB
     python -m bench.peers.studies.mainstay_study plan JOB
@@ -28,6 +28,8 @@ from mainstay.stores import Query
 app = App(os.environ["BENCH_URL"], outputs=os.environ["BENCH_OUTPUTS"])
 SEEDS = 100
 """Of each set of parameters in the study that does nothing."""
+_LONGEST = "1h"
+"""A worker that ended leaves a batch as it is."""
 
 
 @app.batch(name="study", outputs={"result": "result.json"}, version="1")
@@ -46,13 +48,16 @@ def nothing(params: dict[str, Any], seed: int, out: Outputs) -> None:  # noqa: A
 async def run_study(phase: str, units: str) -> dict[str, Any]:
     """Submit it, or resume what was submitted last; over when the store says what became of it."""
     async with app:
-        if phase == "repair":
+        if phase == "ready":
+            # elsewhere: it is not part of what is looked at
+            run = await app.submit_batch(nothing, params=[{}], seeds=[0], outputs=f"file://{os.getcwd()}/ready")
+        elif phase == "repair":
             last = (await app.control.find(Query(name="study"), limit=1)).jobs[0]
             run = app.batch_run((await app.batch_run(last.id).resume()).id)
         else:
             run = await app.submit_batch(study, seeds=range(int(units)))
-        with _worker():
-            job = await run.wait()
+        with _worker() if os.environ["BENCH_WORKER"] == "own" else contextlib.nullcontext():
+            job = await run.wait(_LONGEST)
     if job.status != "succeeded":
         raise SystemExit(f"the study is {job.status}: {job.reason}")
     return {"status": job.status}
@@ -85,7 +90,7 @@ async def submit(units: str) -> dict[str, Any]:
 async def settled(job_id: str) -> dict[str, Any]:
     """When it did what, from its own events: a look from outside would cost what is measured."""
     async with app:
-        job = await app.batch_run(job_id).wait()
+        job = await app.batch_run(job_id).wait(_LONGEST)
         events = await app.control.events(job_id)
         # newest first; one of the two may be the driver
         rows = (await app.control.find(Query(parent=job_id), limit=2)).jobs

@@ -64,3 +64,18 @@ async def test_a_batch_is_handed_over_to_its_driver_when_the_store_is_back(
     assert failed
     assert (await run.status()).job.status == "succeeded"
     assert (await made(app.control, run.id)).total() == 3
+
+
+async def test_a_submit_whose_answer_was_lost_left_a_batch_that_runs(
+    app: App, study: Batch, box: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = away_once(box, monkeypatch, "insert", lambda *_: True, too_late=True)
+    with pytest.raises(StoreUnavailable):
+        await app.submit_batch(study, seeds=3)
+
+    run = await app.submit_batch(study, seeds=3)
+    await box.drain()
+
+    assert failed
+    assert not run.created
+    assert (await run.status()).job.status == "succeeded"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import AsyncIterator
 from typing import Literal
@@ -10,7 +11,7 @@ import msgspec
 
 from ..control import Control, Plan, Request, Submitted, decoded
 from ..control.driving import driver_id
-from ..errors import InvalidTransition
+from ..errors import InvalidTransition, MainstayError, StoreError
 from ..lifecycle import Move, table_of
 from ..model import IdSource, Job
 from ..outputs import Group, Manifest, OutputStore, Unit, output_path, save_manifest
@@ -294,13 +295,23 @@ class Desk:
             content=payload,
             id=job_id,
         )
-        made = None
         try:
             made = await self.control.submit_request(request)
-        finally:
-            if made is None or not made.created:
-                await store.blobs.delete([manifest_path(job_id)])
+        except StoreError:
+            # it may have been stored nevertheless: then its driver needs the manifest
+            raise
+        except MainstayError:
+            await _forget(store, job_id)
+            raise
+        if not made.created:
+            await _forget(store, job_id)
         return made
+
+
+async def _forget(store: OutputStore, job_id: str) -> None:
+    """Remove the manifest of a job that there is not. One that stays does no harm."""
+    with contextlib.suppress(StoreError):
+        await store.blobs.delete([manifest_path(job_id)])
 
 
 def count_of(groups: list[Group]) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mainstay import App, Batch, Outputs
+from mainstay import App, Batch, Outputs, context
 from mainstay.errors import StoreUnavailable
 from mainstay.stores import Change
 from mainstay.testing import Harness
@@ -79,3 +79,26 @@ async def test_a_submit_whose_answer_was_lost_left_a_batch_that_runs(
     assert failed
     assert not run.created
     assert (await run.status()).job.status == "succeeded"
+
+
+async def test_a_failure_budget_stops_a_batch_also_if_the_store_was_away_at_that_moment(
+    app: App, box: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[int] = []
+
+    @app.batch(name="failing", outputs=FILE, retries=0, failure_budget=0.1)
+    def failing(seed: int, out: Outputs) -> None:
+        ran.append(seed)
+        if seed < 3:
+            raise ValueError("never converges")
+        context().snooze("1h")
+
+    run = await app.submit_batch(failing, seeds=10)
+    failed = away_once(box, monkeypatch, "apply", _cancels, too_late=False)
+
+    await box.drain()
+
+    assert failed
+    job = (await run.status()).job
+    assert (job.status, job.error and job.error.code) == ("failed", "failure_budget")
+    assert sorted(ran) == list(range(10)), "those that waited were not run again"

@@ -180,7 +180,9 @@ class Drive:
         if not self._state.stopped and (why := self._over_budget(counts)):
             self._state.stopped = why
             await self._save()
-            await self._withdraw(why)
+        if self._state.stopped and counts.get("pending"):
+            # at each look: who stopped it may have been stopped, and a unit that failed may be about to be tried again
+            await self._withdraw(self._state.stopped)
             counts = await self._counts()
         if n_open := sum(counts.get(status, 0) for status in _OPEN):
             tended = await self._errand.tend(self._state, self._save)
@@ -258,10 +260,7 @@ class Drive:
                 yield wanted
 
     async def _insert(self, batch: list[Request]) -> None:
-        stands = await self._control.get(self._parent.id)
-        if (stands.token, stands.status) != (self._parent.token, self._parent.status):
-            # cancelled or ended while it was planned: no more is made that would run before somebody looks
-            await self._put_off(_SHORTEST_S, f"the batch is {stands.status}")
+        await self._still_ours()
         total = len(self._manifest.groups[self._state.group].pairs)
         self._context.progress(self._state.there, total, f"{self._state.made} units to run")
         reason = f"{self._state.made} units of {total} to run so far"
@@ -291,17 +290,28 @@ class Drive:
         return f"{failed} of {self._spec.units} units failed, and its failure budget is {budget:.0%}; stopped early"
 
     async def _withdraw(self, reason: str, *, everything: bool = False) -> None:
-        """End units that wait; and those at work, if told so: their workers notice that they lost them."""
+        """End units that wait; and those at work, if told so: their workers notice that they lost them. A driver that
+        came after this one is let be."""
         status = _OPEN if everything else ("pending",)
         while True:
             rows = (await self._control.find(Query(parent=self._parent.id, status=status), limit=_CHUNK)).jobs
-            ids = [row.id for row in rows if row.name != self._job.name or row.id != self._job.id]
+            ids = [row.id for row in rows if row.name != self._job.name or row.created_ms < self._job.created_ms]
             if not ids:
                 return
+            # refused if another has the claim by now: what was found may be what that one made
+            await self._save()
+            await self._still_ours()
             end = self._control.cancel_many if everything else self._control.withdraw_many
             outcomes = await end(ids, actor=self._job.session or DRIVER, reason=reason)
             if not any(outcome.ok for outcome in outcomes):
                 return
+
+    async def _still_ours(self) -> None:
+        """Go no further with a batch that somebody has moved since it was looked at: one that is cancelled needs no
+        more units, and the units of one that was resumed are the next driver's."""
+        stands = await self._control.get(self._parent.id)
+        if (stands.token, stands.status) != (self._parent.token, self._parent.status):
+            await self._put_off(_SHORTEST_S, f"the batch is {stands.status}")
 
     # ends -------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from ..batch import Desk
 from ..batch.runners import Runners
 from ..batch.syncing import Synced, sync_outside
+from ..worker.kept_aside import Written, kept, write_kept
 from .act import myself
 from .bundles import bundled
 from .common import JsonOption, coloured, print_json, printable, reflowed, screen
@@ -30,7 +31,12 @@ No worker has to be at work for it. An exit code is recorded, and decides nothin
 its outputs. An outside job that is gone leaves its batch as it is. Runners that the app declares need --app; those
 written as exec:COMMAND can only be looked at on the machine they run on.
 
-Exit codes: 0 fine (also when there are none), 1 an outside job is gone or cannot be looked at, 2 error.
+Without ids it first writes what workers of this machine kept because the store was away when they had to stop (in
+MAINSTAY_STATE, or the user's own state folder). Each ending counts as if its worker had written it: not if somebody
+else has the job by now.
+
+Exit codes: 0 fine (also when there is nothing), 1 an outside job is gone or cannot be looked at, or what was kept does
+not count any more, 2 error.
 
 [bold]Examples[/bold]
 
@@ -38,6 +44,16 @@ Exit codes: 0 fine (also when there are none), 1 an outside job is gone or canno
   mainstay jobs sync 4de452e6b59d --app lab.sir:app
   mainstay jobs sync --json | jq '.outside[] | select(.state == "gone")'
 """)
+
+
+#: what became of an ending that was kept
+_KEPT = {
+    "applied": "and written now",
+    "already_applied": "and had been written",
+    "stale": "and refused: somebody else had the job by then",
+    "conflict": "and left: somebody changed the job meanwhile. Look at it, and sync again",
+    "missing": "and the job is gone",
+}
 
 
 def register(group: typer.Typer) -> None:
@@ -49,21 +65,39 @@ def register(group: typer.Typer) -> None:
 def command(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False) -> None:
     """Look, and record."""
 
-    async def work(to: Connected) -> list[Synced]:
+    async def work(to: Connected) -> tuple[list[Written], list[Synced]]:
+        written = [] if job_ids else await _write_kept(to)
         desk = Desk(to.control, sealer=None if to.app is None else to.app.client.sealer)
         runners = Runners() if to.app is None else to.app.runners
         try:
             ids = [await full_id(to.control.store, given) for given in job_ids] if job_ids else None
-            return [one async for one in sync_outside(desk, runners, ids, actor=myself())]
+            return written, [one async for one in sync_outside(desk, runners, ids, actor=myself())]
         finally:
             await desk.close()
 
-    outside = connecting(where, work)
+    written, outside = connecting(where, work)
     if as_json:
-        print_json({"outside": [_data(one) for one in outside]})
+        kept_data = [{**msgspec.to_builtins(one), "fine": one.fine} for one in written]
+        print_json({"kept": kept_data, "outside": [_data(one) for one in outside]})
     else:
+        _show_kept(written, screen())
         _show(outside, screen())
-    raise typer.Exit(DONE if all(one.fine for one in outside) else NO)
+    fine = all(one.fine for one in written) and all(one.fine for one in outside)
+    raise typer.Exit(DONE if fine else NO)
+
+
+async def _write_kept(to: Connected) -> list[Written]:
+    """What workers of this machine could not write when they had to stop."""
+    store = to.control.store
+    return [one async for one in write_kept(store, kept(store.url))]
+
+
+def _show_kept(written: list[Written], console: Console) -> None:
+    for one in written:
+        style = "green" if one.fine else "yellow"
+        said = f"{one.job_id} {one.name}: kept as {one.wanted}, {_KEPT[one.outcome]}"
+        now = "" if one.status in (None, one.wanted) else f"; it is {one.status} now"
+        console.print(Text(printable(said + now), style=style), soft_wrap=True)
 
 
 def _data(one: Synced) -> dict[str, Any]:

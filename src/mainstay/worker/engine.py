@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from ..control import Control, error_info
 from ..errors import SessionLost, StoreError, UnknownTask
 from ..model import Job, Session
-from ..stores import Query
+from ..stores import Change, Query
 from .account import Account, Claim
 from .attempt import attempt
 from .claims import Claims
@@ -73,6 +73,7 @@ class Engine:
         children: Children | None = None,
         open_session: Callable[[], Awaitable[Session]] | None = None,
         on_retire: Callable[[str], None] | None = None,
+        keep: Callable[[Sequence[Change]], object] | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.program = program
@@ -88,6 +89,8 @@ class Engine:
         self._children = children
         self._open_session = open_session
         self._on_retire = on_retire
+        self._keep = keep
+        """what to do with endings that the store does not take before the grace is over; None: wait on"""
         self._rng = rng or random.Random()
         self._ledger = Ledger(control, rng=self._rng, before_write=self.reports.send)
         concurrency = concurrency or settings.concurrency
@@ -141,6 +144,7 @@ class Engine:
         self._draining = asyncio.create_task(self._drain(grace_s), name="mainstay drain")
 
     async def _drain(self, grace_s: float) -> None:
+        ends_s = self.loop.time() + grace_s
         await self._stop_claiming()
         self._give_back(self._held.everything())
         if not await self._quiet_within(grace_s):
@@ -149,15 +153,30 @@ class Engine:
             await self._quiet_within(_LAST_WORD_S)
             for run in list(self._running.values()):
                 self._leave_behind(run)
-        await self._ledger.flush()
+        flushed = await self._flushed_by(ends_s)
         for run in self._behind:
             self._end(run, Halted("did not stop within its grace"))
-        await self._ledger.flush()
+        if not flushed or not await self._flushed_by(ends_s):
+            await self._keep_aside()
         await self._ledger.stop()
         if self._children is not None:
             await self._children.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self.stopped.set()
+
+    async def _flushed_by(self, ends_s: float) -> bool:
+        """Whether every ending is stored in time."""
+        wait_s = None if self._keep is None else max(_LAST_WORD_S, ends_s - self.loop.time())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._ledger.flush()
+                return True
+        return False
+
+    async def _keep_aside(self) -> None:
+        assert self._keep is not None
+        if changes := await self._ledger.take():
+            self._keep(changes)
 
     async def idle(self) -> None:
         """Wait until nothing is held and every ending is stored."""

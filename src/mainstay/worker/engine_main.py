@@ -13,7 +13,7 @@ import os
 import random
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -22,11 +22,13 @@ from ..control import Control
 from ..control.check import watching
 from ..errors import MainstayError, StoreError, StoreLocked, StoreUnavailable
 from ..model import Session
+from ..stores import Change
 from ..stores.home import adopt
 from . import logs
 from .children import Children
 from .engine import Engine
 from .exits import leave_at_once
+from .kept_aside import keep
 from .messages import Drain, EngineConfig, FromEngine, Go, Hello, Retiring, ToEngine, Unfit, line
 from .outage import Outage
 from .parent import die_with_parent
@@ -96,6 +98,7 @@ class EngineHost:
             children=children,
             open_session=self._open_session,
             on_retire=self._retire,
+            keep=self._keep,
         )
         await first(self._go.wait(), self._drained.wait())
         duties = control.duties(session.id, check=watching(control.store), extra=list(self._program.duties(control)))
@@ -162,6 +165,12 @@ class EngineHost:
     @property
     def _grace_s(self) -> float:
         return self._program.settings.grace_s
+
+    def _keep(self, changes: Sequence[Change]) -> None:
+        assert self._engine is not None
+        store = self._control.store
+        path = keep(changes, store_url=store.url, session=self._engine.session.id, at_ms=store.clock.now_ms())
+        log.warning("store away n=%d endings kept in %s; when it is back: mainstay jobs sync", len(changes), path)
 
     def _retire(self, reason: str) -> None:
         self._say(Retiring(reason))

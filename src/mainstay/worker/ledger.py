@@ -11,14 +11,16 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
 from ..control import Completion, Control, Decide, Failure, Outcome, Quarantine, error_info
 from ..errors import InvalidInput, StoreError
 from ..model import Job
+from ..stores import Change, JobStore
 from .endings import Crashed, Done, Ending, Failed, Halted, Misfit, NotNeeded, PutOff
+from .kept_aside import Recording
 from .outage import Outage
 
 log = logging.getLogger("mainstay.worker")
@@ -97,6 +99,18 @@ class Ledger:
     async def flush(self) -> None:
         """Wait until everything that was added is stored or refused."""
         await self._settled.wait()
+
+    async def take(self) -> list[Change]:
+        """Stop writing: the changes that are not written yet, as they would have been."""
+        left = [*self._writing, *self._entries]
+        await self.stop()
+        self._writing, self._entries = [], []
+        self._settled.set()
+        recording = Recording(self._control.store)
+        control = Control(cast("JobStore", recording), settings=self._control.settings, rng=self._rng)
+        elsewhere = Ledger(control, rng=self._rng)
+        await elsewhere._write_all(left)
+        return recording.changes
 
     async def _keep_writing(self) -> None:
         outage = Outage("acknowledge", self._rng)

@@ -22,6 +22,7 @@ from ..stores import open_store
 from .burial import Death, bury
 from .exits import in_words
 from .keeping import Keeper
+from .kept_aside import kept, write_kept
 from .member import Member
 from .messages import FromEngine, Hello, Retiring, Unfit
 from .orders import Orders, shown_url
@@ -36,6 +37,8 @@ STOPPED, FORCED, UNFIT = 0, 1, 2
 
 #: what engines get beyond their grace before they are killed
 _BEYOND_GRACE_S = 5.0
+#: how long a supervisor that stops waits for a store that is away, to say what became of its engines
+_LAST_BURIAL_S = 8.0
 #: an engine that lived for less than this is part of a crash loop
 _SHORT_LIFE_S = 5.0
 _FIRST_WAIT_S = 0.1
@@ -257,6 +260,7 @@ class Supervisor:
         begun = loop.time()
         while True:
             try:
+                await self._write_kept(control, death)
                 buried = await bury(control, death)
             except Exception as error:  # noqa: BLE001 - its jobs are in nobody's hands until this is done
                 wait_s = outage.failed(error)
@@ -265,12 +269,17 @@ class Supervisor:
                 level = logging.INFO if buried.total else logging.DEBUG
                 log.log(level, "engine buried session=%s jobs: %s", death.session, buried)
                 return
-            if self._stopping.is_set() and loop.time() - begun > control.settings.lease_s:
+            if self._stopping.is_set() and loop.time() - begun > min(control.settings.lease_s, _LAST_BURIAL_S):
                 log.warning(
                     "engine not buried session=%s; other workers find its jobs when the store is back", death.session
                 )
                 return
             await asyncio.sleep(wait_s)
+
+    async def _write_kept(self, control: Control, death: Death) -> None:
+        """What an engine kept because the store was away counts, before its jobs are taken for given up."""
+        async for written in write_kept(control.store, kept(control.store.url, session=death.session)):
+            log.info("kept ending written job_id=%s outcome=%s", written.job_id, written.outcome)
 
     def _see_off(self, member: Member) -> None:
         """It takes no more jobs; it has its grace to go."""

@@ -70,6 +70,38 @@ def azurite() -> Iterator[Azurite]:
         made.stop()
 
 
+async def test_what_a_worker_could_not_write_before_it_had_to_stop_counts_after_a_sync(
+    azurite: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAINSTAY_STATE", str(tmp_path / "state"))
+    url = azurite.database("aside") + "&timeout=1s&connect_timeout=1s&tries=1"
+    await prepare_versioned(url)
+    fleet = await Fleet(tmp_path, url).open()
+    try:
+        worker = fleet.worker()
+        await fleet.ready()
+        job = (await fleet.control.submit("chaos_tasks.waits", {"gate_name": "go"})).id
+        await fleet.traced(job)
+        azurite.stop()
+        fleet.open_gate("go")
+        await fleet.traced(job, "end")
+        worker.stop()
+        [file] = (tmp_path / "state" / "aside").iterdir()
+        assert file.stat().st_mode & 0o777 == 0o600
+        azurite.start()
+        assert (await fleet.control.get(job)).status == "running"
+
+        synced = command(fleet, "jobs", "sync")
+
+        assert (synced.returncode, "kept as succeeded, and written now" in synced.stdout) == (0, True), synced
+        row = await fleet.control.get(job)
+        assert (row.status, row.token) == ("succeeded", 1)
+        assert list((tmp_path / "state" / "aside").iterdir()) == []
+        assert "kept" not in command(fleet, "jobs", "sync").stdout
+    finally:
+        await fleet.close()
+
+
 async def test_work_goes_on_while_the_bucket_is_away_and_counts_when_it_is_back(
     azurite: Azurite, tmp_path: Path
 ) -> None:

@@ -1,0 +1,140 @@
+"""What a worker could not write because the store was away when it had to stop: kept in a file of this machine.
+
+Each line is a change as it would have been written, under the token its worker had. Whoever applies it later
+(`mainstay jobs sync`, or the supervisor, if the store is back before it leaves) is answered like the worker would have
+been: what was given to somebody else by then is refused, and recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import InvalidInput
+from ..stores import Answer, Change, JobStore, shown_url
+from .state_folder import state_folder
+
+_SCHEMA = 1
+_PART = "aside"
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line of a file."""
+
+    schema: int = _SCHEMA
+    store: str
+    """the URL of the store, without secrets"""
+    session: str
+    at_ms: int
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """One file."""
+
+    path: Path
+    header: Header
+    changes: list[Change]
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one change that was kept."""
+
+    job_id: str
+    name: str
+    wanted: str
+    """the status its worker had for it"""
+    outcome: str
+    """as `Answer.outcome` says"""
+    status: str | None
+    """where the job stands now; None: it is gone"""
+
+    @property
+    def fine(self) -> bool:
+        """Whether the worker's word counts."""
+        return self.outcome in ("applied", "already_applied")
+
+
+class Recording:
+    """A store that writes nothing: it notes what would be written."""
+
+    def __init__(self, store: JobStore) -> None:
+        self.changes: list[Change] = []
+        self._store = store
+
+    async def apply(self, changes: Sequence[Change], **_: Any) -> list[Answer]:
+        self.changes += changes
+        return [Answer("applied", change.after) for change in changes]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def keep(changes: Sequence[Change], *, store_url: str, session: str, at_ms: int) -> Path:
+    """Write a file, whole or not at all, for nobody else to read."""
+    header = Header(store=shown_url(store_url), session=session, at_ms=at_ms)
+    path = state_folder(_PART) / f"{_NOT_IN_A_NAME.sub('-', session)}.ndjson"
+    _write(path, header, changes)
+    return path
+
+
+def kept(store_url: str, *, session: str | None = None) -> list[Kept]:
+    """What was kept for a store; of one session, or of all."""
+    found = (_read(path) for path in sorted(state_folder(_PART).glob("*.ndjson")))
+    wanted = shown_url(store_url)
+    return [one for one in found if one.header.store == wanted and session in (None, one.header.session)]
+
+
+async def write_kept(store: JobStore, files: Iterable[Kept]) -> AsyncIterator[Written]:
+    """Apply what was kept, one by one. A file is removed when all of it is answered; what is in conflict, because
+    somebody changed the job while its worker still has it, stays in it."""
+    for file in files:
+        left: list[Change] = []
+        for change in file.changes:
+            [answer] = await store.apply([change])
+            if answer.outcome == "conflict":
+                left.append(change)
+            yield Written(
+                job_id=change.before.id,
+                name=change.before.name,
+                wanted=change.after.status,
+                outcome=answer.outcome,
+                status=None if answer.job is None else answer.job.status,
+            )
+        if left:
+            _write(file.path, file.header, left)
+        else:
+            file.path.unlink(missing_ok=True)
+
+
+def _write(path: Path, header: Header, changes: Sequence[Change]) -> None:
+    new = path.with_suffix(".new")
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(b"".join(msgspec.json.encode(line) + b"\n" for line in (header, *changes)))
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _read(path: Path) -> Kept:
+    try:
+        first, *rest = path.read_bytes().splitlines()
+        header = msgspec.json.decode(first, type=Header)
+        if header.schema > _SCHEMA:
+            raise InvalidInput("aside", f"{path} was written by a newer Mainstay: use that one for it")
+        return Kept(path, header, [msgspec.json.decode(line, type=Change) for line in rest])
+    except (ValueError, msgspec.MsgspecError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput("aside", f"{path} cannot be read ({error}); move it elsewhere to go on without it") from None

@@ -17,7 +17,13 @@ from mainstay.cli.exits import EXIT_CODES
 runner = CliRunner()
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 #: commands that have no store of their own to name
-STORELESS = {("machine",), ("worker",), ("batch", "run"), *(("outputs", name) for name in ("list", "verify", "migrate"))}
+STORELESS = {
+    ("machine",),
+    ("worker",),
+    ("batch", "run"),
+    ("batch", "exec"),
+    *(("outputs", name) for name in ("list", "verify", "migrate")),
+}
 
 
 def leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

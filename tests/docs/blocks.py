@@ -4,7 +4,8 @@
 - a `python` block whose first line is `# name.py` is a file: it is written, for later blocks to import or to run.
 - a `text` block after a `python` block is what that block printed.
 - `console` and `bash` blocks hold commands after `$ `; lines below a `mainstay` command are what it prints at 80
-  columns, and `JOB` in one stands for the job id that was printed last. What else a shell does is in `shell.py`.
+  columns, and `JOB` in one stands for the job id that was printed last. One that does not end with 0 says so after it:
+  `# exits with 3`. What else a shell does is in `shell.py`.
 - `sql` blocks are run on the page's database, as by somebody who knows nothing of Mainstay.
 - `mermaid` blocks are drawings of our own tables.
 
@@ -40,6 +41,7 @@ ROOT = Path(__file__).parents[2]
 _CHECKER = doctest.OutputChecker()
 _OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _FILE = re.compile(r"# (\w+\.py)\n")
+_EXITS = re.compile(r"# exits with (\d+)$")
 _JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -139,14 +141,16 @@ class Page:
             command, _, expected = part.partition("\n")
             words = [self._job_id if word == "JOB" else word for word in shlex.split(command, comments=True)]
             if words[0] == "mainstay" and words[-1] != "&":
-                self._run_mainstay(block, words[1:], expected)
+                code = _EXITS.search(command)
+                self._run_mainstay(block, words[1:], expected, code=int(code[1]) if code else 0)
             elif expected.strip() or not (self._shell.did(words) or _is_plausible(words)):
                 raise BadBlock(f"line {block.line}: nobody knows how to check `{command}`")
 
-    def _run_mainstay(self, block: Block, words: list[str], expected: str) -> None:
+    def _run_mainstay(self, block: Block, words: list[str], expected: str, *, code: int) -> None:
         done = self._cli.invoke(app, words, catch_exceptions=False, env={**self._shell.variables, "COLUMNS": "80"})
-        if done.exit_code:
-            raise BadBlock(f"line {block.line}: `mainstay {shlex.join(words)}` failed:\n{done.output}")
+        if done.exit_code != code:
+            told = f"`mainstay {shlex.join(words)}` failed, with {done.exit_code}"
+            raise BadBlock(f"line {block.line}: {told}:\n{done.output}")
         if expected.strip():
             _compare(block, expected, self._seen(done.stdout))
 

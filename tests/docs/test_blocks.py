@@ -16,7 +16,7 @@ from tests.docs.blocks import ROOT, BadBlock, Page
 
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
 #: they start workers
-SLOW = {"README.md", "docs/postgres.md", "docs/workers.md"}
+SLOW = {"README.md", "docs/batch.md", "docs/postgres.md", "docs/workers.md"}
 #: stands on a page for a database of its own on the run's server
 DATABASE = "app@localhost/shop"
 #: stands on a page for a namespace of its own on the run's server
@@ -74,6 +74,8 @@ def test_blocks_share_names_and_may_await() -> None:
         ("```python\nx = 1", "the block is never closed"),
         ("```console\nmainstay machine\n```", "commands start with"),
         ("```console\n$ mainstay machine --table none\n```", "failed"),
+        ("```console\n$ mainstay machine --table none  # exits with 3\n```", "failed, with 2"),
+        ("```console\n$ mainstay machine  # exits with 3\n```", "failed, with 0"),
         ("```console\n$ mainstay --version\nmainstay 99\n```", "expected\nmainstay 99"),
         ("```console\n$ make coffee\n```", "nobody knows how to check `make coffee`"),
         ("```console\n$ make\n```", "nobody knows how to check `make`"),
@@ -122,6 +124,10 @@ def test_a_file_of_the_page_can_be_imported_and_is_forgotten_afterwards(
     for answer in (1, 2):
         text = f"```text\n{answer}\n```"
         assert page(python(f"# bakery.py\nx = {answer}"), python("import bakery\nprint(bakery.x)"), text).run() == 3
+
+
+def test_a_command_may_end_with_another_code_if_the_page_says_so() -> None:
+    assert page("```console\n$ mainstay machine --table none  # exits with 2\n```").run() == 1
 
 
 def test_a_variable_holds_for_later_commands() -> None:

@@ -52,8 +52,10 @@ _VALIDATE = reflowed("""
 Look at all outputs of a batch now, and say what is missing or corrupt.
 
 A batch that waits for it, or is partial, is moved on by what was found. One that has succeeded or failed keeps its
-state, and what was found is told. With --force nothing that was seen before is believed, and no backoff is waited for.
-To accept what is missing: mainstay jobs force ID --to succeeded, with a reason.
+state, and what was found is told.
+
+With --force nothing that was seen before is believed, and no backoff is waited for. To accept what is missing: mainstay
+jobs force ID --to succeeded, with a reason.
 
 Exit codes: 0 all is there and intact, 1 nothing is, 2 error, or the storage does not answer; 3 something is missing or
 corrupt.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 from mainstay.errors import InvalidInput, OutputMissing
-from mainstay.outputs import About, OutputStore, Unit
-from mainstay.outputs.writing import sweep
+from mainstay.outputs import About, OutputStore, Unit, writing
+from mainstay.outputs.writing import Scratch, sweep
 
 OUTPUTS = {"result": "result.npy", "log": "log.txt"}
 
@@ -88,3 +90,37 @@ def test_folders_of_killed_owners_go_and_those_at_work_stay(tmp_path: Path) -> N
         sweep(tmp_path)
 
     assert sorted(os.listdir(tmp_path)) == ["alive", "young"]
+
+
+def test_a_sweep_leaves_what_is_no_scratch_folder(tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").touch()
+    os.utime(tmp_path / "thesis", (0, 0))
+
+    sweep(tmp_path)
+
+    assert os.listdir(tmp_path / "thesis") == ["chapter.tex"]
+
+
+@pytest.mark.parametrize("by", ["a link to it", "a file"])
+def test_whoever_was_first_in_the_temporary_folder_leads_nobody_astray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    ours = tmp_path / "home"
+    (ours / "old").mkdir(parents=True)
+    (ours / "old" / ".owner").touch()
+    os.utime(ours / "old", (0, 0))
+    (tmp_path / "tmp").mkdir()
+    taken = tmp_path / "tmp" / f"mainstay-outputs-{os.getuid()}"
+    if by == "a file":
+        taken.touch()
+    else:
+        taken.symlink_to(ours)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(writing, "_homes", {})
+
+    with contextlib.closing(Scratch()) as scratch:
+        assert scratch.folder.is_dir()
+        assert ours not in scratch.folder.resolve().parents
+
+    assert os.listdir(ours) == ["old"]

@@ -9,6 +9,7 @@ import fcntl
 import itertools
 import os
 import shutil
+import stat
 import tempfile
 import threading
 import time
@@ -107,11 +108,12 @@ class _Home:
         self.pid = os.getpid()
         self._numbers = itertools.count()
         top = base or Path(tempfile.gettempdir()) / f"mainstay-outputs-{os.getuid()}"
-        top.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if top.stat().st_uid == os.getuid():
+        with contextlib.suppress(FileExistsError):
+            top.mkdir(mode=0o700, parents=True)
+        if _is_ours(top):
             sweep(top)
             self._folder = Path(tempfile.mkdtemp(dir=top))
-        else:  # in a temporary folder anybody can be first
+        else:
             self._folder = Path(tempfile.mkdtemp(prefix="mainstay-outputs-"))
         self._lock = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -128,6 +130,13 @@ class _Home:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def _is_ours(folder: Path) -> bool:
+    """In a temporary folder anybody can be first: with a folder of their own, or with a link to one of ours, where a
+    sweep would remove what is no scratch of anybody."""
+    found = folder.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+
+
 _homes: dict[Path | None, _Home] = {}
 _turn = threading.Lock()
 
@@ -141,12 +150,13 @@ def _home_in(base: Path | None) -> _Home:
 
 
 def sweep(home: Path) -> None:
-    """Remove the folders of those who are gone: nobody holds their lock, and they are old enough to have one."""
+    """Remove the folders of those who are gone: nobody holds their lock, and they are old enough to have one. What has
+    none is not ours."""
     for found in home.iterdir():
         with contextlib.suppress(OSError):
             if time.time() - found.stat().st_mtime <= _YOUNG_S:
                 continue
-            lock = os.open(found / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = os.open(found / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(found, ignore_errors=True)

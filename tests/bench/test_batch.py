@@ -137,7 +137,7 @@ def _quick(tmp_path: Path, *options: str) -> Report:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", [system.name for system in STUDY_OURS])
+@pytest.mark.parametrize("name", [STUDY_OURS[0].name, STUDY_OURS[-1].name])
 def test_a_quick_run_takes_mainstay_through_the_study(name: str, tmp_path: Path) -> None:
     kept = _quick(tmp_path, "--only", "batch_study", "--systems", name)
 

@@ -87,6 +87,18 @@ async def test_of_two_resumes_at_once_one_wins_and_a_linked_repair_is_made_once(
         assert set(counts.values()) == {1}
 
 
+async def test_the_same_work_that_two_submit_at_once_is_one_job(program: Program, root: Path) -> None:
+    async with program.app:
+        runs = await asyncio.gather(*(program.submit() for _ in range(4)))
+        async with working(program.app):
+            job = await runs[0].wait("60s")
+
+    assert len({run.id for run in runs}) == 1
+    assert Counter(run.created for run in runs) == {True: 1, False: 3}
+    assert (job.status, sorted(program.ran)) == ("succeeded", list(range(10)))
+    assert [file.name for file in root.glob("v1/_manifests/*")] == [f"{job.id}.json.gz"]
+
+
 async def test_of_two_validators_at_once_one_moves_the_batch_and_both_tell_the_same(
     program: Program, root: Path
 ) -> None:

@@ -29,6 +29,7 @@ def a_report(made: list[Outcome], **given: Any) -> BatchReport:
         "submitted_ms": 1_794_835_392_130,
         "began_ms": 1_794_835_392_230,
         "ended_ms": 1_794_835_482_130,
+        "took_s": 89.9,
         "rounds": 1,
         "sets": len(made),
         "total": units,

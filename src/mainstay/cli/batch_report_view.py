@@ -61,7 +61,7 @@ def _show_facts(report: BatchReport, console: Console) -> None:
     open_ = units.waiting + units.running
     more = f", {open_:,} not done" if open_ else f", {units.cancelled:,} ended early" if units.cancelled else ""
     again = "" if report.rounds <= 1 else f", started {report.rounds} times; counts are those of the last"
-    took = "" if report.took_s is None else f"{duration_text(max(0.001, round(report.took_s, 1)))}{again}"
+    took = f"{duration_text(max(0.001, round(report.took_s, 1)))}{again}"
     facts = [
         ("why", report.reason),
         ("sets", f"{report.sets:,}"),
@@ -112,9 +112,9 @@ def _fitting(report: BatchReport, width: int) -> HeatMap:
     columns = max(1, width // 3)
     while True:
         found = heat_map(report.outcomes, columns=columns, rows=_ROWS, facets=_FACETS)
-        if columns == 1 or _margin(found) + len(found.x.labels) * 3 <= width:
+        if columns <= 1 or _margin(found) + len(found.x.labels) * 3 <= width:
             return found
-        columns -= 1
+        columns = min(columns - 1, len(found.x.labels) * 7 // 8)
 
 
 def _margin(found: HeatMap) -> int:

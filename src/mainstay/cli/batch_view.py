@@ -13,7 +13,8 @@ from rich.text import Text
 
 from ..batch import Status, Tallied
 from ..clock import duration_text
-from ..report.batch import Advice, advice_for
+from ..control.explain import Advice
+from ..report.batch import advice_for
 from .batch_watching import BatchSeen
 from .common import coloured, print_command, printable
 from .target import Where
@@ -139,7 +140,7 @@ def advice(seen: BatchSeen, where: Where) -> list[Advice]:
 
 def here(told: list[Advice], where: Where) -> list[Advice]:
     """Commands on the same store."""
-    return [Advice(one.why, where.again(one.command)) for one in told]
+    return [Advice(why=one.why, command=where.again(one.command)) for one in told]
 
 
 def show_advice(told: list[Advice], console: Console) -> None:

@@ -15,8 +15,9 @@ import msgspec
 from ..batch import Desk, Lacking, Status, Tallied
 from ..batch.findings import seen_in
 from ..control import Control
+from ..control.explain import Advice, batch_advice
 from ..errors import StoreError
-from ..lifecycle import Event, table_of
+from ..lifecycle import JOB, Event, table_of
 from ..model import Job
 from ..outputs import Manifest
 from ..stores import Query, shown_url
@@ -97,6 +98,8 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
     submitted_ms: int
     began_ms: int | None
     ended_ms: int | None
+    took_s: float
+    """at work, from each start to the end that followed; the waits in between do not count"""
     rounds: int
     """how often it was started: once, and once for each resume"""
     sets: int
@@ -115,37 +118,13 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
     resumed_from: str | None = None
     runner: str = "local"
 
-    @property
-    def took_s(self) -> float | None:
-        """From its first start to its end, or until now."""
-        return None if self.began_ms is None else ((self.ended_ms or self.at_ms) - self.began_ms) / 1000
-
-
-class Advice(msgspec.Struct, frozen=True):
-    """A command to try, and when."""
-
-    why: str
-    command: str
-
 
 def advice_for(job_id: str, status: str, *, lacking: int) -> list[Advice]:
-    """What a person can do about a batch now. `lacking`: expected outputs that are not there, or not intact."""
-    resume = f"mainstay jobs resume {job_id}"
-    if status == "succeeded":
-        return [Advice("make what is damaged anew, in a job of its own", resume)] if lacking else []
-    if status == "cancelled":
-        return []
-    if status not in ("partial", "failed", "timed_out", "quarantined"):
-        return [Advice("look on while it goes on", f"mainstay jobs status {job_id} --watch")]
-    advice = [
-        Advice("see what a resume would run, and why", f"{resume} --dry-run"),
-        Advice("run what is missing or corrupt, and nothing else", resume),
-        Advice("outputs came late, or were restored: look again", f"mainstay jobs validate {job_id}"),
-    ]
-    if status == "partial":
-        accept = f"mainstay jobs force {job_id} --to succeeded --reason '...'"
-        advice.append(Advice("it will do as it is: accept it, with a reason", accept))
-    return advice
+    """What a person can do about a batch now, settled or not."""
+    state = table_of(None).get(status)
+    if state is not None and not state.settled:
+        return [Advice(why="look on while it goes on", command=f"mainstay jobs status {job_id} --watch")]
+    return batch_advice(job_id, status, lacking=lacking)
 
 
 async def batch_report(desk: Desk, job_id: str) -> BatchReport:
@@ -154,6 +133,7 @@ async def batch_report(desk: Desk, job_id: str) -> BatchReport:
     job, spec = status.job, status.spec
     events = await _events(desk.control, job_id)
     starts = [event.at_ms for event in events if event.to == "running" and event.source != "running"]
+    now_ms = desk.control.store.clock.now_ms()
     state = table_of(None).get(job.status)
     settled = state is not None and state.settled
     found, lacking, outcomes = await _outcomes(desk, status, settled=settled)
@@ -165,10 +145,11 @@ async def batch_report(desk: Desk, job_id: str) -> BatchReport:
         reason=job.reason or "",
         settled=settled,
         place=shown_url(spec.outputs),
-        at_ms=desk.control.store.clock.now_ms(),
+        at_ms=now_ms,
         submitted_ms=job.created_ms,
         began_ms=starts[0] if starts else None,
         ended_ms=job.settled_ms,
+        took_s=took(events, now_ms),
         rounds=len(starts),
         sets=spec.sets,
         total=spec.units,
@@ -207,6 +188,18 @@ def troubles_of(units: Sequence[Job]) -> list[Trouble]:
 
 def _message(unit: Job) -> str:
     return (unit.error.message if unit.error else unit.reason) or ""
+
+
+def took(events: Sequence[Event], now_ms: int) -> float:
+    """Seconds at work: from each start to the end that followed, or until now."""
+    total, began = 0, None
+    settled = set(JOB.named("settled"))
+    for event in events:
+        if event.to == "running" and began is None:
+            began = event.at_ms
+        elif event.to in settled and began is not None:
+            total, began = total + event.at_ms - began, None
+    return (total + (0 if began is None else now_ms - began)) / 1000
 
 
 async def _events(control: Control, job_id: str) -> list[Event]:

@@ -59,7 +59,7 @@ def _head(report: BatchReport) -> str:
     symbol = {"good": "✓", "bad": "✗", "busy": "…", "off": "–"}[kind]
     units, outputs = report.units, report.outputs
     ran = f"{units.succeeded:,} run, {units.there + units.skipped:,} there before"
-    took = "–" if report.took_s is None else duration_text(max(0.001, round(report.took_s, 1)))
+    took = duration_text(max(0.001, round(report.took_s, 1)))
     rounds = "in one go" if report.rounds <= 1 else f"started {report.rounds} times"
     facts = [
         ("Parameter sets", f"{report.sets:,}", f"{_whole(report):,} whole" if report.outcomes else ""),

@@ -701,3 +701,12 @@ def test_every_state_has_something_to_say_and_every_word_ends_in_a_sentence(
         for part in told.sections:
             assert all(sentence.endswith(".") and sentence[0] != " " for sentence in part.sentences), part
         assert all(command.startswith("mainstay ") for command in commands(told))
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_lacks_outputs_is_resumed_looked_at_or_accepted_and_not_simply_retried() -> None:
+    told = explain(ID, settled("partial", kind="batch", reason="3 of 4 outputs are there"), [], facts())
+
+    assert [command.split()[2] for command in commands(told)] == ["resume", "resume", "validate", "force", "cancel"]

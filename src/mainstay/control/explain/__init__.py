@@ -11,6 +11,7 @@ from ...model import check_id
 from ...stores import JobStore
 from ..reading import Reader
 from .attempts import Attempt
+from .batches import batch_advice
 from .facts import Awaited, Facts, Held, gather, is_alive
 from .telling import Explanation, Section, explain
 from .waiting import Advice
@@ -46,6 +47,7 @@ __all__ = [
     "Facts",
     "Held",
     "Section",
+    "batch_advice",
     "explain",
     "explained",
     "gather",

@@ -10,6 +10,7 @@ from ...clock import duration_text
 from ...lifecycle import Event, State, table_of
 from ...model import Job
 from .attempts import Attempt, read
+from .batches import batch_advice
 from .facts import Facts, is_alive
 from .waiting import Advice, Obstacle, obstacles
 from .words import Names, count, moment, sentence, span
@@ -384,7 +385,9 @@ class _Teller:
         told = []
         if job.error is not None:
             told.append(Advice(why="read the error with its traceback", command=f"mainstay jobs show {job.id}"))
-        if table.allows(job.status, "pending"):
+        if job.kind == "batch" and job.parent is None:
+            told += batch_advice(job.id, job.status, lacking=0)
+        elif table.allows(job.status, "pending"):
             again = "the cause is mended: run it again"
             if job.failures > job.options.retry.retries:
                 again += " (one attempt; its retries are spent)"

@@ -26,6 +26,10 @@ _END_WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 _STOP_WAITS_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 #: it may not be listed yet, or not for a moment: so many looks in a row say that it is gone
 _GONE_AFTER = 2
+#: a runner that fails for longer is told of: workers of other machines may be able to ask it
+_AWAY_S = 60.0
+#: what a worker that died had under way may come through after its death
+_UNDER_WAY_S = 5.0
 _TAIL = re.compile(r"outside job \S+ \([^()]*\)")
 
 Save = Callable[[], Awaitable[None]]
@@ -117,8 +121,13 @@ class Errand:
         begun = state.outside
         if begun is None or (begun.over and begun.group < state.group):
             # what is about to be started is written down before: whoever comes next looks for it
-            begun = state.outside = Begun(name=name_of(self._parent, state.group), group=state.group)
+            name, now_ms = name_of(self._parent, state.group), self._clock.now_ms()
+            begun = state.outside = Begun(name=name, group=state.group, looked_ms=now_ms)
             await save()
+        elif not begun.handle and not begun.tries and (wait_s := self._until_settled(begun)) > 0:
+            return Tended(
+                wait_s=wait_s, why="another was about to start the outside job; it is seen first whether it did"
+            )
         if begun.state == "refused":
             return Tended(over=f"the outside job could not be started: {begun.trouble}")
         if not begun.handle:
@@ -128,6 +137,9 @@ class Errand:
         if begun.state == "exited":
             return Tended(over=f"{begun} {_seen(begun).told} before it was done")
         return Tended(why=f"{begun} is gone" if begun.state == "gone" else begun.trouble)
+
+    def _until_settled(self, begun: Begun) -> float:
+        return _UNDER_WAY_S - (self._clock.now_ms() - begun.looked_ms) / 1000
 
     async def _start(self, begun: Begun, save: Save) -> Tended:
         try:
@@ -158,9 +170,12 @@ class Errand:
                 return begun.over
             seen = await runner.look(begun.handle, begun.name)
         except RunnerFailed as error:
-            text = begun.trouble = f"{begun} cannot be looked at: {error}"[:500]
+            begun.away_ms = begun.away_ms or at_ms
+            text = f"{begun} cannot be looked at: {error}"[:500]
+            if at_ms - begun.away_ms >= _AWAY_S * 1000:
+                begun.trouble = text
         else:
-            begun.trouble, text = "", told(begun, seen, self._parent.id)
+            begun.trouble, begun.away_ms, text = "", 0, told(begun, seen, self._parent.id)
             begun.unseen = begun.unseen + 1 if seen.state == "gone" else 0
             if seen.state != "gone" or begun.unseen >= _GONE_AFTER or now:
                 begun.state, begun.exit_code = seen.state, seen.exit_code
@@ -190,7 +205,7 @@ class Errand:
             await self._tell(f"{begun} is not needed any more and cannot be stopped: {error}"[:1000])
         else:
             await self._tell(f"{begun} is not needed any more and was stopped")
-        begun.state = "gone"
+        begun.state = "stopped"
         await save()
         return None
 

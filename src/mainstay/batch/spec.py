@@ -103,20 +103,23 @@ class Begun(msgspec.Struct, kw_only=True):
     handle: str = ""
     """what its runner calls it; empty: it was about to be started"""
     state: str = ""
-    """as it was last seen (`Outside.state`), or "refused": it could not be started"""
+    """as it was last seen (`Outside.state`); or "refused": it could not be started, or "stopped": it was not needed"""
     exit_code: int | None = None
     looked_ms: int = 0
+    """when its runner was last asked, or was about to be"""
+    away_ms: int = 0
+    """since when its runner fails to answer; 0: it does not"""
     tries: int = 0
     """how often it was tried to start, to stop, or to see it end"""
     unseen: int = 0
     """looks in a row that did not find it"""
     trouble: str = ""
-    """what its runner failed with last"""
+    """what its runner fails with, and was told of"""
 
     @property
     def over(self) -> bool:
         """It will not do any more, by what is known."""
-        return self.state in ("exited", "gone", "refused")
+        return self.state in ("exited", "gone", "refused", "stopped")
 
     def __str__(self) -> str:
         return f"outside job {self.name}" + (f" ({self.handle})" if self.handle else "")

@@ -28,8 +28,9 @@ Look at the jobs that batches have outside, with a scheduler say, and record wha
 that are not settled.
 
 No worker has to be at work for it. An exit code is recorded, and decides nothing: what becomes of a batch is decided by
-its outputs. An outside job that is gone leaves its batch as it is. Runners that the app declares need --app; those
-written as exec:COMMAND can only be looked at on the machine they run on.
+its outputs. An outside job that is gone leaves its batch as it is.
+
+Runners that the app declares need --app; one written as exec:COMMAND can only be looked at on the machine it runs on.
 
 Without ids it first writes what workers of this machine kept because the store was away when they had to stop (in
 MAINSTAY_STATE, or the user's own state folder). Each ending counts as if its worker had written it: not if somebody

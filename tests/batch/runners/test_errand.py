@@ -106,6 +106,28 @@ async def test_what_is_about_to_be_started_is_written_down_before(
     assert seen == [(f"mainstay-{run.id}-1", "")]
 
 
+async def test_whoever_finds_that_a_start_was_under_way_gives_it_a_moment_to_come_through(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, at = stage.runner.start, []
+
+    async def dies_once(name: str, command: Sequence[str], env: Mapping[str, str]) -> str:
+        at.append(stage.box.clock.now_ms())
+        if len(at) == 1:
+            raise OSError("its worker breaks here")
+        return await start(name, command, env)
+
+    monkeypatch.setattr(stage.runner, "start", dies_once)
+    run = await stage.submit()
+    await stage.box.drain(until="20s")
+
+    first, second = at
+    assert second - first >= 5000
+    outside = (await run.status()).outside
+    assert outside is not None
+    assert outside.handle == "no-1"
+
+
 async def test_a_start_that_is_refused_is_tried_again_and_given_up_in_the_end(stage: Stage) -> None:
     stage.runner.refuses = "no such partition"
     run = await stage.submit()
@@ -125,12 +147,14 @@ async def test_a_runner_that_does_not_answer_changes_nothing_and_is_told_once(st
     run = await stage.submit()
     await stage.box.drain(until="1m")
     stage.runner.says = "the controller is away"
+    await stage.box.drain(until="45s")
+    at_once = await stage.told(run, "cannot be looked at")
     await stage.box.drain(until="1h")
     away = (await run.status()).job.status, await stage.told(run, "cannot be looked at: the controller is away")
     stage.runner.says = Outside(state="running")
     await stage.box.drain(until="1m")
 
-    assert away == ("running", 1)
+    assert (at_once, away) == (0, ("running", 1))
     assert str((await run.status()).job.reason).endswith("(no-1) is running")
 
 

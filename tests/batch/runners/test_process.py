@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mainstay.batch.runners import Outside, ProcessRunner
-from mainstay.errors import RunnerFailed
+from mainstay.errors import InvalidInput, RunnerFailed
 from tests.worker.crews import alive
 
 WAITS = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)\nsys.exit(3)"
@@ -140,6 +140,11 @@ async def test_what_was_never_started_is_gone_and_what_runs_elsewhere_is_nobodys
 async def test_a_command_that_is_not_there_is_refused_by_name(folder: Path) -> None:
     with pytest.raises(RunnerFailed, match="there is no command 'no-such-command'"):
         await ProcessRunner("no-such-command {command}", folder=folder).start("a", ["x"], {})
+
+
+def test_a_command_line_that_leaves_out_what_is_to_be_run_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="write exec:srun {command}"):
+        ProcessRunner("srun")
 
 
 async def test_a_command_that_cannot_be_run_exits_with_127(runner: ProcessRunner, folder: Path) -> None:

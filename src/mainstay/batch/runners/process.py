@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...errors import RunnerFailed
+from ...errors import InvalidInput, RunnerFailed
 from ...worker.exits import in_words
 from ...worker.state_folder import state_folder
 from . import keeper
@@ -47,6 +47,8 @@ class ProcessRunner:
 
     def __init__(self, command: str = "{command}", *, folder: str | Path | None = None, grace_s: float = 30.0) -> None:
         self._template = Template(command, holes=("command", "line", "name"), field="exec")
+        if not self._template.uses("command", "line"):
+            raise InvalidInput("exec", f"{command!r} does not say what is to be run; write exec:{command} {{command}}")
         self._folder = None if folder is None else Path(folder)
         self._grace_s = grace_s
 

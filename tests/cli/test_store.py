@@ -43,6 +43,8 @@ def test_a_store_is_migrated_once_and_says_so(url: str) -> None:
         "jobs": 0,
         "events": 0,
         "bytes": 0,
+        "commits": None,
+        "snapshot": None,
         "sessions": 0,
     }
     would = told("migrate", url, "--dry-run", code=1)

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ..stores import open_store, shown_url
 from ..stores.factory import check_adapter
+from ..stores.registry import About
 from ..stores.versioned import prepare_versioned
 from .bundles import bundled
 from .common import JsonOption, Refused, opened, print_command, print_json, printable, reflowed, screen
@@ -23,14 +24,14 @@ from .exits import NO
 from .target import Where, told_again
 
 _INIT = reflowed("""
-Make what a versioned store needs: its folder, bucket, container or table.
+Make what a job registry or another versioned store needs: its folder, bucket, container or table.
 
 What is there already is left as it is. Where it may not be made from here (another role makes the buckets, say) the
 error names the permission, and the command of the cloud's own tool. Buckets of Google Cloud Storage are always made by
 that.
 
-A store of jobs needs none of it: a PostgreSQL store is set up by [bold]mainstay store migrate[/bold], every other by
-opening it.
+Other stores of jobs need none of it: a PostgreSQL store is set up by [bold]mainstay store migrate[/bold], SQLite and
+Redis by opening them.
 
 Exit codes: 0 it is there now (or was), 2 error.
 
@@ -120,6 +121,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int = 0
     events: int | None = None
     bytes: int | None = None
+    commits: int | None = None
+    """of a registry: how many there ever were"""
+    snapshot: int | None = None
+    """of a registry: the last commit in its newest snapshot"""
     sessions: int = 0
 
 
@@ -215,8 +220,15 @@ async def _status(url: str) -> State:
     async with opened(url) as store:
         stats = await store.stats()
         jobs = sum(sum(queue.counts.values()) for queue in stats.queues.values())
-        return State(
+        state = State(
             store=shown_url(url), current=True, durability=store.durability, jobs=jobs, sessions=stats.sessions
+        )
+        about = getattr(store, "about", None)
+        if about is None:
+            return state
+        stands: About = await about()
+        return msgspec.structs.replace(
+            state, commits=stands.commits, snapshot=stands.snapshot, events=stands.events, bytes=stands.snapshot_bytes
         )
 
 
@@ -256,7 +268,12 @@ def _show_state(state: State, console: Console, migrate_with: str) -> None:
     table.add_row("jobs", f"{state.jobs:,}")
     if state.events is not None and state.bytes is not None:
         table.add_row("events", f"{state.events:,}")
-        table.add_row("on disk", f"{state.bytes / 1_048_576:,.1f} MiB")
+        if state.commits is None:
+            table.add_row("on disk", f"{state.bytes / 1_048_576:,.1f} MiB")
+    if state.commits is not None:
+        table.add_row("commits", f"{state.commits:,}")
+        size = f", {(state.bytes or 0) / 1_048_576:,.1f} MiB"
+        table.add_row("snapshot", f"of commit {state.snapshot:,}{size}" if state.snapshot else "none yet")
     table.add_row("sessions", f"{state.sessions:,}")
     table.add_row("durability", Text(printable(state.durability)))
     console.print(table)

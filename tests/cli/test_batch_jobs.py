@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.studying import EXPECTED, Lab
+from tests.cli.studying import EXPECTED, GRID, Lab
 
 pytestmark = pytest.mark.slow
 
@@ -74,6 +75,22 @@ def test_watching_what_is_settled_ends_at_once_with_the_code_that_says_how(parti
     assert json.loads(lines.stdout)["status"] == "partial"
     assert lab.command("jobs", "status", job_id, "--watch").exit_code == 3
     assert lab.command("jobs", "status", job_id, "--for", "1s").exit_code == 2
+
+
+def test_watching_as_data_is_a_line_for_each_change_up_to_the_end(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    job_id = lab.run("batch", "run", "sir.py", "simulate", *GRID, "--no-wait").stdout.strip()
+    command = [sys.executable, "-m", "mainstay", "jobs", "status", job_id, "--watch", "--json", "--store", lab.url]
+    with subprocess.Popen(command, env=lab.environ, stdout=subprocess.PIPE, text=True, encoding="utf-8") as watch:
+        assert watch.stdout is not None
+        lines = [json.loads(watch.stdout.readline())]
+        with working(lab):
+            lines += [json.loads(line) for line in watch.stdout]
+
+    assert watch.returncode == 0
+    assert (lines[0]["status"], lines[-1]["status"], lines[-1]["units"]["done"]) == ("pending", "succeeded", 12)
+    told = [{name: line[name] for name in ("version", "units", "aggregations", "at_work", "waits")} for line in lines]
+    assert all(before != after for before, after in itertools.pairwise(told))
 
 
 def test_a_dry_run_says_which_units_and_why_and_what_has_to_wait(partial: tuple[Lab, str]) -> None:

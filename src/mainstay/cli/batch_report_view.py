@@ -61,7 +61,7 @@ def _show_facts(report: BatchReport, console: Console) -> None:
     open_ = units.waiting + units.running
     more = f", {open_:,} not done" if open_ else f", {units.cancelled:,} ended early" if units.cancelled else ""
     again = "" if report.rounds <= 1 else f", started {report.rounds} times; counts are those of the last"
-    took = f"{duration_text(max(0.001, round(report.took_s, 1)))}{again}"
+    took = f"{duration_text(max(0.001, round(report.took_s, 1)))}{again}" if report.rounds else ""
     facts = [
         ("why", report.reason),
         ("sets", f"{report.sets:,}"),

@@ -14,6 +14,7 @@ from rich.text import Text
 from ..batch import Status, Tallied
 from ..clock import duration_text
 from ..control.explain import Advice
+from ..lifecycle import time_text
 from ..report.batch import advice_for
 from .batch_watching import BatchSeen
 from .common import coloured, print_command, printable
@@ -21,6 +22,8 @@ from .target import Where
 
 _BAR = 24
 _NARROW = 80
+#: from here on the time of the end says more than what is left
+_LONG_S = 600
 
 
 def frame(seen: BatchSeen, width: int) -> RenderableType:
@@ -81,8 +84,16 @@ def _count(done: int, total: int) -> str:
 def _speed(seen: BatchSeen) -> str:
     if seen.rate is None:
         return ""
-    left = "" if not seen.left_s else f", {duration_text(max(1, round(seen.left_s)))} left"
-    return f"{seen.rate:,.1f}/s{left}"
+    if not seen.left_s:
+        return f"{seen.rate:,.1f}/s"
+    left = f"{seen.rate:,.1f}/s, {duration_text(max(1, round(seen.left_s)))} left"
+    if seen.left_s < _LONG_S:
+        return left
+    return f"{left}, until {time_text(_ends_ms(seen) or 0)[11:16]}Z"
+
+
+def _ends_ms(seen: BatchSeen) -> int | None:
+    return None if seen.left_s is None else seen.now_ms + round(seen.left_s * 1000)
 
 
 def progress_line(seen: BatchSeen) -> str:
@@ -114,6 +125,7 @@ def status_data(seen: BatchSeen, where: Where) -> dict[str, Any]:
         "at_work": list(seen.at_work),
         "units_per_s": seen.rate,
         "left_s": seen.left_s,
+        "ends_ms": _ends_ms(seen),
         "waits": status.waits,
         "validation": None if validation is None else msgspec.to_builtins(validation),
         "advice": [msgspec.to_builtins(one) for one in advice(seen, where)],
@@ -127,7 +139,7 @@ def tally_data(units: Tallied) -> dict[str, Any]:
 
 def unchanged(before: dict[str, Any] | None, now: dict[str, Any]) -> bool:
     """Whether nothing but the time has passed."""
-    passing = {"at_ms", "units_per_s", "left_s"}
+    passing = {"at_ms", "units_per_s", "left_s", "ends_ms"}
     return before is not None and all(before[name] == now[name] for name in now if name not in passing)
 
 

@@ -59,8 +59,8 @@ def _head(report: BatchReport) -> str:
     symbol = {"good": "✓", "bad": "✗", "busy": "…", "off": "–"}[kind]
     units, outputs = report.units, report.outputs
     ran = f"{units.succeeded:,} run, {units.there + units.skipped:,} there before"
-    took = duration_text(max(0.001, round(report.took_s, 1)))
-    rounds = "in one go" if report.rounds <= 1 else f"started {report.rounds} times"
+    took = duration_text(max(0.001, round(report.took_s, 1))) if report.rounds else "–"
+    rounds = {0: "not begun", 1: "in one go"}.get(report.rounds, f"started {report.rounds} times")
     facts = [
         ("Parameter sets", f"{report.sets:,}", f"{_whole(report):,} whole" if report.outcomes else ""),
         ("Units", f"{report.total:,}", ran),

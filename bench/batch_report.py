@@ -19,6 +19,7 @@ KEPT = Path(__file__).resolve().parent / "results" / "batch.json"
 
 MEASURES: tuple[tuple[str, str, Callable[[Studied], float | None]], ...] = (
     ("first run, units/s", "faster", lambda found: found.rate),
+    ("CPU, ms a unit", "smaller", lambda found: found.cpu_ms),
     ("everything there, s", "sooner", lambda found: found.again_s),
     ("some deleted, s", "sooner", lambda found: found.repair_s),
 )
@@ -59,6 +60,7 @@ def sections(report: Report) -> list[Section]:
             (
                 "",
                 "first run, units/s",
+                "CPU, ms a unit",
                 "everything there, s",
                 "some deleted, s",
                 "made anew",
@@ -85,6 +87,7 @@ def sections(report: Report) -> list[Section]:
                 "planning",
                 "planned and run",
                 "units/s",
+                "worker CPU, ms a unit",
                 "validation",
                 "resume planned, everything there",
                 "resume planned, 1 % deleted",
@@ -178,6 +181,7 @@ def _studied(found: Studied) -> list[str]:
     return [
         found.title,
         NONE if found.rate is None else f"{found.rate:,.0f}" if found.rate >= 100 else f"{found.rate:.1f}",
+        NONE if found.cpu_ms is None else f"{found.cpu_ms:.1f}",
         _s(found.again_s),
         _s(found.repair_s),
         made,
@@ -201,6 +205,7 @@ def _scaled(found: Scaled) -> list[str]:
         _s(found.planning_s),
         _s(found.run_s),
         NONE if found.rate is None else f"{found.rate:,.0f}",
+        NONE if found.cpu_ms is None else f"{found.cpu_ms:.1f}",
         _s(found.validation_s),
         _s(found.plan_whole_s),
         _s(found.plan_damaged_s),

@@ -41,6 +41,8 @@ class Scaled(msgspec.Struct, kw_only=True):
     """From the claim to the last row of a unit. Other engines are at work on the first ones by then."""
     run_s: float | None = None
     """From the claim until the last unit is done: the planning included."""
+    cpu_ms: float | None = None
+    """Processor time of the worker a unit, until the batch has succeeded; with SQLite, the store is inside of it."""
     validation_s: float | None = None
     again_s: float | None = None
     """The same submitted again with everything there, until it has succeeded."""
@@ -92,6 +94,7 @@ def _steps(stand: _Stand, found: Scaled, share: float, tell: Callable[[str], Non
 
     tell("running")
     over = stand.settled(job)
+    found.cpu_ms = stand.worker.cpu_s() / found.units * 1000
     at_ms = over["at_ms"]
     found.planning_s = (over["planned_ms"] - at_ms["running"]) / 1000
     found.run_s = (at_ms["finalizing"] - at_ms["running"]) / 1000

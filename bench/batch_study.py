@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import random
+import resource
 import signal
 import subprocess
 import time
@@ -47,6 +48,8 @@ class Studied(msgspec.Struct, kw_only=True):
     one_s: float | None = None
     """A study of one unit: what starting and stopping costs."""
     first_s: float | None = None
+    first_cpu_s: float | None = None
+    """Processor time of all its processes; unlike the seconds it hardly depends on what else the machine does."""
     again_s: float | None = None
     """With everything there."""
     again_made: int = 0
@@ -63,6 +66,11 @@ class Studied(msgspec.Struct, kw_only=True):
     def rate(self) -> float | None:
         """Units a second of the first run."""
         return self.units / self.first_s if self.first_s else None
+
+    @property
+    def cpu_ms(self) -> float | None:
+        """Processor time of the first run, a unit."""
+        return None if self.first_cpu_s is None else self.first_cpu_s / self.units * 1000
 
 
 class Seen(NamedTuple):
@@ -87,7 +95,9 @@ def measure(system: StudySystem, python: Path, folder: Path, found: Studied, sha
 def _phases(stand: _Stand, found: Studied, share: float, tell: Tell) -> None:
     title, rng = stand.system.title, random.Random(7)
     tell(f"batch study: {title}, {found.units} units")
+    used_s = stand.cpu_s()
     found.first_s = stand.run("first")
+    found.first_cpu_s = stand.cpu_s() - used_s
     whole = stand.files()
     if len(whole) != found.units:
         raise CommandFailed(f"{title} said that it is done, and {len(whole)} of {found.units} files are there")
@@ -162,6 +172,7 @@ class _Stand:
         self.system = system
         self._python = python
         self._units = units
+        self._worker: Workers | None = None
         self._own, self._outputs = folder / "own", folder / "outputs"
         for made in (self._own, self._outputs):
             made.mkdir(parents=True)
@@ -173,12 +184,17 @@ class _Stand:
             yield self
             return
         command, env = self._filled(self.system.worker)
-        worker = Workers([command], env, self._own)
+        self._worker = Workers([command], env, self._own)
         try:
             self.run("ready")
             yield self
         finally:
-            worker.kill()
+            self._worker.kill()
+
+    def cpu_s(self) -> float:
+        """Processor time of all commands that ended, their children included, and of its worker."""
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return ended.ru_utime + ended.ru_stime + (self._worker.cpu_s() if self._worker else 0.0)
 
     def run(self, phase: str) -> float:
         """Seconds of one command."""

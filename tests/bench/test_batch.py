@@ -49,6 +49,7 @@ def test_a_system_that_looks_for_names_makes_what_was_deleted_and_notices_no_dam
     assert (found.again_made, found.deleted, found.repair_made) == (0, 2, 2)
     assert found.noticed == {"truncated": "no", "flipped": "no"}
     assert found.rate == pytest.approx(20 / (found.first_s or 0))
+    assert found.cpu_ms
 
 
 def test_a_system_that_looks_at_sizes_notices_what_is_cut_off_and_not_what_is_flipped(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_a_system_that_makes_everything_anew_is_found_out(tmp_path: Path) -> Non
     found = _measured(tmp_path, HONEST.replace("CHECK", "or True"))
 
     assert found.again_made == 20
-    assert batch_report.sections(_report(studies=[found]))[0].lines[0][4] == "20 of 2; 20 that were there"
+    assert batch_report.sections(_report(studies=[found]))[0].lines[0][5] == "20 of 2; 20 that were there"
 
 
 def test_a_system_that_says_it_is_done_and_is_not_is_trouble(tmp_path: Path) -> None:
@@ -162,6 +163,7 @@ def test_a_quick_run_takes_many_units_through_a_store(store: str, tmp_path: Path
         assert 0 < (found.planning_s or 0) <= (found.run_s or 0)
         seconds = (found.submit_s, found.validation_s, found.plan_whole_s, found.again_s, found.repair_s)
         assert None not in seconds
+        assert found.cpu_ms
         assert min(found.submitter_mb, found.planner_mb, found.engine_mb) > 0
 
 
@@ -178,18 +180,21 @@ def _studied(name: str, title: str, first_s: float, again_s: float, **more: obje
     return Studied(name=name, title=title, first_s=first_s, again_s=again_s, **fields)  # type: ignore[arg-type]
 
 
-PEER = _studied("joblib", "joblib", 1.0, 1.0, noticed={"truncated": "no", "flipped": "no"})
-US = _studied("mainstay-study", "Mainstay", 4.0, 1.0, noticed={"truncated": "mended", "flipped": "mended"})
+PEER = _studied("joblib", "joblib", 1.0, 1.0, first_cpu_s=0.3, noticed={"truncated": "no", "flipped": "no"})
+US = _studied(
+    "mainstay-study", "Mainstay", 4.0, 1.0, first_cpu_s=0.6, noticed={"truncated": "mended", "flipped": "mended"}
+)
 
 
 def test_a_peer_that_is_ahead_is_named_with_the_ratio() -> None:
     kept = _report(studies=[PEER, US])
 
     assert batch_report.peers_ahead(kept) == (
-        "A peer is ahead in: first run, units/s (joblib; Mainstay is 4.0x slower)."
+        "A peer is ahead in: first run, units/s (joblib; Mainstay is 4.0x slower); "
+        "CPU, ms a unit (joblib; Mainstay is 2.0x larger)."
     )
     beside = next(section for section in batch_report.sections(kept) if section.title == "Mainstay beside each")
-    assert beside.lines == [["Mainstay beside joblib", "4.0x slower", "the same", "the same"]]
+    assert beside.lines == [["Mainstay beside joblib", "4.0x slower", "2.0x larger", "the same", "the same"]]
 
 
 def test_who_did_not_notice_damage_is_told() -> None:

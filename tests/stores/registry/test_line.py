@@ -8,13 +8,14 @@ import random
 import msgspec
 import pytest
 
-from mainstay.errors import Conflict, KeyConflict, StoreUnavailable, TooManyConflicts
+from mainstay.errors import Conflict, KeyConflict, PayloadTooLarge, StoreUnavailable, TooManyConflicts
 from mainstay.lifecycle import Move
 from mainstay.model import Job
 from mainstay.stores import JobStore
 from mainstay.stores.registry import JobRegistry
 from mainstay.stores.versioned import VersionedStore, WriteUnsure
 from tests.conformance.world import World
+from tests.stores.registry.between import Between
 from tests.stores.registry.conftest import Join
 
 
@@ -226,3 +227,38 @@ async def test_what_another_process_commits_wakes_who_waits_here(join: Join) -> 
     async with one.store.wake([f"job:{job.id}"]) as wake:
         await two.move(job, "cancelled")
         assert await wake.wait(10)
+
+
+class Small(Between):
+    """A store whose values must be small, as those of DynamoDB."""
+
+    most = 3_000
+
+    async def create_if_absent(self, key: str, value: bytes) -> str | None:
+        if len(value) > self.most:
+            raise PayloadTooLarge("value", f"{len(value)} bytes are too many")
+        return await super().create_if_absent(key, value)
+
+
+async def test_what_is_too_much_for_one_commit_goes_one_by_one_and_only_what_is_too_large_itself_is_refused(
+    join: Join, below: VersionedStore
+) -> None:
+    world, way = await join(way=Small(below))
+    payloads = [random.Random(n).randbytes(size) for n, size in enumerate((1_000, 1_000, 9_000, 1_000))]
+
+    async def until_all_wait(call: str, key: str) -> None:
+        if key == "log/000000000001":
+            while len(registry(world)._line._waiting) < len(payloads):
+                await asyncio.sleep(0.001)
+
+    way.before = until_all_wait
+    first = asyncio.ensure_future(world.submit())
+    while not way.made("create", "log/"):
+        await asyncio.sleep(0.001)
+    answers = await asyncio.gather(
+        *(world.store.insert([world.new(payload=payload)]) for payload in payloads), return_exceptions=True
+    )
+    await first
+    assert [isinstance(answer, PayloadTooLarge) for answer in answers] == [False, False, True, False]
+    assert len(await ids_in(world.store)) == 4
+    await world.assert_sound()

@@ -66,14 +66,21 @@ def trace(what: str) -> None:
         os.close(handle)
 
 
-def program(url: str, outputs: str | None) -> tuple[App, Batch]:
-    """The app and its study: for the workers, and for the test that submits."""
+def program(url: str, outputs: str | None, *, crash_budget: int = 50) -> tuple[App, Batch]:
+    """The app and its study: for the workers, and for the test that submits, whose crash budget counts."""
     app = App(url, outputs=outputs)
 
     def count(params: dict[str, Any], runs: list[Any]) -> int:
         return len(runs)
 
-    @app.batch(name="study", outputs={"result": "result.txt"}, aggregate=count, version="1", retries=0, crash_budget=1)
+    @app.batch(
+        name="study",
+        outputs={"result": "result.txt"},
+        aggregate=count,
+        version="1",
+        retries=0,
+        crash_budget=crash_budget,
+    )
     async def study(params: dict[str, Any], seed: int, out: Outputs) -> None:
         trace(f"n={params['n']}-s{seed}")
         while (FOLDER / "gate").exists() and not (FOLDER / "go").exists():

@@ -15,6 +15,7 @@ import pytest
 
 from mainstay import App, Batch, BatchRun
 from mainstay.control.check import check
+from mainstay.model import Job
 from mainstay.outputs import Unit, output_path
 from servers import Proxy
 from tests import places
@@ -50,17 +51,21 @@ class Study:
             assert time.monotonic() < ends, f"{what} did not happen\n{self.fleet.told()}"
             await asyncio.sleep(0.01)
 
+    async def driver(self, run: BatchRun) -> Job:
+        [row] = [row for row in await all_rows(self.control, run.id) if row.name.endswith(":driver")]
+        return row
+
     async def settled(self, run: BatchRun) -> str:
         return (await self.fleet.settled(run.id, "120s")).status
 
 
 @contextlib.asynccontextmanager
-async def study_on(url: str, folder: Path, **settings: str) -> AsyncIterator[Study]:
+async def study_on(url: str, folder: Path, *, crash_budget: int = 50, **settings: str) -> AsyncIterator[Study]:
     outputs = f"file://{folder}/outputs?sync=off"
     fleet = Fleet(folder, url, target="tests.batch.mishaps:app", home=REPOSITORY, poll="200ms", **settings)
     inherited = os.environ.get("PYTHONPATH", "")
     fleet.environment |= {"STUDY_OUTPUTS": outputs, "PYTHONPATH": f"{REPOSITORY}:{inherited}"}
-    app, batch = mishaps.program(url, outputs)
+    app, batch = mishaps.program(url, outputs, crash_budget=crash_budget)
     await fleet.open()
     try:
         async with app:
@@ -70,11 +75,14 @@ async def study_on(url: str, folder: Path, **settings: str) -> AsyncIterator[Stu
 
 
 @pytest.fixture
-async def study(tmp_path: Path) -> AsyncIterator[Study]:
-    async with study_on(f"sqlite:///{tmp_path}/jobs.db", tmp_path, **SHORT) as study:
+async def study(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Study]:
+    """On SQLite, with the settings that a test is parametrised with."""
+    settings = getattr(request, "param", {})
+    async with study_on(f"sqlite:///{tmp_path}/jobs.db", tmp_path, **settings) as study:
         yield study
 
 
+@pytest.mark.parametrize("study", [{"crash_budget": 1}], indirect=True, ids=["given up at once"])
 async def test_a_worker_that_is_killed_while_it_publishes_leaves_a_missing_output_that_a_resume_makes(
     study: Study,
 ) -> None:
@@ -106,12 +114,13 @@ async def test_a_driver_that_is_killed_in_the_middle_of_planning_makes_no_unit_t
     counts = await places_made(study.control, run.id)
     assert (counts[0, 0], set(counts.values())) == (1, {1})
     assert {index for group, index in counts if group == 0} == set(range(40))
-    [driver] = [row for row in await all_rows(study.control, run.id) if row.name.endswith(":driver")]
+    driver = await study.fleet.settled((await study.driver(run)).id)
     assert (driver.status, driver.crashes) == ("succeeded", 1)
     report = await check(study.control.store)
     assert report.clean, report.violations
 
 
+@pytest.mark.parametrize("study", [SHORT], indirect=True, ids=["short lease"])
 async def test_a_driver_that_comes_back_as_a_ghost_is_refused_and_doubles_nothing(study: Study) -> None:
     """Frozen while it plans, given up by its lease, replaced by another, and then it goes on."""
     (study.folder / "hold-planning").touch()
@@ -125,7 +134,7 @@ async def test_a_driver_that_comes_back_as_a_ghost_is_refused_and_doubles_nothin
         kill(pid, signal.SIGSTOP)
 
     assert await study.settled(run) == "succeeded"
-    [driver] = [row for row in await all_rows(study.control, run.id) if row.name.endswith(":driver")]
+    driver = await study.driver(run)
     events = len(await study.control.events(run.id))
     (study.folder / "go-on").touch()
     for pid in processes(frozen):
@@ -140,7 +149,7 @@ async def test_a_driver_that_comes_back_as_a_ghost_is_refused_and_doubles_nothin
     assert len(await study.control.events(run.id)) == events
     counts = await places_made(study.control, run.id)
     assert (len(counts), set(counts.values())) == (41, {1})
-    assert study.ran() == {f"n=1-s{seed}": 1 for seed in range(40)}
+    assert {*study.ran()} == {f"n=1-s{seed}" for seed in range(40)}
     assert frozen.alive, study.fleet.told()
 
 
@@ -151,7 +160,7 @@ def processes(worker: Worker) -> list[int]:
 @pytest.mark.parametrize("kind", ["postgresql", "redis"])
 async def test_units_go_on_and_publish_while_the_store_of_jobs_is_away(kind: str, tmp_path: Path) -> None:
     with Proxy.before(places.place(kind, tmp_path)) as proxy:
-        async with study_on(proxy.url, tmp_path, **SHORT) as study:
+        async with study_on(proxy.url, tmp_path) as study:
             (study.folder / "gate").touch()
             worker = study.fleet.worker(concurrency=4)
             run = await study.submit(seeds=10)

@@ -230,7 +230,6 @@ class Drive:
                         state.group,
                         wanted,
                         self._sealer,
-                        force=state.force,
                         queue=self._errand.queue,
                     )
                 )

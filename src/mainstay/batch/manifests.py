@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import operator
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,14 +29,18 @@ def groups_of(study: Batch, sets: Sequence[dict[str, Any]], seeds: Sequence[int 
 
 
 def _aggregated(study: Batch, aggregation: Aggregation, inputs: Group, seeds: Sequence[int | None]) -> Group:
-    """Their address holds the code that made them and all that they are made of."""
-    of: list[Any] = [study.code, aggregation.code, list(seeds)]
-    if aggregation.over == "all":
-        of.append([inputs.study, inputs.code, inputs.params])
-    code = hashlib.sha256(msgspec.msgpack.encode(of)).hexdigest()[:12]
+    code = code_of_aggregation(study.code, aggregation, inputs, seeds)
     name = f"{study.name}.{aggregation.name}"
     sets: Sequence[dict[str, Any]] = inputs.params if aggregation.over == "set" else [{}]
     return Group.of((Unit(name, code, one) for one in sets), aggregation.outputs)
+
+
+def code_of_aggregation(study_code: str, aggregation: Aggregation, inputs: Group, seeds: Sequence[int | None]) -> str:
+    """Part of the address of what it makes: the code that makes it, and all that it is made of."""
+    of: list[Any] = [study_code, aggregation.code, list(seeds)]
+    if aggregation.over == "all":
+        of.append([inputs.study, inputs.code, inputs.params])
+    return hashlib.sha256(msgspec.msgpack.encode(of)).hexdigest()[:12]
 
 
 def inputs_of(manifest: Manifest, group: int, index: int, *, over: Over) -> Group:
@@ -42,7 +48,23 @@ def inputs_of(manifest: Manifest, group: int, index: int, *, over: Over) -> Grou
     inputs = manifest.groups[group - 1]
     if over == "all":
         return inputs
-    return msgspec.structs.replace(inputs, pairs=[pair for pair in inputs.pairs if pair[0] == index])
+    return msgspec.structs.replace(inputs, pairs=_pairs_of(inputs, index))
+
+
+def seeds_of(manifest: Manifest) -> list[int | None]:
+    """The seeds of each set."""
+    return [seed for _, seed in _pairs_of(manifest.groups[0], 0)]
+
+
+def _pairs_of(group: Group, row: int) -> list[tuple[int, int | None]]:
+    """Those of one set stand together, in the order of the sets: each of 100,000 is found without a look at all."""
+    first, last = (side(group.pairs, row, key=operator.itemgetter(0)) for side in (bisect_left, bisect_right))
+    return group.pairs[first:last]
+
+
+def digest_of_inputs(contents: Sequence[str]) -> str:
+    """Of their contents (`Seen.contents`): differs when one came out otherwise; empty if that cannot be told."""
+    return hashlib.sha256("\n".join(contents).encode()).hexdigest()[:16] if all(contents) else ""
 
 
 def digest_of(groups: Sequence[Group]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
@@ -12,7 +12,11 @@ from ..outputs import Manifest, OutputStore, Unit
 from ..outputs.looking import Seen
 from ..task.sealing import Sealer
 from .findings import chunks, seen_in
+from .manifests import digest_of_inputs
 from .spec import UNIT, Spec, UnitCall, row_name
+
+#: field of an aggregation's entry: a digest of what it was made of
+MADE_OF = "made_of"
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -22,6 +26,8 @@ class Wanted(msgspec.Struct, frozen=True):
     unit: Unit
     run: bool
     why: str
+    anew: bool = False
+    """what is there of it does not count"""
 
 
 async def wanted_in(
@@ -29,36 +35,53 @@ async def wanted_in(
 ) -> AsyncIterator[Wanted]:
     """Every unit of a group. Raises the `StoreError` of what cannot be looked at: nobody knows then what is missing."""
     ready = await _ready(store, manifest, spec, group, fresh=fresh)
-    if force:
-        for start, units in chunks(manifest.groups[group]):
+    wanted = manifest.groups[group]
+    for start, units in chunks(wanted):
+        if force:
             for index, unit in enumerate(units, start):
-                yield Wanted(index, unit, _is_ready(ready, index), "made anew, as asked")
-        return
-    async for index, seen in seen_in(store, manifest.groups[group], verify=spec.verify, fresh=fresh):
-        why = lacks(seen)
-        if why and not _is_ready(ready, index):
-            yield Wanted(index, seen.unit, False, "its inputs are incomplete")
-        else:
-            yield Wanted(index, seen.unit, bool(why), why)
+                yield Wanted(index, unit, ready is None or index in ready, "made anew, as asked", anew=True)
+            continue
+        looked = await store.look(units, wanted.outputs, verify=spec.verify, fresh=fresh)
+        outdated = set() if ready is None else await _outdated(store, looked, start, ready)
+        for index, seen in enumerate(looked, start):
+            why = lacks(seen)
+            if why and ready is not None and index not in ready:
+                yield Wanted(index, seen.unit, False, "its inputs are incomplete")
+            elif index in outdated:
+                yield Wanted(index, seen.unit, True, "its inputs came out otherwise since it was made", anew=True)
+            else:
+                yield Wanted(index, seen.unit, bool(why), why)
 
 
 async def _ready(
     store: OutputStore, manifest: Manifest, spec: Spec, group: int, *, fresh: bool
-) -> Collection[int] | None:
-    """For an aggregation: the places of those whose inputs are all there; None: it needs none."""
+) -> Mapping[int, str] | None:
+    """For an aggregation: the places of those whose inputs are all there, with a digest of these; None: it needs
+    none."""
     if group == 0:
         return None
-    lacking: set[int] = set()
     inputs = manifest.groups[group - 1]
     over = spec.aggregations[group - 1].over
+    contents: dict[int, list[str]] = {}
+    lacking: set[int] = set()
     async for place, seen in seen_in(store, inputs, verify=spec.verify, fresh=fresh):
+        index = 0 if over == "all" else inputs.pairs[place][0]
+        contents.setdefault(index, []).append(seen.contents)
         if lacks(seen):
-            lacking.add(0 if over == "all" else inputs.pairs[place][0])
-    return set(range(len(manifest.groups[group].pairs))) - lacking
+            lacking.add(index)
+    return {index: digest_of_inputs(of) for index, of in contents.items() if index not in lacking}
 
 
-def _is_ready(ready: Collection[int] | None, index: int) -> bool:
-    return ready is None or index in ready
+async def _outdated(store: OutputStore, looked: Sequence[Seen], start: int, ready: Mapping[int, str]) -> set[int]:
+    """The places of aggregations that are there, and were made of something else than what is there now. Where nobody
+    knows what they were made of they are taken as they are."""
+    there = [(index, seen.unit) for index, seen in enumerate(looked, start) if seen.whole and ready.get(index)]
+    noted = await store.notes([unit for _, unit in there])
+    return {
+        index
+        for (index, _), notes in zip(there, noted, strict=True)
+        if notes.get(MADE_OF, ready[index]) != ready[index]
+    }
 
 
 def lacks(seen: Seen) -> str:
@@ -76,13 +99,21 @@ def lacks(seen: Seen) -> str:
 
 
 def request_of(
-    spec: Spec, parent: str, group: int, wanted: Wanted, sealer: Sealer, *, force: bool, queue: str | None = None
+    spec: Spec, parent: str, group: int, wanted: Wanted, sealer: Sealer, *, queue: str | None = None
 ) -> Request:
     """The row of one unit."""
     unit = wanted.unit
     role = UNIT if group == 0 else spec.aggregations[group - 1].name
     call = UnitCall(
-        group, wanted.index, unit.study, unit.code, dict(unit.params), unit.seed, spec.outputs, spec.verify, force
+        group,
+        wanted.index,
+        unit.study,
+        unit.code,
+        dict(unit.params),
+        unit.seed,
+        spec.outputs,
+        spec.verify,
+        force=wanted.anew,
     )
     name = unit.readable if group == 0 else f"{role} {unit.readable}"
     plan: Plan = msgspec.structs.replace(

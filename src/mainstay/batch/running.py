@@ -18,14 +18,15 @@ import msgspec
 
 from ..control import Decide
 from ..errors import BadArguments, BadResult, OutputMissing, StoreError
-from ..outputs import About, Outputs, OutputStore, Unit, output_path
+from ..outputs import About, Group, Outputs, OutputStore, Unit, output_path
 from ..outputs.writing import Scratch
 from ..task.running import begin
 from ..worker import Mode, context
 from .functions import Function
 from .made import Made, fetched
-from .manifests import inputs_of
+from .manifests import code_of_aggregation, digest_of_inputs, inputs_of, seeds_of
 from .places import Places
+from .planning import MADE_OF
 from .spec import UnitCall, call_of
 from .study import Aggregation, Batch
 
@@ -53,18 +54,13 @@ class UnitWork:
     def unpack(self, payload: bytes) -> UnitCall:
         """What the unit is to do; refused if it was submitted for another version of the code."""
         call = call_of(payload, self._study.client.sealer)
-        code = self._study.code
-        if self._aggregation is None and call.code != code:
-            raise BadArguments(
-                "code",
-                f"it was submitted for version {call.code} of {self._study.name}, and this worker has {code}; run a "
-                "worker with the code it was submitted with, or submit the study again",
-            )
+        if self._aggregation is None:
+            _check_code(self._study.name, call.code, self._study.code)
         return call
 
     def call(self, call: UnitCall) -> Any:
         begin(self._study.client)
-        staged = _Staged(self._places, self._function, self._files, self._aggregation, call)
+        staged = _Staged(self._study, self._places, self._function, self._files, self._aggregation, call)
         return self._awaited(staged) if self.is_async else self._plainly(staged)
 
     def pack(self, result: Any) -> None:
@@ -94,6 +90,7 @@ class _Staged:
 
     def __init__(
         self,
+        study: Batch,
         places: Places,
         function: Function,
         files: dict[str, str],
@@ -102,12 +99,15 @@ class _Staged:
     ) -> None:
         self.returned: Any = None
         self._context = context()
+        self._study = study
         self._places = places
         self._function = function
         self._files = files
         self._aggregation = aggregation
         self._call = call
         self._unit = Unit(call.study, call.code, call.params, call.seed)
+        self._made_of = ""
+        """of an aggregation: a digest of its inputs, kept with what it makes"""
         self._stack = AsyncExitStack()
         self._store: OutputStore
         self._out: Outputs
@@ -115,6 +115,7 @@ class _Staged:
     async def __aenter__(self) -> dict[str, Any]:
         try:
             self._store = await self._places.get(self._call.outputs)
+            wanted = None if self._aggregation is None else await self._wanted(self._aggregation)
             await self._look()
             scratch = self._stack.enter_context(contextlib.closing(Scratch()))
             self._out = Outputs(scratch, self._files)
@@ -123,8 +124,8 @@ class _Staged:
                 "seed": self._call.seed,
                 "out": self._out,
             }
-            if self._aggregation is not None:
-                offered |= await self._inputs(self._aggregation, scratch.beside("inputs"))
+            if wanted is not None:
+                offered |= await self._inputs(wanted, scratch.beside("inputs"))
         except BaseException as error:
             await self._stack.aclose()
             if isinstance(error, StoreError):
@@ -148,12 +149,21 @@ class _Staged:
             if finding.error is not None:
                 raise finding.error
 
-    async def _inputs(self, aggregation: Aggregation, folder: Path) -> dict[str, Any]:
-        job = self._context.job
-        manifest = await self._places.manifest(self._call.outputs, job.parent or "")
-        wanted = inputs_of(manifest, self._call.group, self._call.index, over=aggregation.over)
-        made: list[Made] = await fetched(self._store, wanted.units(), wanted.outputs, folder)
-        return {"runs": made} if aggregation.over == "set" else {"sets": made}
+    async def _wanted(self, aggregation: Aggregation) -> Group:
+        """What an aggregation is made of; refused if it was submitted for another version of the code."""
+        manifest = await self._places.manifest(self._call.outputs, self._context.job.parent or "")
+        inputs = manifest.groups[self._call.group - 1]
+        code = code_of_aggregation(self._study.code, aggregation, inputs, seeds_of(manifest))
+        _check_code(self._function.name, self._call.code, code)
+        return inputs_of(manifest, self._call.group, self._call.index, over=aggregation.over)
+
+    async def _inputs(self, wanted: Group, folder: Path) -> dict[str, Any]:
+        units = list(wanted.units())
+        # before they are read: one that is replaced in between makes it look older than it is, and it is made again
+        looked = await self._store.look(units, wanted.outputs)
+        self._made_of = digest_of_inputs([seen.contents for seen in looked])
+        made: list[Made] = await fetched(self._store, units, wanted.outputs, folder)
+        return {"runs": made, "sets": made}
 
     async def _publish(self) -> None:
         if self._aggregation is not None and self._aggregation.returns_data:
@@ -163,7 +173,8 @@ class _Staged:
             path = output_path(self._unit, self._files[lacking[0]])
             raise OutputMissing(str(self._unit), ", ".join(lacking), path=path, why="it ended without writing it")
         job = self._context.job
-        about = About(job=job.parent, attempt=self._context.attempt, by=job.session)
+        more = {MADE_OF: self._made_of} if self._made_of else {}
+        about = About(job=job.parent, attempt=self._context.attempt, by=job.session, more=more)
         loop = asyncio.get_running_loop()
         until, wait_s = loop.time() + _PATIENCE_S, _FIRST_WAIT_S
         while True:
@@ -180,6 +191,15 @@ class _Staged:
     def _put_off(self, error: StoreError) -> NoReturn:
         """Away, full or closed to us: not the unit's fault, so no failure is counted."""
         self._context.snooze(_PUT_OFF, f"the outputs cannot be reached: {error}"[:500])
+
+
+def _check_code(name: str, submitted: str, here: str) -> None:
+    if submitted != here:
+        raise BadArguments(
+            "code",
+            f"it was submitted for version {submitted} of {name}, and this worker has {here}; run a worker with the "
+            "code it was submitted with, or submit the study again",
+        )
 
 
 def _as_json(value: Any, name: str) -> bytes:

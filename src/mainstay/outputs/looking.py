@@ -44,6 +44,8 @@ class Seen(NamedTuple):
 
     unit: Unit
     outputs: Mapping[str, Finding]
+    contents: str = ""
+    """of a unit that is whole: a digest that differs when its outputs do; empty if its entry does not tell"""
 
     @property
     def whole(self) -> bool:
@@ -99,50 +101,51 @@ class Look:
         for start in range(0, len(order), _CHUNK):
             chunk = order[start : start + _CHUNK]
             found = await self._looked([(folder, units[place]) for folder, place in chunk])
-            for (_, place), outputs in zip(chunk, found, strict=True):
-                answers[place] = Seen(units[place], outputs)
+            for (_, place), (outputs, contents) in zip(chunk, found, strict=True):
+                answers[place] = Seen(units[place], outputs, contents)
         seen = [answer for answer in answers if answer is not None]
         return await self._with_legacy(seen)
 
-    async def _looked(self, chunk: Sequence[tuple[str, Unit]]) -> list[Mapping[str, Finding]]:
+    async def _looked(self, chunk: Sequence[tuple[str, Unit]]) -> list[tuple[Mapping[str, Finding], str]]:
         listings = await self._blobs.find([folder for folder, _ in chunk])
         digests = await self._digests([folder for folder, _ in chunk], listings) if self._content else {}
-        answers: list[Mapping[str, Finding]] = []
+        answers: list[tuple[Mapping[str, Finding], str]] = []
         doubtful: list[int] = []
         for place, ((folder, _), files) in enumerate(zip(chunk, listings, strict=True)):
             if isinstance(files, StoreError):
-                answers.append(self._all(Finding("unreadable", str(files), error=files)))
+                answers.append((self._all(Finding("unreadable", str(files), error=files)), ""))
                 continue
-            answers.append(self._whole)
-            if not self._fits(folder, files, digests):
+            contents = self._fits(folder, files, digests)
+            answers.append((self._whole, contents))
+            if not contents:
                 doubtful.append(place)
         bodies = await self._entries([(chunk[place][0], listings[place]) for place in doubtful])
         for place, entries in zip(doubtful, bodies, strict=True):
             folder, unit = chunk[place]
             files = listings[place]
             assert not isinstance(files, StoreError)
-            answers[place] = self._explained(unit, folder, files, entries, digests)
+            answers[place] = self._explained(unit, folder, files, entries, digests), ""
         return answers
 
-    def _fits(self, folder: str, files: Files, digests: Mapping[str, str | StoreError | None]) -> bool:
-        """By the names of the entries alone."""
+    def _fits(self, folder: str, files: Files, digests: Mapping[str, str | StoreError | None]) -> str:
+        """By the names of the entries alone: the contents that one tells of what is there; nothing if none fits."""
         entries = [
             told
             for name, blob in files.items()
             if name.startswith(entry.PREFIX) and (told := entry.read_name(name)) and told.length == blob.size
         ]
         if not entries or not all(file in files for file in self._outputs.values()):
-            return False
+            return ""
         data = {name: blob for name, blob in files.items() if not name.startswith("_")}
         sizes = entry.digest_of(folder, ((name, blob.size) for name, blob in data.items()))
-        fitting = [told for told in entries if told.sizes == sizes]
+        fitting = [told.contents for told in entries if told.sizes == sizes]
         if not self._content or not fitting:
-            return bool(fitting)
+            return min(fitting, default="")
         contents = {name: digests.get(f"{folder}/{name}") for name in data}
         if not all(isinstance(sha256, str) for sha256 in contents.values()):
-            return False
+            return ""
         wanted = entry.digest_of(folder, ((name, str(sha256)) for name, sha256 in contents.items()))
-        return any(told.contents == wanted for told in fitting)
+        return wanted if wanted in fitting else ""
 
     async def _digests(
         self, folders: Sequence[str], listings: Sequence[Files | StoreError]

@@ -150,6 +150,17 @@ class OutputStore:
         # of several, the one that fits what is there
         return max(found, key=lambda each: (_fits(each, files), each.at_ms), default=None)
 
+    async def notes(self, units: Sequence[Unit]) -> list[dict[str, Any]]:
+        """The fields of their own that the entries of units have (`About.more`), in their order."""
+        folders = [unit_folder(unit) for unit in units]
+        names: list[list[str]] = []
+        for folder, files in zip(folders, await self.blobs.find(folders), strict=True):
+            if isinstance(files, StoreError):
+                raise files
+            names.append([f"{folder}/{name}" for name in _entries(files)])
+        bodies = iter(await self.blobs.read([name for some in names for name in some]))
+        return [_noted([next(bodies) for _ in some]) for some in names]
+
     async def remove(self, unit: Unit) -> int:
         """Remove all that is there of a unit: the number of its files. The entry goes first."""
         removed = 0
@@ -317,6 +328,16 @@ def _readable(body: bytes) -> Entry | None:
         return entry.read_body(body)
     except (msgspec.DecodeError, entry.NewerEntry):
         return None
+
+
+def _noted(bodies: Iterable[bytes | StoreError | None]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for body in bodies:
+        if isinstance(body, StoreError):
+            raise body
+        if body is not None and _readable(body):
+            found |= entry.unknown_fields(body)
+    return found
 
 
 def _fits(found: Entry, files: Files) -> bool:

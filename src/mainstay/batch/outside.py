@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from ..control import Control
+from ..control.explain import is_alive
 from ..errors import InvalidInput, RunnerFailed
 from ..lifecycle import Move, table_of
 from ..model import Job
@@ -75,6 +76,11 @@ def name_of(job: Job, group: int) -> str:
     return f"mainstay-{job.id}-{job.token}" + (f"-{group}" if group else "")
 
 
+def worker_name(job_id: str) -> str:
+    """How the names of workers begin that run the units of a batch, and nothing else."""
+    return f"exec-{job_id[-12:]}-"
+
+
 def kept(reason: str, before: str | None) -> str:
     """A reason that goes on to name the outside job, so that its handle can be searched for.
 
@@ -135,8 +141,17 @@ class Errand:
         if begun.state != "exited":
             await self._look(begun, save)
         if begun.state == "exited":
-            return Tended(over=f"{begun} {_seen(begun).told} before it was done")
+            how = _seen(begun).told
+            if await self._is_served():
+                return Tended(why=f"{begun} {how}, and another `batch exec` is at work")
+            return Tended(over=f"{begun} {how} before it was done")
         return Tended(why=f"{begun} is gone" if begun.state == "gone" else begun.trouble)
+
+    async def _is_served(self) -> bool:
+        """Whether somebody is at work on the units. One that was killed counts until that is known."""
+        name, lease_ms = worker_name(self._parent.id), self._clock.lease_ms()
+        sessions = await self._control.store.sessions()
+        return any(session.worker.startswith(name) and is_alive(session, lease_ms) for session in sessions)
 
     def _until_settled(self, begun: Begun) -> float:
         return _UNDER_WAY_S - (self._clock.now_ms() - begun.looked_ms) / 1000

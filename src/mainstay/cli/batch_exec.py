@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ..batch.executing import execute, queue_to_serve
+from ..batch.outside import worker_name
 from ..clock import seconds
 from ..errors import InvalidInput
 from ..worker import logs
@@ -71,7 +72,7 @@ def command(
         job = await to.control.get(await full_id(to.control.store, job_id))
         orders = Orders(
             target=app,
-            name=f"exec-{job.id[-12:]}-{os.getpid()}",
+            name=f"{worker_name(job.id)}{os.getpid()}",
             queues=(queue_to_serve(job, to.app.client.sealer),),
             concurrency=concurrency,
             processes=processes,

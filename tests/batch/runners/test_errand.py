@@ -189,6 +189,22 @@ async def test_units_that_are_open_when_it_has_exited_are_withdrawn_and_the_outp
     assert await stage.told(run, "exited with 0") == 1
 
 
+async def test_units_stay_open_while_somebody_else_executes_the_batch(stage: Stage) -> None:
+    stage.runner.every_s = 1.0
+    run = await stage.submit()
+    await stage.box.drain(until="2s")
+    control = stage.app.control
+    session = await control.open_session(worker=f"exec-{run.id[-12:]}-4711")
+    stage.runner.says = Outside(state="exited", exit_code=1)
+    await stage.box.drain(until="4s")
+    meanwhile = (await run.status()).units.waiting, await stage.told(run, "exited with 1")
+    await control.close_session(session.id)
+    await stage.box.drain()
+
+    assert meanwhile == (3, 1)
+    assert (await run.status()).units.cancelled == 3
+
+
 async def test_one_that_does_not_end_when_the_units_are_done_is_waited_for_and_stopped(stage: Stage) -> None:
     run = await stage.submit()
     await stage.box.drain(until="1s")

@@ -92,9 +92,9 @@ def test_without_workers_it_says_so_and_waits_no_longer_than_asked(lab: Lab) -> 
 
 def test_ctrl_c_leaves_the_batch_where_it_is_and_ends_the_workers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(lab.folder)
-    words = ("batch", "run", "sir.py", "waits", "--param", "seconds=600", "--workers", "1")
+    words = ("batch", "run", "sir.py", "waits", "--param", "n=1", "--workers", "1")
     with Terminal(*words) as terminal:
-        terminal.wait_for("at work: seconds=600")
+        terminal.wait_for("at work: n=1")
         workers = lab.json("workers", "list")
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.end() == 130
@@ -110,8 +110,9 @@ def test_ctrl_c_leaves_the_batch_where_it_is_and_ends_the_workers(lab: Lab, monk
 
 def test_a_live_picture_shows_units_outputs_and_what_is_at_work(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(lab.folder)
-    with Terminal("batch", "run", "sir.py", "waits", "-p", "seconds=0.5,0.6", "-w", "1", columns=80) as terminal:
-        terminal.wait_for("at work: seconds=0.5, seconds=0.6")
+    with Terminal("batch", "run", "sir.py", "waits", "-p", "n=1,2", "-w", "1", columns=80) as terminal:
+        terminal.wait_for("at work: n=1, n=2")
+        lab.let_go()
         assert terminal.end() == 0
 
     assert "units    " in terminal.shown

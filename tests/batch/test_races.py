@@ -17,8 +17,8 @@ from tests.batch.studies import all_rows, delete, meddling, path, places_made, u
 from tests.conformance.adapters import ADAPTERS, Adapter
 
 FILE = {"result": "result.txt"}
-#: where rows are kept by somebody else, at once for many: the versioned registry is for low rates
-STORES = [adapter for adapter in ADAPTERS if adapter.name in ("sqlite", "postgres", "redis")]
+#: those that others can open at the same time
+STORES = [adapter for adapter in ADAPTERS if adapter.persistent]
 
 
 class Program:

@@ -121,7 +121,7 @@ def about(report: Report) -> str:
         lines.append(f"The machine was busy with other work when it began (load average {report.load_before}).")
     lines += [told for told in (peers_ahead(report), damage(report), *_growths(report)) if told]
     lines += [f"Skipped: {name} ({why.splitlines()[0]})." for name, why in report.skipped.items()]
-    lines += [f"Trouble: {trouble.splitlines()[0]}" for trouble in report.trouble]
+    lines += [f"Trouble: {_shortened(trouble)}" for trouble in report.trouble]
     return "\n".join(lines)
 
 
@@ -144,8 +144,9 @@ def damage(report: Report) -> str:
         return ""
     blind = [found.title for found in tried if "no" in found.noticed.values()]
     seeing = [found.title for found in tried if "no" not in found.noticed.values()]
-    told = f"Damage to an output that is still there was noticed by {_listed(seeing)}"
-    return f"{told}, and not by {_listed(blind)}." if blind else f"{told}."
+    said = [f"noticed by {'; '.join(seeing)}"] if seeing else []
+    said += [f"not noticed by {'; '.join(blind)}"] if blind else []
+    return f"Damage to an output that is still there was {', '.join(said)}."
 
 
 def _growths(report: Report) -> list[str]:
@@ -162,6 +163,12 @@ def _growths(report: Report) -> list[str]:
             )
             lines.append(f"{store}, {large.units:,} units instead of {small.units:,}: {', '.join(more)}.")
     return lines
+
+
+def _shortened(text: str) -> str:
+    """What happened, and of what was said the end, where the error is."""
+    first, *rest = text.splitlines()
+    return f"{first} {rest[-1].strip()}" if rest else first
 
 
 # -- cells --------------------------------------------------------------------------------------
@@ -212,10 +219,6 @@ def _scaled(found: Scaled) -> list[str]:
         _s(found.again_s),
         _s(found.repair_s),
     ]
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names) or "nobody"
 
 
 def _s(value: float | None) -> str:

@@ -79,7 +79,7 @@ def measure(store: str, url: str, units: int, folder: Path, share: float, tell: 
     try:
         _steps(stand, found, share, told)
     except ScaleFailed as error:
-        found.trouble.append(str(error))
+        found.trouble.append(f"{units:,} units on {store}: {error}")
     finally:
         stand.worker.kill()
         shutil.rmtree(folder / "outputs", ignore_errors=True)

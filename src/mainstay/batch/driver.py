@@ -62,7 +62,7 @@ def driver_request(job: Job, spec: Spec) -> Request:
         options=options,
         kind=KIND,
         queue=job.queue,
-        priority=min(100, max(1, job.priority + 1)),
+        priority=min(100, max(0, job.priority, spec.plan.priority) + 1),
         parent=job.id,
         unit=f"{DRIVER} {job.token}",
     )

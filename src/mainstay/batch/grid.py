@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import numbers
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -36,7 +38,7 @@ def sets_of(params: Any) -> list[dict[str, Any]]:
     found = []
     for index, one in enumerate(params):
         try:
-            data = msgspec.to_builtins(one, str_keys=True)
+            data = msgspec.to_builtins(one, str_keys=True, enc_hook=_number)
         except TypeError as error:
             raise InvalidInput(f"params[{index}]", f"cannot be stored as data: {error}") from None
         if not isinstance(data, dict):
@@ -55,9 +57,21 @@ def seeds_of(seeds: Any) -> list[int | None]:
         seeds = range(seeds)
     if isinstance(seeds, str) or not isinstance(seeds, Iterable):
         raise InvalidInput("seeds", f"{seeds!r} is neither a number nor a list of numbers")
-    found: list[int | None] = list(seeds)
+    try:
+        found: list[int | None] = [operator.index(seed) for seed in seeds]
+    except TypeError as error:
+        raise InvalidInput("seeds", f"one of them is not a whole number: {error}") from None
     if not found:
         raise InvalidInput("seeds", "there is none; give at least one, or leave them out")
     if len(set(found)) < len(found):
         raise InvalidInput("seeds", "one of them is there twice; each seed of a set makes outputs of its own")
     return found
+
+
+def _number(value: Any) -> Any:
+    """A number of another kind, such as NumPy's, as one of Python's."""
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    raise NotImplementedError(f"a {type(value).__name__} is neither a number nor a text, nor a list or mapping of them")

@@ -19,7 +19,7 @@ from ..task.options import CommonOptions, merged
 from ..worker import Mode
 from .codes import code_of
 from .functions import Function
-from .spec import DRIVER, UNIT
+from .spec import DRIVER, UNIT, row_name
 
 Over = Literal["set", "all"]
 
@@ -57,7 +57,7 @@ class Aggregation:
         self.name = check_name(getattr(function, "__name__", "") or "aggregate")
         if self.name in (DRIVER, UNIT):
             raise InvalidInput(self.name, "is the name of a part of every batch; rename the function")
-        title = f"{study}:{self.name}"
+        title = check_name(row_name(study, self.name))
         offered = ("params", "runs", "out") if over == "set" else ("sets", "out")
         self.function = Function(function, title, offered=offered)
         self.returns_data = wanted.outputs is None
@@ -80,6 +80,8 @@ class Batch:
         for name in given:
             if name not in BatchOptions.__annotations__:
                 raise UnknownOption(name, BatchOptions.__annotations__)
+            if name in ("unique", "on_clash", "queue_deadline"):
+                raise InvalidInput(name, f"is about one submit; write app.submit_batch(..., {name}=...)")
         self.name = name_of(function, given.get("name"))
         self.unit = Function(function, self.name, offered=("params", "seed", "out"))
         if "out" not in self.unit.takes:
@@ -89,6 +91,7 @@ class Batch:
         if not given.get("outputs"):
             raise InvalidInput("outputs", f'{self.name} declares none; write @app.batch(outputs={{"result": "a.npy"}})')
         self.outputs = files_of(given["outputs"])
+        check_name(row_name(self.name, DRIVER))
         self.code = code_of(function, given.get("version"), name=self.name)
         self.failure_budget = check_budget(given.get("failure_budget"))
         self.verify: Verify = given.get("verify") or "content"

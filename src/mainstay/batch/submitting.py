@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from typing import Any
 
 from ..control import Submitted
@@ -17,6 +19,14 @@ from .study import Batch, check_budget
 
 #: of a submit's options, those that are the units' as well
 _SHARED = ("queue", "priority")
+#: of a study's options, those that are the batch's as well
+_OF_BOTH = ("queue", "priority", "grace", "tags", "metadata", "keep")
+_OF_UNITS = frozenset(
+    {
+        "retries", "backoff", "backoff_base", "backoff_cap", "jitter", "crash_budget", "timeout", "stall_timeout",
+        "on_stall", "concurrency_key",
+    }
+)  # fmt: skip
 
 
 async def submit_batch(
@@ -41,16 +51,17 @@ async def submit_batch(
         )
     if seeds == [None] and "seed" in study.unit.takes:
         raise InvalidInput("seeds", f"{study.name} takes a `seed`; give some: seeds=range(10)")
-    groups = groups_of(study, sets_of(params), seeds)
     for name in options:
-        if name in ("retries", "backoff", "backoff_base", "backoff_cap", "jitter", "crash_budget", "timeout"):
+        if name in _OF_UNITS:
             raise InvalidInput(name, f"is about each unit; write @app.batch({name}=...)")
-    given = merged({}, options)
+    # with 100,000 units that takes a while, and others may be on this loop
+    groups = await asyncio.to_thread(groups_of, study, sets_of(params), seeds)
+    digest = await asyncio.to_thread(digest_of, groups)
+    given = merged({name: study.options[name] for name in _OF_BOTH if name in study.options}, options)
     if client.before_submit:
         draft = Draft(name=study.name, arguments={"params": groups[0].params, "seeds": seeds}, options=given)
         given = drafted(client.before_submit, draft).options
     shared = {name: given[name] for name in _SHARED if name in given}
-    digest = digest_of(groups)
     spec = Spec(
         study=study.name,
         code=study.code,
@@ -68,8 +79,8 @@ async def submit_batch(
         runner=runner,
     )
     # the same work is not begun twice at a time: whoever submits it again gets the job that is at it
-    same = {} if "key" in given or "unique" in given else {"unique": f"{digest} {spec.outputs}"[:200]}
-    plan = client.reader.read(
-        {"queue": study.queue, "retries": 0, "timeout": "off" if deadline is None else deadline, **same, **given}
-    )
+    place = hashlib.sha256(spec.outputs.encode()).hexdigest()[:16]
+    same = {} if "key" in given or "unique" in given else {"unique": f"{digest} {place}"}
+    limits = {"retries": 0, "timeout": "off" if deadline is None else deadline, "stall_timeout": "off"}
+    plan = client.reader.read({**limits, **same, **given})
     return await desk.submit(spec, groups, plan)

@@ -1,0 +1,104 @@
+"""What a submit makes of a study's options and of its own."""
+
+from __future__ import annotations
+
+import numbers
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mainstay import App, Batch, Outputs, grid
+from mainstay.errors import InvalidInput
+from mainstay.testing import Harness
+from tests.batch.studies import unit_rows
+
+FILE = {"result": "result.txt"}
+
+
+def declared(app: App, **options: Any) -> Batch:
+    @app.batch(name="study", outputs=FILE, version="1", **options)
+    def study(params: dict, seed: int, out: Outputs) -> None:
+        out.save("result", b"done")
+
+    return study
+
+
+async def test_a_batch_has_the_priority_and_the_tags_of_its_study_and_its_driver_comes_before_the_units(
+    app: App, box: Harness
+) -> None:
+    study = declared(app, priority=5, tags=["thesis"])
+    run = await app.submit_batch(study, seeds=2, tags=["draft"])
+    await box.drain()
+
+    job = (await run.status()).job
+    assert (job.priority, sorted(job.options.tags)) == (5, ["draft", "thesis"])
+    assert {row.priority for row in await unit_rows(app.control, run.id)} == {5}
+    assert [row.priority for row in await unit_rows(app.control, run.id, "driver")] == [6]
+
+
+async def test_a_stall_timeout_for_all_jobs_does_not_end_a_batch_whose_units_are_at_work(root: Path) -> None:
+    app = App("memory:", outputs=f"file://{root}?sync=off", stall_timeout="1m")
+    study = declared(app)
+    with Harness(app) as box:
+        run = await app.submit_batch(study, seeds=2)
+        job = await app.control.get(run.id)
+        assert job.options.stall_timeout_s is None
+        await box.drain()
+        assert (await run.status()).job.status == "succeeded"
+
+
+@pytest.mark.parametrize("name", ["retries", "timeout", "stall_timeout", "concurrency_key"])
+async def test_what_is_about_each_unit_cannot_be_said_of_a_submit(app: App, box: Harness, name: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"write @app.batch\({name}=...\)"):
+        await app.submit_batch(declared(app), seeds=2, **{name: "1m"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["unique", "on_clash", "queue_deadline"])
+def test_what_is_about_one_submit_cannot_be_said_of_a_study(app: App, name: str) -> None:
+    with pytest.raises(InvalidInput, match=r"write app.submit_batch"):
+        declared(app, **{name: "return"})
+
+
+async def test_the_same_work_for_another_place_is_another_job_however_long_the_places_are_named(
+    app: App, box: Harness, tmp_path: Path
+) -> None:
+    study = declared(app)
+    deep = tmp_path / ("long" * 50)
+    runs = [await app.submit_batch(study, seeds=2, outputs=f"file://{deep}{end}?sync=off") for end in "ab"]
+
+    assert [run.created for run in runs] == [True, True]
+    keys = [str((await app.control.get(run.id)).unique_key) for run in runs]
+    assert not any("file:" in key for key in keys), "a URL may hold a password, and keys are shown in messages"
+
+
+class Whole:
+    """A whole number as NumPy has them: none of Python's."""
+
+    def __init__(self, value: int) -> None:
+        self._value = value
+
+    def __int__(self) -> int:
+        return self._value
+
+    __index__ = __int__
+
+
+class Real(float):
+    """A number as NumPy has them: one of Python's, and a kind of its own."""
+
+
+numbers.Integral.register(Whole)
+
+
+async def test_numbers_of_other_kinds_are_the_numbers_they_stand_for(app: App, box: Harness) -> None:
+    def count(params: dict, runs: list) -> int:
+        return len(runs)
+
+    study = declared(app, aggregate=count)
+    theirs = await app.submit_batch(study, params=grid(beta=[Real(0.5)], n=[Whole(3)]), seeds=[Whole(0), Whole(1)])
+    ours = await app.submit_batch(study, params=grid(beta=[0.5], n=[3]), seeds=2)
+
+    assert ours.id == theirs.id
+    with pytest.raises(InvalidInput, match="one of them is not a whole number"):
+        await app.submit_batch(study, seeds=[0.5])

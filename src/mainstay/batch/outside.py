@@ -17,7 +17,7 @@ from ..errors import InvalidInput, RunnerFailed
 from ..lifecycle import Move, table_of
 from ..model import Job
 from ..worker.loading import loaded
-from .runners import LOCAL, Outside, Runner, Runners
+from .runners import LOCAL, Outside, Runner, Runners, shown_runner
 from .spec import Begun, Spec, State
 
 #: so often it is tried to start one; the waits between are these
@@ -172,7 +172,7 @@ class Errand:
         begun.handle, begun.state, begun.trouble, begun.tries = handle, "waiting", "", 0
         begun.looked_ms = self._clock.now_ms()
         await save()
-        await self._tell(f"{begun} was started by {self._spec.runner}"[:1000])
+        await self._tell(f"{begun} was started by {shown_runner(self._spec.runner)}")
         return Tended()
 
     async def _look(self, begun: Begun, save: Save, *, now: bool = False) -> bool:

@@ -12,7 +12,7 @@ from ..model import Job
 from ..stores import Query
 from .desk import Desk
 from .outside import tell, told
-from .runners import LOCAL, Runners
+from .runners import LOCAL, Runners, shown_runner
 from .spec import KIND
 
 _PAGE = 500
@@ -73,7 +73,7 @@ async def _sync(desk: Desk, runners: Runners, job: Job, actor: str) -> Synced | 
     if stands.spec.runner == LOCAL:
         return None
     begun = stands.outside
-    made = msgspec.structs.replace(made, status=stands.job.status, runner=stands.spec.runner)
+    made = msgspec.structs.replace(made, status=stands.job.status, runner=shown_runner(stands.spec.runner))
     if begun is None:
         return msgspec.structs.replace(made, told="not started yet: a worker of its app does that")
     made = msgspec.structs.replace(made, name=begun.name, handle=begun.handle)

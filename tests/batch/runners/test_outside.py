@@ -15,7 +15,7 @@ from mainstay.errors import InvalidInput
 from mainstay.stores import Query
 from tests.batch.runners.conftest import Lab
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 #: runs what it is to run until there is a file `enough`, and then ends it; its own exit code is always 0
 CUT_SHORT = """exec:sh -c '{line} --grace 0s & pid=$!
@@ -29,7 +29,7 @@ async def test_a_batch_runs_outside_and_its_handle_is_in_its_story_and_can_be_se
 ) -> None:
     async with lab.worker():
         run = await lab.submit(runner)
-        job = await run.wait("60s")
+        job = await run.wait("200s")
 
     assert job.status == "succeeded"
     assert await lab.who_ran(run) == {"exec"}
@@ -47,7 +47,7 @@ async def test_a_worker_killed_between_the_start_and_the_note_of_it_makes_no_sec
 ) -> None:
     async with lab.worker():
         run = await lab.submit(runner)
-        job = await run.wait("60s")
+        job = await run.wait("200s")
 
     assert job.status == "succeeded"
     assert (lab.folder / "killed").exists()
@@ -58,7 +58,7 @@ async def test_a_worker_killed_between_the_start_and_the_note_of_it_makes_no_sec
 async def test_an_exit_code_other_than_zero_is_told_and_the_outputs_decide(lab: Lab) -> None:
     async with lab.worker():
         run = await lab.submit("exec:sh -c '{line}; exit 3'")
-        job = await run.wait("60s")
+        job = await run.wait("200s")
 
     assert job.status == "succeeded"
     assert await lab.told(run, "exited with 3")
@@ -69,14 +69,14 @@ async def test_an_exit_code_of_zero_without_all_outputs_is_partial_and_a_resume_
         run = await lab.submit(CUT_SHORT, waits=2)
         await lab.until_done(run, 3)
         (lab.folder / "enough").touch()
-        job = await run.wait("60s")
+        job = await run.wait("200s")
         first = (job.status, job.failures, await lab.told(run, f"mainstay-{run.id}-1 ("))
 
         (lab.folder / "enough").unlink()
         lab.go()
         await run.resume()
         await lab.until_told(run, "-> running")
-        done = await run.wait("60s")
+        done = await run.wait("200s")
 
     assert first == ("partial", 0, True)
     assert "3 of 5 outputs are there" in str(job.reason)
@@ -99,7 +99,7 @@ async def test_sigterm_gives_units_back_without_a_failure_and_the_next_one_finis
 
         lab.go()
         await (await lab.execute(run)).wait()
-        job = await run.wait("60s")
+        job = await run.wait("200s")
 
     assert code == 1
     assert (given_back.failures, given_back.crashes, given_back.releases) == (0, 0, 1)
@@ -118,7 +118,7 @@ async def test_a_cancel_stops_the_outside_job_first(lab: Lab) -> None:
         run = await lab.submit("exec:{command} --grace 0s", waits=2)
         await lab.until_done(run, 3)
         await run.cancel("wrong beta")
-        job = await run.wait("60s")
+        job = await run.wait("200s")
         seen = await ProcessRunner().look("", f"mainstay-{run.id}-1")
 
     assert job.status == "cancelled"
@@ -140,7 +140,7 @@ async def test_a_stop_that_fails_is_told_and_tried_again_and_the_batch_is_not_ca
         await lab.until(again)
         waiting = (await run.status()).job.status
         (lab.spool.folder / "refuse").unlink()
-        job = await run.wait("60s")
+        job = await run.wait("200s")
 
     assert waiting == "cancelling"
     assert job.status == "cancelled"
@@ -157,7 +157,7 @@ async def test_an_outside_job_that_vanished_leaves_its_batch_as_it_is_and_is_rep
         code, said = await lab.said("jobs", "sync", "--app", "lab:app", "--json")
         findings = await check(lab.control.store)
         lab.go()
-        job = await run.wait("60s")
+        job = await run.wait("200s")
 
     assert (status.job.status, status.outside and status.outside.state) == ("running", "gone")
     (synced,) = json.loads(said)["outside"]
@@ -181,7 +181,7 @@ async def test_sync_records_an_exit_code_while_no_worker_is_there_and_the_next_o
     code, said = await lab.said("jobs", "sync", run.id, "--store", lab.app.store_url)
     recorded = await lab.told(run, "exited with 7")
     async with lab.worker():
-        job = await run.wait("60s")
+        job = await run.wait("200s")
 
     assert (code, recorded) == (0, True)
     assert f"{socket.gethostname()}:" in said
@@ -203,4 +203,4 @@ async def test_a_batch_that_is_over_leaves_exec_nothing_to_do(lab: Lab) -> None:
     await run.cancel()
     process = await lab.execute(run)
 
-    assert await asyncio.wait_for(process.wait(), 60) == 0
+    assert await asyncio.wait_for(process.wait(), 200) == 0

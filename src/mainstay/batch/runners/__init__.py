@@ -6,7 +6,7 @@ batch scheduler by its own commands. A third is an object with the same three me
 
 from .port import Outside, Runner
 from .process import ProcessRunner
-from .registry import EXEC, LOCAL, Runners
+from .registry import LOCAL, Runners, shown_runner
 from .scheduler import ExecRunner
 
-__all__ = ["EXEC", "LOCAL", "ExecRunner", "Outside", "ProcessRunner", "Runner", "Runners"]
+__all__ = ["LOCAL", "ExecRunner", "Outside", "ProcessRunner", "Runner", "Runners", "shown_runner"]

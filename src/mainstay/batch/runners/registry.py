@@ -15,6 +15,16 @@ EXEC = "exec:"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
+def shown_runner(name: str) -> str:
+    """A runner as it is told of: of a command line only what is run, for there may be secrets behind it.
+
+    >>> shown_runner("exec:curl --header 'token: 1234' {line}"), shown_runner("slurm")
+    ('exec:curl', 'slurm')
+    """
+    words = name.removeprefix(EXEC).split(maxsplit=1)
+    return f"{EXEC}{words[0]}" if name.startswith(EXEC) and words else name
+
+
 class Runners:
     """What `runner=...` of a batch names: "local", one that the app was given, or `exec:COMMAND`."""
 

@@ -56,8 +56,12 @@ class Crew:
 
 
 @contextlib.asynccontextmanager
-async def crew(meant: Meant, processes: int) -> AsyncIterator[Crew]:
-    """Workers for an app while this is open. Ctrl-C is for the command, which ends them in good order."""
+async def crew(meant: Meant, processes: int, *, queue: str | None = None) -> AsyncIterator[Crew]:
+    """Workers for an app while this is open. Ctrl-C is for the command, which ends them in good order.
+
+    `queue`: one that the app does not know of, to be served as well.
+    """
+    queues = ",".join(dict.fromkeys([*meant.app.queues, *([queue] if queue else [])]))
     paths = [path for path in (meant.folder, os.environ.get("PYTHONPATH", "")) if path]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)} if paths else None
     with tempfile.TemporaryDirectory(prefix="mainstay-run-") as folder:
@@ -66,7 +70,7 @@ async def crew(meant: Meant, processes: int) -> AsyncIterator[Crew]:
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-c", _PROGRAM, str(os.getpid()), "worker", meant.target),
-                *("--processes", str(processes), "--grace", _GRACE),
+                *("--processes", str(processes), "--queues", queues, "--grace", _GRACE),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

@@ -207,7 +207,8 @@ async def _run(
         return None
     desk = Desk(to.control, sealer=app.client.sealer)
     try:
-        await _see_through(desk, made, found, pace, workers=workers, quiet=as_json)
+        hands = crew(found, workers, queue=options.get("queue")) if workers else None
+        await _see_through(desk, made, found, pace, hands, quiet=as_json)
         return await batch_report(desk, made.id)
     finally:
         await desk.close()
@@ -222,27 +223,31 @@ def _tell(made: BatchRun, *, as_json: bool) -> None:
     typer.echo(made.id)
 
 
-async def _see_through(desk: Desk, made: BatchRun, found: Meant, pace: Pace, *, workers: int, quiet: bool) -> Job:
+async def _see_through(
+    desk: Desk,
+    made: BatchRun,
+    found: Meant,
+    pace: Pace,
+    hands: contextlib.AbstractAsyncContextManager[Crew] | None,
+    *,
+    quiet: bool,
+) -> Job:
     console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
     verb = "submitted" if made.created else "was submitted before, and goes on"
     console.print(f"{found.study.name} {verb}: {made.id}", markup=False)
-    if not workers:
-        await _tell_if_alone(desk, found, console)
     try:
-        async with crew(found, workers) if workers else contextlib.nullcontext() as hands:
-            return await _until_settled(desk, made.id, pace, console, hands)
-    except asyncio.CancelledError:
-        _tell_how_to_come_back(made.id, found, console)
-        raise
-    except WaitTimeout:
+        if hands is None:
+            await _tell_if_alone(desk, found, console)
+            return await follow(desk, made.id, pace, console)
+        async with hands as started:
+            return await _until_settled(desk, made.id, pace, console, started)
+    except (asyncio.CancelledError, WaitTimeout):
         _tell_how_to_come_back(made.id, found, console)
         raise
 
 
-async def _until_settled(desk: Desk, job_id: str, pace: Pace, console: Console, hands: Crew | None) -> Job:
+async def _until_settled(desk: Desk, job_id: str, pace: Pace, console: Console, hands: Crew) -> Job:
     """Looks on; or fails if our own workers do."""
-    if hands is None:
-        return await follow(desk, job_id, pace, console)
     looking = asyncio.ensure_future(follow(desk, job_id, pace, console))
     lost = asyncio.ensure_future(hands.ended())
     try:

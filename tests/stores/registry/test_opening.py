@@ -23,6 +23,14 @@ async def test_a_folder_is_a_registry_with_its_own_pace(tmp_path: Path) -> None:
     await store.close()
 
 
+async def test_a_folder_may_be_named_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    await (await open_store("file:jobs?poll=3s")).close()
+    assert (tmp_path / "jobs" / "head@").exists()
+
+
 @pytest.mark.parametrize("option", ["pole=3s", "prefix=x"])
 async def test_an_option_that_neither_it_nor_its_storage_knows_is_refused_by_name(tmp_path: Path, option: str) -> None:
     with pytest.raises(UnknownOption, match=option.partition("=")[0]):

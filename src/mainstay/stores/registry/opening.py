@@ -24,14 +24,15 @@ async def open_registry(url: str, *, clock: Clock, chain: Chain, options: dict[s
     store.
     """
     poll_s = duration_of(options, "poll", "1s")
-    parts = split_url(url)
+    scheme = split_url(url).scheme
     rest = urlencode({name: value for name, value in options.items() if name != "poll"})
-    below = parts._replace(query=rest).geturl()
+    # put together by hand: from its parts, `file:jobs` would become `file:///jobs`
+    below = url.partition("?")[0] + (f"?{rest}" if rest else "")
     return await JobRegistry.open(
         lambda: open_versioned(below),
         url=shown_url(url),
         clock=clock,
         chain=chain,
         poll_s=poll_s,
-        part_bytes=_SMALL_PARTS.get(parts.scheme, PART_BYTES),
+        part_bytes=_SMALL_PARTS.get(scheme, PART_BYTES),
     )

@@ -89,6 +89,16 @@ async def test_a_driver_that_is_put_off_comes_before_the_units_it_made(bench: Be
     await bench.assert_sound()
 
 
+async def test_a_driver_that_has_waited_often_is_not_taken_for_one_that_nobody_can_run(bench: Bench) -> None:
+    """What was released often is put off for long by a worker that does not know it."""
+    job = await left(bench)
+    for _ in range(3):
+        waits = await bench.worker.put_off(await drives(bench, job), timedelta(seconds=1), reason="waits")
+        bench.clock.advance(2)
+    assert (waits.token, waits.releases) == (3, 0)
+    await bench.assert_sound()
+
+
 async def test_a_nudged_driver_looks_at_once(bench: Bench) -> None:
     job = await left(bench)
     await bench.worker.put_off(await drives(bench, job), timedelta(hours=1), reason="waits")

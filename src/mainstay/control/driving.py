@@ -52,11 +52,13 @@ class Driving:
         return await self._as_holder(job, lambda row, _: (Move(to=row.status, reason=reason, flag="note"),), units)
 
     async def put_off(self, job: Job, wait_s: float, *, reason: str) -> Job:
-        """Give a claim back until later. It keeps its place in the queue: its turn comes before all that it made."""
+        """Give a claim back until later. It keeps its place in the queue: its turn comes before all that it made. This
+        is how it goes on, so it is not counted as a release: a worker that does not know it would put it off for as
+        long as one that nobody could run so far."""
 
         def decide(row: Job, now_ms: int) -> Moves:
             due_ms = now_ms + max(1, round(wait_s * 1000))
-            later = {"due_ms": due_ms, "rank": row.rank, "releases": row.releases + 1, "extra_ms": 0}
+            later = {"due_ms": due_ms, "rank": row.rank, "extra_ms": 0}
             why = f"{reason}; looks again at {time_text(due_ms)}"
             return (Move(to="pending", reason=why, fields=later),)
 

@@ -13,7 +13,7 @@
     │   ├── KeyConflict         idempotency key used before with other content
     │   ├── UniqueClash         an unsettled job already holds this unique key
     │   ├── AlreadySubmitted    a job that had to be new was submitted before
-    │   └── TooManyConflicts    a versioned value changed under every try to change it
+    │   └── TooManyConflicts    a versioned value changed under every try to change it; also a StoreError
     ├── JobNotFound             no such job
     ├── OutputMissing           an output is not there, or was never published
     ├── OutputCorrupt           an output is there, and is not what was published
@@ -165,20 +165,6 @@ class AlreadySubmitted(Conflict):
         super().__init__(message)
 
 
-class TooManyConflicts(Conflict):
-    """Others changed a versioned value first, at every try. Nothing was written."""
-
-    code = "too_many_conflicts"
-
-    def __init__(self, key: str, tries: int, *, place: str) -> None:
-        self.key = key
-        self.tries = tries
-        super().__init__(
-            f"{key} in {place} was changed by others at each of {tries} tries; nothing was written. "
-            "Try again later, or with more tries; if it goes on, have fewer writers share this key"
-        )
-
-
 class JobNotFound(MainstayError, LookupError):
     """There is no job with this id (it may have been deleted or trimmed)."""
 
@@ -285,6 +271,23 @@ class StoreError(MainstayError):
     """The engine below the store refused or failed. Nothing half-written remains."""
 
     code = "store_error"
+
+
+class TooManyConflicts(Conflict, StoreError):
+    """Others changed a versioned value first, at every try. Nothing was written.
+
+    Of the store, too: whoever tries again when that is away does so here as well.
+    """
+
+    code = "too_many_conflicts"
+
+    def __init__(self, key: str, tries: int, *, place: str) -> None:
+        self.key = key
+        self.tries = tries
+        super().__init__(
+            f"{key} in {place} was changed by others at each of {tries} tries; nothing was written. "
+            "Try again later, or with more tries; if it goes on, have fewer writers share this key"
+        )
 
 
 class StoreLocked(StoreError):

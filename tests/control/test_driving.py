@@ -99,6 +99,17 @@ async def test_a_driver_that_has_waited_often_is_not_taken_for_one_that_nobody_c
     await bench.assert_sound()
 
 
+async def test_a_driver_is_not_deleted_under_the_job_that_waits_for_it(bench: Bench) -> None:
+    job = await left(bench)
+    driver = await bench.worker.put_off(await drives(bench, job), timedelta(seconds=1), reason="waits")
+    plain = await bench.control.submit("plain")
+
+    answers = await bench.control.delete_many([driver.id, plain.id], actor="ann", reason="tidy")
+
+    assert answers == ["held", "deleted"]
+    assert await bench.control.get(driver.id) == driver
+
+
 async def test_a_nudged_driver_looks_at_once(bench: Bench) -> None:
     job = await left(bench)
     await bench.worker.put_off(await drives(bench, job), timedelta(hours=1), reason="waits")

@@ -10,7 +10,8 @@ from ..errors import Conflict, InvalidInput, InvalidTransition, JobNotFound
 from ..lifecycle import Move, table_of
 from ..model import AWAITS_MS, Job, Settings, check_id, rank_of
 from ..stores import JobStore
-from .driving import Driving
+from ..stores.judge import is_left_to_its_units
+from .driving import Driving, driver_id
 from .options import check_priority, check_text
 from .rules import cancelling
 from .writer import Decision, Moves, Outcome, Wish, Writer
@@ -99,9 +100,19 @@ class Operator:
     async def delete_many(
         self, ids: Sequence[str], *, actor: str, reason: str
     ) -> list[Literal["deleted", "held", "missing"]]:
-        """Delete many jobs; those being worked on are left alone and answered with `held`."""
+        """Delete many jobs; those being worked on are left alone and answered with `held`. So is the driver of a job
+        that is left to its units: nobody would go on with that."""
         _who_and_why(actor, reason)
-        return await self._store.delete([check_id(job_id) for job_id in ids], actor=actor, reason=reason)
+        held = await self._drivers([check_id(job_id) for job_id in ids])
+        rest = iter(await self._store.delete([each for each in ids if each not in held], actor=actor, reason=reason))
+        return ["held" if each in held else next(rest) for each in ids]
+
+    async def _drivers(self, ids: Sequence[str]) -> set[str]:
+        """Those of them that a job waits for to go on with it."""
+        units = {row.id: row.parent for row in await self._store.get(ids) if row is not None and row.settled_ms is None}
+        parents = await self._store.get(sorted({parent for parent in units.values() if parent is not None}))
+        found = {driver_id(parent) for parent in parents if parent is not None and is_left_to_its_units(parent)}
+        return found & units.keys()
 
     async def _many(self, ids: Sequence[str], decide: Decision, actor: str) -> list[Outcome]:
         found = await self._store.get([check_id(job_id) for job_id in ids])

@@ -292,6 +292,27 @@ async def test_outputs_that_come_while_the_driver_looks_again_make_it_succeed_by
     assert await path(box.app.control, run.id) == ["pending", "running", "finalizing", "validating", "succeeded"]
 
 
+async def test_failures_before_a_resume_do_not_keep_the_driver_from_looking_again(
+    study: Study, box: Harness, root: Path
+) -> None:
+    study.bad = {0}
+    run = await study.submit(batch=study.plain)
+    await box.drain()
+    assert (await run.status()).job.status == "partial"
+    study.bad = set()
+    await run.resume()
+    await box.drain(until="0s")
+    (file, *_) = root.glob("v1/plain/**/result.txt")
+    aside = file.rename(root / "aside")
+
+    await box.drain(until="1s")
+
+    assert (await run.status()).job.status == "validating"
+    aside.rename(file)
+    await box.drain()
+    assert (await run.status()).job.status == "succeeded"
+
+
 async def test_a_batch_that_is_at_work_is_not_validated(study: Study, box: Harness) -> None:
     run = await study.submit()
 

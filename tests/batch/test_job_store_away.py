@@ -11,7 +11,7 @@ from mainstay import App, Batch, Outputs, context
 from mainstay.errors import StoreUnavailable
 from mainstay.stores import Change
 from mainstay.testing import Harness
-from tests.batch.studies import made
+from tests.batch.studies import made, unit_rows
 
 FILE = {"result": "result.txt"}
 
@@ -46,6 +46,10 @@ def away_once(
 
 def _hands_over(changes: list[Change]) -> bool:
     return any(change.spawn and change.before.parent is None for change in changes)
+
+
+def _goes_on_to_validate(changes: list[Change]) -> bool:
+    return any(change.after.status == "validating" for change in changes)
 
 
 def _cancels(changes: list[Change]) -> bool:
@@ -102,3 +106,18 @@ async def test_a_failure_budget_stops_a_batch_also_if_the_store_was_away_at_that
     job = (await run.status()).job
     assert (job.status, job.error and job.error.code) == ("failed", "failure_budget")
     assert sorted(ran) == list(range(10)), "those that waited were not run again"
+
+
+@pytest.mark.parametrize("too_late", [False, True])
+async def test_a_driver_goes_on_where_it_was_when_the_store_is_back(
+    app: App, study: Batch, box: Harness, monkeypatch: pytest.MonkeyPatch, too_late: bool
+) -> None:
+    run = await app.submit_batch(study, seeds=3)
+    failed = away_once(box, monkeypatch, "apply", _goes_on_to_validate, too_late=too_late)
+
+    await box.drain()
+
+    assert failed
+    assert (await run.status()).job.status == "succeeded"
+    (driver,) = await unit_rows(app.control, run.id, "driver")
+    assert driver.failures == 0

@@ -127,10 +127,10 @@ class Drive:
             return
         if not is_left_to_its_units(self._parent):
             self._context.skip(f"the batch is {self._parent.status}, and another driver will go on with it")
-        if self._parent.status == "cancelling":
-            await self._cancel()
-            return
         try:
+            if self._parent.status == "cancelling":
+                await self._cancel()
+                return
             with _reaching_outputs():
                 self._store = await self._places.get(self._spec.outputs)
                 self._manifest = await self._places.manifest(self._spec.outputs, self._parent.id)
@@ -150,25 +150,24 @@ class Drive:
                 await self._wind_up_outside()
                 await self._fail(self._state.stopped, code="failure_budget")
                 return
-            self._state = await self._next_state()
-            if self._state.group < len(self._manifest.groups):
-                await self._move("finalizing", f"its units are done; {self._aggregation} is made of them")
+            following = await self._next_state()
+            if following.group < len(self._manifest.groups):
+                what = self._spec.aggregations[following.group - 1].name
+                await self._move("finalizing", f"its units are done; {what} is made of them")
+                self._state = following
                 await self._save()
             else:
                 await self._move("finalizing", "its units are done")
                 await self._move("validating", "expected outputs are looked at", started_ms=None, expires_ms=None)
+                self._state = following
         await self._wind_up_outside()
         await self._validate()
 
     async def _next_state(self) -> State:
         """The group at work is done: what it came to is remembered."""
-        state = self._state
-        over = tallied(state, await self._counts())
-        return State(group=state.group + 1, force=state.force, past=[*state.past, over], outside=state.outside)
-
-    @property
-    def _aggregation(self) -> str:
-        return self._spec.aggregations[self._state.group - 1].name
+        state, counts = self._state, await self._counts()
+        past = [*state.past, tallied(state, counts)]
+        return State(group=state.group + 1, force=state.force, before=counts, past=past, outside=state.outside)
 
     # units ------------------------------------------------------------------------------------------
 
@@ -337,8 +336,9 @@ class Drive:
         await validating.settle(self._control, self._parent.id, found, self._sealer, actor=self._job.session or DRIVER)
 
     async def _has_failures(self) -> bool:
-        counts = await self._counts()
-        return any(counts.get(status, 0) for status in (*_FAILED, "cancelled"))
+        """Whether a unit ended badly since the batch was started or resumed."""
+        over = [*self._state.past, tallied(self._state, await self._counts())]
+        return any(group.failed or group.cancelled for group in over)
 
     async def _tell(self, found: Validation) -> None:
         await validating.settle(self._control, self._parent.id, found, self._sealer, actor=self._job.session or DRIVER)

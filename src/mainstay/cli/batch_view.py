@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..batch import Status, Tallied
+from ..batch.spec import Begun
 from ..clock import duration_text
 from ..control.explain import Advice
 from ..lifecycle import time_text
@@ -40,6 +41,9 @@ def frame(seen: BatchSeen, width: int) -> RenderableType:
     there = status.outputs_there
     bars.add_row("outputs", _bar(there, spec.expected, bar), _count(there, spec.expected), "")
     parts: list[RenderableType] = [head, bars, counts(status)]
+    if (outside := status.outside) is not None:
+        how = outside.state if outside.exit_code is None else f"{outside.state} with {outside.exit_code}"
+        parts.append(Text(printable(f"{outside}: {how or 'about to be started'}"), overflow="fold"))
     if now := _now(seen):
         parts.append(Text(printable(now), style="dim", overflow="ellipsis", no_wrap=True))
     return Group(*parts)
@@ -118,6 +122,7 @@ def status_data(seen: BatchSeen, where: Where) -> dict[str, Any]:
         "version": job.version,
         "at_ms": seen.now_ms,
         "group": status.group,
+        "outside": _outside_data(status.outside),
         "planned": status.planned,
         "units": {"total": status.spec.units, **tally_data(status.units)},
         "aggregations": {name: tally_data(one) for name, one in status.aggregations.items()},
@@ -130,6 +135,12 @@ def status_data(seen: BatchSeen, where: Where) -> dict[str, Any]:
         "validation": None if validation is None else msgspec.to_builtins(validation),
         "advice": [msgspec.to_builtins(one) for one in advice(seen, where)],
     }
+
+
+def _outside_data(begun: Begun | None) -> dict[str, Any] | None:
+    if begun is None:
+        return None
+    return {"name": begun.name, "handle": begun.handle, "state": begun.state, "exit_code": begun.exit_code}
 
 
 def tally_data(units: Tallied) -> dict[str, Any]:

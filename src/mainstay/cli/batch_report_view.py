@@ -127,7 +127,8 @@ def map_lines(found: HeatMap, facet: Facet, width: int) -> list[Text]:
     step = max(2, *(len(label) for label in found.x.labels)) + 1
     whole = margin + step * len(found.x.labels) <= width
     step = step if whole else 3
-    lines = [Text(line, style="dim") for line in _heads(found.x, found.y, margin, step, whole=whole)]
+    heads = [printable(line) for line in _heads(found.x, found.y, margin, step, whole=whole)]
+    lines = [Text(line if len(line) <= width else f"{line[: width - 1]}…", style="dim") for line in heads]
     for label, row in zip(found.y.labels, facet.rows, strict=True):
         line = Text(printable(label).rjust(margin - 1) + " ", style="dim")
         for cell in row:
@@ -142,7 +143,7 @@ def _heads(x: Axis, y: Axis, margin: int, step: int, *, whole: bool) -> list[str
         return []
     if whole:
         names = f"{y.name.rjust(margin - 1)} {x.name}"
-        return [names, " " * margin + "".join(printable(label).ljust(step) for label in x.labels).rstrip()]
+        return [names, " " * margin + "".join(label.ljust(step) for label in x.labels).rstrip()]
     # no room for all of them: the first and the last
     return [f"{y.name.rjust(margin - 1)} {x.name}: {x.labels[0]} to {x.labels[-1]}, {len(x.labels)} columns"]
 

@@ -79,11 +79,14 @@ def working(where: Where, work: Callable[[Control], Awaitable[T]]) -> T:
     return asyncio.run(run(where.target()))
 
 
+_MADE_WHEN_OPENED = ("sqlite", "file", "s3", "gs", "az", "dynamodb")
+
+
 @contextlib.asynccontextmanager
 async def opened(url: str) -> AsyncIterator[JobStore]:
     """A store to look into, closed afterwards."""
-    if url.startswith("sqlite:") and "create=" not in url:
-        # to look at a database that is not there is a mistake, not a wish for a new one
+    if url.partition(":")[0] in _MADE_WHEN_OPENED and "create=" not in url:
+        # to look at a store that is not there is a mistake, not a wish for a new one
         url += ("&" if "?" in url else "?") + "create=no"
     log = logging.getLogger("mainstay")
     level = log.level

@@ -11,6 +11,7 @@ from mainstay.stores import open_store
 from mainstay.stores.registry import JobRegistry
 from servers.azurite import azure_url
 from servers.moto import dynamodb_url, s3_url
+from tests.conformance.adapters import BUCKETS
 from tests.places import server_url
 
 
@@ -29,6 +30,20 @@ async def test_a_folder_may_be_named_from_the_working_directory(
     monkeypatch.chdir(tmp_path)
     await (await open_store("file:jobs?poll=3s")).close()
     assert (tmp_path / "jobs" / "head@").exists()
+
+
+async def test_a_registry_that_is_not_there_can_be_left_unmade(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no job registry in file:.*right place"):
+        await open_store(f"file://{tmp_path}/typo?create=no")
+    assert not (tmp_path / "typo").exists()
+    await (await open_store(f"file://{tmp_path}/jobs")).close()
+    await (await open_store(f"file://{tmp_path}/jobs?create=no")).close()
+
+    azure = BUCKETS["azure"]
+    assert azure.prepare is not None
+    await azure.prepare(azure.at(tmp_path))
+    with pytest.raises(StoreError, match="there is no job registry in az:"):
+        await open_store(azure.at(tmp_path) + "&create=no")
 
 
 @pytest.mark.parametrize("option", ["pole=3s", "prefix=x"])

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ...errors import StoreUnavailable
+from ...errors import StoreError, StoreUnavailable
 from ..versioned import VersionedStore, WriteUnsure
 from .documents import Line
 from .files import SCHEMA, check_schema, damaged, encoded, packed, unpacked
@@ -30,6 +30,12 @@ def commit_key(number: int) -> str:
     'log/000000000012'
     """
     return f"log/{number:012d}"
+
+
+def no_registry(place: str) -> StoreError:
+    return StoreError(
+        f"there is no job registry in {place}; the first program that uses it makes one. Is this the right place?"
+    )
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -125,6 +131,12 @@ class Log:
             return SeenHead(msgspec.convert(raw, Head), found.version, raw)
         except (msgspec.MsgspecError, LookupError, TypeError) as error:
             raise damaged(self.where(HEAD), error) from None
+
+    async def there(self) -> SeenHead:
+        """The head; raises if there is none."""
+        if found := await self.head():
+            return found
+        raise no_registry(self.store.place)
 
     async def begin(self, head: Head) -> SeenHead:
         """The head, made if there is none."""

@@ -26,6 +26,7 @@ PREFIX = "sessions/"
 #: how often sessions are looked for that hold nothing, so that none stays for ever
 _LIST_MS = 60_000
 _BEAT_TRIES = 2
+_MOMENT_MS = 1_000
 _TRIES = 5
 _AT_ONCE = 16
 
@@ -132,6 +133,14 @@ class Sessions:
         await _gather(self._declare(session) for session in silent)
         over = [session.id for session in view.values() if session.dead and session.id not in holders]
         await _gather(self._remove(session) for session in over)
+
+    def put_off(self) -> None:
+        """Have nobody found silent who was not when they were judged a moment ago: it has not been declared dead."""
+        view, now = self._view(), self._clock.lease_ms()
+        for session in list(view.values()):
+            if self._is_silent(session, now):
+                heard_ms = now - round(session.lease_s * 1000) + _MOMENT_MS
+                view[session.id] = msgspec.structs.replace(session, beat_ms=heard_ms)
 
     def _is_silent(self, session: Session, now: int) -> bool:
         return not session.dead and now - session.beat_ms > session.lease_s * 1000

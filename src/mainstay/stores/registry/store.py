@@ -139,10 +139,12 @@ class JobRegistry:
         poll_s: float = POLL_S,
         part_bytes: int = PART_BYTES,
         machine: str | None = None,
+        create: bool = True,
     ) -> Self:
         """On the versioned store that `opener` opens; it is called on the loop the registry lives on, and closed with
         it. `poll_s` is how often a process that waits looks for what others did. `part_bytes` is for stores whose
-        values must be small. `machine` tells the steady clock of this machine from those of others; None finds out."""
+        values must be small. `machine` tells the steady clock of this machine from those of others; None finds out.
+        Without `create`, a registry that is not there is an error."""
         home = Home(url or "this registry")
         clock, chain = clock or SystemClock(), chain or Chain()
 
@@ -161,7 +163,7 @@ class JobRegistry:
                     part_bytes=part_bytes,
                     machine=name_of(clock) if machine is None else machine,
                 )
-                seen = await made._log.begin(Head(audit=chain.fingerprint))
+                seen = await (made._log.begin(Head(audit=chain.fingerprint)) if create else made._log.there())
                 admit_fingerprint(seen.head.audit, chain.fingerprint, store.place)
                 await made._follower.catch_up()
             except BaseException:
@@ -312,6 +314,7 @@ class JobRegistry:
 
         async def work(store: MemoryStore) -> list[Overdue]:
             tables = self._follower.replica.tables
+            self._sessions.put_off()
             for holder in tables.leaders.holders():
                 if (session := tables.sessions.get(holder)) is not None and session.dead:
                     tables.leaders.depose(holder)

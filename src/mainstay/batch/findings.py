@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from ..outputs import Group, Manifest, OutputStore, Unit, output_path
+from ..outputs import Group, OutputStore, Unit, output_path
 from ..outputs.looking import Seen, State, Verify
 
 Verdict = Literal["succeeded", "partial", "failed", "unknown"]
@@ -81,11 +81,12 @@ async def seen_in(
 
 
 class Tally:
-    """Counts what is there, and keeps what is not."""
+    """Counts what is there. What is not is kept for a page at a time: whoever tallies takes it from `page`."""
 
     def __init__(self) -> None:
         self.states: Counter[str] = Counter()
-        self.lacking: list[Lacking] = []
+        self.first: list[Lacking] = []
+        self.page: list[Lacking] = []
         self.units = 0
         self.why = ""
 
@@ -100,31 +101,23 @@ class Tally:
                 continue
             if finding.state == "unreadable":
                 self.why = self.why or finding.detail
-            self.lacking.append(
-                Lacking(
-                    group=group,
-                    index=index,
-                    unit=seen.unit.readable,
-                    output=name,
-                    path=output_path(seen.unit, files[name]),
-                    state=finding.state,
-                    detail=finding.detail,
-                )
+            lacking = Lacking(
+                group=group,
+                index=index,
+                unit=seen.unit.readable,
+                output=name,
+                path=output_path(seen.unit, files[name]),
+                state=finding.state,
+                detail=finding.detail,
             )
+            self.page.append(lacking)
+            if len(self.first) < FEW:
+                self.first.append(lacking)
 
     @property
     def verdict(self) -> Verdict:
         if self.states["unreadable"]:
             return "unknown"
-        if not self.lacking:
+        if not self.units:
             return "succeeded"
         return "partial" if self.states["present"] else "failed"
-
-
-async def tally(store: OutputStore, manifest: Manifest, *, verify: Verify, fresh: bool = False) -> Tally:
-    """Look at everything that is expected."""
-    found = Tally()
-    for number, group in enumerate(manifest.groups):
-        async for index, seen in seen_in(store, group, verify=verify, fresh=fresh):
-            found.add(number, index, seen, group.outputs)
-    return found

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from ..control import Control
-from ..errors import InvalidTransition, OutputCorrupt, OutputMissing, StoreError
+from ..errors import InvalidInput, InvalidTransition, StoreError
 from ..lifecycle import Move
 from ..model import Job
 from ..outputs import Manifest, OutputStore
 from ..outputs.layout import CURRENT
 from ..task.sealing import Sealer
-from .findings import FEW, Lacking, Tally, Validation, tally
+from .findings import Lacking, Tally, Validation, seen_in
 from .outside import kept
 from .spec import Spec
 
@@ -29,16 +30,38 @@ async def look(
     store: OutputStore, manifest: Manifest, spec: Spec, *, at_ms: int, attempt: int, by: str, fresh: bool = False
 ) -> Validation:
     """Look at everything, and keep what is lacking. A storage that is away is an answer, not an error."""
+    found = Tally()
+    # two who look at the same time number their looks alike, and one may find more than the other
+    pages = _Pages(store, f"{VALIDATIONS}/{manifest.job}/{attempt:04d}-{at_ms}-{os.urandom(4).hex()}")
     try:
-        found = await tally(store, manifest, verify=spec.verify, fresh=fresh)
+        for number, group in enumerate(manifest.groups):
+            async for index, seen in seen_in(store, group, verify=spec.verify, fresh=fresh):
+                found.add(number, index, seen, group.outputs)
+                if len(found.page) >= PAGE:
+                    if not found.states["unreadable"]:
+                        await pages.add(found.page)
+                    found.page = []
         if found.verdict == "unknown":
             return _told(found, spec, at_ms=at_ms, attempt=attempt, by=by)
-        listed = await _kept(store, manifest.job, attempt, found.lacking)
+        await pages.add(found.page)
     except StoreError as error:
-        if isinstance(error, OutputMissing | OutputCorrupt):
-            raise
         return away(spec, error, at_ms=at_ms, attempt=attempt, by=by)
-    return _told(found, spec, at_ms=at_ms, attempt=attempt, by=by, listed=listed)
+    return _told(found, spec, at_ms=at_ms, attempt=attempt, by=by, listed=pages.first if pages.many else "")
+
+
+class _Pages:
+    """The list of what is lacking, written down while it is found: it may be long."""
+
+    def __init__(self, store: OutputStore, first: str) -> None:
+        self._store = store
+        self.first = first
+        self.many = 0
+
+    async def add(self, lacking: Sequence[Lacking]) -> None:
+        if lacking:
+            lines = b"\n".join(msgspec.json.encode(one) for one in lacking)
+            await self._store.blobs.write(_page_path(self.first, self.many), gzip.compress(lines, mtime=0))
+            self.many += 1
 
 
 def away(spec: Spec, error: StoreError, *, at_ms: int, attempt: int, by: str) -> Validation:
@@ -77,7 +100,10 @@ def validation_of(job: Job, sealer: Sealer) -> Validation | None:
     """What the last validation of a job came to, if there was one."""
     if job.result is None:
         return None
-    return msgspec.msgpack.decode(sealer.open(job.result, field="result"), type=Validation)
+    try:
+        return msgspec.msgpack.decode(sealer.open(job.result, field="result"), type=Validation)
+    except msgspec.DecodeError as error:
+        raise InvalidInput("job", f"{job.id}: what its last validation found cannot be read: {error}") from None
 
 
 async def settle(control: Control, job_id: str, validation: Validation, sealer: Sealer, *, actor: str) -> Job:
@@ -94,6 +120,9 @@ async def settle(control: Control, job_id: str, validation: Validation, sealer: 
         if row.status == "validating":
             return (Move(to=validation.verdict, reason=told, details=details, fields=fields),)
         if row.status == "partial":
+            last = validation_of(row, sealer)
+            if last is not None and last.at_ms > validation.at_ms:
+                return ()  # somebody looked later, and was quicker
             if validation.verdict == "succeeded":
                 return (Move(to="succeeded", reason=told, details=details, fields=fields),)
             same = row.reason == told
@@ -134,21 +163,10 @@ def _told(found: Tally, spec: Spec, *, at_ms: int, attempt: int, by: str, listed
         corrupt=found.states["corrupt"],
         unreadable=found.states["unreadable"],
         units=found.units,
-        first=tuple(found.lacking[:FEW]),
+        first=tuple(found.first),
         listed=listed,
         why=found.why[:500],
     )
-
-
-async def _kept(store: OutputStore, job_id: str, attempt: int, lacking: Sequence[Lacking]) -> str:
-    """Write the list down, a page at a time: what the names of its pages begin with; nothing if nothing lacks."""
-    if not lacking:
-        return ""
-    first = f"{VALIDATIONS}/{job_id}/{attempt:04d}"
-    for number, start in enumerate(range(0, len(lacking), PAGE)):
-        lines = b"\n".join(msgspec.json.encode(one) for one in lacking[start : start + PAGE])
-        await store.blobs.write(_page_path(first, number), gzip.compress(lines, mtime=0))
-    return first
 
 
 def _page_path(first: str, number: int) -> str:

@@ -1,0 +1,73 @@
+"""What a validation finds and keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mainstay import App, BatchRun, Outputs
+from mainstay.batch import validating
+from mainstay.testing import Harness
+from tests.batch.studies import UNSEALED
+
+
+@pytest.fixture
+async def run(app: App, box: Harness) -> BatchRun:
+    """It has succeeded."""
+
+    @app.batch(name="study", outputs={"result": "result.txt"}, version="1")
+    def study(seed: int, out: Outputs) -> None:
+        out.save("result", b"done")
+
+    run = await app.submit_batch(study, seeds=5)
+    await box.drain()
+    return run
+
+
+async def test_the_list_of_one_look_has_nothing_of_another(
+    run: BatchRun, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validating, "PAGE", 2)
+    store = await run._desk().store(run.id)
+    files = sorted(root.glob("v1/study/**/result.txt"))
+    for file in files:
+        file.rename(file.with_suffix(".aside"))
+    many = await run.validate()
+    for file in files[1:]:
+        file.with_suffix(".aside").rename(file)
+    one = await run.validate()
+
+    assert [len(await validating.listed(store, many, page=page)) for page in range(4)] == [2, 2, 1, 0]
+    assert [len(await validating.listed(store, one, page=page)) for page in range(2)] == [1, 0]
+    assert (many.missing, one.missing, len(many.first)) == (5, 1, 5)
+
+
+async def test_a_look_that_began_before_another_says_nothing_after_it(
+    app: App, box: Harness, run: BatchRun, root: Path
+) -> None:
+    """Everything was there when the first began; the second found damage, and was quicker."""
+    earlier = await run.validate()
+    again = await app.submit_batch(app.batches["study"], seeds=5)
+    next(root.glob("v1/study/**/result.txt")).unlink()
+    app.batches["study"].unit.function = _fails
+    await box.drain()
+    assert (await again.status()).job.status == "partial"
+
+    await validating.settle(app.control, again.id, earlier, UNSEALED, actor="slow")
+    assert (await again.status()).job.status == "partial"
+
+    later = msgspec.structs.replace(earlier, at_ms=box.clock.now_ms())
+    await validating.settle(app.control, again.id, later, UNSEALED, actor="quick")
+    assert (await again.status()).job.status == "succeeded"
+
+
+def _fails(seed: int, out: Outputs) -> None:
+    raise ValueError("not this time")
+
+
+async def test_a_result_that_is_no_validation_is_told_with_its_job(app: App, box: Harness, run: BatchRun) -> None:
+    job = msgspec.structs.replace(await app.control.get(run.id), result=b"\x01")
+    with pytest.raises(ValueError, match=f"{job.id}: what its last validation found cannot be read"):
+        validating.validation_of(job, UNSEALED)

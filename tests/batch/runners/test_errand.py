@@ -218,6 +218,21 @@ async def test_one_that_does_not_end_when_the_units_are_done_is_waited_for_and_s
     assert "outside job mainstay-" in str(job.reason)
 
 
+async def test_a_cancelled_batch_waits_past_its_grace_until_its_outside_job_has_ended(stage: Stage) -> None:
+    run = await stage.submit()
+    await stage.box.drain(until="10s")
+    await run.cancel("wrong beta")
+    await stage.box.drain(until="1h")
+    meanwhile = (await run.status()).job.status, stage.runner.stops > 1
+    stage.runner.says = Outside(state="exited", exit_code=-15)
+    await stage.box.drain()
+    job = await run.wait()
+
+    assert meanwhile == ("cancelling", True)
+    assert (job.status, job.reason) == ("cancelled", f"wrong beta; outside job mainstay-{run.id}-1 (no-1)")
+    assert (await run.status()).units.cancelled == 3
+
+
 async def test_a_batch_that_timed_out_has_its_outside_job_stopped(stage: Stage) -> None:
     run = await stage.submit(deadline="1h")
     await stage.box.drain(until="59m")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 
 from mainstay import App, BatchRun, Outputs, grid
 from mainstay.batch import Resumed
+from mainstay.control import Control
 from mainstay.errors import InvalidTransition
 from mainstay.testing import Harness
 from tests.app.working import working
-from tests.batch.studies import all_rows, delete, meddling, path, places_made, unit_rows
+from tests.batch.studies import all_rows, delete, meddling, outputs_of, path, places_made, unit_rows
 from tests.conformance.adapters import ADAPTERS, Adapter
 
 FILE = {"result": "result.txt"}
@@ -143,6 +145,82 @@ async def test_a_validator_and_the_driver_that_look_at_once_end_a_batch_once(app
     assert {row.status for row in await all_rows(app.control, run.id)} == {"succeeded"}, "the driver ends well"
 
 
+async def test_a_batch_that_is_resumed_while_somebody_looks_at_it_goes_on(app: App, box: Harness) -> None:
+    """What was found is out of date by then: it moves nothing."""
+    study, ran = counting(app)
+    run = await app.submit_batch(study, seeds=3)
+    await box.drain(until="0s")
+    store = await outputs_of(app, run)
+    for unit in (await run._desk().manifest(run.id)).groups[0].units():
+        if unit.seed:
+            await store.remove(unit)
+    await box.drain()
+    ran.clear()
+
+    async with meddling(app, run, find=run.resume):
+        with pytest.raises(InvalidTransition, match="still at work"):
+            await run.validate(force=True)
+    await box.drain()
+
+    assert ((await run.wait()).status, sorted(ran)) == ("succeeded", [1, 2])
+
+
+async def test_a_batch_that_is_resumed_before_its_units_have_stopped_runs_each_once_more_at_most(app: App) -> None:
+    """Its deadline passes while a unit hangs; whoever resumes it does not wait for that to end."""
+    tries: list[int] = []
+
+    @app.batch(name="study", outputs=FILE, version="1", retries=0, timeout="10h")
+    async def study(seed: int, out: Outputs) -> None:
+        tries.append(seed)
+        if seed == 1 and tries.count(1) == 1:
+            await asyncio.Event().wait()
+        out.save("result", b"done")
+
+    async with app, working(app):
+        sweeper = Control(app.control.store, settings=app.settings, rng=random.Random(1))
+        run = await app.submit_batch(study, seeds=3, deadline="300ms", grace="100ms")
+        while not (ended := await app.control.get(run.id)).settled_ms:
+            await sweeper.sweep()
+            await asyncio.sleep(0.01)
+        await run.resume()
+        job = await run.wait("30s")
+
+        assert (ended.status, ended.error and ended.error.code) == ("quarantined", "run_timeout")
+        assert job.status == "succeeded"
+        assert sorted(tries) == [0, 1, 1, 2]
+        rows = [row.status for row in await unit_rows(app.control, run.id) if row.unit == "unit-s1"]
+        assert sorted(rows) == ["cancelled", "succeeded"]
+
+
+async def test_what_waits_for_a_batch_runs_when_its_outputs_are_there_and_is_skipped_when_some_are_not(
+    app: App, box: Harness
+) -> None:
+    bad = [True]
+    told: list[str] = []
+
+    @app.batch(name="study", outputs=FILE, version="1", retries=0)
+    def study(seed: int, out: Outputs) -> None:
+        if bad and seed:
+            raise ValueError("not yet")
+        out.save("result", b"done")
+
+    @app.task(name="tell")
+    async def tell() -> None:
+        told.append("done")
+
+    run = await app.submit_batch(study, seeds=2)
+    first = await tell.options(after=[run.id]).submit()
+    await box.drain()
+    skipped = await first.status(), (await run.wait()).status, list(told)
+    bad.clear()
+    await run.resume()
+    second = await tell.options(after=[run.id]).submit()
+    await box.drain()
+
+    assert skipped == ("skipped", "partial", [])
+    assert (await second.status(), (await run.wait()).status, told) == ("succeeded", "succeeded", ["done"])
+
+
 # -- cancel ----------------------------------------------------------------------------------------------------------
 
 
@@ -216,6 +294,22 @@ async def test_a_batch_that_is_cancelled_while_it_is_validated_is_cancelled(app:
         "pending", "running", "finalizing", "validating", "cancelling", "cancelled"
     ]  # fmt: skip
     assert await none_is_open(app, run)
+
+
+async def test_a_batch_whose_storage_is_away_is_cancelled_at_once(app: App, box: Harness, root: Path) -> None:
+    study, _ = counting(app)
+    run = await app.submit_batch(study, seeds=3)
+    await box.drain(until="0s")
+    aside = root.rename(root.with_name("aside"))
+    root.write_text("no folder: nobody can say what is there")
+    await box.drain(until="1m")
+    before = (await run.status()).job.status
+
+    await run.cancel()
+    await box.drain(until="0s")
+
+    assert (before, (await run.wait()).status) == ("validating", "cancelled")
+    assert aside.exists()
 
 
 def counting(app: App, **options: object) -> tuple:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.batch.places import outputs_url
+from mainstay.batch.places import Places, outputs_url
 from mainstay.errors import InvalidInput
 
 
@@ -34,3 +34,30 @@ def test_what_is_given_comes_before_the_environment(monkeypatch: pytest.MonkeyPa
 def test_a_relative_folder_is_the_same_for_a_worker_that_runs_elsewhere(tmp_path: Path) -> None:
     assert outputs_url("file:out?sync=off", "memory:") == f"file://{tmp_path}/out?sync=off"
     assert outputs_url("file:///srv/out", "memory:") == "file:///srv/out"
+
+
+SECRET = "s3://ours/runs?region=eu-1&access_key_id=ann&secret_access_key=hush"
+BARE = "s3://ours/runs?region=eu-1&access_key_id=ann"
+
+
+@pytest.mark.parametrize("said_by", ["the app", "the environment"])
+def test_a_url_is_stored_without_its_secrets_and_opened_with_them(
+    monkeypatch: pytest.MonkeyPatch, said_by: str
+) -> None:
+    if said_by == "the environment":
+        monkeypatch.setenv("MAINSTAY_OUTPUTS", SECRET)
+    places = Places(own=SECRET if said_by == "the app" else None)
+
+    assert places.stored(SECRET) == BARE
+    assert places._with_secrets(BARE) == SECRET
+
+
+def test_a_secret_that_workers_would_not_have_is_refused_and_not_told() -> None:
+    with pytest.raises(InvalidInput, match="comes with a secret, which is not stored with jobs") as refused:
+        Places().stored(SECRET)
+    assert "hush" not in str(refused.value)
+
+
+def test_a_url_without_secrets_is_stored_as_it_is() -> None:
+    assert Places().stored("file:///srv/runs?sync=off") == "file:///srv/runs?sync=off"
+    assert Places().stored("memory:") == "memory:"

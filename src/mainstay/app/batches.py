@@ -27,7 +27,7 @@ class Batches:
     def __init__(self, client: Client, outputs: str | None, runners: Mapping[str, Runner] | None) -> None:
         self._client = client
         self._outputs = outputs
-        self.places = Places(client.clock)
+        self.places = Places(client.clock, own=outputs)
         self.outsides = Outsides(Runners(runners), client.url)
         self.studies: dict[str, Batch] = {}
         self.works: dict[str, Work] = {}

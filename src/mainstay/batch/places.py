@@ -9,7 +9,7 @@ from urllib.parse import quote
 from ..clock import Clock
 from ..errors import InvalidInput
 from ..outputs import Manifest, OutputStore, load_manifest, open_outputs
-from ..storage.urls import split_url
+from ..storage.urls import bare_url, shown_url, split_url
 
 #: manifests that are kept in memory: a worker seldom works for more jobs at a time
 _MANIFESTS = 4
@@ -17,10 +17,15 @@ DEFAULT_FOLDER = "mainstay-outputs"
 
 
 class Places:
-    """Open stores by URL, and the manifests that were read from them."""
+    """Open stores by URL, and the manifests that were read from them.
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    URLs are stored with jobs, without their secrets. Whoever opens one adds those of `own`, or of MAINSTAY_OUTPUTS, if
+    one of them is the same place; the environment of the storage's own tools will do as well.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, own: str | None = None) -> None:
         self._clock = clock
+        self._own = own
         self._open: dict[str, OutputStore] = {}
         self._manifests: dict[tuple[str, str], Manifest] = {}
 
@@ -28,11 +33,29 @@ class Places:
         """The store of a URL; the same each time. Only who submits makes a folder that is not there: to everybody else
         that is a disk that is not mounted."""
         if (found := self._open.get(url)) is None:
-            found = await open_outputs(url if create else _as_it_is(url), clock=self._clock)
+            whole = self._with_secrets(url)
+            found = await open_outputs(whole if create else _as_it_is(whole), clock=self._clock)
             found, spare = self._open.setdefault(url, found), found
             if found is not spare:
                 await spare.close()
         return found
+
+    def _with_secrets(self, url: str) -> str:
+        for ours in (self._own, os.environ.get("MAINSTAY_OUTPUTS")):
+            if ours and bare_url(ours) == url:
+                return ours
+        return url
+
+    def stored(self, url: str) -> str:
+        """A URL as it is stored with a job. Refuses secrets that whoever runs the job would not have."""
+        bare = bare_url(url)
+        if bare != url and self._with_secrets(bare) != url:
+            raise InvalidInput(
+                "outputs",
+                f"{shown_url(url)} comes with a secret, which is not stored with jobs; give it to App(..., outputs=URL)"
+                " or set MAINSTAY_OUTPUTS, here and for the workers",
+            )
+        return bare
 
     async def manifest(self, url: str, job_id: str) -> Manifest:
         """What a job is expected to make."""

@@ -65,7 +65,7 @@ async def submit_batch(
     spec = Spec(
         study=study.name,
         code=study.code,
-        outputs=outputs_url(outputs, client.url),
+        outputs=desk.places.stored(outputs_url(outputs, client.url)),
         files=study.outputs,
         sets=len(groups[0].params),
         units=len(groups[0].pairs),

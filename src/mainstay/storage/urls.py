@@ -31,6 +31,30 @@ def shown_url(url: str) -> str:
     return f"{scheme}://{user}{':***' if colon else ''}@{place}"
 
 
+#: options of URLs that open something; the rest says where it is, and how to speak to it
+_SECRET = frozenset(
+    {"secret_access_key", "session_token", "service_account", "token", "account_key", "sas_key", "password"}
+)
+
+
+def bare_url(url: str) -> str:
+    """A URL as it may be stored: all of it but the secrets.
+
+    >>> bare_url("s3://ours/runs?region=eu-1&secret_access_key=x")
+    's3://ours/runs?region=eu-1'
+    >>> bare_url("file:///srv/runs?sync=off")
+    'file:///srv/runs?sync=off'
+    """
+    head, mark, query = url.partition("?")
+    scheme, slashes, rest = head.partition("://")
+    who, at, place = rest.rpartition("@")
+    user, colon, _ = who.partition(":")
+    if slashes and at and colon:
+        head = f"{scheme}://{user}@{place}"
+    kept = "&".join(option for option in query.split("&") if option.partition("=")[0].lower() not in _SECRET)
+    return f"{head}{mark}{kept}" if kept else head
+
+
 def split_url(url: str) -> SplitResult:
     """The parts of a URL; one that has none is refused without its secrets."""
     try:

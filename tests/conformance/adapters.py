@@ -35,10 +35,14 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
             return BUCKETS[self.bucket].at(folder)
         return places.place(self.server, folder, reusable=True) if self.server else self.url.format(folder=folder)
 
-    async def open(self, folder: Path, clock: Clock) -> JobStore:
+    async def ready(self, folder: Path) -> str:
+        """The same URL, with what it needs made."""
         if self.bucket and (prepare := BUCKETS[self.bucket].prepare):
             await prepare(self.at(folder))
-        return await open_store(self.at(folder), clock=clock)
+        return self.at(folder)
+
+    async def open(self, folder: Path, clock: Clock) -> JobStore:
+        return await open_store(await self.ready(folder), clock=clock)
 
     def clear(self, folder: Path) -> None:
         """Leave nothing of it on a server; the folder itself is the test's."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.outputs import OutputStore, Unit, output_path
+from mainstay.outputs import About, OutputStore, Unit, output_path
 
 UNITS = 5_000
 
@@ -102,3 +102,39 @@ def plant(root: Path, units: list[Unit]) -> None:
         (root / folder / "result").write_bytes(b"0123456789")
         body = entry.made(unit, contents, About(), 0, kept={})
         (root / folder / entry.name_for(folder, body, contents)).write_bytes(body)
+
+
+async def test_what_one_fresh_look_has_read_is_not_forgotten_by_the_next(memory: OutputStore) -> None:
+    """A big study is looked at in pieces."""
+    pieces = [[Unit("sir", "1", {}, seed)] for seed in range(2)]
+    for (unit,) in pieces:
+        await memory.publish(unit, {"result": b"done"})
+    counter = counting(memory)
+    for piece in pieces:
+        await memory.look(piece, ["result"], verify="content", fresh=True)
+    assert len(counter.digested) == 2
+
+    for piece in pieces:
+        assert all(seen.whole for seen in await memory.look(piece, ["result"], verify="content"))
+
+    assert len(counter.digested) == 2
+
+
+async def test_a_digest_of_what_is_there_differs_when_it_came_out_otherwise(store: OutputStore, unit: Unit) -> None:
+    seen = []
+    for content in (b"one", b"two", b"one"):
+        await store.publish(unit, {"result": content})
+        for verify in ("size", "content"):
+            seen += await store.look([unit], ["result"], verify=verify)  # type: ignore[arg-type]
+
+    told = [each.contents for each in seen]
+    assert told[0] == told[1] == told[4] == told[5] != told[2] == told[3]
+    assert all(told)
+
+
+async def test_fields_of_ones_own_are_told_for_many_units_at_once(store: OutputStore) -> None:
+    units = [Unit("sir", "1", {}, seed) for seed in range(3)]
+    await store.publish(units[0], {"result": b""}, About(more={"made_of": "this"}))
+    await store.publish(units[2], {"result": b""})
+
+    assert await store.notes(units) == [{"made_of": "this"}, {}, {}]

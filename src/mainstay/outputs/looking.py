@@ -86,11 +86,14 @@ def judged(size: int, sha256: str | None, expected: File) -> str:
 class Look:
     """One look at many units."""
 
-    def __init__(self, blobs: Blobs, outputs: Mapping[str, str], *, content: bool, known: Known) -> None:
+    def __init__(
+        self, blobs: Blobs, outputs: Mapping[str, str], *, content: bool, known: Known, fresh: bool = False
+    ) -> None:
         self._blobs = blobs
         self._outputs = outputs
         self._content = content
         self._known = known
+        self._fresh = fresh
         # shared by all units that are whole: there may be many
         self._whole: Mapping[str, Finding] = dict.fromkeys(outputs, PRESENT)
 
@@ -160,7 +163,7 @@ class Look:
                 if name.startswith("_"):
                     continue
                 path = f"{folder}/{name}"
-                if (sha256 := self._known.get(path, blob)) is None:
+                if self._fresh or (sha256 := self._known.get(path, blob)) is None:
                     todo.append((path, blob))
                 else:
                     digests[path] = sha256
@@ -242,7 +245,7 @@ class Look:
         lacking = [
             place
             for place, one in enumerate(seen)
-            if slug(one.unit.study) not in self._known.current
+            if (self._fresh or slug(one.unit.study) not in self._known.current)
             and all(finding.state == "missing" and not finding.folder for finding in one.outputs.values())
         ]
         if not lacking:

@@ -109,12 +109,8 @@ class OutputStore:
         """
         if verify not in ("size", "content"):
             raise InvalidInput("verify", f"{verify!r} is neither 'size' nor 'content'")
-        known = Known() if fresh else self._known
-        look = Look(self.blobs, files_of(outputs), content=verify == "content", known=known)
-        seen = await look.at(units)
-        if fresh and verify == "content":
-            self._known = known
-        return seen
+        look = Look(self.blobs, files_of(outputs), content=verify == "content", known=self._known, fresh=fresh)
+        return await look.at(units)
 
     async def read(self, unit: Unit, file: str) -> bytes:
         """An output, verified. Raises `OutputMissing`, `OutputCorrupt`, or a `StoreError` if nobody knows."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..control import Plan
-from ..errors import BadArguments, InvalidInput
+from ..errors import BadArguments, InvalidInput, SchemaTooNew
 from ..model import Job
 from ..outputs.looking import Verify
 from ..task.sealing import Sealer
@@ -175,13 +175,21 @@ def tallied(state: State, counts: Mapping[str, int]) -> Tallied:
 
 
 def spec_of(job: Job, sealer: Sealer) -> Spec:
-    """What a batch job is to do. Raises `InvalidInput` for a job of another kind."""
+    """What a batch job is to do. Raises `InvalidInput` for a job of another kind, and `SchemaTooNew`."""
     if job.kind != KIND or job.parent is not None:
         raise InvalidInput("job", f"{job.id} ({job.name}) is not a batch; this works for batch jobs only")
+    payload = sealer.open(job.payload, field="payload")
     try:
-        return msgspec.msgpack.decode(sealer.open(job.payload, field="payload"), type=Spec)
+        schema = msgspec.msgpack.decode(payload, type=_Head).schema
+        if schema <= SCHEMA:
+            return msgspec.msgpack.decode(payload, type=Spec)
     except msgspec.DecodeError as error:
         raise InvalidInput("job", f"{job.id}: what it is to do cannot be read: {error}") from None
+    raise SchemaTooNew(f"job {job.id} was submitted by a newer Mainstay (schema {schema} of batches); upgrade this one")
+
+
+class _Head(msgspec.Struct):
+    schema: int = SCHEMA
 
 
 def call_of(payload: bytes, sealer: Sealer) -> UnitCall:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from ..control import Decide
-from ..errors import StaleClaim, StoreError
+from ..errors import SchemaTooNew, StaleClaim, StoreError
 from ..task.running import begin
 from ..worker import Mode, Work, context
 from ..worker.context import LetGo
@@ -23,6 +23,9 @@ from .spec import DRIVER, UNIT, State, row_name, spec_of
 from .study import Batch
 
 T = TypeVar("T")
+
+#: how long a batch is put off that this version does not understand
+_UPGRADE = "1m"
 
 
 def works_of(study: Batch, places: Places, outsides: Outsides) -> dict[str, Work]:
@@ -61,7 +64,10 @@ class _StartWork(_LoopWork):
         client = self._study.client
         begin(client)
         job = context().job
-        spec = spec_of(job, client.sealer)
+        try:
+            spec = spec_of(job, client.sealer)
+        except SchemaTooNew as error:
+            _wait_for_upgrade(error)
         control = await _answered(client.open)
         driver = driver_request(job, spec)
         await _answered(lambda: control.hand_over(job, driver, reason="left to its units"))
@@ -94,5 +100,12 @@ async def _answered(step: Callable[[], Awaitable[T]]) -> T:
             return await step()
         except StaleClaim as error:
             raise LetGo(str(error)) from None
+        except SchemaTooNew as error:
+            _wait_for_upgrade(error)
         except StoreError as error:
             await asyncio.sleep(outage.failed(error))
+
+
+def _wait_for_upgrade(error: SchemaTooNew) -> NoReturn:
+    """A newer worker may take it; this one must not spoil it."""
+    context().snooze(_UPGRADE, str(error))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from ..errors import InvalidInput
 from ..model import Job
 from ..outputs import Unit
 from ..task.client import Client
@@ -88,7 +89,7 @@ class BatchRun:
         groups = [group for group in manifest.groups if output in group.outputs]
         if not groups:
             known = ", ".join(name for group in manifest.groups for name in group.outputs)
-            raise KeyError(f"the batch makes no output {output!r}; it makes {known}")
+            raise InvalidInput("output", f"the batch makes no output {output!r}; it makes {known}")
         group = groups[0]
         return await store.read(Unit(group.study, group.code, params or {}, seed), group.outputs[output])
 

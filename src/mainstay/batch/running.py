@@ -7,7 +7,6 @@ and takes place on the worker's loop.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
@@ -117,7 +116,8 @@ class _Staged:
             self._store = await self._places.get(self._call.outputs)
             wanted = None if self._aggregation is None else await self._wanted(self._aggregation)
             await self._look()
-            scratch = self._stack.enter_context(contextlib.closing(Scratch()))
+            scratch = Scratch()
+            self._stack.push_async_callback(_removed, scratch)
             self._out = Outputs(scratch, self._files)
             offered = {
                 "params": self._function.params(dict(self._call.params)),
@@ -191,6 +191,12 @@ class _Staged:
     def _put_off(self, error: StoreError) -> NoReturn:
         """Away, full or closed to us: not the unit's fault, so no failure is counted."""
         self._context.snooze(_PUT_OFF, f"the outputs cannot be reached: {error}"[:500])
+
+
+async def _removed(scratch: Scratch) -> None:
+    if scratch.made:
+        # the inputs of an aggregation may be many
+        await asyncio.to_thread(scratch.close)
 
 
 def _check_code(name: str, submitted: str, here: str) -> None:

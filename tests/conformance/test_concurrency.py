@@ -81,7 +81,7 @@ def test_threads_with_loops_of_their_own_share_a_store(adapter: Adapter, tmp_pat
 
 
 async def test_tasks_of_one_loop_share_a_store(adapter: Adapter, tmp_path: Path) -> None:
-    plan = Plan(submitters=2, each=300, shared=30)
+    plan = Plan(submitters=2, each=150 if adapter.bucket else 300, shared=30)
     store = await _limit(await open_store(await adapter.ready(tmp_path)))
     team = [Submitter(store, f"submitter-{n}", plan) for n in range(plan.submitters)]
     team += [Worker(store, f"worker-{n}", plan) for n in range(4)]

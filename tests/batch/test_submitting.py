@@ -6,6 +6,7 @@ import numbers
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from mainstay import App, Batch, Outputs, grid
@@ -102,3 +103,21 @@ async def test_numbers_of_other_kinds_are_the_numbers_they_stand_for(app: App, b
     assert ours.id == theirs.id
     with pytest.raises(InvalidInput, match="one of them is not a whole number"):
         await app.submit_batch(study, seeds=[0.5])
+
+
+class Rates(msgspec.Struct):
+    beta: float
+    gamma: float = 0.5
+
+
+async def test_the_same_parameters_are_the_same_work_however_they_are_written(app: App, box: Harness) -> None:
+    @app.batch(name="rates", outputs=["result.txt"], version="1")
+    def rates(params: Rates, out: Outputs) -> None:
+        out.save("result.txt", f"{params.beta} {params.gamma}".encode())
+
+    typed = await app.submit_batch(rates, params=[Rates(1.0), Rates(2.0)])
+    plain = await app.submit_batch(rates, params=[{"beta": 1}, {"beta": 2, "gamma": 0.5}])
+    assert plain.id == typed.id
+    await box.drain()
+    assert await typed.read("result.txt", {"beta": 2, "gamma": 0.5}) == b"2.0 0.5"
+    assert await typed.read("result.txt", Rates(1.0)) == b"1.0 0.5"

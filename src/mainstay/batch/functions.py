@@ -45,6 +45,12 @@ class Function:
         except msgspec.ValidationError as error:
             raise BadArguments(f"{self.name}.params", str(error)) from None
 
+    def stored(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The same as data, however it was written: with the defaults of what is declared, and its kinds of numbers. So
+        the same parameters have the same address, from a program and from a command line."""
+        made = msgspec.to_builtins(self.params(data), str_keys=True)
+        return made if isinstance(made, dict) else dict(data)
+
     def __call__(self, offered: dict[str, Any]) -> Any:
         return self.function(**{name: offered[name] for name in self.takes})
 

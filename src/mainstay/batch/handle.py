@@ -6,6 +6,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from ..errors import InvalidInput
 from ..model import Job
 from ..outputs import Unit
@@ -81,7 +83,7 @@ class BatchRun:
     def outputs_sync(self) -> list[Output]:
         return self._client.run(self.outputs, what="outputs_sync")
 
-    async def read(self, output: str, params: dict[str, Any] | None = None, seed: int | None = None) -> bytes:
+    async def read(self, output: str, params: Any = None, seed: int | None = None) -> bytes:
         """An output, verified: of a unit, or of an aggregation, by the output's name."""
         await self._client.open()
         desk = self._desk()
@@ -91,9 +93,12 @@ class BatchRun:
             known = ", ".join(name for group in manifest.groups for name in group.outputs)
             raise InvalidInput("output", f"the batch makes no output {output!r}; it makes {known}")
         group = groups[0]
-        return await store.read(Unit(group.study, group.code, params or {}, seed), group.outputs[output])
+        given = msgspec.to_builtins(params or {}, str_keys=True)
+        # as they are stored: to Python 1 and 1.0 are equal, and an address tells them apart
+        stored = next((one for one in group.params if one == given), given)
+        return await store.read(Unit(group.study, group.code, stored, seed), group.outputs[output])
 
-    def read_sync(self, output: str, params: dict[str, Any] | None = None, seed: int | None = None) -> bytes:
+    def read_sync(self, output: str, params: Any = None, seed: int | None = None) -> bytes:
         return self._client.run(lambda: self.read(output, params, seed), what="read_sync")
 
     async def cancel(self, reason: str = "cancelled on request") -> Job:

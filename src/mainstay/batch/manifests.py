@@ -17,8 +17,7 @@ from .study import Aggregation, Batch, Over
 
 def groups_of(study: Batch, sets: Sequence[dict[str, Any]], seeds: Sequence[int | None]) -> list[Group]:
     """The units of a study; then, for each aggregation, its own. Refuses a set that is there twice."""
-    for params in sets:
-        study.unit.params(params)
+    sets = [study.unit.stored(params) for params in sets]
     units = Group.of((Unit(study.name, study.code, one, seed) for one in sets for seed in seeds), study.outputs)
     if len(units.params) < len(sets):
         raise InvalidInput("params", f"{len(sets) - len(units.params)} of the {len(sets)} sets are there twice")

@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 #: how long results are held on to while the storage is away, before the unit is put off and run again
 _PATIENCE_S = 60.0
+#: of its run timeout, that much
+_PART = 0.9
 _FIRST_WAIT_S = 0.5
 _PUT_OFF = "10s"
 
@@ -105,6 +107,7 @@ class _Staged:
         self._aggregation = aggregation
         self._call = call
         self._unit = Unit(call.study, call.code, call.params, call.seed)
+        self._began_s = 0.0
         self._made_of = ""
         """of an aggregation: a digest of its inputs, kept with what it makes"""
         self._stack = AsyncExitStack()
@@ -112,6 +115,7 @@ class _Staged:
         self._out: Outputs
 
     async def __aenter__(self) -> dict[str, Any]:
+        self._began_s = asyncio.get_running_loop().time()
         try:
             self._store = await self._places.get(self._call.outputs)
             wanted = None if self._aggregation is None else await self._wanted(self._aggregation)
@@ -177,6 +181,9 @@ class _Staged:
         about = About(job=job.parent, attempt=self._context.attempt, by=job.session, more=more)
         loop = asyncio.get_running_loop()
         until, wait_s = loop.time() + _PATIENCE_S, _FIRST_WAIT_S
+        if (limit_s := job.options.run_timeout_s) is not None:
+            # a unit that overran would have failed, for storage that was away
+            until = min(until, self._began_s + _PART * limit_s)
         while True:
             try:
                 await self._store.publish(self._unit, written, about)
@@ -190,7 +197,9 @@ class _Staged:
 
     def _put_off(self, error: StoreError) -> NoReturn:
         """Away, full or closed to us: not the unit's fault, so no failure is counted."""
-        self._context.snooze(_PUT_OFF, f"the outputs cannot be reached: {error}"[:500])
+        # a reason is one line, and what storage says often is not
+        words = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
+        self._context.snooze(_PUT_OFF, f"the outputs cannot be reached: {words}"[:500])
 
 
 async def _removed(scratch: Scratch) -> None:

@@ -151,7 +151,7 @@ async def test_five_lost_tries_are_given_up_naming_the_key_with_nothing_written(
 async def test_a_store_that_is_away_refuses_a_submit_and_keeps_nothing_of_it(join: Join) -> None:
     world, way = await join()
     way.away = True
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreUnavailable, match="no job was submitted, for memory: does not answer; submit again"):
         await world.store.insert([world.new()])
     way.away = False
     assert await ids_in(world.store) == []
@@ -192,7 +192,7 @@ async def test_after_an_outage_in_the_middle_the_log_decides_whether_it_was_done
     world, way = await join()
     new = world.new()
     way.after = losing_answers(below, can_be_asked=False)  # type: ignore[assignment]
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreUnavailable, match="they may be there.*idempotency key"):
         await world.store.insert([new])
     way.after = None
     assert await ids_in(world.store) == [new.job.id]

@@ -42,7 +42,7 @@ from ..port import (
     Written,
 )
 from ..session_names import admit_session
-from ..versioned import Counts, VersionedStore
+from ..versioned import Counts, VersionedStore, WriteUnsure
 from .checking import differences
 from .files import encoded
 from .following import Follower
@@ -271,7 +271,19 @@ class JobRegistry:
     async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
         if durability is not None:
             self.durability_of(durability)
-        return await self._write(lambda store: store.insert(jobs)) if jobs else []
+        if not jobs:
+            return []
+        try:
+            return await self._write(lambda store: store.insert(jobs))
+        except WriteUnsure as error:
+            raise StoreUnavailable(
+                f"{self._store.place} went away while jobs were submitted, and they may be there: look for them when it "
+                f"is back. With an idempotency key, submitting again is safe ({error})"
+            ) from error
+        except StoreUnavailable as error:
+            raise StoreUnavailable(
+                f"no job was submitted, for {self._store.place} does not answer; submit again when it is back ({error})"
+            ) from error
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         return await self._read(lambda store: store.get(ids))

@@ -277,8 +277,8 @@ class JobRegistry:
             return await self._write(lambda store: store.insert(jobs))
         except WriteUnsure as error:
             raise StoreUnavailable(
-                f"{self._store.place} went away while jobs were submitted, and they may be there: look for them when it "
-                f"is back. With an idempotency key, submitting again is safe ({error})"
+                f"{self._store.place} went away while jobs were submitted, and they may be there: look for them when "
+                f"it is back. With an idempotency key, submitting again is safe ({error})"
             ) from error
         except StoreUnavailable as error:
             raise StoreUnavailable(

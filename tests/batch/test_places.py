@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mainstay.batch.places import Places, outputs_url
 from mainstay.errors import InvalidInput
+from mainstay.outputs import Group, Manifest, Unit, save_manifest
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +65,23 @@ def test_a_secret_that_workers_would_not_have_is_refused_and_not_told() -> None:
 def test_a_url_without_secrets_is_stored_as_it_is() -> None:
     assert Places().stored("file:///srv/runs?sync=off") == "file:///srv/runs?sync=off"
     assert Places().stored("memory:") == "memory:"
+
+
+async def test_a_manifest_that_many_ask_for_at_once_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = Places()
+    store = await places.get("memory:", create=True)
+    group = Group.of([Unit("study", "1", {}, seed) for seed in range(3)], ["a"])
+    await save_manifest(store, Manifest(job="job", groups=[group]))
+    read = store.blobs.read
+    asked: list[str] = []
+
+    async def reading(paths: Sequence[str]) -> Any:
+        asked.extend(paths)
+        return await read(paths)
+
+    monkeypatch.setattr(store.blobs, "read", reading)
+
+    found = await asyncio.gather(*(places.manifest("memory:", "job") for _ in range(10)))
+
+    assert [len(each) for each in found] == [3] * 10
+    assert len(asked) == 1

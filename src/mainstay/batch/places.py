@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 from ..clock import Clock
 from ..errors import InvalidInput
@@ -28,6 +30,7 @@ class Places:
         self._own = own
         self._open: dict[str, OutputStore] = {}
         self._manifests: dict[tuple[str, str], Manifest] = {}
+        self._turns: WeakValueDictionary[tuple[int, str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, url: str, *, create: bool = False) -> OutputStore:
         """The store of a URL; the same each time. Only who submits makes a folder that is not there: to everybody else
@@ -61,10 +64,14 @@ class Places:
         """What a job is expected to make."""
         key = url, job_id
         if (found := self._manifests.get(key)) is None:
-            found = await load_manifest(await self.get(url), job_id)
-            while len(self._manifests) >= _MANIFESTS:
-                self._manifests.pop(next(iter(self._manifests)))
-            self._manifests[key] = found
+            store = await self.get(url)
+            # many aggregations of a job begin at once, and its manifest may be big: one reads it for all
+            async with self._turns.setdefault((id(asyncio.get_running_loop()), *key), asyncio.Lock()):
+                if (found := self._manifests.get(key)) is None:
+                    found = await load_manifest(store, job_id)
+                    while len(self._manifests) >= _MANIFESTS:
+                        self._manifests.pop(next(iter(self._manifests)), None)
+                    self._manifests[key] = found
         return found
 
     async def close(self) -> None:

@@ -26,9 +26,9 @@ async def commit(below: VersionedStore, number: int, *lines: Line, schema: tuple
 
 async def snapshot_of(store: JobRegistry, below: VersionedStore) -> list[Line]:
     """Make one, and read what is in it."""
-    seen = await store._log.head()
+    seen = await store._base.log.head()
     assert seen is not None
-    made = await store._home.run(lambda: store._roller.snapshot(seen))
+    made = await store._base.home.run(lambda: store._base.roller.snapshot(seen))
     assert made is not None
     lines: list[Line] = []
     for key in await below.list_keys(made.head.snapshot):
@@ -74,7 +74,7 @@ def _error(message: str) -> Line:
 
 
 async def _lines(store: JobRegistry) -> list[Line]:
-    return list(store._follower.replica.lines())
+    return list(store._base.follower.replica.lines())
 
 
 async def test_a_value_that_is_replaced_takes_what_was_unknown_in_it_along(join: Join, below: VersionedStore) -> None:

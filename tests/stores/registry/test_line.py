@@ -33,7 +33,7 @@ async def test_a_hundred_who_submit_while_a_commit_is_under_way_share_the_next(j
 
     async def until_all_wait(call: str, key: str) -> None:
         if key == "log/000000000001":
-            while len(registry(world)._line._waiting) < 100:
+            while len(registry(world)._base.line._waiting) < 100:
                 await asyncio.sleep(0.001)
 
     way.before = until_all_wait
@@ -248,7 +248,7 @@ async def test_what_is_too_much_for_one_commit_goes_one_by_one_and_only_what_is_
 
     async def until_all_wait(call: str, key: str) -> None:
         if key == "log/000000000001":
-            while len(registry(world)._line._waiting) < len(payloads):
+            while len(registry(world)._base.line._waiting) < len(payloads):
                 await asyncio.sleep(0.001)
 
     way.before = until_all_wait

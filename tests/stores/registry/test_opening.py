@@ -19,7 +19,7 @@ async def test_a_folder_is_a_registry_with_its_own_pace(tmp_path: Path) -> None:
     store = await open_store(f"file://{tmp_path}/jobs?poll=50ms&busy_timeout=3s")
     assert isinstance(store, JobRegistry)
     assert store.url == f"file://{tmp_path}/jobs"
-    assert store._poller._every_s == 0.05
+    assert store._base.poller._every_s == 0.05
     assert "the commit is in file://" in store.durability
     await store.close()
 

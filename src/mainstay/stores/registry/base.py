@@ -1,0 +1,174 @@
+"""The parts of an open registry, and the way to them: all live on the loop of its home."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeVar
+
+import msgspec
+
+from ...clock import Clock
+from ...errors import StoreClosed
+from ...lifecycle import Chain
+from ..home import Home
+from ..memory import MemoryStore
+from ..memory.wake import Hub
+from ..port import Observer, Written
+from ..versioned import VersionedStore
+from .files import encoded
+from .following import Follower
+from .line import Line, Op, Sleep
+from .log import Head, Log
+from .polling import Poller
+from .replica import Replica
+from .rolling import Roller
+from .sessions import Sessions
+
+T = TypeVar("T")
+Work = Callable[[MemoryStore], Awaitable[T]]
+Prepare = Callable[[], Awaitable[None]]
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a registry stands."""
+
+    commits: int
+    snapshot: int
+    """the last commit that the newest snapshot holds; 0: there is none"""
+    snapshot_bytes: int
+    events: int
+
+
+class Base:
+    """What the operations of the port are made of."""
+
+    def __init__(
+        self,
+        home: Home,
+        store: VersionedStore,
+        *,
+        clock: Clock,
+        chain: Chain,
+        rng: random.Random,
+        sleep: Sleep,
+        poll_s: float,
+        part_bytes: int,
+        machine: str,
+    ) -> None:
+        self.home = home
+        self.store = store
+        self.observer: Observer | None = None
+        hub = Hub()
+        self.log = Log(store)
+        self.follower = Follower(self.log, lambda: Replica(clock, chain, clock_name=machine), clock, hub.notify)
+        self.line = Line(self.follower, clock, hub.notify, rng=rng, sleep=sleep)
+        self.line.on_written = self._tell
+        self.roller = Roller(self.follower, clock, self._capture, part_bytes=part_bytes)
+        self.line.after_commit = self.roller.committed
+        self.sessions = Sessions(store, clock, machine, lambda: self.follower.replica.tables.sessions)
+        self.poller = Poller(hub, home, self._look, every_s=poll_s)
+        self._door = threading.Lock()
+        self._closing: Future[None] | None = None
+        self._busy: set[asyncio.Task[object]] = set()
+
+    async def read(self, work: Work[T], *, prepare: Prepare | None = None) -> T:
+        """Something that changes nothing, on all that was committed when it was asked for."""
+        return await self.run(lambda: self.line.run(Op(work, reads=True, prepare=prepare)))
+
+    async def write(self, work: Work[T], *, looks: bool = False) -> T:
+        """Something that may change something; see `Op`."""
+        return await self.run(lambda: self.line.run(Op(work, looks=looks)))
+
+    async def run(
+        self, work: Callable[[], Awaitable[T]], *, unheard: Callable[[T], Awaitable[object]] | None = None
+    ) -> T:
+        """Do some work at home, from whatever loop runs here."""
+        self.check_open()
+
+        async def do() -> T:
+            task = asyncio.current_task()
+            assert task is not None
+            self._busy.add(task)
+            try:
+                return await work()
+            finally:
+                self._busy.discard(task)
+
+        async def undo(answer: T) -> object:
+            assert unheard is not None
+            return await unheard(answer)
+
+        return await self.home.run(do, unheard=undo if unheard else None)
+
+    def check_open(self) -> None:
+        self.home.check_open()
+        if self._closing is not None:
+            raise StoreClosed(f"the store on {self.store.place} was closed; open it again")
+
+    async def close(self) -> None:
+        """Finish what was accepted and let go of everything. Whoever calls it again waits for the same end."""
+        with self._door:
+            first = self._closing is None
+            closing = self._closing = self._closing or Future()
+        if first:
+            closing.set_running_or_notify_cancel()  # one who waits for it and is cancelled cannot cancel it
+            # a caller that is cancelled must not leave it half closed
+            await asyncio.shield(asyncio.ensure_future(self._close(closing)))
+        else:
+            await asyncio.wrap_future(closing)
+
+    async def _close(self, closing: Future[None]) -> None:
+        try:
+            await self.home.run(self._let_go)
+            await self.home.close()
+        finally:
+            closing.set_result(None)
+
+    async def _let_go(self) -> None:
+        await self.poller.close()
+        while self._busy:
+            await asyncio.wait(tuple(self._busy))
+        await self.line.settled()
+        await self.roller.settled()
+        await self.line.settled()
+        await self.store.close()
+
+    async def about(self) -> About:
+        """Where it stands."""
+
+        async def look() -> About:
+            seen = await self.log.head()
+            head = seen.head if seen else Head()
+
+            async def taken(_: MemoryStore) -> About:
+                replica = self.follower.replica
+                events = sum(len(each) for each in replica.tables.rows.events.values())
+                return About(commits=replica.number, snapshot=head.number, snapshot_bytes=head.size, events=events)
+
+            return await self.line.run(Op(taken, reads=True))
+
+        return await self.run(look)
+
+    def _tell(self, written: Sequence[Written]) -> None:
+        if written and self.observer is not None:
+            self.observer(written)
+
+    async def _capture(self) -> tuple[int, list[bytes]]:
+        async def taken(_: MemoryStore) -> tuple[int, list[bytes]]:
+            replica = self.follower.replica
+            return replica.number, [encoded(line) for line in replica.lines()]
+
+        return await self.line.run(Op(taken, reads=True))
+
+    async def _look(self) -> bool:
+        before = self.follower.replica.number
+
+        async def nothing(_: MemoryStore) -> None:
+            pass
+
+        await self.line.run(Op(nothing, reads=True))
+        return self.follower.replica.number != before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -60,3 +61,20 @@ async def test_a_unit_waits_for_storage_no_longer_than_it_may_run(app: App, box:
     assert (await run.status()).job.status == "succeeded"
     (row,) = await unit_rows(app.control, run.id)
     assert (row.failures, row.releases) == (0, 1)
+
+
+async def test_a_unit_is_put_off_for_longer_each_time(app: App, box: Harness) -> None:
+    @app.batch(name="study", outputs=["a"], retries=0)
+    def study(params: dict, out: Outputs) -> None:
+        out.save("a", b"done")
+
+    run = await app.submit_batch(study, params=[{}, {"n": 1}])
+    await away_for(app, run, "look", 14, StoreUnavailable("no answer"))
+    await box.drain()
+
+    assert (await run.status()).job.status == "succeeded"
+    waits = []
+    for row in await unit_rows(app.control, run.id):
+        began = [event.at_ms for event in await app.control.events(row.id) if event.to == "running"]
+        waits.append([(later - earlier) / 1000 for earlier, later in pairwise(began)])
+    assert waits == [[10, 20, 40, 80, 160, 300, 300]] * 2

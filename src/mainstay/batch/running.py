@@ -10,6 +10,7 @@ import asyncio
 import sys
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -36,7 +37,8 @@ _PATIENCE_S = 60.0
 #: of its run timeout, that much
 _PART = 0.9
 _FIRST_WAIT_S = 0.5
-_PUT_OFF = "10s"
+#: how long it is put off then: longer each time, or a long outage would make a long history of every unit
+_FIRST_PUT_OFF_S, _LONGEST_PUT_OFF_S = 10.0, 300.0
 
 
 class UnitWork:
@@ -199,7 +201,8 @@ class _Staged:
         """Away, full or closed to us: not the unit's fault, so no failure is counted."""
         # a reason is one line, and what storage says often is not
         words = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
-        self._context.snooze(_PUT_OFF, f"the outputs cannot be reached: {words}"[:500])
+        wait_s = min(_LONGEST_PUT_OFF_S, _FIRST_PUT_OFF_S * 2.0 ** min(self._context.job.releases, 10))
+        self._context.snooze(timedelta(seconds=wait_s), f"the outputs cannot be reached: {words}"[:500])
 
 
 async def _removed(scratch: Scratch) -> None:

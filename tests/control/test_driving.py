@@ -99,14 +99,14 @@ async def test_a_driver_that_has_waited_often_is_not_taken_for_one_that_nobody_c
     await bench.assert_sound()
 
 
-async def test_a_driver_is_not_deleted_under_the_job_that_waits_for_it(bench: Bench) -> None:
+async def test_neither_a_job_that_is_left_to_its_units_nor_its_driver_is_deleted(bench: Bench) -> None:
     job = await left(bench)
     driver = await bench.worker.put_off(await drives(bench, job), timedelta(seconds=1), reason="waits")
     plain = await bench.control.submit("plain")
 
-    answers = await bench.control.delete_many([driver.id, plain.id], actor="ann", reason="tidy")
+    answers = await bench.control.delete_many([driver.id, plain.id, job.id], actor="ann", reason="tidy")
 
-    assert answers == ["held", "deleted"]
+    assert answers == ["held", "deleted", "held"]
     assert await bench.control.get(driver.id) == driver
 
 

@@ -100,19 +100,18 @@ class Operator:
     async def delete_many(
         self, ids: Sequence[str], *, actor: str, reason: str
     ) -> list[Literal["deleted", "held", "missing"]]:
-        """Delete many jobs; those being worked on are left alone and answered with `held`. So is the driver of a job
-        that is left to its units: nobody would go on with that."""
+        """Delete many jobs; those being worked on are left alone and answered with `held`: also one that is left to its
+        units, and its driver, whoever has a hand on them at the moment."""
         _who_and_why(actor, reason)
-        held = await self._drivers([check_id(job_id) for job_id in ids])
+        held = await self._left_to_units([check_id(job_id) for job_id in ids])
         rest = iter(await self._store.delete([each for each in ids if each not in held], actor=actor, reason=reason))
         return ["held" if each in held else next(rest) for each in ids]
 
-    async def _drivers(self, ids: Sequence[str]) -> set[str]:
-        """Those of them that a job waits for to go on with it."""
-        units = {row.id: row.parent for row in await self._store.get(ids) if row is not None and row.settled_ms is None}
-        parents = await self._store.get(sorted({parent for parent in units.values() if parent is not None}))
-        found = {driver_id(parent) for parent in parents if parent is not None and is_left_to_its_units(parent)}
-        return found & units.keys()
+    async def _left_to_units(self, ids: Sequence[str]) -> set[str]:
+        rows = [row for row in await self._store.get(ids) if row is not None and row.settled_ms is None]
+        parents = await self._store.get(sorted({row.parent for row in rows if row.parent is not None}))
+        drivers = {driver_id(row) for row in parents if row is not None and is_left_to_its_units(row)}
+        return {row.id for row in rows if row.id in drivers or is_left_to_its_units(row)}
 
     async def _many(self, ids: Sequence[str], decide: Decision, actor: str) -> list[Outcome]:
         found = await self._store.get([check_id(job_id) for job_id in ids])

@@ -23,6 +23,7 @@ from mainstay.model import IdSource, Job, Session
 from mainstay.stores import Answer, Change, JobStore, NewJob, open_store
 from mainstay.testing import new_job
 from tests.conformance.history import Entry, History, read, write
+from tests.conformance.patience import patiently
 from tests.conformance.world import World
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +80,7 @@ class Submitter(Actor):
         while wanted:
             batch = [wanted.pop() for _ in range(min(len(wanted), self._rng.randint(1, 20)))]
             began = time.monotonic()
-            for new, made in zip(batch, await self._store.insert(batch), strict=True):
+            for new, made in zip(batch, await patiently(lambda batch=batch: self._store.insert(batch)), strict=True):
                 self._note(began, "insert", new.job, "created" if made.created else "known", made.id)
             await asyncio.sleep(0)  # a store that never waits must not keep the others from the loop
 
@@ -126,7 +127,8 @@ class Worker(Actor):
 
     async def _claim(self) -> list[Job]:
         began = time.monotonic()
-        claimed = await self._store.claim(self._rng.sample(QUEUES, 2), self._session, self._rng.randint(1, 30))
+        queues, n = self._rng.sample(QUEUES, 2), self._rng.randint(1, 30)
+        claimed = await patiently(lambda: self._store.claim(queues, self._session, n))
         for job in claimed:
             self._note(began, "claim", job, "claimed")
         return claimed
@@ -161,7 +163,7 @@ class Worker(Actor):
         began = time.monotonic()
         late = await self._store.overdue()
         changes = [self._world.change(each.job, "timed_out", "pending", actor=self._name) for each in late]
-        for change, answer in zip(changes, await self._store.apply(changes), strict=True):
+        for change, answer in zip(changes, await patiently(lambda: self._store.apply(changes)), strict=True):
             self._note(began, "reap", change.before, answer.outcome)
 
     def _change(self, job: Job, *moves: str) -> Change:
@@ -171,7 +173,7 @@ class Worker(Actor):
         if not changes:
             return []
         began = time.monotonic()
-        answers = await self._store.apply(changes)
+        answers = await patiently(lambda: self._store.apply(changes))
         for change, answer in zip(changes, answers, strict=True):
             self._note(began, what, change.before, answer.outcome)
         return answers

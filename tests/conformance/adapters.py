@@ -70,7 +70,7 @@ ADAPTERS = (
     Adapter(name="sqlite", url="sqlite:///{folder}/jobs.db", persistent=True),
     Adapter(name="postgres", server="postgresql", persistent=True),
     Adapter(name="redis", server="redis", persistent=True),
-    Adapter(name="registry", url="file://{folder}/registry", persistent=True, slow=5),
+    Adapter(name="registry", url="file://{folder}/registry", persistent=True, slow=8),
     # the rules are those of the registry above, to the letter; what a server may change are answers, order and time
     Adapter(name="bucket", bucket="azure", persistent=True, slow=5, modules=_TOUCHY),
 )

@@ -159,6 +159,33 @@ async def test_a_store_that_is_away_refuses_a_submit_and_keeps_nothing_of_it(joi
     await world.assert_sound()
 
 
+async def test_who_joined_while_others_had_their_turn_hears_of_an_outage_as_well(
+    join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asleep: list[float] = []
+
+    async def until_somebody_waits(wait_s: float) -> None:
+        asleep.append(wait_s)
+        while not registry(world)._base.line._waiting:
+            await asyncio.sleep(0.001)
+
+    async def fail(call: str, key: str) -> None:
+        if call == "create":
+            raise StoreUnavailable("it does not answer")
+
+    world, way = await join(sleep=until_somebody_waits)
+    # as beside others that commit a lot
+    monkeypatch.setattr(registry(world)._base.line._pace, "wait_s", lambda _: 1.0)
+    way.before = fail
+    first = asyncio.ensure_future(world.store.insert([world.new()]))
+    while not asleep:
+        await asyncio.sleep(0.001)
+    answers = await asyncio.gather(first, world.store.insert([world.new()]), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
+    assert asleep == [1.0], "the second went with the first"
+    way.before = None
+
+
 def losing_answers(below: VersionedStore, *, can_be_asked: bool) -> object:
     """Writes the commit, and says that nobody knows."""
 

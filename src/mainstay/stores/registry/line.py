@@ -115,8 +115,8 @@ class Line:
             self._task = None
 
     async def _do(self, ops: list[Op[Any]]) -> None:
+        reads, writes = [op for op in ops if op.reads], [op for op in ops if not op.reads]
         try:
-            reads, writes = [op for op in ops if op.reads], [op for op in ops if not op.reads]
             looked = bool(reads) or any(op.looks for op in writes) or self._follower.away()
             if looked:
                 await self._follower.catch_up()
@@ -128,10 +128,12 @@ class Line:
                 await self._write(writes, looked=looked)
         except BaseException as error:  # noqa: BLE001 - whoever asked hears of it; the line goes on
             self._follower.replica.undo()
-            for op in ops:
+            # `writes` has those who joined on the way, too
+            for op in (*reads, *writes):
                 op.fail(error)
 
     async def _write(self, ops: list[Op[Any]], *, looked: bool) -> None:
+        """Commit what they change. Who comes while we wait for our turn is added to `ops`."""
         self.counts.updates += 1
         if wait_s := self._pace.wait_s(_now_s()):
             await self._sleep(wait_s)
@@ -167,6 +169,7 @@ class Line:
                 self.after_commit(self._follower.replica.number)
                 return
             self._follower.replica.undo()
+            self._pace.lost()
             self.counts.conflicts += 1
             if tried == TRIES - 1:
                 break

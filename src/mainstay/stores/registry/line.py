@@ -31,6 +31,7 @@ T = TypeVar("T")
 TRIES = 5
 BASE_S = 0.1
 _MOST_AT_ONCE = 500
+_MOST_BREATHS = 50
 
 Sleep = Callable[[float], Awaitable[object]]
 
@@ -174,11 +175,19 @@ class Line:
             if tried == TRIES - 1:
                 break
             await self._sleep(self._rng.uniform(0, BASE_S * 2**tried))
-            await self._follower.catch_up()
+            await self._until_quiet()
             self.counts.retries += 1
             looked = True
         self.counts.gave_up += 1
         raise TooManyConflicts(self._follower.next_key, TRIES, place=self._follower.log.store.place)
+
+    async def _until_quiet(self) -> None:
+        """Catch up, and wait for a moment in which nobody commits: into one after the other nobody comes in between."""
+        for _ in range(_MOST_BREATHS):
+            await self._follower.catch_up()
+            await asyncio.sleep(self._pace.breath_s)
+            if not await self._follower.catch_up():
+                return
 
     def _joining(self) -> list[Op[Any]]:
         """Who came while we waited, and may as well go now."""

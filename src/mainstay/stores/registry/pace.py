@@ -7,6 +7,9 @@ takes; what is asked for meanwhile goes together.
 
 How much time is found out: twice as much after a commit that was lost, a little less after each that was made. So about
 one try in twenty is lost, whatever the number of processes, and five in a row once in millions.
+
+One who commits without a pause and sees nobody may be in the way of somebody who has not won yet. So he stands aside
+for a moment now and then, and whoever has lost waits for such a moment.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ _ACTIVE_S = 5.0
 _LEAST, _MOST = 3.0, 60.0
 _AFTER_LOST, _AFTER_MADE = 2.0, 0.97
 _LONGEST_S = 2.0
+#: so many commits with no pause between them, of the length of so many commits, then one of this length
+_MOST_IN_A_ROW, _BREATHS, _ASIDE = 24, 3.0, 8.0
 #: how much the last commit counts in the mean
 _NEW = 0.2
 
@@ -43,6 +48,7 @@ class Pace:
         self._took_s = 0.0
         self._share = _LEAST
         self._last_s: float | None = None
+        self._in_a_row = 0
 
     def saw(self, writer: str, now_s: float) -> None:
         """Somebody else has made a commit."""
@@ -54,9 +60,16 @@ class Pace:
 
     def made(self, now_s: float, *, took_s: float) -> None:
         """We have made one."""
+        idle_s = now_s - took_s - (self._last_s or 0.0)
+        self._in_a_row = self._in_a_row + 1 if idle_s < _BREATHS * took_s else 0
         self._share = max(_LEAST, self._share * _AFTER_MADE)
         self._took_s = took_s if self._last_s is None else (1 - _NEW) * self._took_s + _NEW * took_s
         self._last_s = now_s
+
+    @property
+    def breath_s(self) -> float:
+        """How long nobody must have committed for it to be quiet."""
+        return min(0.2, max(0.002, 2 * self._took_s))
 
     @property
     def others(self) -> bool:
@@ -67,7 +80,12 @@ class Pace:
         """How long to wait before the next."""
         for writer in [writer for writer, seen_s in self._others.items() if now_s - seen_s > _ACTIVE_S]:
             del self._others[writer]
-        if self._last_s is None or not self._others:
+        if self._last_s is None:
             return 0.0
+        if not self._others:
+            if self._in_a_row < _MOST_IN_A_ROW:
+                return 0.0
+            self._in_a_row = 0
+            return min(_LONGEST_S, _ASIDE * self._took_s)
         gap_s = min(_LONGEST_S, self._share * len(self._others) * self._took_s) * self._rng.uniform(0.5, 1.5)
         return max(0.0, self._last_s + gap_s - now_s)

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mainstay.cli import app
+from mainstay.stores.postgres.schema import VERSION
 from tests.stores.postgres.transactions import server
 
 
@@ -37,7 +38,7 @@ def test_a_store_is_migrated_once_and_says_so(url: str) -> None:
         "current": False,
         "durability": "",
         "version": 0,
-        "known": 1,
+        "known": VERSION,
         "schema": url.partition("schema=")[2],
         "server": told("status", url, code=1)["server"],
         "jobs": 0,
@@ -48,14 +49,14 @@ def test_a_store_is_migrated_once_and_says_so(url: str) -> None:
         "sessions": 0,
     }
     would = told("migrate", url, "--dry-run", code=1)
-    assert (would["before"], would["after"], would["done"], would["changes"]) == (0, 1, False, True)
+    assert (would["before"], would["after"], would["done"], would["changes"]) == (0, VERSION, False, True)
     assert "CREATE TABLE mainstay.jobs" in would["steps"][0]
     assert run("status", url).exit_code == 1
 
     done = run("migrate", url)
 
-    assert (done.exit_code, done.stdout) == (0, f"{shown}: brought from version 0 to 1 (it is new)\n")
-    assert run("migrate", url).stdout == f"{shown} is up to date: version 1\n"
+    assert (done.exit_code, done.stdout) == (0, f"{shown}: brought from version 0 to {VERSION} (it is new)\n")
+    assert run("migrate", url).stdout == f"{shown} is up to date: version {VERSION}\n"
     assert run("migrate", url, "--dry-run").exit_code == 0
     assert told("status", url)["current"] is True
 
@@ -70,7 +71,7 @@ def test_the_status_shows_what_is_there_and_how_safe_it_is(url: str) -> None:
     seen = {words[0]: words[1] for words in lines if len(words) == 2}
 
     assert seen["jobs"] == "1"
-    assert seen["version"] == "1, as this Mainstay needs it"
+    assert seen["version"] == f"{VERSION}, as this Mainstay needs it"
     assert seen["schema"] == schema
     assert "fsync=off" in told("status", url)["durability"]
     assert told("status", f"{url}&durability=replicated")["durability"].startswith("replicated: ")
@@ -80,7 +81,7 @@ def test_what_is_out_of_date_names_the_command_to_run(url: str) -> None:
     done = run("status", url)
 
     assert done.exit_code == 1
-    assert "none; this Mainstay needs 1: migrate it" in done.stdout
+    assert f"none; this Mainstay needs {VERSION}: migrate it" in done.stdout
     assert done.stdout.rstrip().splitlines()[-1].startswith("mainstay store migrate ")
 
 
@@ -102,7 +103,7 @@ def test_a_newer_store_is_shown_and_not_touched(url: str) -> None:
     done = run("status", url)
 
     assert done.exit_code == 1
-    assert "99; this Mainstay knows up to 1: upgrade it" in done.stdout
+    assert f"99; this Mainstay knows up to {VERSION}: upgrade it" in done.stdout
     assert "mainstay store migrate" not in done.stdout
     assert run("migrate", url).exit_code == 2
 

@@ -82,7 +82,7 @@ class Batch:
                 raise UnknownOption(name, BatchOptions.__annotations__)
             if name in ("unique", "on_clash", "queue_deadline"):
                 raise InvalidInput(name, f"is about one submit; write app.submit_batch(..., {name}=...)")
-        self.name = name_of(function, given.get("name"))
+        self.name = name_of(function, given.get("name"), kind="batch")
         self.unit = Function(function, self.name, offered=("params", "seed", "out"))
         if "out" not in self.unit.takes:
             raise InvalidInput(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from ..control.options import check_name
 from ..errors import InvalidInput
 
 
-def name_of(function: Callable[..., Any], given: str | None) -> str:
+def name_of(function: Callable[..., Any], given: str | None, *, kind: Literal["task", "batch"] = "task") -> str:
     """The name given, or `module.function` where that will be found again.
 
     >>> name_of(lambda: None, None)
@@ -22,21 +22,21 @@ def name_of(function: Callable[..., Any], given: str | None) -> str:
     module = getattr(function, "__module__", None)
     inner = getattr(function, "__qualname__", None)
     if not module or not inner:
-        raise InvalidInput("task", f'{function!r} has no name of its own; give it one: @app.task(name="...")')
+        raise InvalidInput(kind, f'{function!r} has no name of its own; give it one: @app.{kind}(name="...")')
     if "<lambda>" in inner:
-        raise InvalidInput("task", 'a lambda has no name of its own; give it one: @app.task(name="...")')
+        raise InvalidInput(kind, f'a lambda has no name of its own; give it one: @app.{kind}(name="...")')
     if module == "__main__":
         raise InvalidInput(
-            "task",
+            kind,
             f"{inner} is defined in the program that was started, which is called __main__ here and by its own name "
             "where a worker imports it, so its jobs would not be found; move it to a module, or name it: "
-            f'@app.task(name="{inner}")',
+            f'@app.{kind}(name="{inner}")',
         )
     if "<locals>" in inner:
         raise InvalidInput(
-            "task",
+            kind,
             f"{module}.{inner} is made inside a function, so a worker that imports {module} may not have it; define "
-            'it at the top of the module, or, if it is made on import, name it: @app.task(name="...")',
+            f'it at the top of the module, or, if it is made on import, name it: @app.{kind}(name="...")',
         )
     return check_name(f"{module}.{inner}")
 

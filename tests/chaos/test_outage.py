@@ -68,8 +68,9 @@ async def _fleet(folder: Path, url: str) -> AsyncIterator[Fleet]:
 on_servers = pytest.mark.parametrize("server", ["postgres", "redis"], indirect=True)
 
 
-@on_servers
-@pytest.mark.parametrize(("end", "away_s"), [("stop", 12), ("kill", 4)])
+@pytest.mark.parametrize(
+    ("server", "end", "away_s"), [("postgres", "stop", 12), ("redis", "kill", 4)], indirect=["server"]
+)
 async def test_a_fleet_resumes_by_itself_after_its_server_was_away(
     server: Postgres | Redis, end: str, away_s: float, tmp_path: Path
 ) -> None:

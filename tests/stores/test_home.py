@@ -249,3 +249,13 @@ async def test_a_store_on_the_callers_loop_serves_other_threads(monkeypatch: pyt
     assert await asyncio.to_thread(use) == "from a thread"
     await home.close()
     assert asyncio.get_running_loop().is_running()  # it was not its own to stop
+
+
+async def test_a_loop_that_is_closed_is_nobodys_home_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "_adopted", {})
+    gone = asyncio.new_event_loop()
+    homes.adopt(gone)
+    gone.close()
+    home = Home("somewhere")
+    assert await home.run(lambda: at(home, "on a loop of its own")) == "on a loop of its own"
+    await home.close()

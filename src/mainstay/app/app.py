@@ -27,6 +27,7 @@ from ..task.options import SubmitOptions
 from ..task.returns import Returns
 from ..task.storable import canonical
 from ..worker import Context, Work
+from ..worker.loading import loaded
 from . import bulk, hooks
 from .batches import Batches
 from .group import Group, submit_group, submit_group_within
@@ -101,7 +102,7 @@ class App:
             audit_key=audit_key,
         )
         """what its tasks submit and read through"""
-        self._batches = Batches(self.client, outputs, runners)
+        self._batches = Batches(self.client, outputs, runners, lambda: loaded(self))
         self._works: dict[str, dict[str, Work]] = {"task": {}, "batch": self._batches.works}
         self._tasks: dict[str, Task[..., Any]] = {}
         self._schedules = Schedules(self.client, self._tasks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..batch.desk import Desk
@@ -24,11 +24,13 @@ from ..worker import Work
 class Batches:
     """The batches that are declared on an app."""
 
-    def __init__(self, client: Client, outputs: str | None, runners: Mapping[str, Runner] | None) -> None:
+    def __init__(
+        self, client: Client, outputs: str | None, runners: Mapping[str, Runner] | None, target: Callable[[], str]
+    ) -> None:
         self._client = client
         self._outputs = outputs
         self.places = Places(client.clock, own=outputs)
-        self.outsides = Outsides(Runners(runners), client.url)
+        self.outsides = Outsides(Runners(runners), client.url, target)
         self.studies: dict[str, Batch] = {}
         self.works: dict[str, Work] = {}
 

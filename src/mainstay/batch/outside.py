@@ -16,7 +16,6 @@ from ..control.explain import is_alive
 from ..errors import InvalidInput, RunnerFailed
 from ..lifecycle import Move, table_of
 from ..model import Job
-from ..worker.loading import loaded
 from .runners import LOCAL, Outside, Runner, Runners, shown_runner
 from .spec import Begun, Spec, State
 
@@ -49,13 +48,15 @@ class Tended(msgspec.Struct, frozen=True, kw_only=True):
 class Outsides:
     """How this program has batches run outside."""
 
-    def __init__(self, runners: Runners, url: str) -> None:
+    def __init__(self, runners: Runners, url: str, target: Callable[[], str]) -> None:
         self.runners = runners
         self._url = url
+        self._target = target
+        """the `module:app` of this program, once it is loaded by that name"""
 
     def command(self, job_id: str) -> list[str]:
         """What an outside job is to run."""
-        target = loaded() or os.environ.get("MAINSTAY_APP", "")
+        target = self._target() or os.environ.get("MAINSTAY_APP", "")
         if not target:
             raise RunnerFailed("nobody said which app the outside job is to load; set MAINSTAY_APP=module:app")
         return [sys.executable, "-m", "mainstay", "batch", "exec", job_id, "--app", target]

@@ -46,8 +46,8 @@ class Home:
         self._gone = threading.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         adopted = _adopted.get(self._pid)
-        self._lodges = adopted is not None
-        self.loop = adopted or _new_loop()
+        self._lodges = adopted is not None and not adopted.is_closed()
+        self.loop = adopted if adopted is not None and self._lodges else _new_loop()
         if not self._lodges:
             threading.Thread(target=self._live, name="mainstay-store", daemon=True).start()
 

@@ -11,6 +11,7 @@ import os
 import pkgutil
 import sys
 import traceback
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,8 @@ from ..errors import InvalidInput, MainstayError
 #: whether an object is what is looked for
 Fits = Callable[[object], bool]
 
-_last: list[str] = []
+#: what was loaded, by the name it was asked for
+_targets: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
 
 _FORM = "write it as module:app, like shop.tasks:app"
 
@@ -49,14 +51,14 @@ def find(target: str, fits: Fits) -> Any:
     if not _is_app(found, fits):
         what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
         raise InvalidInput("app", f"{target} is {what}, not an app; make one: app = App('sqlite:///jobs.db')")
-    _last[:] = [target.strip()]
+    _targets[found] = target.strip()
     return found
 
 
-def loaded() -> str:
-    """The `module:app` that this process loaded last: what another process is to load to be the same. Empty if it
-    loaded none."""
-    return _last[0] if _last else ""
+def loaded(program: object) -> str:
+    """The `module:app` that a program was loaded by: what another process is to load to be the same. Empty if it was
+    not loaded but made here."""
+    return _targets.get(program, "")
 
 
 def _is_app(found: object, fits: Fits) -> bool:

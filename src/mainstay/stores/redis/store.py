@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
 from typing import Any, Literal, Self, TypeVar
 
 from ...clock import Clock, SystemClock
@@ -14,6 +12,7 @@ from ...errors import StoreClosed
 from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ..durability import Durability, refused
+from ..ending import Ending
 from ..home import Home
 from ..port import (
     Answer,
@@ -64,8 +63,7 @@ class RedisStore:
         self._base = base
         self._listener = Listener(base.server, home, lambda args: base.scripts.run("wake", args))
         self._claiming: dict[str, asyncio.Lock] = {}
-        self._door = threading.Lock()
-        self._closing: Future[None] | None = None
+        self._ending = Ending()
         self._busy: set[asyncio.Task[Any]] = set()
         """calls at work; of the home loop"""
 
@@ -110,22 +108,11 @@ class RedisStore:
 
     async def close(self) -> None:
         """Finish what was accepted and let go of everything. Whoever calls it again waits for the same end."""
-        with self._door:
-            first = self._closing is None
-            closing = self._closing = self._closing or Future()
-        if first:
-            closing.set_running_or_notify_cancel()  # one who waits for it and is cancelled cannot cancel it
-            # a caller that is cancelled must not leave it half closed
-            await asyncio.shield(asyncio.ensure_future(self._close(closing)))
-        else:
-            await asyncio.wrap_future(closing)
+        await self._ending.reach(self._close)
 
-    async def _close(self, closing: Future[None]) -> None:
-        try:
-            await self._home.run(self._let_go)
-            await self._home.close()
-        finally:
-            closing.set_result(None)
+    async def _close(self) -> None:
+        await self._home.run(self._let_go)
+        await self._home.close()
 
     async def _let_go(self) -> None:
         while self._busy:
@@ -150,7 +137,7 @@ class RedisStore:
 
     def _check_open(self) -> None:
         self._home.check_open()
-        if self._closing is not None:
+        if self._ending.begun:
             raise StoreClosed(f"the store on {self._base.server.address.shown} was closed; open it again")
 
     # -- jobs ---------------------------------------------------------------------------------

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Future
 from typing import TypeVar
 
 import msgspec
@@ -14,6 +12,7 @@ import msgspec
 from ...clock import Clock
 from ...errors import StoreClosed
 from ...lifecycle import Chain
+from ..ending import Ending
 from ..home import Home
 from ..memory import MemoryStore
 from ..memory.wake import Hub
@@ -71,8 +70,7 @@ class Base:
         self.line.after_commit = self.roller.committed
         self.sessions = Sessions(store, clock, machine, lambda: self.follower.replica.tables.sessions)
         self.poller = Poller(hub, home, self._look, every_s=poll_s)
-        self._door = threading.Lock()
-        self._closing: Future[None] | None = None
+        self._ending = Ending()
         self._busy: set[asyncio.Task[object]] = set()
 
     async def read(self, work: Work[T], *, prepare: Prepare | None = None) -> T:
@@ -106,27 +104,16 @@ class Base:
 
     def check_open(self) -> None:
         self.home.check_open()
-        if self._closing is not None:
+        if self._ending.begun:
             raise StoreClosed(f"the store on {self.store.place} was closed; open it again")
 
     async def close(self) -> None:
         """Finish what was accepted and let go of everything. Whoever calls it again waits for the same end."""
-        with self._door:
-            first = self._closing is None
-            closing = self._closing = self._closing or Future()
-        if first:
-            closing.set_running_or_notify_cancel()  # one who waits for it and is cancelled cannot cancel it
-            # a caller that is cancelled must not leave it half closed
-            await asyncio.shield(asyncio.ensure_future(self._close(closing)))
-        else:
-            await asyncio.wrap_future(closing)
+        await self._ending.reach(self._close)
 
-    async def _close(self, closing: Future[None]) -> None:
-        try:
-            await self.home.run(self._let_go)
-            await self.home.close()
-        finally:
-            closing.set_result(None)
+    async def _close(self) -> None:
+        await self.home.run(self._let_go)
+        await self.home.close()
 
     async def _let_go(self) -> None:
         await self.poller.close()

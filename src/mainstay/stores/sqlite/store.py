@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fcntl
 import logging
 import os
-import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +18,7 @@ from ...errors import StoreDamaged, StoreError, StoreLocked, StoreReadOnly, Unsa
 from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ..durability import LEVELS, Durability, refused
+from ..ending import Ending
 from ..judge import given_back
 from ..port import (
     Answer,
@@ -89,8 +87,7 @@ class SqliteStore:
         )
         self._busy_timeout_s = busy_timeout_s
         self._durable = durable
-        self._door = threading.Lock()
-        self._closing: Future[None] | None = None
+        self._ending = Ending()
         with contextlib.ExitStack() as undo, in_our_words(path):
             admit_path(path, busy_timeout_s=busy_timeout_s)
             self._folder = _made_side_folder(path)
@@ -116,24 +113,13 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Finish what was accepted and let go of everything. Whoever calls it again waits for the same end."""
-        with self._door:
-            first = self._closing is None
-            closing = self._closing = self._closing or Future()
-        if first:
-            closing.set_running_or_notify_cancel()  # one who waits for it and is cancelled cannot cancel it
-            # a caller that is cancelled must not leave it half closed
-            await asyncio.shield(self._let_go(closing))
-        else:
-            await asyncio.wrap_future(closing)
+        await self._ending.reach(self._let_go)
 
-    async def _let_go(self, closing: Future[None]) -> None:
-        try:
-            await self._engine.close()
-            self._board.close()
-            self._locks.close()
-            os.close(self._users)
-        finally:
-            closing.set_result(None)
+    async def _let_go(self) -> None:
+        await self._engine.close()
+        self._board.close()
+        self._locks.close()
+        os.close(self._users)
 
     # -- jobs ---------------------------------------------------------------------------------
 

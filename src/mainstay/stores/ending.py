@@ -1,0 +1,48 @@
+"""The end of a store: it happens once, whoever asks for it, from whatever loop or thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+
+
+class Ending:
+    """Whoever is first ends it; everybody else waits for the same end.
+
+    >>> ended = []
+    >>> async def end_twice():
+    ...     async def let_go():
+    ...         ended.append("once")
+    ...     ending = Ending()
+    ...     await asyncio.gather(ending.reach(let_go), ending.reach(let_go))
+    ...     return ending.begun
+    >>> asyncio.run(end_twice()), ended
+    (True, ['once'])
+    """
+
+    def __init__(self) -> None:
+        self._door = threading.Lock()
+        self._over: Future[None] | None = None
+
+    @property
+    def begun(self) -> bool:
+        return self._over is not None
+
+    async def reach(self, let_go: Callable[[], Awaitable[None]]) -> None:
+        with self._door:
+            first = self._over is None
+            over = self._over = self._over or Future()
+        if first:
+            over.set_running_or_notify_cancel()  # one who waits for it and is cancelled cannot cancel it
+            # a caller that is cancelled must not leave it half closed
+            await asyncio.shield(asyncio.ensure_future(self._go(let_go, over)))
+        else:
+            await asyncio.wrap_future(over)
+
+    async def _go(self, let_go: Callable[[], Awaitable[None]], over: Future[None]) -> None:
+        try:
+            await let_go()
+        finally:
+            over.set_result(None)

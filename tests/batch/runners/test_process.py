@@ -101,13 +101,24 @@ async def test_a_process_that_was_killed_tells_by_what(runner: ProcessRunner) ->
     assert (seen.state, seen.exit_code, "SIGKILL" in seen.detail) == ("exited", -9, True)
 
 
-async def test_one_whose_keeper_was_killed_is_gone(runner: ProcessRunner, folder: Path, tmp_path: Path) -> None:
+async def test_one_whose_keeper_was_killed_goes_with_it(runner: ProcessRunner, folder: Path, tmp_path: Path) -> None:
     code = f"import os, pathlib; pathlib.Path({str(folder)!r}, 'child.pid').write_text(str(os.getpid()))\n{WAITS}"
     handle = await runner.start("a", python(code, str(tmp_path / "never")), {})
 
+    child = folder / "child.pid"
+
+    async def begun() -> bool:
+        return child.exists() and bool(child.read_text())
+
+    await until(begun)
     os.kill(pid_of(handle), signal.SIGKILL)
 
     assert (await over(runner)).state == "gone"
+
+    async def went_with_it() -> bool:
+        return not Path(f"/proc/{child.read_text()}").exists()
+
+    await until(went_with_it)
 
 
 async def test_a_stop_asks_once_and_kills_what_does_not_end(runner: ProcessRunner, folder: Path) -> None:

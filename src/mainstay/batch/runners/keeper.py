@@ -11,6 +11,7 @@ is killed.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import json
 import os
@@ -19,10 +20,26 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 _NOT_STARTED = 127
+_PR_SET_PDEATHSIG = 1
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def _dying_with(keeper: int) -> Callable[[], None]:
+    """What a process does before it becomes the command: it is killed when its keeper is, for then nobody could look
+    at it or stop it. As `mainstay.worker.parent`, which cannot be imported here."""
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+    def prepare() -> None:
+        if libc is not None:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != keeper:
+            os._exit(1)
+
+    return prepare
 
 
 class Keeper:
@@ -56,7 +73,12 @@ class Keeper:
         signal.signal(signal.SIGALRM, self._kill)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         try:
-            self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)  # noqa: S603 - the user's
+            self._child = subprocess.Popen(  # noqa: S603 - the command is the user's
+                command,
+                stdin=subprocess.DEVNULL,
+                process_group=0,
+                preexec_fn=_dying_with(os.getpid()),  # noqa: PLW1509 - nothing here has a second thread
+            )
         except OSError as error:
             sys.stderr.write(f"{command[0]} cannot be started: {error}\n")
             code = _NOT_STARTED

@@ -5,6 +5,7 @@ The one place that does so: workers, commands and tests all load their app here,
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import os
@@ -51,7 +52,8 @@ def find(target: str, fits: Fits) -> Any:
     if not _is_app(found, fits):
         what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
         raise InvalidInput("app", f"{target} is {what}, not an app; make one: app = App('sqlite:///jobs.db')")
-    _targets[found] = target.strip()
+    with contextlib.suppress(TypeError):  # not an app, then: what is looked for may be anything, a dictionary say
+        _targets[found] = target.strip()
     return found
 
 

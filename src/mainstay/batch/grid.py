@@ -74,4 +74,4 @@ def _number(value: Any) -> Any:
         return int(value)
     if isinstance(value, numbers.Real):
         return float(value)
-    raise NotImplementedError(f"a {type(value).__name__} is neither a number nor a text, nor a list or mapping of them")
+    raise TypeError(f"a {type(value).__name__} is neither a number nor a text, nor a list or mapping of them")

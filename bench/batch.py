@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import platform
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import apsw
 import msgspec
 
+import servers
 from servers import Postgres, ServerMissing
 
 from . import batch_scale, batch_study, environments
 from .batch_scale import Scaled
 from .batch_study import Studied
 from .environments import InstallFailed
-from .fleet import machine
 from .peers.studies.catalog import STUDY_OURS, STUDY_PEERS, StudySystem
 from .queues import Tell
+from .runs import Run, begun
 
 SCENARIOS = ("batch_study", "batch_100k")
 STORES = {"mainstay-sqlite": "SQLite", "mainstay-postgresql": "PostgreSQL"}
@@ -39,19 +36,13 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """Part of the outputs that is deleted."""
 
 
-class Report(msgspec.Struct, kw_only=True):
+class Report(Run, kw_only=True):
     """What a run found, as it is kept."""
 
-    at: str
-    took_s: float = 0.0
-    load_before: float = 0.0
-    """The load average when it began: what others did on the machine."""
-    machine: dict[str, str]
-    versions: dict[str, str]
     sizes: Sizes
-    skipped: dict[str, str] = {}
-    studies: list[Studied] = []
-    scales: list[Scaled] = []
+    skipped: dict[str, str] = msgspec.field(default_factory=dict)
+    studies: list[Studied] = msgspec.field(default_factory=list)
+    scales: list[Scaled] = msgspec.field(default_factory=list)
 
     @property
     def trouble(self) -> list[str]:
@@ -67,15 +58,9 @@ def systems() -> dict[str, StudySystem | str]:
 def measure(chosen: Sequence[str], scenarios: Sequence[str], sizes: Sizes, tell: Tell) -> Report:
     """Run the scenarios. What cannot be set up is skipped, with the reason."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="mainstay-bench-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        # another user may run PostgreSQL in it
-        folder.chmod(0o755)
+    with servers.folder("mainstay-bench-") as folder:
         report = Report(
-            at=time.strftime("%Y-%m-%d"),
-            load_before=round(os.getloadavg()[0], 1),
-            machine=machine(folder),
-            versions={"python": platform.python_version(), "sqlite": apsw.sqlite_lib_version()},
+            **begun(folder),
             sizes=sizes,
         )
         if "batch_study" in scenarios:

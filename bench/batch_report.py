@@ -115,10 +115,7 @@ def sections(report: Report) -> list[Section]:
 
 def about(report: Report) -> str:
     """The machine and the versions, what the tables come to, and what is missing."""
-    facts = ", ".join([*report.machine.values(), *(f"{name} {version}" for name, version in report.versions.items())])
-    lines = [f"Measured on {report.at} in {report.took_s / 60:.0f} minutes: {facts}."]
-    if report.load_before > 0.5:
-        lines.append(f"The machine was busy with other work when it began (load average {report.load_before}).")
+    lines = report.told()
     lines += [told for told in (peers_ahead(report), damage(report), *_growths(report)) if told]
     lines += [f"Skipped: {name} ({why.splitlines()[0]})." for name, why in report.skipped.items()]
     lines += [f"Trouble: {_shortened(trouble)}" for trouble in report.trouble]

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import platform
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import apsw
-import msgspec
-
+import servers
 from servers import Postgres, Redis, Server, ServerMissing
 
 from . import environments, queues
@@ -21,6 +16,7 @@ from .environments import InstallFailed
 from .peers.catalog import OURS, PEERS, System
 from .peers.slots import Slots
 from .queues import Found, Seat, Sizes, Tell
+from .runs import Run, begun
 from .stands import Stand
 from .verdicts import Verdict, verdicts
 
@@ -33,21 +29,15 @@ _SERVERS: dict[str, Callable[[Path], Server]] = {
 }
 
 
-class Report(msgspec.Struct, kw_only=True):
+class Report(Run, kw_only=True):
     """What a run found, as it is kept."""
 
-    at: str
-    took_s: float = 0.0
-    load_before: float = 0.0
-    """The load average when it began: what others did on the machine."""
-    machine: dict[str, str]
-    versions: dict[str, str]
     sizes: Sizes
     skipped: dict[str, str]
-    wires: dict[str, Wire] = {}
+    wires: dict[str, Wire] = msgspec.field(default_factory=dict)
     """Round trips to each server, as it was and further away."""
     systems: list[Found]
-    verdicts: list[Verdict] = []
+    verdicts: list[Verdict] = msgspec.field(default_factory=list)
 
 
 def systems() -> dict[str, System]:
@@ -58,15 +48,9 @@ def systems() -> dict[str, System]:
 def measure(chosen: Sequence[System], scenarios: Sequence[str], sizes: Sizes, tell: Tell) -> Report:
     """Run the scenarios on the systems. Those that cannot be set up are skipped, with the reason."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="mainstay-bench-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        # another user may run PostgreSQL in it
-        folder.chmod(0o755)
+    with servers.folder("mainstay-bench-") as folder:
         report = Report(
-            at=time.strftime("%Y-%m-%d"),
-            load_before=round(os.getloadavg()[0], 1),
-            machine=machine(folder),
-            versions={"python": platform.python_version(), "sqlite": apsw.sqlite_lib_version()},
+            **begun(folder),
             sizes=sizes,
             skipped={},
             systems=[],
@@ -138,28 +122,3 @@ def _url(system: System, folder: Path, servers: dict[str, Server], up: contextli
         up.callback(servers[system.server].stop)
     url = servers[system.server].database(system.name.replace("-", "_"))
     return f"{url}?auto_migrate=on" if system in OURS else url
-
-
-def machine(folder: Path) -> dict[str, str]:
-    """What the run is on, in a few words each."""
-    memory = next(_fields("/proc/meminfo", "MemTotal"), "0 kB")
-    return {
-        "cpu": f"{os.cpu_count()} x {next(_fields('/proc/cpuinfo', 'model name'), platform.machine())}",
-        "memory": f"{round(int(memory.split()[0]) / 1024**2)} GB",
-        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
-        "disk": _filesystem(folder),
-    }
-
-
-def _filesystem(folder: Path) -> str:
-    """The kind of file system the databases are on: in memory, syncing would cost nothing."""
-    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
-    holding = [(target, kind) for _, target, kind, *_ in mounts if folder.is_relative_to(target)]
-    return max(holding, key=lambda mount: len(mount[0]))[1] if holding else "unknown"
-
-
-def _fields(path: str, name: str) -> Iterator[str]:
-    for line in Path(path).read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == name:
-            yield value.strip()

@@ -92,10 +92,7 @@ def sections(report: Report) -> list[Section]:
 
 def about(report: Report) -> str:
     """The machine and the versions, in a sentence or two; and what is missing."""
-    facts = ", ".join([*report.machine.values(), *(f"{name} {version}" for name, version in report.versions.items())])
-    lines = [f"Measured on {report.at} in {report.took_s / 60:.0f} minutes: {facts}."]
-    if report.load_before > 0.5:
-        lines.append(f"The machine was busy with other work when it began (load average {report.load_before}).")
+    lines = report.told()
     for server, wire in report.wires.items():
         trips = f"{wire.direct:.2f} ms, {wire.proxied:.2f} ms through the proxy, {wire.delayed:.2f} ms delayed"
         lines.append(f"A round trip to {TITLES[server]} takes {trips}.{_proxy_costs(report, server)}")

@@ -104,10 +104,10 @@ async def _make_on_azure(address: Address) -> None:
 async def _ask(where: str, body: bytes, headers: dict[str, str], address: Address, advice: str) -> None:
     if not where.startswith(("https://", "http://") if address.allow_http else "https://"):
         raise StoreError(f"{address.place}: its endpoint is not https; with allow_http=on it may be http")
-    request = Request(where, data=body, method="PUT", headers=headers)  # noqa: S310  # looked at above
+    request = Request(where, data=body, method="PUT", headers=headers)  # noqa: S310 - its scheme was looked at above
 
     def ask() -> None:
-        with urlopen(request, timeout=address.timeout_s):  # noqa: S310  # the same
+        with urlopen(request, timeout=address.timeout_s):  # noqa: S310 - the same request
             pass
 
     try:

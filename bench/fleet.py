@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 import servers
 from servers import Postgres, Redis, Server, ServerMissing
 

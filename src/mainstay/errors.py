@@ -24,6 +24,7 @@
     ├── SessionLost             the session was given up or never opened: open a new one
     ├── NotLeader               a leader's write after its lease was lost
     ├── RunnerFailed            an outside runner did not answer, or refused
+    ├── CallFailed              a call of a load test came to no answer; `kind` says what failed
     └── StoreError              the engine below said no
         ├── StoreLocked         somebody else keeps the database locked
         ├── StoreFull           no space left; nothing was written
@@ -265,6 +266,20 @@ class RunnerFailed(MainstayError):
     """An outside runner did not answer, or refused. It says nothing about the job it was asked for."""
 
     code = "runner_failed"
+
+
+class CallFailed(MainstayError):
+    """A call of a load test's client came to no answer. Counted under its `kind`; the virtual user goes on.
+
+    Kinds: dns, connect, refused, tls, timeout (with the part: "read timeout"), closed, protocol, redirects, and what
+    other protocols add.
+    """
+
+    code = "call_failed"
+
+    def __init__(self, kind: str, message: str) -> None:
+        self.kind = kind
+        super().__init__(message)
 
 
 class StoreError(MainstayError):

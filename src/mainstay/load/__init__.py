@@ -1,0 +1,1 @@
+"""Load tests: honest load from Python."""

@@ -1,0 +1,111 @@
+"""What all virtual users of a process share: looked-up addresses, TLS contexts, limits, and the count of calls."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...errors import CallFailed
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of one call, in seconds. None: none."""
+
+    connect: float | None = 10.0
+    """to open a connection, TLS included"""
+    write: float | None = 10.0
+    """to hand over the request"""
+    read: float | None = 30.0
+    """between two pieces of the answer, and until the first"""
+    total: float | None = 60.0
+    """for the whole call, redirects included"""
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """How the other side is verified, and how we show who we are."""
+
+    verify: bool = True
+    ca: str | None = None
+    """file of certificates to trust instead of the system's"""
+    cert: str | None = None
+    """file with our certificate, for mutual TLS"""
+    key: str | None = None
+    """file with its key, if that is not in the same file"""
+
+
+class Address(NamedTuple):
+    """Where a host and port are."""
+
+    family: int
+    sockaddr: tuple[Any, ...]
+
+
+Lookup = Callable[[str, int, int], Awaitable[list[Address]]]
+
+
+async def system_lookup(host: str, port: int, kind: int) -> list[Address]:
+    """Ask the system."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=kind)
+    return [Address(family, address) for family, _, _, _, address in found]
+
+
+class Network:
+    """One per process."""
+
+    def __init__(
+        self,
+        *,
+        timeouts: Timeouts | None = None,
+        tls: Tls | None = None,
+        proxy: str | None = None,
+        lookup: Lookup = system_lookup,
+    ) -> None:
+        self.timeouts = timeouts or Timeouts()
+        self.tls = tls or Tls()
+        self.proxy = proxy
+        """http://[user:password@]host:port, for all calls"""
+        self.sent = 0
+        self.answered = 0
+        self.aborted = 0
+        self._lookup = lookup
+        self._addresses: dict[tuple[str, int, int], Address] = {}
+
+    async def resolve(self, host: str, port: int, kind: int = socket.SOCK_STREAM) -> Address:
+        """Where it is; asked once per host and port, and remembered for the whole run."""
+        known = self._addresses.get((host, port, kind))
+        if known is not None:
+            return known
+        try:
+            found = await self._lookup(host, port, kind)
+        except OSError as error:
+            raise CallFailed(
+                "dns", f"the host {host} cannot be resolved ({error.strerror or error}); check its name"
+            ) from None
+        if not found:
+            raise CallFailed("dns", f"the host {host} has no address; check its name")
+        self._addresses[host, port, kind] = found[0]
+        return found[0]
+
+    def tls_context(self, *alpn: str) -> ssl.SSLContext:
+        """The context for connections that offer these protocols; made once for each."""
+        return _context(self.tls, alpn)
+
+
+@functools.cache
+def _context(tls: Tls, alpn: tuple[str, ...]) -> ssl.SSLContext:
+    made = ssl.create_default_context(cafile=tls.ca)
+    if not tls.verify:
+        made.check_hostname = False
+        made.verify_mode = ssl.CERT_NONE
+    if tls.cert is not None:
+        made.load_cert_chain(tls.cert, tls.key)
+    if alpn:
+        made.set_alpn_protocols(list(alpn))
+    return made

@@ -1,0 +1,30 @@
+"""What a protocol has to bring so that virtual users can speak it.
+
+A *factory* is called once per virtual user, the first time a step says `self.client.<name>`, and makes that user's
+*session*: its own connections, its own cookies. Factories are found by entry point (group `mainstay.load.clients`, the
+name is what steps write), so another protocol needs no change here.
+
+What a session's calls return is a `Result`; what goes wrong is raised as `CallFailed`, whose `kind` is counted.
+A session tells the `Network` of each call that it sent, got answered, or gave up: `network.sent += 1` when its first byte
+is about to be written, `network.answered += 1` when the answer is complete, `network.aborted += 1` for one that was
+given up while it was under way (closed, cancelled); a call that failed otherwise is neither of the last two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .network import Network
+
+
+class Session(Protocol):
+    """The client of one virtual user for one protocol."""
+
+    async def close(self) -> None:
+        """Close its connections. Called once, after the user's last call."""
+        ...
+
+
+Factory = Callable[[Network], Any]
+"""makes a `Session`; it also has the calls of its protocol, which is why the type says no more"""

@@ -1,0 +1,1 @@
+"""What runs inside a generator process: virtual users and their pace."""

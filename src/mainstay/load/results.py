@@ -1,0 +1,75 @@
+"""What a call of a client comes back with, as far as it is measured."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Opening(NamedTuple):
+    """What a call spent on its connection before it could send, in seconds. None for one that was open already."""
+
+    blocked: float
+    """waiting for a free connection"""
+    connect: float
+    tls: float
+
+
+class Result:
+    """What is measured when a step returns it. Every client's response is one.
+
+    Times are seconds of `time.perf_counter`. What a step does between `started` and `ended` belongs to the call;
+    what it does before and after does not.
+    """
+
+    __slots__ = ("ended", "failure", "first", "opening", "received", "sent", "started", "status", "written")
+
+    def __init__(
+        self,
+        *,
+        started: float,
+        ended: float,
+        written: float = 0.0,
+        first: float = 0.0,
+        opening: Opening | None = None,
+        status: int | str = "",
+        failure: str = "",
+        sent: int = 0,
+        received: int = 0,
+    ) -> None:
+        self.started = started
+        """when the call was made"""
+        self.written = written or started
+        """when its last byte was handed to the system"""
+        self.first = first or ended
+        """when the first byte of the answer came"""
+        self.ended = ended
+        """when the answer was complete"""
+        self.opening = opening
+        self.status: Any = status
+        """what the other side called it: 200, say"""
+        self.failure = failure
+        """why it counts as failed; empty if it does not"""
+        self.sent = sent
+        """bytes"""
+        self.received = received
+        """bytes"""
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the call to the end of its answer."""
+        return self.ended - self.started
+
+    @property
+    def ok(self) -> bool:
+        return not self.failure
+
+
+class CustomResult(Result):
+    """A result of the user's own: a step that returns one is measured like a response.
+
+    >>> done = CustomResult(started=1.0, ended=1.5, status="stored")
+    >>> done.elapsed, done.ok
+    (0.5, True)
+    """
+
+    __slots__ = ()

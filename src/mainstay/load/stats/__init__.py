@@ -1,0 +1,1 @@
+"""Numbers of load tests: histograms, windows, thresholds, summaries. No I/O. Start at `model`."""

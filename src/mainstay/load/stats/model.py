@@ -1,0 +1,315 @@
+"""What a load test says about itself: windows while it runs, a summary in the end. Plain data, the same between
+processes, in the recorded stream and in the reports.
+
+A *window* holds what ended within one bucket of time, `[bucket, bucket + 1) * WINDOW_MS` since 1970. Buckets are whole
+numbers, so the windows of all processes line up. Times are seconds. Histograms are merged by addition; a percentile is
+taken from the merged one, and never from other percentiles.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+WINDOW_MS = 100
+
+MetricType = Literal["counter", "gauge", "rate", "trend"]
+Verdict = Literal["passed", "failed"]
+#: the parts of a call, in the order in which they happen
+PHASES = ("blocked", "connect", "tls", "send", "wait", "receive")
+
+
+class Sketch(msgspec.Struct, array_like=True, frozen=True):
+    """A histogram as it travels: the buckets that are not empty, and what is known exactly."""
+
+    at: list[int]
+    """numbers of the buckets, rising"""
+    n: list[int]
+    """how many values are in each"""
+    count: int
+    total: float
+    squares: float
+    low: float
+    high: float
+
+
+class StepStats(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A measured step within a window."""
+
+    workflow: str
+    step: str
+    ok: Sketch | None = None
+    """service time of the results that are fine"""
+    failed: Sketch | None = None
+    """service time of the results that failed, and of the calls that raised"""
+    response: Sketch | None = None
+    """of both: time since the intended start. Open models only"""
+    phases: dict[str, Sketch] = {}
+    """by `PHASES`; blocked, connect and tls only of the calls that opened a connection"""
+    statuses: dict[str, int] = {}
+    errors: dict[str, int] = {}
+    """by kind: what raised, and what failed by its status"""
+    skipped: int = 0
+    """not called, because a step before it had raised"""
+    sent: int = 0
+    received: int = 0
+
+
+class CheckStats(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A check within a window."""
+
+    workflow: str
+    step: str
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    reasons: dict[str, int] = {}
+    """what the failed ones said; bounded"""
+
+
+class MetricStats(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A metric of the user's own within a window."""
+
+    name: str
+    type: MetricType
+    tags: dict[str, str] = {}
+    total: float = 0.0
+    """counter: sum; rate: how many were true; gauge: the last value"""
+    count: int = 0
+    """how many values"""
+    low: float = 0.0
+    high: float = 0.0
+    values: Sketch | None = None
+    """trend"""
+
+
+class Health(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """How a generator process itself was doing within a window."""
+
+    lag: float = 0.0
+    """seconds its loop came late, at worst"""
+    cpu: float = 0.0
+    """part of one core that it used, 0 to 1"""
+    memory: int = 0
+    """bytes"""
+    files: int = 0
+    """open file descriptors"""
+    files_limit: int = 0
+
+
+class Window(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What ended in one bucket of time: in one process, or merged over all of them."""
+
+    bucket: int
+    width: int = 1
+    """buckets it stands for; windows that were merged in time have more"""
+    process: int = -1
+    """-1: merged over all"""
+    users: int = 0
+    """users at work at its end"""
+    iterations: int = 0
+    arrivals: int = 0
+    """open models: iterations that were due"""
+    dropped: int = 0
+    """open models: due, and not started because too many were under way"""
+    aborted: int = 0
+    """calls under way that were given up"""
+    steps: list[StepStats] = []
+    checks: list[CheckStats] = []
+    metrics: list[MetricStats] = []
+    examples: dict[str, str] = {}
+    """kind of error -> what one of them said"""
+    health: dict[int, Health] = {}
+    """by process"""
+
+
+class Latency(msgspec.Struct, kw_only=True):
+    """Numbers of one histogram, in seconds."""
+
+    count: int
+    mean: float
+    stdev: float
+    min: float
+    p50: float
+    p75: float
+    p90: float
+    p95: float
+    p99: float
+    p999: float
+    max: float
+
+
+class StepSummary(msgspec.Struct, kw_only=True):
+    """A measured step over the whole run."""
+
+    workflow: str
+    step: str
+    requests: int
+    failed: int
+    rate: float
+    """a second"""
+    service: Latency
+    """all results, failed ones too"""
+    ok: Latency | None = None
+    """those that are fine only; left out when all are"""
+    response: Latency | None = None
+    phases: dict[str, Latency] = {}
+    statuses: dict[str, int] = {}
+    errors: dict[str, int] = {}
+    skipped: int = 0
+    sent: int = 0
+    received: int = 0
+
+
+class CheckSummary(msgspec.Struct, kw_only=True):
+    """A check over the whole run."""
+
+    workflow: str
+    step: str
+    passed: int
+    failed: int
+    skipped: int = 0
+    reasons: dict[str, int] = {}
+
+
+class MetricSummary(msgspec.Struct, kw_only=True):
+    """A metric of the user's own over the whole run."""
+
+    name: str
+    type: MetricType
+    tags: dict[str, str] = {}
+    value: float
+    """counter: sum; gauge: last; rate: part that was true; trend: mean"""
+    rate: float | None = None
+    """counter: a second"""
+    count: int = 0
+    low: float = 0.0
+    high: float = 0.0
+    values: Latency | None = None
+    """trend; in its own unit"""
+
+
+class ThresholdOutcome(msgspec.Struct, kw_only=True):
+    """How a threshold stands, or came out."""
+
+    text: str
+    passed: bool
+    value: float | None = None
+    """what was compared, in the unit of its metric: seconds, a part, a count, a rate"""
+    shown: str = ""
+    """the same for people: "213 ms", "0.4 %" """
+    at_s: float | None = None
+    """when it was broken (or met, for one that stops as passed), seconds since the start"""
+    stopped: bool = False
+    """it ended the run"""
+
+
+class Trust(msgspec.Struct, kw_only=True):
+    """Whether the numbers are those of the target. Reasons name what the generator itself ran out of."""
+
+    ok: bool = True
+    reasons: list[str] = []
+
+
+class OutputOutcome(msgspec.Struct, kw_only=True):
+    """Where results went, or why they did not."""
+
+    name: str
+    error: str = ""
+
+
+class Header(msgspec.Struct, kw_only=True):
+    """What is known of a run before it starts."""
+
+    run: str
+    """the job's id"""
+    name: str
+    """the load test's: by default the file's"""
+    started_ms: int
+    version: str
+    """of Mainstay"""
+    processes: int
+    duration_s: float | None
+    """None: ends by itself (fixed iterations)"""
+    workflows: list[dict[str, Any]] = []
+    """per workflow: name, model (words), vus, rate, stages, steps (name, kind, after)"""
+    thresholds: list[str] = []
+    tags: dict[str, str] = {}
+
+
+class Moment(msgspec.Struct, kw_only=True):
+    """A window of the run, and how things stand at its end."""
+
+    window: Window
+    elapsed_s: float
+    phase: str
+    """preparing, running, draining, done; and the workflows at work, when they come one after the other"""
+    thresholds: list[ThresholdOutcome] = []
+    trust: Trust
+
+
+class Point(msgspec.Struct, kw_only=True):
+    """A stretch of the run, for charts. Percentiles are None where nothing ended."""
+
+    at_s: float
+    """its beginning, since the start"""
+    width_s: float
+    users: int
+    rate: float
+    failed: float
+    """a second"""
+    dropped: float = 0.0
+    """a second"""
+    p50: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+    by_step: dict[str, list[float | None]] = {}
+    """"workflow.step" -> rate, p50, p95, p99"""
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """A run that is over; also the result of its job. `to_json` of the reports is this."""
+
+    header: Header
+    elapsed_s: float
+    requests: int
+    """measured calls that came to an end, failed ones too"""
+    failed: int
+    rate: float
+    iterations: int
+    users: int
+    """at most"""
+    arrivals: int = 0
+    dropped: int = 0
+    aborted: int = 0
+    """calls that were under way when the run ended and could not be waited for"""
+    sent_calls: int = 0
+    """calls that were sent, measured or not, by all clients"""
+    answered_calls: int = 0
+    service: Latency | None = None
+    """of all measured steps together"""
+    response: Latency | None = None
+    sent: int = 0
+    """bytes"""
+    received: int = 0
+    steps: list[StepSummary] = []
+    checks: list[CheckSummary] = []
+    metrics: list[MetricSummary] = []
+    errors: dict[str, int] = {}
+    examples: dict[str, str] = {}
+    thresholds: list[ThresholdOutcome] = []
+    trust: Trust = msgspec.field(default_factory=Trust)
+    verdict: Verdict = "passed"
+    ended: str = "finished"
+    """finished, cancelled, interrupted, stopped by a threshold, failed: and why"""
+    skipped: dict[str, str] = {}
+    """workflows that were not run, and why"""
+    outputs: list[OutputOutcome] = []
+    stream: str = ""
+    """where the recorded stream is"""
+    points: list[Point] = []
+    distribution: list[tuple[float, float, int]] = []
+    """the histogram of all service times: from, to, how many"""

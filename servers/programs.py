@@ -15,6 +15,11 @@ _KINDS = {
     "pgbouncer": ("pgbouncer", "pgbouncer"),
     "node": ("nodejs", "node"),
     "npm": ("npm", "npm"),
+    "nginx": ("nginx-light", "nginx"),
+    "openssl": ("openssl", "openssl"),
+    # no servers, but what is measured against one
+    "wrk": ("wrk", "wrk"),
+    "hey": ("hey", "hey"),
 }
 
 

@@ -1,0 +1,61 @@
+"""What a run comes to in a word, why, and what one may want to do next."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Literal
+
+import msgspec
+
+from ...load.stats.model import Summary
+from .words import counted, share_text
+
+Word = Literal["passed", "failed", "NOT TRUSTWORTHY"]
+_THRESHOLD = 'mainstay load run FILE --threshold "error rate < 1%"'
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict in words. A run can have passed, and be not trustworthy."""
+
+    words: list[Word]
+    reasons: list[str]
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be done next, and with which command."""
+
+    why: str
+    command: str = ""
+
+
+def verdict_of(summary: Summary) -> Judged:
+    """The verdict and its reasons, the gravest first."""
+    words: list[Word] = [summary.verdict]
+    reasons = []
+    if not summary.trust.ok:
+        words.append("NOT TRUSTWORTHY")
+        reasons += summary.trust.reasons
+    if summary.ended != "finished":
+        reasons.append(summary.ended)
+    broken = [one for one in summary.thresholds if not one.passed]
+    reasons += [f"{one.text}: {one.shown or 'no value'}" for one in broken[:3]]
+    if len(broken) > 3:
+        reasons.append(f"and {counted(len(broken) - 3, 'more threshold')}")
+    if not summary.requests and summary.ended == "finished":
+        reasons.append("nothing was measured: no step returned a response")
+    return Judged(words=words, reasons=reasons)
+
+
+def advice_for(summary: Summary) -> list[Advice]:
+    """What to do next, if there is something."""
+    told = []
+    if not summary.trust.ok:
+        told.append(Advice(why="The generator was the limit, so these are not only the target's numbers: see above"))
+    if summary.failed and not any("error" in one or "fail" in one for one in summary.header.thresholds):
+        share = share_text(summary.failed, summary.requests)
+        told.append(Advice(why=f"{share} failed, and no threshold looks at it; to fail such a run", command=_THRESHOLD))
+    if summary.stream and summary.requests:
+        told.append(
+            Advice(why="For charts", command=f"mainstay load report {shlex.quote(summary.stream)} --html report.html")
+        )
+    return told

@@ -1,0 +1,280 @@
+"""The summary of a load test in a terminal of 60 columns and more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ...clock import duration_text
+from ...load.stats.model import PHASES, Latency, MetricSummary, StepSummary, Summary
+from .advice import advice_for, verdict_of
+from .words import NONE, bytes_text, counted, digits, one_line, rate_text, share_text, time_text
+
+#: of a list, so many lines
+_LINES = 12
+#: what is said of a table's columns of response times
+RESPONSE_NOTE = "response: from the moment a request was due, with the wait before it could be sent"
+_STYLES = {"passed": "bold green", "failed": "bold red", "NOT TRUSTWORTHY": "bold yellow"}
+
+
+def show_summary(summary: Summary, console: Console) -> None:
+    """All of it: the verdict first, what to do last."""
+    _show_verdict(summary, console)
+    _show_totals(summary, console)
+    _show_steps(summary, console)
+    _show_phases(summary, console)
+    _show_errors(summary, console)
+    _show_checks(summary, console)
+    _show_metrics(summary, console)
+    _show_thresholds(summary, console)
+    _show_places(summary, console)
+    _show_advice(summary, console)
+
+
+def _show_verdict(summary: Summary, console: Console) -> None:
+    verdict = verdict_of(summary)
+    line = Text(one_line(summary.header.name), style="bold").append(" ")
+    for place, word in enumerate(verdict.words):
+        line.append("" if place == 0 else ", ", style="not bold").append(word, style=_STYLES[word])
+    console.print(line)
+    for reason in verdict.reasons:
+        console.print(Padding(Text(one_line(reason)), (0, 0, 0, 2)))
+
+
+def _show_totals(summary: Summary, console: Console) -> None:
+    facts = [
+        ("requests", f"{summary.requests:,} in {took(summary)}, {rate_text(summary.rate)}"),
+        ("failed", f"{summary.failed:,} ({share_text(summary.failed, summary.requests)})" if summary.requests else ""),
+        ("time", latency_line(summary.service)),
+        ("response", latency_line(summary.response)),
+        ("users", f"{summary.users:,} at most, {counted(summary.iterations, 'iteration')}"),
+        ("arrivals", arrivals_line(summary)),
+        ("aborted", f"{summary.aborted:,} under way when the run ended, not waited for" if summary.aborted else ""),
+        ("bytes", f"{bytes_text(summary.sent)} sent, {bytes_text(summary.received)} received"),
+    ]
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts:
+        if value:
+            grid.add_row(name, Text(value))
+    console.print(grid)
+
+
+def took(summary: Summary) -> str:
+    """How long the run was."""
+    return duration_text(round(summary.elapsed_s, 1)) if summary.elapsed_s >= 0.1 else time_text(summary.elapsed_s)
+
+
+def arrivals_line(summary: Summary) -> str:
+    """Open models: what was due, and what of it was not started."""
+    if not summary.arrivals:
+        return ""
+    dropped = f", {summary.dropped:,} dropped: too many were under way" if summary.dropped else ", none dropped"
+    return f"{summary.arrivals:,} due{dropped}"
+
+
+def latency_line(found: Latency | None) -> str:
+    """The numbers of a histogram that people ask for first."""
+    if found is None or not found.count:
+        return ""
+    shown = (("p50", found.p50), ("p95", found.p95), ("p99", found.p99), ("max", found.max))
+    return ", ".join(f"{name} {time_text(value)}" for name, value in shown)
+
+
+# tables -------------------------------------------------------------------------------------------------
+
+
+def _show_steps(summary: Summary, console: Console) -> None:
+    if not summary.steps:
+        return
+    _heading("steps", console)
+    several = len({one.workflow for one in summary.steps}) > 1
+    roomy, wide = console.width >= 80, console.width >= 100
+    heads = ["requests", "failed"] + ["rate"] * roomy + ["p50"] + ["p90"] * roomy + ["p95", "p99"] + ["max"] * wide
+    table = _table(["step", *heads])
+    for one in summary.steps:
+        cells = {"requests": f"{one.requests:,}", "failed": f"{one.failed:,}", "rate": rate_text(one.rate)}
+        cells |= _latency_cells(one.service)
+        name = step_name(one, several=several)
+        table.add_row(Text(name), *(_cell(cells[head], bad=head == "failed" and one.failed > 0) for head in heads))
+        if one.response is not None:
+            cells = dict.fromkeys(heads, "") | _latency_cells(one.response)
+            table.add_row(Text("  response", style="dim"), *(Text(cells[head]) for head in heads))
+    console.print(table)
+    if any(one.response is not None for one in summary.steps):
+        console.print(Text(RESPONSE_NOTE, style="dim"))
+    for one in summary.steps:
+        if one.skipped:
+            why = "a step before it had raised"
+            console.print(Text(f"{step_name(one, several=several)}: skipped {one.skipped:,} times, {why}", style="dim"))
+
+
+def step_name(one: StepSummary, *, several: bool) -> str:
+    """Its workflow is named where there are several."""
+    return one_line(f"{one.workflow}.{one.step}" if several else one.step)
+
+
+def _latency_cells(found: Latency) -> dict[str, str]:
+    return {name: time_text(getattr(found, name)) for name in ("p50", "p90", "p95", "p99", "max")}
+
+
+def _show_phases(summary: Summary, console: Console) -> None:
+    steps = [one for one in summary.steps if one.phases]
+    used = [name for name in PHASES if any(name in one.phases for one in steps)]
+    if not used:
+        return
+    _heading("where the time went, median of the calls that had the phase", console)
+    several = len({one.workflow for one in summary.steps}) > 1
+    table = _table(["step", *used])
+    for one in steps:
+        found = (one.phases.get(name) for name in used)
+        table.add_row(
+            Text(step_name(one, several=several)), *(Text(time_text(each.p50) if each else NONE) for each in found)
+        )
+    console.print(table)
+
+
+def _show_errors(summary: Summary, console: Console) -> None:
+    if not summary.errors:
+        return
+    _heading("errors", console)
+    kinds = sorted(summary.errors.items(), key=lambda one: -one[1])
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for kind, count in kinds[:_LINES]:
+        told = Text(one_line(kind), style="red")
+        if example := summary.examples.get(kind):
+            told.append(f"\nfor instance: {one_line(example)}", style="default")
+        table.add_row(f"{count:,}", told)
+    console.print(table)
+    _show_rest(len(kinds) - _LINES, console)
+
+
+def _show_checks(summary: Summary, console: Console) -> None:
+    if not summary.checks:
+        return
+    _heading("checks", console)
+    table = _table(["check", "passed", "failed", "skipped"])
+    for one in summary.checks:
+        name = Text(one_line(f"{one.workflow}.{one.step}"))
+        for reason, count in sorted(one.reasons.items(), key=lambda found: -found[1])[:3]:
+            name.append(f"\n  {count:,} × {one_line(reason, 120)}", style="dim")
+        table.add_row(name, f"{one.passed:,}", _cell(f"{one.failed:,}", bad=one.failed > 0), f"{one.skipped:,}")
+    console.print(table)
+
+
+def _show_metrics(summary: Summary, console: Console) -> None:
+    if not summary.metrics:
+        return
+    _heading("metrics", console)
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(overflow="fold")
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for one in summary.metrics:
+        table.add_row(Text(metric_name(one)), one.type, Text(metric_text(one)))
+    console.print(table)
+
+
+def metric_name(one: MetricSummary) -> str:
+    """With its tags."""
+    tags = ", ".join(f"{key}={value}" for key, value in sorted(one.tags.items()))
+    return one_line(f"{one.name} {{{tags}}}" if tags else one.name)
+
+
+def metric_text(one: MetricSummary) -> str:
+    """What a metric came to, by its type."""
+    if one.type == "counter":
+        return digits(one.value) + ("" if one.rate is None else f", {rate_text(one.rate)}")
+    if one.type == "rate":
+        return f"{share_text(one.value, 1)} of {one.count:,}"
+    if one.type == "gauge":
+        return f"{digits(one.value)} at the end, {digits(one.low)} to {digits(one.high)}"
+    found = one.values
+    if found is None:
+        return "no value"
+    shown = ((name, getattr(found, name)) for name in ("p50", "p95", "p99", "max"))
+    return f"mean {digits(one.value)}, " + ", ".join(f"{name} {digits(value)}" for name, value in shown)
+
+
+def _show_thresholds(summary: Summary, console: Console) -> None:
+    if not summary.thresholds:
+        return
+    _heading("thresholds", console)
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
+    for one in summary.thresholds:
+        mark = Text("✓", style="green") if one.passed else Text("✗", style="red")
+        table.add_row(mark, Text(one_line(one.text)), Text(threshold_text(one.shown, one.at_s, one.stopped)))
+    console.print(table)
+
+
+def threshold_text(shown: str, at_s: float | None, stopped: bool) -> str:
+    """How a threshold came out, beside its text."""
+    parts = [one_line(shown) or "no value"]
+    if at_s is not None:
+        parts.append(f"at {duration_text(round(at_s, 1))}")
+    if stopped:
+        parts.append("ended the run")
+    return ", ".join(parts)
+
+
+# the end ------------------------------------------------------------------------------------------------
+
+
+def _show_places(summary: Summary, console: Console) -> None:
+    lines = [Text(f"{one_line(name)}: not run, {one_line(why)}") for name, why in summary.skipped.items()]
+    failed = [one for one in summary.outputs if one.error]
+    lines += [Text(f"output {one_line(one.name)}: {one_line(one.error)}", style="red") for one in failed]
+    lines += [Text(f"written: {one_line(one.name)}", style="dim") for one in summary.outputs if not one.error]
+    if summary.stream:
+        lines.append(Text(f"recorded: {one_line(summary.stream)}", style="dim"))
+    if lines:
+        console.print()
+    for line in lines:
+        console.print(line)
+
+
+def _show_advice(summary: Summary, console: Console) -> None:
+    told = advice_for(summary)
+    if told:
+        console.print()
+    for one in told:
+        console.print(Text(f"{one.why}:" if one.command else f"{one.why}."))
+        if one.command:
+            # never folded: it is there to be copied
+            console.print(Text(f"  {one.command}", style="cyan"), soft_wrap=True)
+
+
+def _heading(text: str, console: Console) -> None:
+    console.print()
+    console.print(Text(text, style="bold"))
+
+
+def _table(heads: Sequence[str]) -> Table:
+    """The first column gives way where there is little room; numbers are never cut."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
+    for place, head in enumerate(heads):
+        if place == 0:
+            table.add_column(head, overflow="fold", min_width=8)
+        else:
+            table.add_column(head, justify="right", no_wrap=True)
+    return table
+
+
+def _cell(text: str, *, bad: bool) -> Text:
+    return Text(text, style="red" if bad else "")
+
+
+def _show_rest(more: int, console: Console) -> None:
+    if more > 0:
+        console.print(Text(f"{more:,} more", style="dim"))

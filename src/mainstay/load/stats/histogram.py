@@ -1,0 +1,236 @@
+"""Histograms whose value error is bounded: base-2 log-linear, as HdrHistogram's, over any float.
+
+The number of a bucket is the exponent of a value and the first 7 bits of its mantissa, which are the upper bits of the
+float itself; negative values mirror the positive ones. So a bucket is less than 0.8 % of its values wide, its middle
+within 0.4 % of each of them, and finding it needs no logarithm. Bucket 0 holds zero. (Below 2.3e-308, where floats lose
+precision themselves, buckets are wider.)
+
+Merging adds the counts, so it does not matter in which order, or how often, histograms are merged. Start from
+`Histogram`; `sketch_of` is for who has many values and wants what travels.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from operator import mul
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...errors import InvalidInput
+from .model import Latency, Sketch
+
+Values: TypeAlias = "array[float] | np.ndarray[Any, np.dtype[np.float64]]"
+
+#: bits of a float below those that number its bucket
+_SHIFT = 52 - 7
+#: all of them but the sign
+_MAGNITUDE = (1 << 63) - 1
+#: so that squares can be summed, too
+LARGEST = 1e150
+#: numpy's calls cost more than they save for fewer values (measured: 10 values 8 µs instead of 35, 60 the same)
+_FEW = 48
+#: buckets a count over the whole range may span (a thousandfold of range is 1,280); beyond, only those hit are sorted
+_SPAN = 1 << 14
+
+_QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
+
+
+def usable(value: float, *, field: str) -> float:
+    """The value, if a histogram can hold it: finite, and not beyond 1e150.
+
+    >>> usable(float("nan"), field="cart")
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: cart: nan cannot be counted; a value is finite and at most 1e150
+    """
+    if not -LARGEST <= value <= LARGEST:
+        raise InvalidInput(field, f"{value!r} cannot be counted; a value is finite and at most {LARGEST:g}")
+    return value
+
+
+def sketch_of(values: Values) -> Sketch | None:
+    """Count many values at once. None of none.
+
+    >>> sketch_of(array("d", [0.25, 0.25, 4.0]))
+    Sketch(at=[130688, 131200], n=[2, 1], count=3, total=4.5, squares=16.125, low=0.25, high=4.0)
+    """
+    count = len(values)
+    if count == 0:
+        return None
+    if count > _FEW or not isinstance(values, array):
+        return _sketch_of_many(np.asarray(values, dtype=np.float64))
+    total, low, high = sum(values), min(values), max(values)
+    if not -LARGEST <= low <= high <= LARGEST or math.isnan(total):
+        _refuse(values)
+    bits: memoryview[int] = memoryview(values).cast("B").cast("q")
+    found: dict[int, int] = {}
+    for bit in bits:
+        at = bit >> _SHIFT if bit >= 0 else -((bit & _MAGNITUDE) >> _SHIFT)
+        found[at] = found.get(at, 0) + 1
+    rising = sorted(found)
+    return Sketch(rising, [found[at] for at in rising], count, total, sum(map(mul, values, values)), low, high)
+
+
+def _sketch_of_many(values: np.ndarray[Any, np.dtype[np.float64]]) -> Sketch:
+    low, high = float(values.min()), float(values.max())
+    if not -LARGEST <= low <= high <= LARGEST:
+        _refuse(values.tolist())
+    at = (np.ascontiguousarray(values).view(np.int64) & _MAGNITUDE) >> _SHIFT
+    if low < 0:
+        np.negative(at, where=values < 0, out=at)
+    first, last = number_of(low), number_of(high)
+    if last - first < _SPAN:
+        counts = np.bincount(at - first)
+        hit = counts.nonzero()[0]
+        numbers, n = (hit + first).tolist(), counts[hit].tolist()
+    else:
+        unique, often = np.unique(at, return_counts=True)
+        numbers, n = unique.tolist(), often.tolist()
+    return Sketch(numbers, n, len(values), float(values.sum()), float(np.dot(values, values)), low, high)
+
+
+def _refuse(values: Sequence[float]) -> None:
+    for value in values:
+        usable(value, field="value")
+
+
+def number_of(value: float) -> int:
+    """The bucket of a value."""
+    number: int = struct.unpack("<q", struct.pack("<d", abs(value)))[0] >> _SHIFT
+    return -number if value < 0 else number
+
+
+def bounds_of(number: int) -> tuple[float, float]:
+    """From where to where a bucket goes; the end nearer to zero belongs to it.
+
+    >>> bounds_of(number_of(0.3))
+    (0.298828125, 0.30078125)
+    """
+    if number == 0:
+        return 0.0, 0.0
+    near, far = struct.unpack("<dd", struct.pack("<qq", abs(number) << _SHIFT, (abs(number) + 1) << _SHIFT))
+    return (near, far) if number > 0 else (-far, -near)
+
+
+class Histogram:
+    """Counts values, merges, and says which value has a given rank.
+
+    Count, sum, least and largest are exact; any percentile is within 0.4 % of the value that has that rank. Values must
+    be finite.
+
+    >>> measured = Histogram()
+    >>> measured.add(array("d", [0.010, 0.012, 0.011, 0.250]))
+    >>> measured.count, measured.low, measured.high
+    (4, 0.01, 0.25)
+    >>> round(measured.percentile(0.5), 4)
+    0.011
+    """
+
+    __slots__ = ("count", "counts", "high", "low", "squares", "total")
+
+    def __init__(self, sketches: Iterable[Sketch] = ()) -> None:
+        self.counts: dict[int, int] = {}
+        """by the number of the bucket"""
+        self.count = 0
+        self.total = 0.0
+        self.squares = 0.0
+        self.low = math.inf
+        self.high = -math.inf
+        for sketch in sketches:
+            self.merge(sketch)
+
+    def add(self, values: Values) -> None:
+        """Count these values. One that is not finite is refused, and none is counted then."""
+        sketch = sketch_of(values)
+        if sketch is not None:
+            self.merge(sketch)
+
+    def merge(self, other: Histogram | Sketch) -> None:
+        """Add what another has counted."""
+        counts = self.counts
+        get = counts.get
+        numbered = zip(other.at, other.n, strict=True) if isinstance(other, Sketch) else other.counts.items()
+        for at, n in numbered:
+            counts[at] = get(at, 0) + n
+        self.count += other.count
+        self.total += other.total
+        self.squares += other.squares
+        self.low = min(self.low, other.low)
+        self.high = max(self.high, other.high)
+
+    def sketch(self) -> Sketch | None:
+        """What travels; None while nothing is counted."""
+        if not self.count:
+            return None
+        rising = sorted(self.counts)
+        n = [self.counts[at] for at in rising]
+        return Sketch(rising, n, self.count, self.total, self.squares, self.low, self.high)
+
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.count if self.count else None
+
+    @property
+    def stdev(self) -> float | None:
+        """Of the values themselves, not of a population they are a sample of."""
+        if not self.count:
+            return None
+        mean = self.total / self.count
+        return math.sqrt(max(0.0, self.squares / self.count - mean * mean))
+
+    def percentile(self, q: float) -> float | None:
+        """The value that a part `q` (0 to 1) of all values do not exceed: the one of rank ceil(q * count)."""
+        return self.percentiles((q,))[0]
+
+    def percentiles(self, qs: Iterable[float]) -> list[float | None]:
+        """Several at once; the buckets are put in order once."""
+        if not self.count:
+            return [None for _ in qs]
+        rising = sorted(self.counts)
+        upto = list(accumulate(self.counts[at] for at in rising))
+        return [self._ranked(q, rising, upto) for q in qs]
+
+    def _ranked(self, q: float, rising: list[int], upto: list[int]) -> float:
+        # 0.07 * 100 is a little above 7, and must not become 8
+        rank = math.ceil(round(q * self.count, 6))
+        if rank <= 1:
+            return self.low
+        if rank >= self.count:
+            return self.high
+        near, far = bounds_of(rising[bisect_left(upto, rank)])
+        return min(max((near + far) / 2, self.low), self.high)
+
+    def latency(self) -> Latency | None:
+        """The usual numbers; None while nothing is counted."""
+        if not self.count:
+            return None
+        rising = sorted(self.counts)
+        upto = list(accumulate(self.counts[at] for at in rising))
+        p50, p75, p90, p95, p99, p999 = (self._ranked(q, rising, upto) for q in _QUANTILES)
+        return Latency(
+            count=self.count,
+            mean=self.total / self.count,
+            stdev=self.stdev or 0.0,
+            min=self.low,
+            p50=p50,
+            p75=p75,
+            p90=p90,
+            p95=p95,
+            p99=p99,
+            p999=p999,
+            max=self.high,
+        )
+
+    def buckets(self) -> list[tuple[float, float, int]]:
+        """From, to, how many: of the buckets that are not empty, rising."""
+        return [(*bounds_of(at), self.counts[at]) for at in sorted(self.counts)]
+
+
+def merged(sketches: Iterable[Sketch | None]) -> Sketch | None:
+    """All of them added up; None of none."""
+    return Histogram(sketch for sketch in sketches if sketch is not None).sketch()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from importlib.resources import files
 
 from ..clock import duration_text
 from ..lifecycle import table_of, time_text
 from .batch import BatchReport, advice_for
 from .batch_map import Cell, Facet, HeatMap, Level, heat_map, level_of, params_text
+from .pages import document
 
 #: room of a map, and of all maps together: a page stays small, however many sets there are
 _COLUMNS, _ROWS, _FACETS, _CELLS = 40, 40, 12, 1600
@@ -28,7 +28,6 @@ MEANINGS: dict[Level, str] = {
 
 def batch_html(report: BatchReport) -> str:
     """The page."""
-    style = files(__package__).joinpath("batch.css").read_text(encoding="utf-8")
     title = f"{report.study}: {report.status}"
     parts = [
         _head(report),
@@ -41,14 +40,7 @@ def batch_html(report: BatchReport) -> str:
         _validations(report),
         _about(report),
     ]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        + "\n".join(part for part in parts if part)
-        + f"\n<footer>Mainstay, {time_text(report.at_ms)}</footer>\n</body>\n</html>\n"
-    )
+    return document(title, parts, footer=f"Mainstay, {time_text(report.at_ms)}", styles=["batch.css"])
 
 
 def _head(report: BatchReport) -> str:

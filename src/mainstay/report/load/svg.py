@@ -1,0 +1,214 @@
+"""Charts as SVG inside a page: no library, no script. Colours are classes of `load.css`, so they follow light and dark.
+
+Names of values stand inside the plot above their lines, and the legend is text outside: both can grow on a small
+screen, where the drawing itself shrinks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from html import escape
+
+import msgspec
+
+from .axes import Axis
+
+#: of the drawing; a page scales it
+WIDTH, HEIGHT = 640, 250
+#: room above the plot and below it
+_TOP, _BOTTOM = 22, 30
+#: what a mark's name needs, of the width
+_NAME_WIDTH = 0.13
+
+Value = tuple[float, float | None]
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A curve; a value of None is a gap in it."""
+
+    name: str
+    look: str
+    """its class in the style sheet: colour and dashes"""
+    values: Sequence[Value]
+    filled: bool = False
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """From and to on the axis below, and its height."""
+
+    low: float
+    high: float
+    value: float
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """A value with a name: a limit across the plot, or a percentile that stands in it."""
+
+    name: str
+    value: float
+    look: str = "limit"
+
+
+class Chart(msgspec.Struct, frozen=True, kw_only=True):
+    """What is drawn, and how its axes are written."""
+
+    title: str
+    about: str
+    """for those who do not see it"""
+    x: Axis
+    y: Axis
+    x_text: Callable[[float], str]
+    y_text: Callable[[float], str]
+    lines: Sequence[Line] = ()
+    bars: Sequence[Bar] = ()
+    bar_look: str = "c1"
+    limits: Sequence[Mark] = ()
+    """across"""
+    marks: Sequence[Mark] = ()
+    """upright"""
+    x_ticks: Sequence[float] | None = None
+    tips: Sequence[tuple[float, str]] = ()
+    """place on the axis below -> what is said when a pointer is there"""
+    height: int = HEIGHT
+    width: int = WIDTH
+
+
+def drawing(chart: Chart, ident: str) -> str:
+    """The chart as an SVG element. `ident` is a name of its own within the page."""
+    frame = _Frame(chart)
+    ticks = chart.x.ticks() if chart.x_ticks is None else chart.x_ticks
+    parts = [
+        *(_y_tick(frame, one) for one in chart.y.ticks()),
+        *(_bar(frame, one) for one in chart.bars),
+        *(_line(frame, one) for one in chart.lines),
+        *(_limit(frame, one) for one in chart.limits),
+        *_marks(frame),
+        *(_y_name(frame, one) for one in chart.y.ticks()),
+        f'<line class="base" x1="0" x2="{chart.width}" y1="{frame.bottom}" y2="{frame.bottom}"/>',
+        *_x_names(frame, ticks),
+    ]
+    tips = ""
+    if chart.tips:
+        told = json.dumps([[round(frame.x(at), 1), text] for at, text in chart.tips], ensure_ascii=False)
+        tips = f' data-tips="{escape(told)}"'
+    return (
+        f'<svg viewBox="0 0 {chart.width} {chart.height}" role="img" aria-labelledby="{ident}-t {ident}-d"{tips}>\n'
+        f'<title id="{ident}-t">{escape(chart.title)}</title>\n<desc id="{ident}-d">{escape(chart.about)}</desc>\n'
+        + "\n".join(parts)
+        + "\n</svg>"
+    )
+
+
+def legend(lines: Sequence[Line], limits: Sequence[Mark] = ()) -> str:
+    """Which line is which, by colour and dashes."""
+    keys = [(one.look, one.name) for one in lines] + [(one.look, one.name) for one in limits]
+    made = "".join(
+        f'<span><svg viewBox="0 0 28 10" aria-hidden="true"><path class="{look}" d="M0 5H28"/></svg>'
+        f"{escape(name)}</span> "
+        for look, name in dict.fromkeys(keys)
+    )
+    return f'<p class="legend">{made.strip()}</p>'
+
+
+class _Frame:
+    """Where the plot is within the drawing."""
+
+    def __init__(self, chart: Chart) -> None:
+        self.chart = chart
+        self.top = _TOP
+        self.bottom = chart.height - _BOTTOM
+
+    def x(self, value: float) -> float:
+        return self.chart.x.place(value) * self.chart.width
+
+    def y(self, value: float) -> float:
+        return self.bottom - self.chart.y.place(value) * (self.bottom - self.top)
+
+
+def _n(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _y_tick(frame: _Frame, value: float) -> str:
+    y = _n(frame.y(value))
+    return f'<line class="grid" x1="0" x2="{frame.chart.width}" y1="{y}" y2="{y}"/>'
+
+
+def _y_name(frame: _Frame, value: float) -> str:
+    y = frame.y(value)
+    if y >= frame.bottom - 1:  # the base says it
+        return ""
+    return f'<text class="name" x="2" y="{_n(y - 4)}">{escape(frame.chart.y_text(value))}</text>'
+
+
+def _x_names(frame: _Frame, ticks: Sequence[float]) -> list[str]:
+    made = []
+    for value in ticks:
+        x = frame.x(value)
+        part = x / frame.chart.width
+        anchor = "start" if part < 0.04 else "end" if part > 0.96 else "middle"
+        made.append(
+            f'<line class="base" x1="{_n(x)}" x2="{_n(x)}" y1="{frame.bottom}" y2="{frame.bottom + 5}"/>'
+            f'<text class="name" text-anchor="{anchor}" x="{_n(x)}" y="{frame.bottom + 21}">'
+            f"{escape(frame.chart.x_text(value))}</text>"
+        )
+    return made
+
+
+def _line(frame: _Frame, line: Line) -> str:
+    parts = []
+    for run in _runs(line.values):
+        places = [(frame.x(x), frame.y(y)) for x, y in run]
+        if len(places) == 1:  # a line of one value would not be seen
+            parts.append(f'<circle class="{line.look} dot" cx="{_n(places[0][0])}" cy="{_n(places[0][1])}" r="3"/>')
+            continue
+        path = "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in places)
+        if line.filled:
+            closed = f"{path}L{_n(places[-1][0])} {frame.bottom}L{_n(places[0][0])} {frame.bottom}Z"
+            parts.append(f'<path class="{line.look} area" d="{closed}"/>')
+        parts.append(f'<path class="{line.look}" d="{path}"/>')
+    return "\n".join(parts)
+
+
+def _runs(values: Sequence[Value]) -> list[list[tuple[float, float]]]:
+    """The stretches between the gaps."""
+    runs: list[list[tuple[float, float]]] = [[]]
+    for x, y in values:
+        if y is not None:
+            runs[-1].append((x, y))
+        elif runs[-1]:
+            runs.append([])
+    return [run for run in runs if run]
+
+
+def _bar(frame: _Frame, bar: Bar) -> str:
+    left, right, top = frame.x(bar.low), frame.x(bar.high), frame.y(bar.value)
+    # what is there is seen, however little it is
+    top = min(top, frame.bottom - 1.5)
+    width = max(1.0, right - left - 1)
+    return (
+        f'<rect class="{frame.chart.bar_look} bar" x="{_n(left)}" y="{_n(top)}" width="{_n(width)}" '
+        f'height="{_n(frame.bottom - top)}"/>'
+    )
+
+
+def _limit(frame: _Frame, mark: Mark) -> str:
+    y = _n(frame.y(mark.value))
+    return f'<path class="{mark.look}" d="M0 {y}H{frame.chart.width}"/>'
+
+
+def _marks(frame: _Frame) -> list[str]:
+    """Upright marks, with their names above; a name that would lie on the one before it is left to the legend."""
+    made, taken = [], -1.0
+    for mark in sorted(frame.chart.marks, key=lambda one: one.value):
+        x = frame.x(mark.value)
+        made.append(f'<path class="{mark.look}" d="M{_n(x)} {frame.top}V{frame.bottom}"/>')
+        part = x / frame.chart.width
+        if part - taken > _NAME_WIDTH:
+            anchor = "end" if part > 0.9 else "start" if part < 0.05 else "middle"
+            made.append(
+                f'<text class="name" text-anchor="{anchor}" x="{_n(x)}" y="{frame.top - 6}">{escape(mark.name)}</text>'
+            )
+            taken = part
+    return made

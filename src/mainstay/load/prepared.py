@@ -14,7 +14,7 @@ import re
 import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import msgspec
@@ -137,15 +137,19 @@ def joined(url: str, base_url: str) -> str:
     return f"{base_url.rstrip('/')}/{url.lstrip('/')}"
 
 
-class Prepared(Protocol):
-    """What all of them have."""
+class Prepared:
+    """What all of them are: made from what a person writes, and prepared once."""
+
+    __slots__ = ()
+
+    def __init__(self, value: Any) -> None:
+        """Each says what it takes."""
 
     async def prepare(self, network: Network, base_url: str = "") -> None:
-        """Encode, read and look up what there is. Done twice, it is done once."""
-        ...
+        """Read and look up what there is. Done twice, it is done once."""
 
 
-class URL(str):
+class URL(str, Prepared):
     """Where a call goes. A string, so that f-strings and `+` work; taken apart and looked up once.
 
     `http`, `https`, `ws`, `wss`, `tcp`, `tls`, `udp`, and `http+unix://%2Frun%2Fapp.sock/path` for a unix socket.
@@ -178,7 +182,7 @@ class URL(str):
             await network.resolve(parts.host, parts.port, kind)
 
 
-class Headers:
+class Headers(Prepared):
     """Header lines of a request.
 
     >>> Headers({"X-Tenant": "blue"}).block
@@ -193,9 +197,6 @@ class Headers:
         self.names = frozenset(name.lower() for name in self.value)
         """in lower case"""
         self.block = b"".join(header_line(name, text) for name, text in self.value.items())
-
-    async def prepare(self, network: Network, base_url: str = "") -> None:
-        """Nothing is left to do."""
 
     def __repr__(self) -> str:
         return f"Headers({', '.join(self.value)})"
@@ -214,7 +215,7 @@ def header_line(name: str, value: str) -> bytes:
         raise InvalidInput(f"header {name!r}", "its value has characters beyond Latin-1; quote or encode it") from None
 
 
-class Params:
+class Params(Prepared):
     """The query of a URL: a mapping (a list as a value repeats the name), pairs, or text as it is.
 
     >>> Params({"page": 2, "tag": ["a", "b"]}).query
@@ -232,9 +233,6 @@ class Params:
             pairs = self.value.items() if isinstance(self.value, Mapping) else self.value
             self.query = urlencode([(name, _plain(each)) for name, each in pairs if each is not None], doseq=True)
 
-    async def prepare(self, network: Network, base_url: str = "") -> None:
-        """Nothing is left to do."""
-
     def __repr__(self) -> str:
         return f"Params({self.query!r})"
 
@@ -246,7 +244,7 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-class Cookies:
+class Cookies(Prepared):
     """Cookies that are sent with a call, beside those the user has got from servers.
 
     >>> Cookies({"theme": "dark", "lang": "de"}).text
@@ -264,14 +262,11 @@ class Cookies:
                 raise InvalidInput(f"cookie {name!r}", "its value has a line break or a semicolon in it; quote it")
         self.text = "; ".join(f"{name}={text}" for name, text in self.value.items())
 
-    async def prepare(self, network: Network, base_url: str = "") -> None:
-        """Nothing is left to do."""
-
     def __repr__(self) -> str:
         return f"Cookies({', '.join(self.value)})"
 
 
-class Auth:
+class Auth(Prepared):
     """Who calls: `("user", "password")` for Basic, `"token"` for Bearer. Never shown.
 
     >>> Auth("abc").line
@@ -291,14 +286,11 @@ class Auth:
         else:
             raise InvalidInput("auth", 'write ("user", "password") for Basic, or "token" for Bearer')
 
-    async def prepare(self, network: Network, base_url: str = "") -> None:
-        """Nothing is left to do."""
-
     def __repr__(self) -> str:
         return "Auth(***)"
 
 
-class Data:
+class Data(Prepared):
     """The body of a request: bytes and text as they are; anything else as JSON.
 
     >>> Data({"user": "ann"}).body, Data({"user": "ann"}).content_type
@@ -324,9 +316,6 @@ class Data:
             self.body, kind = json_bytes(value), "application/json"
         self.content_type = kind if content_type is None else content_type
 
-    async def prepare(self, network: Network, base_url: str = "") -> None:
-        """Nothing is left to do."""
-
     def __repr__(self) -> str:
         return f"Data({len(self.body)} bytes)"
 
@@ -339,7 +328,7 @@ def json_bytes(value: Any) -> bytes:
         raise InvalidInput("json", f"this cannot be written as JSON ({error})") from None
 
 
-class File:
+class File(Prepared):
     """A file to send, as a body or in `files`; read once."""
 
     __slots__ = ("_body", "content_type", "name", "path")

@@ -1,0 +1,140 @@
+"""The live view of a load test, as an output: a screen of its own while the run lasts, given back in any case."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections import deque
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.segment import Segment
+from rich.text import Text
+
+from ..load.stats.model import Header, Moment, Summary
+from .load_frame import frame
+from .load_seen import Picture, Watched
+
+#: frames a second: enough to look alive; each costs a few milliseconds of the process that collects the windows
+FRAMES = 4
+_KEPT = 50
+
+
+class LiveView:
+    """Draws a run on a terminal. To be used `with`, so that the terminal is as it was whatever happens."""
+
+    name = "live view"
+
+    def __init__(self, console: Console, *, frames: float = FRAMES) -> None:
+        self._console = console
+        self._every_s = 1 / frames
+        self._live: Live | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._watched: Watched | None = None
+        self._note = ""
+        self._kept = _Kept()
+
+    def note(self, text: str) -> None:
+        """A sentence at the foot from now on: that it is about to end, say."""
+        self._note = text
+
+    async def start(self, header: Header) -> None:
+        """Take the screen."""
+        self._watched = Watched(header)
+        self._kept.begin()
+        # what is printed meanwhile would be drawn over: it goes past the view, and the next frame mends the screen
+        self._live = Live(
+            console=self._console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
+        self._live.start()
+        self._task = asyncio.get_running_loop().create_task(self._draw())
+
+    def add(self, moment: Moment) -> None:
+        """Take in what has happened; drawn with the next frame."""
+        if self._watched is not None:
+            self._watched.add(moment)
+
+    async def stop(self, summary: Summary) -> None:  # noqa: ARG002 - the summary is printed by whoever ran it
+        """Give the screen back."""
+        self.close()
+
+    def close(self) -> None:
+        """The same at once; safe to be called again."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if self._live is not None:
+            live, self._live = self._live, None
+            with contextlib.suppress(OSError):  # the terminal itself is gone
+                live.stop()
+            self._kept.tell()
+
+    async def _draw(self) -> None:
+        while self._live is not None and self._watched is not None:
+            self._live.update(_Screenful(self._watched.picture(), self._note), refresh=True)
+            await asyncio.sleep(self._every_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Screenful:
+    """A picture at the size that the terminal has when it is drawn."""
+
+    def __init__(self, picture: Picture, note: str) -> None:
+        self._picture = picture
+        self._note = note
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width, height = options.max_width, options.height or options.max_height
+        foot = self._note or "Ctrl-C ends it with a report"
+        lines = frame(self._picture, width, height - 1, plain=options.ascii_only)
+        lines += [Text()] * (height - 1 - len(lines))
+        lines.append(Text(foot[:width], style="bold yellow" if self._note else "dim", no_wrap=True))
+        last = len(lines) - 1
+        for number, line in enumerate(lines):
+            yield from line.render(console)
+            if number < last:
+                yield Segment.line()
+
+
+class _Kept(logging.Handler):
+    """Warnings of the log while the screen is taken: told afterwards, where they can be read."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._lines: deque[str] = deque(maxlen=_KEPT)
+        self._instead_of: list[logging.Handler] = []
+
+    def begin(self) -> None:
+        root = logging.getLogger()
+        # those that write to a terminal write over the picture
+        self._instead_of = [
+            each
+            for each in root.handlers
+            if isinstance(each, logging.StreamHandler) and each.stream in (sys.stdout, sys.stderr)
+        ]
+        for each in self._instead_of:
+            root.removeHandler(each)
+        root.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(self.format(record))
+
+    def tell(self) -> None:
+        root = logging.getLogger()
+        root.removeHandler(self)
+        for each in self._instead_of:
+            root.addHandler(each)
+        self._instead_of = []
+        while self._lines:
+            sys.stderr.write(f"{self._lines.popleft()}\n")

@@ -1,0 +1,25 @@
+"""What load tests need beside Mainstay itself is an extra, which may be missing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from ..errors import MissingExtra
+
+#: top-level packages that `mainstay[load]` brings
+PACKAGES = frozenset({"h2", "hpack", "httptools", "hyperframe", "numpy", "uvloop", "websockets"})
+
+
+@contextlib.contextmanager
+def extra_needed(what: str) -> Iterator[None]:
+    """Wrap the imports with it. `what` begins the sentence: "HTTP/2"."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in PACKAGES:
+            raise
+        raise MissingExtra(
+            "load", f"{what} needs {name}, which is not installed; run: pip install 'mainstay[load]'"
+        ) from None

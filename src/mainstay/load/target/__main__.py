@@ -1,0 +1,43 @@
+"""`python -m mainstay.load.target`: a target with options as JSON. People use `mainstay load target`."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from ...errors import InvalidInput
+from . import Target, TargetOptions, serve
+
+
+def main(arguments: list[str]) -> int:
+    """Prints its URL when it is ready, and its counts in the end, both as one line of JSON."""
+    try:
+        options = msgspec.json.decode(" ".join(arguments) or "{}", type=TargetOptions)
+        told = serve(options, started=_started)
+    except (msgspec.DecodeError, InvalidInput) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    _tell(told)
+    return 0
+
+
+def _started(target: Target) -> None:
+    _tell(
+        {
+            "url": target.url,
+            "port": target.port,
+            "tcp": target.tcp_port,
+            "udp": target.udp_port,
+            "certificate": target.certificate,
+        }
+    )
+
+
+def _tell(value: object) -> None:
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,134 @@
+"""What a target counts, so that a load test can be held against it."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+
+import msgspec
+
+#: beyond so many, further paths are counted together
+MOST_PATHS = 1000
+OTHERS = "(others)"
+
+
+class PathCounts(msgspec.Struct, kw_only=True):
+    """Requests of one path. WebSocket messages are counted under "ws", datagrams under "udp"."""
+
+    begun: int
+    completed: int
+    statuses: dict[str, int]
+    """by what was answered; "closed" and "reset" for a connection that was ended instead"""
+
+
+class Counts(msgspec.Struct, kw_only=True):
+    """The counts of a target at one moment. What asks for them is not in them."""
+
+    begun: int
+    """requests that arrived whole"""
+    completed: int
+    """requests whose answer was written whole"""
+    abandoned: int
+    """requests whose connection was gone before that"""
+    under_way: int
+    statuses: dict[str, int]
+    paths: dict[str, PathCounts]
+    received: int
+    """bytes, without TLS"""
+    sent: int
+    connections: int
+    """since the start, or since the last reset and open then"""
+    open: int
+    latest: float
+    """seconds by which a delay ended too late, at worst"""
+
+
+class Tally:
+    """Of one path, while the target runs."""
+
+    __slots__ = ("abandoned", "begun", "statuses")
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.abandoned = 0
+        self.statuses: defaultdict[int | str, int] = defaultdict(int)
+
+
+class Delays:
+    """What was imposed on the last requests that were delayed: the time that was meant, and the time it took."""
+
+    def __init__(self, keep: int) -> None:
+        self.meant = array("d")
+        self.taken = array("d")
+        self.latest = 0.0
+        self._keep = keep
+        self._next = 0
+
+    def add(self, meant: float, taken: float) -> None:
+        late = taken - meant
+        self.latest = max(self.latest, late)
+        if len(self.meant) < self._keep:
+            self.meant.append(meant)
+            self.taken.append(taken)
+        elif self._keep:
+            self.meant[self._next] = meant
+            self.taken[self._next] = taken
+            self._next = (self._next + 1) % self._keep
+
+
+class Counter:
+    """All counts of a running target."""
+
+    __slots__ = ("connections", "delays", "open", "received", "sent", "tallies")
+
+    def __init__(self, keep: int) -> None:
+        self.open = 0
+        self.reset(keep)
+
+    def reset(self, keep: int) -> None:
+        """Start from zero. A request that is under way now ends in what is forgotten here."""
+        self.tallies: dict[str, Tally] = {}
+        self.received = 0
+        self.sent = 0
+        self.connections = self.open
+        self.delays = Delays(keep)
+
+    def tally(self, path: str) -> Tally:
+        found = self.tallies.get(path)
+        if found is None:
+            if len(self.tallies) >= MOST_PATHS:
+                path = OTHERS
+            found = self.tallies.setdefault(path, Tally())
+        return found
+
+    def now(self) -> Counts:
+        begun = sum(tally.begun for tally in self.tallies.values())
+        abandoned = sum(tally.abandoned for tally in self.tallies.values())
+        statuses: defaultdict[str, int] = defaultdict(int)
+        paths = {}
+        for path, tally in self.tallies.items():
+            for status, n in tally.statuses.items():
+                statuses[str(status)] += n
+            completed = sum(n for status, n in tally.statuses.items() if status not in BROKEN)
+            paths[path] = PathCounts(
+                begun=tally.begun,
+                completed=completed,
+                statuses={str(status): n for status, n in tally.statuses.items()},
+            )
+        return Counts(
+            begun=begun,
+            completed=sum(path.completed for path in paths.values()),
+            abandoned=abandoned,
+            under_way=begun - abandoned - sum(statuses.values()),
+            statuses=dict(statuses),
+            paths=paths,
+            received=self.received,
+            sent=self.sent,
+            connections=self.connections,
+            open=self.open,
+            latest=self.delays.latest,
+        )
+
+
+#: stands in place of a status where the target ended the connection on purpose
+BROKEN = frozenset({"closed", "reset"})

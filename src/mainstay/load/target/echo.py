@@ -1,0 +1,87 @@
+"""Ports of the target that send back what they get, after the delay that is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from .counts import Tally
+from .site import Site
+
+
+class TcpEcho(asyncio.Protocol):
+    """Echoes a stream, in its order. What is a request here is not known, so only bytes and connections are counted."""
+
+    def __init__(self, site: Site, open_connections: set[Any]) -> None:
+        self._site = site
+        self._open = open_connections
+        self._last = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self._open.add(transport)
+        self._site.counter.open += 1
+        self._site.counter.connections += 1
+
+    def connection_lost(self, _exc: BaseException | None) -> None:
+        self._open.discard(self._transport)
+        self._site.counter.open -= 1
+
+    def pause_writing(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        site = self._site
+        site.counter.received += len(data)
+        delay = site.delay()
+        if not delay and not site.stalled_until and not self._last:
+            self._send(data)
+            return
+        self._last = max(self._last, site.due(time.perf_counter(), delay))
+        site.timers.at(self._last, self._due, data, self._last)
+
+    def _due(self, data: bytes, due: float) -> None:
+        if due == self._last:
+            self._last = 0.0
+        self._send(data)
+
+    def _send(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+            self._site.counter.sent += len(data)
+
+
+class UdpEcho(asyncio.DatagramProtocol):
+    """Echoes datagrams; each is counted as a request of "udp"."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        site = self._site
+        tally = site.counter.tally("udp")
+        tally.begun += 1
+        site.counter.received += len(data)
+        delay = site.delay()
+        if not delay and not site.stalled_until:
+            self._send(data, addr, tally)
+            return
+        begun = time.perf_counter()
+        due = site.due(begun, delay)
+        site.timers.at(due, self._due, data, addr, tally, begun, due)
+
+    def _due(self, data: bytes, addr: Any, tally: Tally, begun: float, due: float) -> None:
+        self._site.counter.delays.add(due - begun, time.perf_counter() - begun)
+        self._send(data, addr, tally)
+
+    def _send(self, data: bytes, addr: Any, tally: Tally) -> None:
+        self._transport.sendto(data, addr)
+        self._site.counter.sent += len(data)
+        tally.statuses["echoed"] += 1

@@ -1,0 +1,348 @@
+"""HTTP/1.1 of the target.
+
+A request whose bytes came before, all in one piece, is not parsed again: its answer may be known already. That is what
+makes this fast enough to stand against a generator that has a core of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import http
+import socket
+import struct
+import time
+from collections import deque
+from typing import Any
+
+from ..extra import extra_needed
+from .counts import BROKEN, Tally
+from .message import Answer, Request
+from .site import Site
+
+with extra_needed("the target of load tests"):
+    import httptools
+
+MOST_KNOWN = 2000
+LONGEST_KNOWN = 4096
+_PREFACE = b"PRI "
+_LINGER_NOT = struct.pack("ii", 1, 0)
+
+
+class HttpConnection(asyncio.Protocol):
+    """A connection that speaks HTTP/1.1 until it asks for something else."""
+
+    def __init__(self, site: Site, open_connections: set[Any]) -> None:
+        self._site = site
+        self._open = open_connections
+        self._counted = True
+        self._busy = False
+        self._waiting: deque[Request] = deque()
+        self._under_way: Tally | None = None
+        self._unclaimed = 0
+        self._begun = False
+        self._parsed: list[Request] = []
+        self._parser: Any = None
+        self._in_message = False
+        self._fresh()
+
+    # what the transport calls
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self._write = transport.write
+        self._open.add(transport)
+        counter = self._site.counter
+        counter.open += 1
+        counter.connections += 1
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and tls.selected_alpn_protocol() == "h2":
+            self._switch_to_http2(b"")
+
+    def connection_lost(self, _exc: BaseException | None) -> None:
+        self._open.discard(self._transport)
+        if self._counted:
+            self._site.counter.open -= 1
+        if self._under_way is not None:
+            self._under_way.abandoned += 1
+            self._under_way = None
+        self._busy = True
+        self._waiting.clear()
+
+    def pause_writing(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        site = self._site
+        request = site.known.get(data)
+        if request is None or self._in_message:
+            self._parse(data)
+        elif request.wire and not self._busy and not site.stalled_until:
+            tally = request.tally
+            assert tally is not None
+            tally.begun += 1
+            self._write(request.wire)
+            tally.statuses[200] += 1
+            counter = site.counter
+            counter.received += len(data)
+            counter.sent += len(request.wire)
+        else:
+            self._unclaimed += len(data)
+            self._waiting.append(request)
+            self._work()
+
+    # what the parser calls
+
+    def on_message_begin(self) -> None:
+        self._in_message = True
+        self._target = b""
+        self._headers: list[tuple[str, str]] = []
+        self._body: list[bytes] = []
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
+
+    def on_headers_complete(self) -> None:
+        if any(name == "expect" and value.lower() == "100-continue" for name, value in self._headers):
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        self._in_message = False
+        parser = self._parser
+        self._parsed.append(
+            Request(
+                parser.get_method().decode(),
+                self._target.decode("latin-1"),
+                headers=self._headers,
+                body=b"".join(self._body),
+                version=parser.get_http_version(),
+                keep_alive=parser.should_keep_alive(),
+            )
+        )
+
+    # from bytes to requests
+
+    def _fresh(self) -> None:
+        self._parser = httptools.HttpRequestParser(self)
+
+    def _parse(self, data: bytes) -> None:
+        if not self._begun:
+            self._begun = True
+            if data.startswith(_PREFACE):
+                self._switch_to_http2(data)
+                return
+        self._unclaimed += len(data)
+        whole = not self._in_message
+        rest = b""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            rest = data[upgrade.args[0] :]
+            if self._upgraded(rest):
+                return
+            self._fresh()
+        except httptools.HttpParserError as error:
+            self._refuse(str(error))
+            return
+        parsed, self._parsed = self._parsed, []
+        if whole and len(parsed) == 1 and not self._in_message and not rest and len(data) <= LONGEST_KNOWN:
+            self._remember(data, parsed[0])
+        self._waiting.extend(parsed)
+        self._work()
+        if rest:
+            self._parse(rest)
+
+    def _remember(self, data: bytes, request: Request) -> None:
+        site = self._site
+        if request.header("expect") or request.header("upgrade"):
+            return
+        if len(site.known) >= MOST_KNOWN:
+            site.known.clear()
+        site.known[data] = request
+
+    def _refuse(self, why: str) -> None:
+        body = f"not an HTTP request: {why}\n".encode()
+        self._transport.write(encoded(Answer(400, body), close=True))
+        self._transport.close()
+
+    # from requests to answers, one at a time and in their order
+
+    def _work(self) -> None:
+        while self._waiting and not self._busy:
+            self._begin(self._waiting.popleft())
+
+    def _begin(self, request: Request) -> None:
+        site = self._site
+        self._busy = True
+        size, self._unclaimed = self._unclaimed, 0
+        if request.control:
+            self._not_counted()
+            answer, _ = site.answer(request, peer_name(self._transport))
+            self._send(request, answer, None)
+            return
+        site.counter.received += size
+        self._under_way = tally = site.begin(request)
+        answer, delay = site.answer(request, peer_name(self._transport))
+        if delay or site.stalled_until:
+            now = time.perf_counter()
+            due = site.due(now, delay)
+            site.timers.at(due, self._due, request, answer, tally, now, due)
+            return
+        usual = request.method != "HEAD" and request.keep_alive and request.version == "1.1"
+        if usual and answer.status == 200 and site.always_same(request):
+            request.tally, request.wire = tally, encoded(answer)
+        self._send(request, answer, tally)
+
+    def _due(self, request: Request, answer: Answer, tally: Tally, begun: float, due: float) -> None:
+        if self._under_way is not tally:
+            return
+        site = self._site
+        now = time.perf_counter()
+        if site.stalled_until > now:
+            until = site.stalled_until
+            site.timers.at(until, self._due, request, answer, tally, begun, until)
+            return
+        site.counter.delays.add(due - begun, now - begun)
+        self._send(request, answer, tally)
+        self._work()
+
+    def _send(self, request: Request, answer: Answer, tally: Tally | None) -> None:
+        if answer.status in BROKEN:
+            self._break(answer, tally)
+            return
+        bare = request.method == "HEAD"
+        self._put(encoded(answer, close=_last(request, answer), old=request.version == "1.0", bare=bare), tally)
+        if bare or not answer.pieces:
+            self._finish(request, answer, tally)
+        elif answer.gap:
+            due = time.perf_counter() + answer.gap
+            self._site.timers.at(due, self._stream_on, request, answer, tally, 0, due)
+        else:
+            self._stream(request, answer, tally, 0, 0.0)
+
+    def _stream(self, request: Request, answer: Answer, tally: Tally | None, at: int, due: float) -> None:
+        """Write the pieces from `at` on, up to the next pause."""
+        old = request.version == "1.0"
+        for piece in answer.pieces[at:]:
+            self._put(piece if old else b"%x\r\n%b\r\n" % (len(piece), piece), tally)
+            at += 1
+            if answer.gap and at < len(answer.pieces):
+                due += answer.gap
+                self._site.timers.at(due, self._stream_on, request, answer, tally, at, due)
+                return
+        if not old:
+            self._put(b"0\r\n\r\n", tally)
+        self._finish(request, answer, tally)
+
+    def _stream_on(self, request: Request, answer: Answer, tally: Tally | None, at: int, due: float) -> None:
+        if self._under_way is tally:
+            self._stream(request, answer, tally, at, due)
+            self._work()
+
+    def _put(self, data: bytes, tally: Tally | None) -> None:
+        self._write(data)
+        if tally is not None:
+            self._site.counter.sent += len(data)
+
+    def _finish(self, request: Request, answer: Answer, tally: Tally | None) -> None:
+        self._under_way = None
+        if tally is not None:
+            tally.statuses[answer.status] += 1
+        if _last(request, answer):
+            self._transport.close()
+        else:
+            self._busy = False
+
+    def _break(self, answer: Answer, tally: Tally | None) -> None:
+        """End the connection without an answer; nothing else is begun on it."""
+        self._under_way = None
+        if tally is not None:
+            tally.statuses[answer.status] += 1
+        if answer.status == "reset":
+            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    # beside HTTP/1.1
+
+    def _not_counted(self) -> None:
+        """A connection that asks for the counts is not among them."""
+        if self._counted:
+            self._counted = False
+            self._site.counter.open -= 1
+            self._site.counter.connections -= 1
+
+    def _upgraded(self, rest: bytes) -> bool:
+        """Whether another protocol took over."""
+        request = self._parsed[-1]
+        if request.path != "/ws" or request.header("upgrade").lower() != "websocket":
+            return False
+        from .websocket import WebSocketConnection  # noqa: PLC0415  most targets never speak it
+
+        self._site.counter.received += self._unclaimed
+        self._hand_over(WebSocketConnection(self._site, self._open, request), rest)
+        return True
+
+    def _switch_to_http2(self, data: bytes) -> None:
+        from .http2 import Http2Connection  # noqa: PLC0415  most targets never speak it
+
+        self._hand_over(Http2Connection(self._site, self._open), data)
+
+    def _hand_over(self, protocol: Any, data: bytes) -> None:
+        self._busy = True
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        if data:
+            protocol.data_received(data)
+
+
+def _last(request: Request, answer: Answer) -> bool:
+    """Whether the connection ends with this answer. HTTP/1.0 has no other way to end a body of unknown length."""
+    return not request.keep_alive or (request.version == "1.0" and bool(answer.pieces))
+
+
+def encoded(answer: Answer, *, close: bool = False, old: bool = False, bare: bool = False) -> bytes:
+    """The bytes of an answer: all of it, or its head alone if the body comes later or not at all (`bare`)."""
+    if answer.wire and not (close or old or bare):
+        return answer.wire
+    lines = [f"HTTP/1.1 {answer.status} {_reason(int(answer.status))}"]
+    lines += [f"{name}: {value}" for name, value in answer.headers]
+    if not answer.pieces:
+        if answer.status not in (204, 304):
+            lines.append(f"content-length: {len(answer.body)}")
+    elif not old:
+        lines.append("transfer-encoding: chunked")
+    if close:
+        lines.append("connection: close")
+    elif old:
+        lines.append("connection: keep-alive")
+    head = "\r\n".join((*lines, "", "")).encode("latin-1")
+    if bare:
+        return head
+    wire = head + answer.body
+    if not (close or old):
+        answer.wire = wire
+    return wire
+
+
+@functools.cache
+def _reason(status: int) -> str:
+    try:
+        return http.HTTPStatus(status).phrase
+    except ValueError:
+        return "Asked For"
+
+
+def peer_name(transport: Any) -> str:
+    where = transport.get_extra_info("peername")
+    return f"{where[0]}:{where[1]}" if isinstance(where, tuple) else ""

@@ -48,6 +48,23 @@ async def test_a_slot_that_is_freed_goes_to_the_best_blocked_row(world: World) -
     assert (await world.row(late)).lane == Lane.BLOCKED
 
 
+async def test_of_blocked_rows_of_one_rank_the_first_to_come_gets_the_slot(world: World) -> None:
+    """However often each was let through and had to go back again."""
+    await world.open("s1")
+    await world.store.set_limit("k", 1)
+    held = await world.running(concurrency_key="k")
+    first, second = [await world.submit(concurrency_key="k") for _ in range(2)]
+    assert await world.claim(n=5) == []
+    await world.move(held, "succeeded", holder="s1")  # so the first is let through,
+    held = await world.running(concurrency_key="k", priority=5)  # but another one is faster,
+    assert await world.claim(n=5) == []  # and it goes back, behind the second wherever order is that of writing
+    assert [(await world.row(job)).lane for job in (first, second)] == [Lane.BLOCKED, Lane.BLOCKED]
+
+    await world.move(held, "succeeded", holder="s1")
+
+    assert [job.id for job in await world.claim(n=5)] == [first.id]
+
+
 @pytest.mark.parametrize(
     "ending", [("succeeded",), ("failed",), ("timed_out", "quarantined"), ("cancelling", "cancelled")]
 )

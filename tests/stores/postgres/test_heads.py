@@ -203,6 +203,29 @@ async def test_the_head_stays_below_what_is_ready(postgres_url: str, world: Worl
     assert [job.id for job in await world.claim("s1", 1)] == [low.id]
 
 
+@pytest.mark.parametrize(
+    "hold",
+    [
+        "SELECT id FROM {schema}.jobs WHERE id = '{id}' FOR UPDATE",
+        "UPDATE {schema}.jobs SET lane = 0 WHERE id = '{id}'",
+    ],
+    ids=["its row is locked", "its claim is under way"],
+)
+async def test_what_a_claim_passes_over_because_somebody_holds_it_is_first_once_it_is_free(
+    postgres_url: str, world: World, hold: str
+) -> None:
+    await world.open("s1", lease_s=600)
+    low = await world.submit(rank=100)
+    with psycopg.connect(postgres_url.partition("?")[0]) as other:
+        other.execute(hold.format(schema=schema(postgres_url), id=low.id))
+        await go_on(postgres_url, world, 5)  # nobody waits for it
+        assert head(postgres_url) <= 100
+        other.rollback()
+
+    [first] = await world.claim("s1", 1)
+    assert first.id == low.id
+
+
 async def test_a_mark_of_another_server_is_not_believed(postgres_url: str, world: World) -> None:
     await passed(postgres_url, world, 100, 200)
     ask(postgres_url, f"UPDATE {schema(postgres_url)}.heads SET next_xid = {2**60}")

@@ -114,6 +114,20 @@ async def test_a_database_of_version_1_gets_its_new_index_beside_running_work(
     await world.assert_sound()
 
 
+async def test_a_database_of_version_2_lets_blocked_jobs_through_in_their_order(
+    url: str, schema: str, stores: Stores
+) -> None:
+    await migrate(url, migrations=MIGRATIONS[:2])
+
+    await migrate(url)
+
+    world = await stores.open(url)
+    assert await world.store.check() == [], "an index that was given up is not missed"
+    blocked = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = %s AND indexname LIKE 'jobs_blocked%%'"
+    [(name, made)] = ask(url, blocked, schema)
+    assert (name, "(concurrency_key, queue, rank, due_ms, n)" in str(made)) == ("jobs_blocked_turn", True)
+
+
 async def test_workers_go_on_while_an_index_is_built_beside_them(url: str, schema: str, stores: Stores) -> None:
     await migrate(url)
     world = await stores.open(url)

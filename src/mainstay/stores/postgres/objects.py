@@ -6,7 +6,7 @@ The check compares the server's catalogue with this, and makes anew what can be 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ _COLUMN = re.compile(r'^    "?(\w+)"? (?:uuid|bigint|integer|smallint|boolean|do
 _PRIMARY = re.compile(r"CONSTRAINT (\w+) PRIMARY KEY \((.*?)\)")
 _MORE_COLUMNS = re.compile(r'ALTER TABLE mainstay\.(\w+) ADD COLUMN "?(\w+)"?')
 _INDEX = re.compile(r"CREATE (UNIQUE )?INDEX (?:CONCURRENTLY )?(\w+) ON mainstay\.(\w+) [^;]*")
+_GONE = re.compile(r"DROP INDEX (?:CONCURRENTLY )?(?:IF EXISTS )?mainstay\.(\w+)")
 _FUNCTION = re.compile(r"CREATE OR REPLACE FUNCTION mainstay\.(\w+)\(")
 
 
@@ -55,9 +56,20 @@ def declared() -> Objects:
         columns[table] |= {column}
     return Objects(
         columns,
-        {index.name: index for index in _indexes(script)},
+        _last_of(MIGRATIONS),
         frozenset(_FUNCTION.findall(functions())),
     )
+
+
+def _last_of(migrations: Sequence[str]) -> dict[str, Index]:
+    """The indexes that the last migration leaves."""
+    indexes: dict[str, Index] = {}
+    for script in migrations:
+        made = {index.name: index for index in _indexes(script)}
+        for name in _GONE.findall(script):
+            indexes.pop(name, None)
+        indexes |= made
+    return indexes
 
 
 def _indexes(script: str) -> Iterator[Index]:

@@ -279,8 +279,17 @@ DROP INDEX CONCURRENTLY IF EXISTS mainstay.jobs_unit_status;
 CREATE INDEX CONCURRENTLY jobs_unit_status ON mainstay.jobs (parent, status, id) WHERE parent IS NOT NULL;
 """
 
+# Blocked rows in the order in which they came, as those that are ready: of many with the same rank (a bulk has one for
+# all) the place of a row on disk would decide, and that changes whenever it is written. The old index goes last, so
+# that who frees a slot has one meanwhile.
+_V3 = f"""{OUTSIDE}
+DROP INDEX CONCURRENTLY IF EXISTS mainstay.jobs_blocked_turn;
+CREATE INDEX CONCURRENTLY jobs_blocked_turn ON mainstay.jobs (concurrency_key, queue, rank, due_ms, n) WHERE lane = 3;
+DROP INDEX CONCURRENTLY IF EXISTS mainstay.jobs_blocked;
+"""
+
 #: Migration i brings a schema from version i to i + 1. Landed entries never change.
-MIGRATIONS: tuple[str, ...] = (_V1, _V2)
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3)
 VERSION = len(MIGRATIONS)
 
 _OURS = re.compile(r"\bmainstay\.(?=[a-z_])")

@@ -1,6 +1,7 @@
 -- Bring blocked rows of a key back, as many as it has free slots (`most` if it has no limit): the best of every queue, so
--- that a paused queue cannot keep the slot from the others. Answers with how many rows of each queue got ready. Whoever
--- has a blocked row locked is about to move it, and calls this in turn: such rows are passed over.
+-- that a paused queue cannot keep the slot from the others; in the order of claims. Answers with how many rows of each
+-- queue got ready. Whoever has a blocked row locked is about to move it, and calls this in turn: such rows are passed
+-- over.
 CREATE OR REPLACE FUNCTION mainstay.free_slots(of_key text, most bigint) RETURNS TABLE (queue text, n bigint)
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan SET jit TO off
@@ -28,7 +29,7 @@ BEGIN
             UPDATE mainstay.jobs j SET lane = 1 WHERE j.id = ANY (ARRAY(
                 SELECT b.id FROM mainstay.jobs b
                 WHERE b.lane = 3 AND b.concurrency_key = of_key AND b.queue = at_queue
-                ORDER BY b.rank LIMIT free FOR UPDATE SKIP LOCKED
+                ORDER BY b.rank, b.due_ms, b.n LIMIT free FOR UPDATE SKIP LOCKED
             ))
             RETURNING j.rank
         )

@@ -1,0 +1,355 @@
+"""From windows to the numbers of a run: `merge_windows` for a few of them, `Tally` for all.
+
+A tally keeps sums, never samples: its memory does not grow with the length of the run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from ...errors import InvalidInput
+from .histogram import Histogram
+from .model import (
+    WINDOW_MS,
+    CheckSummary,
+    Header,
+    Latency,
+    MetricSummary,
+    Point,
+    Sketch,
+    StepSummary,
+    Summary,
+    Window,
+)
+from .sums import Fold, MetricSum, StepSum
+
+#: buckets of a second: what charts, thresholds and the recorded stream are made of
+SECOND = 1000 // WINDOW_MS
+#: how far back `Tally.recent` reaches
+RECENT_S = 10
+#: stretches of a chart; a screen has few more dots to show them
+STRETCHES = 600
+#: kinds of statuses, errors and reasons that a run tells apart, for a message may hold anything
+KINDS = 100
+
+_NOTHING = Latency(
+    count=0, mean=0.0, stdev=0.0, min=0.0, p50=0.0, p75=0.0, p90=0.0, p95=0.0, p99=0.0, p999=0.0, max=0.0
+)
+
+
+def merge_windows(windows: Iterable[Window]) -> Window:
+    """Several windows as one: those of all processes, or those of a stretch of time.
+
+    Counts and histograms are added; users are those of each process at its last window, gauges the last value; the
+    health of a process is its worst, and the mean of its CPU. Merge the processes of a bucket first, then buckets; the
+    order in which they are passed does not matter.
+
+    >>> merge_windows([Window(bucket=7, process=0, users=3), Window(bucket=7, process=1, users=4)])
+    Window(bucket=7, width=1, process=-1, users=7, iterations=0, arrivals=0, dropped=0, aborted=0, steps=[], checks=[],
+    metrics=[], examples={}, health={})
+    """
+    fold = Fold()
+    for window in windows:
+        fold.add(window)
+    if fold.end < 0:
+        raise InvalidInput("windows", "there is none to merge; pass at least one")
+    return fold.window()
+
+
+class Tally:
+    """A run so far. Takes the windows that are merged over all processes, in the order of their buckets.
+
+    >>> tally = Tally(Header(run="j1", name="shop", started_ms=0, version="1", processes=1, duration_s=1.0))
+    >>> tally.add(Window(bucket=0, iterations=20, users=5))
+    >>> summary = tally.summary(verdict="passed")
+    >>> summary.iterations, summary.users, summary.requests
+    (20, 5, 0)
+    """
+
+    def __init__(self, header: Header) -> None:
+        self._header = header
+        self._recent: deque[Window] = deque()
+        self._origin = -1
+        self._second = Fold()
+        self._number = 0
+        self._total = Fold(most=KINDS)
+        self._users = 0
+        self._stretches: list[_Stretch] = []
+        self._span = 1
+
+    def add(self, window: Window) -> None:
+        """Count a window."""
+        if self._origin < 0:
+            self._origin = window.bucket
+        number = (window.bucket - self._origin) // SECOND
+        if number > self._number:
+            self._close()
+            self._number = number
+        self._second.add(window)
+        self._users = max(self._users, window.users)
+        self._recent.append(window)
+        while self._recent[0].bucket < window.bucket - RECENT_S * SECOND:
+            self._recent.popleft()
+
+    def recent(self, seconds: float) -> Window:
+        """The last so many seconds, up to 10, as one window. Empty before the first."""
+        if not self._recent:
+            return Window(bucket=0)
+        since = self._recent[-1].bucket - round(seconds * SECOND)
+        return merge_windows(
+            window for at, window in enumerate(self._recent) if window.bucket > since or at == len(self._recent) - 1
+        )
+
+    def points(self) -> list[Point]:
+        """The seconds that are over, for charts. At most 600: of a long run, each stands for several seconds."""
+        return [stretch.point for stretch in self._stretches]
+
+    def summary(self, **rest: Any) -> Summary:
+        """Everything that follows from the windows; what does not is passed in, by the names of `Summary`.
+
+        `elapsed_s`, if passed, is what rates are told by; else it is the time that the windows cover.
+        """
+        self._close()
+        total = self._total
+        elapsed_s = rest.pop("elapsed_s", None) or max(0, total.end - total.first) * WINDOW_MS / 1000
+        order = _order(self._header)
+        sums = sorted(total.steps.values(), key=lambda step: order(step.workflow, step.step))
+        checks = sorted(total.checks.values(), key=lambda check: order(check.workflow, check.step))
+        steps = [_step_summary(step, elapsed_s) for step in sums]
+        service, response = Histogram(), Histogram()
+        for step in sums:
+            service.merge(step.ok)
+            service.merge(step.failed)
+            response.merge(step.response)
+        known: dict[str, Any] = {
+            "header": self._header,
+            "elapsed_s": elapsed_s,
+            "requests": service.count,
+            "failed": sum(step.failed for step in steps),
+            "rate": _per(service.count, elapsed_s),
+            "iterations": total.iterations,
+            "users": self._users,
+            "arrivals": total.arrivals,
+            "dropped": total.dropped,
+            "aborted": total.aborted,
+            "service": service.latency(),
+            "response": response.latency(),
+            "sent": sum(step.sent for step in steps),
+            "received": sum(step.received for step in steps),
+            "steps": steps,
+            "checks": [
+                CheckSummary(
+                    workflow=check.workflow,
+                    step=check.step,
+                    passed=check.passed,
+                    failed=check.failed,
+                    skipped=check.skipped,
+                    reasons=_by_number(check.reasons),
+                )
+                for check in checks
+            ],
+            "metrics": [_metric_summary(total.metrics[key], elapsed_s) for key in sorted(total.metrics, key=repr)],
+            "errors": _by_number(_added(step.errors for step in steps)),
+            "examples": dict(sorted(total.examples.items())),
+            "points": self.points(),
+            "distribution": service.buckets(),
+        }
+        return Summary(**{**known, **rest})
+
+    def _close(self) -> None:
+        """The second is over, or the run is."""
+        if self._second.end < 0:
+            return
+        window = self._second.window()
+        self._second = Fold()
+        self._total.add(window)
+        added = _Stretch.of(window, self._number - self._number % self._span, self._origin)
+        if self._stretches and self._stretches[-1].number == added.number:
+            self._stretches[-1] = self._stretches[-1].joined(added)
+        else:
+            self._stretches.append(added)
+        if len(self._stretches) > STRETCHES:
+            self._span *= 2
+            self._stretches = _coarser(self._stretches, self._span)
+
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(Sketch).decode
+
+
+class _Stretch:
+    """Some seconds of a run. Its histograms are kept packed: as lists of ints they would take ten times the memory."""
+
+    __slots__ = ("at_s", "dropped", "failed", "number", "point", "steps", "users", "width_s")
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        at_s: float,
+        width_s: float,
+        users: int,
+        failed: int,
+        dropped: int,
+        steps: dict[str, bytes],
+    ) -> None:
+        self.number = number
+        self.at_s = at_s
+        self.width_s = width_s
+        self.users = users
+        self.failed = failed
+        self.dropped = dropped
+        self.steps = steps
+        self.point = self._point()
+
+    @classmethod
+    def of(cls, window: Window, number: int, origin: int) -> _Stretch:
+        packed = {}
+        for step in window.steps:
+            both = Histogram(sketch for sketch in (step.ok, step.failed) if sketch is not None).sketch()
+            if both is not None:
+                packed[f"{step.workflow}.{step.step}"] = _pack(both)
+        return cls(
+            number=number,
+            at_s=(window.bucket - origin) * WINDOW_MS / 1000,
+            width_s=window.width * WINDOW_MS / 1000,
+            users=window.users,
+            failed=sum(step.failed.count for step in window.steps if step.failed is not None),
+            dropped=window.dropped,
+            steps=packed,
+        )
+
+    def joined(self, later: _Stretch) -> _Stretch:
+        steps = dict(self.steps)
+        for name, packed in later.steps.items():
+            both = Histogram([_unpack(steps[name]), _unpack(packed)]).sketch() if name in steps else None
+            steps[name] = packed if both is None else _pack(both)
+        return _Stretch(
+            number=self.number,
+            at_s=self.at_s,
+            width_s=round(later.at_s + later.width_s - self.at_s, 3),
+            users=later.users,
+            failed=self.failed + later.failed,
+            dropped=self.dropped + later.dropped,
+            steps=steps,
+        )
+
+    def _point(self) -> Point:
+        whole = Histogram()
+        by_step: dict[str, list[float | None]] = {}
+        for name, packed in self.steps.items():
+            sketch = _unpack(packed)
+            whole.merge(sketch)
+            by_step[name] = [_per(sketch.count, self.width_s), *Histogram([sketch]).percentiles((0.5, 0.95, 0.99))]
+        p50, p90, p95, p99, most = whole.percentiles((0.5, 0.9, 0.95, 0.99, 1.0))
+        return Point(
+            at_s=self.at_s,
+            width_s=self.width_s,
+            users=self.users,
+            rate=_per(whole.count, self.width_s),
+            failed=_per(self.failed, self.width_s),
+            dropped=_per(self.dropped, self.width_s),
+            p50=p50,
+            p90=p90,
+            p95=p95,
+            p99=p99,
+            max=most,
+            by_step=by_step,
+        )
+
+
+def _coarser(stretches: list[_Stretch], span: int) -> list[_Stretch]:
+    made: list[_Stretch] = []
+    for stretch in stretches:
+        stretch.number -= stretch.number % span
+        if made and made[-1].number == stretch.number:
+            made[-1] = made[-1].joined(stretch)
+        else:
+            made.append(stretch)
+    return made
+
+
+def _step_summary(step: StepSum, elapsed_s: float) -> StepSummary:
+    service = step.service()
+    phases = {phase: histogram.latency() for phase, histogram in step.phases.items()}
+    return StepSummary(
+        workflow=step.workflow,
+        step=step.step,
+        requests=service.count,
+        failed=step.failed.count,
+        rate=_per(service.count, elapsed_s),
+        service=service.latency() or _NOTHING,
+        ok=step.ok.latency() if step.failed.count else None,
+        response=step.response.latency(),
+        phases={phase: latency for phase, latency in phases.items() if latency is not None},
+        statuses=_by_number(step.statuses),
+        errors=_by_number(step.errors),
+        skipped=step.skipped,
+        sent=step.sent,
+        received=step.received,
+    )
+
+
+def _metric_summary(metric: MetricSum, elapsed_s: float) -> MetricSummary:
+    stats = metric.stats()
+    value = stats.total
+    if stats.type == "rate":
+        value = stats.total / stats.count if stats.count else 0.0
+    elif stats.type == "trend":
+        value = metric.values.mean or 0.0
+    return MetricSummary(
+        name=stats.name,
+        type=stats.type,
+        tags=stats.tags,
+        value=value,
+        rate=_per(stats.total, elapsed_s) if stats.type == "counter" else None,
+        count=stats.count,
+        low=stats.low,
+        high=stats.high,
+        values=metric.values.latency(),
+    )
+
+
+def _per(n: float, seconds: float) -> float:
+    return n / seconds if seconds else 0.0
+
+
+def _by_number(counts: dict[str, int]) -> dict[str, int]:
+    """Most first."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _added(several: Iterable[dict[str, int]]) -> dict[str, int]:
+    added: dict[str, int] = {}
+    for counts in several:
+        for kind, n in counts.items():
+            added[kind] = added.get(kind, 0) + n
+    return added
+
+
+def _order(header: Header) -> Any:
+    """Steps in the order of their workflow, as the header has them; others behind, by name."""
+    places: dict[tuple[str, str], int] = {}
+    for workflow in header.workflows:
+        for step in workflow.get("steps", ()):
+            places[str(workflow.get("name")), str(step.get("name"))] = len(places)
+    return lambda workflow, step: (places.get((workflow, step), len(places)), workflow, step)
+
+
+def to_json(summary: Summary) -> bytes:
+    """A summary as JSON. `requests`, the number of measured calls, is a field of its own at the top."""
+    return msgspec.json.format(msgspec.json.encode(summary), indent=1)
+
+
+def from_json(text: bytes | str) -> Summary:
+    """The summary that `to_json` wrote."""
+    try:
+        return msgspec.json.decode(text, type=Summary)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(
+            "summary", f"this is not the result of a load test ({error}); pass what --json wrote"
+        ) from None

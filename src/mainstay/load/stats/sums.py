@@ -1,0 +1,251 @@
+"""Windows added up: over processes, over time, or both. `Fold` is what `merge_windows` and `Tally` are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .histogram import Histogram
+from .model import CheckStats, Health, MetricStats, Sketch, StepStats, Window
+
+#: where what is beyond a limit of kinds goes
+OTHERS = "(others)"
+
+
+class StepSum:
+    """A step, over all windows it was in."""
+
+    __slots__ = (
+        "errors", "failed", "ok", "phases", "received", "response", "sent", "skipped", "statuses", "step", "workflow"
+    )  # fmt: skip
+
+    def __init__(self, workflow: str, step: str) -> None:
+        self.workflow = workflow
+        self.step = step
+        self.ok = Histogram()
+        self.failed = Histogram()
+        self.response = Histogram()
+        self.phases: dict[str, Histogram] = {}
+        self.statuses: dict[str, int] = {}
+        self.errors: dict[str, int] = {}
+        self.skipped = 0
+        self.sent = 0
+        self.received = 0
+
+    def add(self, stats: StepStats, most: int | None) -> None:
+        _merge(self.ok, stats.ok)
+        _merge(self.failed, stats.failed)
+        _merge(self.response, stats.response)
+        for phase, sketch in stats.phases.items():
+            _merge(self.phases.setdefault(phase, Histogram()), sketch)
+        _count(self.statuses, stats.statuses, most)
+        _count(self.errors, stats.errors, most)
+        self.skipped += stats.skipped
+        self.sent += stats.sent
+        self.received += stats.received
+
+    def service(self) -> Histogram:
+        """Of all results, failed ones too."""
+        both = Histogram()
+        both.merge(self.ok)
+        both.merge(self.failed)
+        return both
+
+    def stats(self) -> StepStats:
+        sketches = {phase: histogram.sketch() for phase, histogram in sorted(self.phases.items())}
+        return StepStats(
+            workflow=self.workflow,
+            step=self.step,
+            ok=self.ok.sketch(),
+            failed=self.failed.sketch(),
+            response=self.response.sketch(),
+            phases={phase: sketch for phase, sketch in sketches.items() if sketch is not None},
+            statuses=_sorted(self.statuses),
+            errors=_sorted(self.errors),
+            skipped=self.skipped,
+            sent=self.sent,
+            received=self.received,
+        )
+
+
+class MetricSum:
+    """A metric of the user's own, over all windows it was in."""
+
+    __slots__ = ("count", "high", "last", "low", "metric", "total", "until", "values")
+
+    def __init__(self, metric: MetricStats) -> None:
+        self.metric = metric
+        """its first window: name, type and tags are the same in all"""
+        self.total = 0.0
+        self.count = 0
+        self.low = float("inf")
+        self.high = float("-inf")
+        self.last = 0.0
+        self.until = -1
+        self.values = Histogram()
+
+    def add(self, stats: MetricStats, until: int) -> None:
+        if stats.count:
+            self.low = min(self.low, stats.low)
+            self.high = max(self.high, stats.high)
+        self.count += stats.count
+        self.total += stats.total
+        # what several processes set last at the same time has no order: any rule would do that is the same each time
+        if until > self.until or (until == self.until and stats.total > self.last):
+            self.until, self.last = until, stats.total
+        _merge(self.values, stats.values)
+
+    def stats(self) -> MetricStats:
+        return MetricStats(
+            name=self.metric.name,
+            type=self.metric.type,
+            tags=self.metric.tags,
+            total=self.last if self.metric.type == "gauge" else self.total,
+            count=self.count,
+            low=self.low if self.count else 0.0,
+            high=self.high if self.count else 0.0,
+            values=self.values.sketch(),
+        )
+
+
+class _HealthSum:
+    """A process: the worst of it, but the mean of its CPU, for a tenth of a second at full CPU says little."""
+
+    __slots__ = ("buckets", "files", "files_limit", "lag", "memory", "used")
+
+    def __init__(self) -> None:
+        self.lag = 0.0
+        self.used = 0.0
+        self.buckets = 0
+        self.memory = self.files = self.files_limit = 0
+
+    def add(self, health: Health, buckets: int) -> None:
+        self.lag = max(self.lag, health.lag)
+        self.used += health.cpu * buckets
+        self.buckets += buckets
+        self.memory = max(self.memory, health.memory)
+        self.files = max(self.files, health.files)
+        self.files_limit = max(self.files_limit, health.files_limit)
+
+    def health(self) -> Health:
+        return Health(
+            lag=self.lag,
+            cpu=self.used / self.buckets if self.buckets else 0.0,
+            memory=self.memory,
+            files=self.files,
+            files_limit=self.files_limit,
+        )
+
+
+class Fold:
+    """Adds windows up. `most`: how many kinds of a thing (statuses, errors, reasons) are told apart; None: all."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
+        self.first = -1
+        """the first bucket"""
+        self.end = -1
+        """the bucket after the last"""
+        self._processes: dict[int, tuple[int, int]] = {}
+        self.iterations = 0
+        self.arrivals = 0
+        self.dropped = 0
+        self.aborted = 0
+        self.steps: dict[tuple[str, str], StepSum] = {}
+        self.checks: dict[tuple[str, str], CheckStats] = {}
+        self.metrics: dict[tuple[object, ...], MetricSum] = {}
+        self.examples: dict[str, str] = {}
+        self._health: dict[int, _HealthSum] = {}
+
+    def add(self, window: Window) -> None:
+        end = window.bucket + window.width
+        self.first = window.bucket if self.end < 0 else min(self.first, window.bucket)
+        self.end = max(self.end, end)
+        until, users = self._processes.get(window.process, (-1, 0))
+        if (end, window.users) > (until, users):
+            self._processes[window.process] = (end, window.users)
+        self.iterations += window.iterations
+        self.arrivals += window.arrivals
+        self.dropped += window.dropped
+        self.aborted += window.aborted
+        for step in window.steps:
+            key = (step.workflow, step.step)
+            if key not in self.steps:
+                self.steps[key] = StepSum(*key)
+            self.steps[key].add(step, self._most)
+        for check in window.checks:
+            self._add_check(check)
+        for metric in window.metrics:
+            name = (metric.name, metric.type, *sorted(metric.tags.items()))
+            if name not in self.metrics:
+                self.metrics[name] = MetricSum(metric)
+            self.metrics[name].add(metric, end)
+        for kind, said in window.examples.items():
+            self._add_example(kind, said)
+        for process, health in window.health.items():
+            self._health.setdefault(process, _HealthSum()).add(health, window.width)
+
+    def _add_check(self, check: CheckStats) -> None:
+        known = self.checks.setdefault(
+            (check.workflow, check.step), CheckStats(workflow=check.workflow, step=check.step)
+        )
+        known.passed += check.passed
+        known.failed += check.failed
+        known.skipped += check.skipped
+        _count(known.reasons, check.reasons, self._most)
+
+    def _add_example(self, kind: str, said: str) -> None:
+        # the least, and not the first: so it does not matter which window is added first
+        if kind in self.examples:
+            self.examples[kind] = min(self.examples[kind], said)
+        elif self._most is None or len(self.examples) < self._most:
+            self.examples[kind] = said
+
+    @property
+    def users(self) -> int:
+        """Those of each process at its last window."""
+        return sum(users for _, users in self._processes.values())
+
+    def window(self) -> Window:
+        """What was added, as one window."""
+        processes = list(self._processes)
+        return Window(
+            bucket=self.first,
+            width=self.end - self.first,
+            process=processes[0] if len(processes) == 1 else -1,
+            users=self.users,
+            iterations=self.iterations,
+            arrivals=self.arrivals,
+            dropped=self.dropped,
+            aborted=self.aborted,
+            steps=[self.steps[key].stats() for key in sorted(self.steps)],
+            checks=[_copy(self.checks[key]) for key in sorted(self.checks)],
+            metrics=[self.metrics[key].stats() for key in sorted(self.metrics, key=repr)],
+            examples=dict(sorted(self.examples.items())),
+            health={process: self._health[process].health() for process in sorted(self._health)},
+        )
+
+
+def _merge(histogram: Histogram, sketch: Sketch | None) -> None:
+    if sketch is not None:
+        histogram.merge(sketch)
+
+
+def _count(known: dict[str, int], more: Mapping[str, int], most: int | None) -> None:
+    for kind, n in more.items():
+        name = kind if most is None or kind in known or len(known) < most else OTHERS
+        known[name] = known.get(name, 0) + n
+
+
+def _sorted(counts: dict[str, int]) -> dict[str, int]:
+    return dict(sorted(counts.items()))
+
+
+def _copy(check: CheckStats) -> CheckStats:
+    return CheckStats(
+        workflow=check.workflow,
+        step=check.step,
+        passed=check.passed,
+        failed=check.failed,
+        skipped=check.skipped,
+        reasons=_sorted(check.reasons),
+    )

@@ -186,12 +186,12 @@ class HttpConnection(asyncio.Protocol):
         size, self._unclaimed = self._unclaimed, 0
         if request.control:
             self._not_counted()
-            answer, _ = site.answer(request, peer_name(self._transport))
+            answer, _ = site.answer(request, self._transport)
             self._send(request, answer, None)
             return
         site.counter.received += size
         self._under_way = tally = site.begin(request)
-        answer, delay = site.answer(request, peer_name(self._transport))
+        answer, delay = site.answer(request, self._transport)
         if delay or site.stalled_until:
             now = time.perf_counter()
             due = site.due(now, delay)
@@ -341,8 +341,3 @@ def _reason(status: int) -> str:
         return http.HTTPStatus(status).phrase
     except ValueError:
         return "Asked For"
-
-
-def peer_name(transport: Any) -> str:
-    where = transport.get_extra_info("peername")
-    return f"{where[0]}:{where[1]}" if isinstance(where, tuple) else ""

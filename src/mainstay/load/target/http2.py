@@ -19,8 +19,6 @@ with extra_needed("HTTP/2"):
     import h2.exceptions
     import h2.settings
 
-from .http1 import peer_name
-
 MOST_STREAMS = 1000
 _SETTINGS = {
     h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: MOST_STREAMS,
@@ -120,7 +118,7 @@ class Http2Connection(asyncio.Protocol):
             self._not_counted()
         else:
             stream.tally = site.begin(request)
-        stream.answer, delay = site.answer(request, peer_name(self._transport))
+        stream.answer, delay = site.answer(request, self._transport)
         if not request.control and (delay or site.stalled_until):
             now = time.perf_counter()
             due = site.due(now, delay)

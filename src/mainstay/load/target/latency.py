@@ -31,8 +31,8 @@ class Latency:
     >>> slow = Latency("bimodal 20ms 1.5s 1%")
     >>> slow.quantile(0.5), slow.quantile(0.999)
     (0.02, 1.5)
-    >>> Latency("uniform 10ms 30ms").exact()["p90"]
-    0.028
+    >>> Latency("uniform 0ms 40ms").exact()["p75"]
+    0.03
     """
 
     __slots__ = ("is_none", "quantile", "text")

@@ -66,7 +66,7 @@ class Target:
 
     @property
     def tcp_url(self) -> str:
-        return f"{'tcps' if self.options.tls else 'tcp'}://{self._place(self.tcp_port)}"
+        return f"{'tls' if self.options.tls else 'tcp'}://{self._place(self.tcp_port)}"
 
     @property
     def udp_url(self) -> str:

@@ -21,7 +21,7 @@ from .options import TargetOptions
 from .timers import Timers
 from .units import share_of, size_of
 
-Route = Callable[["Site", Request, str], Answer]
+Route = Callable[["Site", Request, Any], Answer]
 MOST_TOKENS = 100_000
 MOST_PIECES = 100_000
 
@@ -53,13 +53,13 @@ class Site:
         tally.begun += 1
         return tally
 
-    def answer(self, request: Request, peer: str) -> tuple[Answer, float]:
-        """What to answer, and after how many seconds."""
+    def answer(self, request: Request, transport: Any) -> tuple[Answer, float]:
+        """What to answer, and after how many seconds. The transport is asked who the client is."""
         route = _ROUTES.get(request.path) or _prefixed(request.path)
         if route is None:
             return _problem(404, f"the target has no {request.path}; it has {', '.join(sorted(_ROUTES))}"), 0.0
         try:
-            made = route(self, request, peer)
+            made = route(self, request, transport)
             delay = self._delay(request)
         except InvalidInput as error:
             return _problem(400, str(error)), 0.0
@@ -107,11 +107,11 @@ class Site:
             self.stalled_until = 0.0
 
 
-def _root(site: Site, request: Request, _peer: str) -> Answer:
+def _root(site: Site, request: Request, _transport: Any) -> Answer:
     return site.root(request)
 
 
-def _echo(_site: Site, request: Request, peer: str) -> Answer:
+def _echo(_site: Site, request: Request, transport: Any) -> Answer:
     return _json(
         {
             "method": request.method,
@@ -120,12 +120,16 @@ def _echo(_site: Site, request: Request, peer: str) -> Answer:
             "version": request.version,
             "headers": request.headers,
             "body": request.body.decode(errors="replace"),
-            "client": peer,
+            "client": _peer(transport),
         }
     )
 
 
-def _login(site: Site, request: Request, _peer: str) -> Answer:
+def _websocket(_site: Site, _request: Request, _transport: Any) -> Answer:
+    return _problem(426, "this is for WebSocket: ask for an upgrade")
+
+
+def _login(site: Site, request: Request, _transport: Any) -> Answer:
     try:
         user = str(msgspec.json.decode(request.body, type=dict[str, Any])["user"])
     except (msgspec.DecodeError, KeyError):
@@ -137,21 +141,21 @@ def _login(site: Site, request: Request, _peer: str) -> Answer:
     return _json({"user": user, "token": token}, headers=(("set-cookie", f"token={token}; Path=/; HttpOnly"),))
 
 
-def _me(site: Site, request: Request, _peer: str) -> Answer:
+def _me(site: Site, request: Request, _transport: Any) -> Answer:
     token = request.header("authorization").removeprefix("Bearer ") or _cookies_of(request).get("token", "")
     if token not in site.tokens:
         return _problem(401, "no such token; get one from /login and send it as cookie or as Authorization: Bearer")
     return _json({"user": site.tokens[token], "token": token})
 
 
-def _cookies(_site: Site, request: Request, _peer: str) -> Answer:
+def _cookies(_site: Site, request: Request, _transport: Any) -> Answer:
     """Shows the cookies that came, and sets those of the query."""
     given = {key: value for key, value in request.query.items() if key != "delay"}
     headers = tuple(("set-cookie", f"{name}={value}; Path=/") for name, value in given.items())
     return _json({"cookies": _cookies_of(request)}, headers=headers)
 
 
-def _redirect(_site: Site, request: Request, _peer: str) -> Answer:
+def _redirect(_site: Site, request: Request, _transport: Any) -> Answer:
     """`/redirect/3` leads to `/` in three steps."""
     left = _number(request.path.rpartition("/")[2] or "1", "redirect", 1, 100)
     status = _number(request.query.get("status", "302"), "status", 300, 399)
@@ -160,57 +164,57 @@ def _redirect(_site: Site, request: Request, _peer: str) -> Answer:
     return Answer(status, b"", (("location", where),))
 
 
-def _chunked(_site: Site, request: Request, _peer: str) -> Answer:
+def _chunked(_site: Site, request: Request, _transport: Any) -> Answer:
     n = _number(request.query.get("n", "3"), "n", 1, MOST_PIECES)
     size = size_of(request.query.get("size", "100"), field="size")
     return Answer(200, pieces=(filler(max(1, size // n)),) * n)
 
 
-def _gzip(_site: Site, request: Request, _peer: str) -> Answer:
+def _gzip(_site: Site, request: Request, _transport: Any) -> Answer:
     size = size_of(request.query.get("size", "1KB"), field="size")
     body = gzip.compress(msgspec.json.encode({"gzip": True, "filler": filler(size).decode()}), mtime=0)
     return Answer(200, body, (*JSON, ("content-encoding", "gzip")))
 
 
-def _sse(_site: Site, request: Request, _peer: str) -> Answer:
+def _sse(_site: Site, request: Request, _transport: Any) -> Answer:
     n = _number(request.query.get("n", "5"), "n", 0, MOST_PIECES)
     gap = seconds(request.query.get("every", "0s"), field="every")
     events = tuple(f"id: {i}\nevent: tick\ndata: {i}\n\n".encode() for i in range(n))
     return Answer(200, headers=(("content-type", "text/event-stream"),), pieces=events or (b": none\n\n",), gap=gap)
 
 
-def _slow_body(_site: Site, request: Request, _peer: str) -> Answer:
+def _slow_body(_site: Site, request: Request, _transport: Any) -> Answer:
     n = _number(request.query.get("n", "10"), "n", 1, MOST_PIECES)
     size = size_of(request.query.get("size", "1KB"), field="size")
     total = seconds(request.query.get("for", "500ms"), field="for")
     return Answer(200, pieces=(filler(max(1, size // n)),) * n, gap=total / n)
 
 
-def _close(_site: Site, _request: Request, _peer: str) -> Answer:
+def _close(_site: Site, _request: Request, _transport: Any) -> Answer:
     return Answer("closed")
 
 
-def _reset(_site: Site, _request: Request, _peer: str) -> Answer:
+def _reset(_site: Site, _request: Request, _transport: Any) -> Answer:
     return Answer("reset")
 
 
-def _stall(site: Site, request: Request, _peer: str) -> Answer:
+def _stall(site: Site, request: Request, _transport: Any) -> Answer:
     duration = seconds(request.query.get("for", "1s"), field="for")
     site.stall(duration)
     return _json({"stalled_for": duration})
 
 
-def _stats(site: Site, _request: Request, _peer: str) -> Answer:
+def _stats(site: Site, _request: Request, _transport: Any) -> Answer:
     return _json(site.counter.now())
 
 
-def _stats_reset(site: Site, _request: Request, _peer: str) -> Answer:
+def _stats_reset(site: Site, _request: Request, _transport: Any) -> Answer:
     before = site.counter.now()
     site.reset()
     return _json(before)
 
 
-def _stats_delays(site: Site, _request: Request, _peer: str) -> Answer:
+def _stats_delays(site: Site, _request: Request, _transport: Any) -> Answer:
     delays = site.counter.delays
     return _json({"meant": delays.meant.tolist(), "taken": delays.taken.tolist()})
 
@@ -234,6 +238,11 @@ def _number(text: str, field: str, least: int, most: int) -> int:
     return int(text)
 
 
+def _peer(transport: Any) -> str:
+    where = transport.get_extra_info("peername")
+    return f"{where[0]}:{where[1]}" if isinstance(where, tuple) else ""
+
+
 def _prefixed(path: str) -> Route | None:
     return _redirect if path.startswith("/redirect/") else None
 
@@ -252,6 +261,7 @@ _ROUTES: dict[str, Route] = {
     "/close": _close,
     "/reset": _reset,
     "/stall": _stall,
+    "/ws": _websocket,
     "/stats": _stats,
     "/stats/reset": _stats_reset,
     "/stats/delays": _stats_delays,

@@ -1,0 +1,105 @@
+"""A target opens its ports, closes them, and says what is wrong with its options."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mainstay.errors import InvalidInput
+from mainstay.load.target import Target, TargetOptions
+from tests.load.target.talk import Talk
+
+
+async def test_a_port_in_use_is_named_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidInput, match=f"port: {port} is in use .*choose another"):
+            async with Target(TargetOptions(port=port)):
+                pass
+
+
+@pytest.mark.parametrize("field", ["tcp_port", "udp_port"])
+async def test_nothing_stays_open_when_a_second_port_is_in_use(field: str) -> None:
+    kind = socket.SOCK_STREAM if field == "tcp_port" else socket.SOCK_DGRAM
+    with socket.socket(socket.AF_INET, kind) as taken, socket.socket() as free:
+        taken.bind(("127.0.0.1", 0))
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        if kind == socket.SOCK_STREAM:
+            taken.listen()
+        options = TargetOptions(port=port, **{field: taken.getsockname()[1]})
+        with pytest.raises(InvalidInput, match=f"^{field}: "):
+            async with Target(options):
+                pass
+        async with Target(TargetOptions(port=port)) as again:
+            assert again.port == port
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        TargetOptions(latency="soon"),
+        TargetOptions(errors="200%"),
+        TargetOptions(size="huge"),
+        TargetOptions(size="1GB"),
+        TargetOptions(error_status=7),
+        TargetOptions(tls=True, cert="/nowhere/at-all.pem"),
+        TargetOptions(host="no-such-host.invalid"),
+    ],
+)
+async def test_bad_options_are_refused_at_the_start(options: TargetOptions) -> None:
+    with pytest.raises(InvalidInput):
+        async with Target(options):
+            pass
+
+
+async def test_a_closed_target_drops_its_connections_and_frees_its_port() -> None:
+    async with Target() as target:
+        talk = await Talk(target).__aenter__()
+        await talk.get("/")
+    assert await talk.reader.read() == b""
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", target.port)
+    talk.writer.close()
+
+
+async def test_a_certificate_is_made_that_can_be_trusted() -> None:
+    async with Target(TargetOptions(tls=True)) as target:
+        assert target.url.startswith("https://127.0.0.1:")
+        trusting = ssl.create_default_context(cafile=target.certificate)
+        async with Talk(target, tls=trusting) as talk:
+            assert (await talk.get("/"))[0] == 200
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await asyncio.open_connection("127.0.0.1", target.port, ssl=ssl.create_default_context())
+        made = Path(target.certificate)
+    assert not made.exists()
+
+
+async def test_without_openssl_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InvalidInput, match="openssl is not installed.*name a certificate"):
+        async with Target(TargetOptions(tls=True)):
+            pass
+
+
+@pytest.mark.slow
+def test_a_process_of_its_own_tells_its_address_and_in_the_end_its_counts() -> None:
+    command = [sys.executable, "-m", "mainstay.load.target", '{"latency": "1ms"}']
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        told = msgspec.json.decode(child.stdout.readline())
+        with socket.create_connection(("127.0.0.1", told["port"])) as line:
+            line.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert line.recv(100).startswith(b"HTTP/1.1 200")
+        child.send_signal(signal.SIGTERM)
+        assert msgspec.json.decode(child.stdout.readline())["completed"] == 1
+        assert child.wait(10) == 0

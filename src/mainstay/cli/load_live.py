@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.live import Live
-from rich.segment import Segment
+from rich.control import Control
+from rich.segment import ControlType, Segment
 from rich.text import Text
 
 from ..load.stats.model import Header, Moment, Summary
@@ -22,6 +22,7 @@ from .load_seen import Picture, Watched
 #: frames a second: enough to look alive; each costs a few milliseconds of the process that collects the windows
 FRAMES = 4
 _KEPT = 50
+_REST_OF_LINE = Control((ControlType.ERASE_IN_LINE, 0))
 
 
 class LiveView:
@@ -32,7 +33,7 @@ class LiveView:
     def __init__(self, console: Console, *, frames: float = FRAMES) -> None:
         self._console = console
         self._every_s = 1 / frames
-        self._live: Live | None = None
+        self._shown = False
         self._task: asyncio.Task[None] | None = None
         self._watched: Watched | None = None
         self._note = ""
@@ -46,11 +47,9 @@ class LiveView:
         """Take the screen."""
         self._watched = Watched(header)
         self._kept.begin()
-        # what is printed meanwhile would be drawn over: it goes past the view, and the next frame mends the screen
-        self._live = Live(
-            console=self._console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-        )
-        self._live.start()
+        self._shown = True
+        self._console.set_alt_screen(True)
+        self._console.show_cursor(False)
         self._task = asyncio.get_running_loop().create_task(self._draw())
 
     def add(self, moment: Moment) -> None:
@@ -67,15 +66,18 @@ class LiveView:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        if self._live is not None:
-            live, self._live = self._live, None
+        if self._shown:
+            self._shown = False
             with contextlib.suppress(OSError):  # the terminal itself is gone
-                live.stop()
+                self._console.show_cursor(True)
+                # some terminals keep what is below the edge when they have grown meanwhile
+                self._console.clear()
+                self._console.set_alt_screen(False)
             self._kept.tell()
 
     async def _draw(self) -> None:
-        while self._live is not None and self._watched is not None:
-            self._live.update(_Screenful(self._watched.picture(), self._note), refresh=True)
+        while self._watched is not None:
+            self._console.print(_Screenful(self._watched.picture(), self._note), end="", crop=False)
             await asyncio.sleep(self._every_s)
 
     def __enter__(self) -> Self:
@@ -95,16 +97,19 @@ class _Screenful:
         self._note = note
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width, height = options.max_width, options.height or options.max_height
+        width, height = options.max_width, options.size.height
         foot = self._note or "Ctrl-C ends it with a report"
         lines = frame(self._picture, width, height - 1, plain=options.ascii_only)
         lines += [Text()] * (height - 1 - len(lines))
-        lines.append(Text(foot[:width], style="bold yellow" if self._note else "dim", no_wrap=True))
-        last = len(lines) - 1
+        lines.append(Text(foot[:width], style="bold yellow" if self._note else "dim"))
+        # drawn over the frame before it, line by line, and nothing is cleared first: so it does not flicker. Lines are
+        # not filled with blanks up to the edge, for a terminal that has just become smaller would fold those
+        yield Control.home()
         for number, line in enumerate(lines):
-            yield from line.render(console)
-            if number < last:
+            if number:
                 yield Segment.line()
+            yield from line.render(console)
+            yield _REST_OF_LINE
 
 
 class _Kept(logging.Handler):

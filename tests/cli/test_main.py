@@ -8,6 +8,8 @@ from importlib.metadata import version
 
 import pytest
 
+from mainstay.cli.root import COMMANDS
+
 MODULE = (sys.executable, "-m", "mainstay")
 
 #: Ctrl-C at the worst time: while the commands are being imported
@@ -22,6 +24,18 @@ class CtrlC:
 sys.meta_path.insert(0, CtrlC())
 from mainstay.cli import main
 main()
+"""
+
+#: a command, and then what it has imported
+IMPORTED = """
+import sys
+from mainstay.cli import main
+
+sys.argv = ["mainstay", "machine"]
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
 """
 
 
@@ -50,3 +64,15 @@ def test_ctrl_c_while_it_starts_is_quiet() -> None:
     done = subprocess.run([sys.executable, "-c", PRESSED_EARLY], capture_output=True, check=False)
 
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_a_command_imports_no_other() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True)
+
+    assert set(done.stderr.split()) & {f"mainstay.cli.{name}" for name in COMMANDS} == {"mainstay.cli.machine"}
+
+
+def test_an_unknown_command_is_named_beside_those_like_it() -> None:
+    done = subprocess.run([*MODULE, "job"], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, "No such command 'job'" in done.stderr, "jobs" in done.stderr) == (2, True, True)

@@ -10,7 +10,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .root import app
+    import typer
+
+    app: typer.Typer
 
 #: what a shell says of a program that was stopped by Ctrl-C
 INTERRUPTED = 130
@@ -21,9 +23,9 @@ READER_GONE = 141
 def main() -> None:
     """What the `mainstay` script and `python -m mainstay` run."""
     try:
-        from .root import app  # noqa: PLC0415 - see above
+        from .root import program  # noqa: PLC0415 - see above
 
-        app(prog_name="mainstay")
+        program(sys.argv[1:])(prog_name="mainstay")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except SystemExit as end:
@@ -35,9 +37,10 @@ def main() -> None:
 
 def __getattr__(name: str) -> Any:
     if name == "app":
-        from .root import app  # noqa: PLC0415 - see above
+        from .root import program  # noqa: PLC0415 - see above
 
-        return app
+        globals()["app"] = program()
+        return globals()["app"]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,12 +1,14 @@
 """The command group: every command, its errors as messages, its version.
 
-A command lives in its own module, which has a function `register(app)`; add the module to the tuple `COMMANDS` below
-and it is there. Commands raise `MainstayError`s as they come: the group shows them as one red line on stderr and exits
-with 2.
+A command lives in a module of its own name, which has a function `register(app)`; add the name to the tuple `COMMANDS`
+below and it is there. Commands raise `MainstayError`s as they come: the group shows them as one red line on stderr and
+exits with 2.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -15,10 +17,23 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from ..errors import MainstayError
-from . import batch, check, jobs, limits, machine, outputs, queues, schedules, stats, store, submit, worker, workers
 from .exits import EXIT_CODES, FAILED
 
-COMMANDS = (worker, submit, batch, stats, jobs, queues, limits, schedules, workers, store, outputs, check, machine)
+COMMANDS = (
+    "worker",
+    "submit",
+    "batch",
+    "stats",
+    "jobs",
+    "queues",
+    "limits",
+    "schedules",
+    "workers",
+    "store",
+    "outputs",
+    "check",
+    "machine",
+)
 
 
 class Group(TyperGroup):
@@ -39,17 +54,6 @@ class Group(TyperGroup):
 
 _EPILOG = "[bold]Exit codes[/bold]\n\n" + "\n".join(f"  {code:<3} {meaning}" for code, meaning in EXIT_CODES.items())
 
-app = typer.Typer(
-    name="mainstay",
-    cls=Group,
-    help="Jobs whose fate you can prove: look at them, move them, and check them.",
-    epilog=_EPILOG,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
 
 def _show_version(wanted: bool) -> None:
     if wanted:
@@ -57,7 +61,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     _version: Annotated[
         bool,
@@ -67,8 +70,23 @@ def _options(
     """Options that stand before a command."""
 
 
-for _module in COMMANDS:
-    _module.register(app)
+def program(words: Sequence[str] = ()) -> typer.Typer:
+    """All commands, or none but the one that these words begin with: a program that starts, a worker or one line of a
+    script, does not wait for the import of those it was not asked for."""
+    app = typer.Typer(
+        name="mainstay",
+        cls=Group,
+        help="Jobs whose fate you can prove: look at them, move them, and check them.",
+        epilog=_EPILOG,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for name in words[:1] if words and words[0] in COMMANDS else COMMANDS:
+        import_module(f".{name}", __package__).register(app)
+    return app
 
 
-__all__ = ["COMMANDS", "Group", "app"]
+__all__ = ["COMMANDS", "Group", "program"]

@@ -1,6 +1,6 @@
 """Charts as SVG inside a page: no library, no script. Colours are classes of `load.css`, so they follow light and dark.
 
-Names of values stand inside the plot above their lines, and the legend is text outside: both can grow on a small
+The legend is text outside of the drawing, and names of values have more room than they need: both can grow on a small
 screen, where the drawing itself shrinks.
 """
 
@@ -16,10 +16,10 @@ from .axes import Axis
 
 #: of the drawing; a page scales it
 WIDTH, HEIGHT = 640, 250
-#: room above the plot and below it
-_TOP, _BOTTOM = 22, 30
-#: what a mark's name needs, of the width
-_NAME_WIDTH = 0.13
+#: room around the plot: above for the names of marks, below and left for those of values
+_TOP, _BOTTOM, _LEFT = 22, 30, 64
+#: of a letter, on a small screen
+_LETTER = 11.5
 
 Value = tuple[float, float | None]
 
@@ -68,6 +68,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     marks: Sequence[Mark] = ()
     """upright"""
     x_ticks: Sequence[float] | None = None
+    y_ticks: Sequence[float] | None = None
     tips: Sequence[tuple[float, str]] = ()
     """place on the axis below -> what is said when a pointer is there"""
     height: int = HEIGHT
@@ -77,16 +78,17 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 def drawing(chart: Chart, ident: str) -> str:
     """The chart as an SVG element. `ident` is a name of its own within the page."""
     frame = _Frame(chart)
-    ticks = chart.x.ticks() if chart.x_ticks is None else chart.x_ticks
+    x_ticks = chart.x.ticks() if chart.x_ticks is None else chart.x_ticks
+    y_ticks = chart.y.ticks(6) if chart.y_ticks is None else chart.y_ticks
     parts = [
-        *(_y_tick(frame, one) for one in chart.y.ticks()),
+        *(_y_tick(frame, one) for one in y_ticks),
         *(_bar(frame, one) for one in chart.bars),
         *(_line(frame, one) for one in chart.lines),
         *(_limit(frame, one) for one in chart.limits),
         *_marks(frame),
-        *(_y_name(frame, one) for one in chart.y.ticks()),
-        f'<line class="base" x1="0" x2="{chart.width}" y1="{frame.bottom}" y2="{frame.bottom}"/>',
-        *_x_names(frame, ticks),
+        *(_y_name(frame, one) for one in y_ticks),
+        f'<line class="base" x1="{_LEFT}" x2="{chart.width}" y1="{frame.bottom}" y2="{frame.bottom}"/>',
+        *_x_names(frame, x_ticks),
     ]
     tips = ""
     if chart.tips:
@@ -120,7 +122,7 @@ class _Frame:
         self.bottom = chart.height - _BOTTOM
 
     def x(self, value: float) -> float:
-        return self.chart.x.place(value) * self.chart.width
+        return _LEFT + self.chart.x.place(value) * (self.chart.width - _LEFT)
 
     def y(self, value: float) -> float:
         return self.bottom - self.chart.y.place(value) * (self.bottom - self.top)
@@ -132,28 +134,37 @@ def _n(value: float) -> str:
 
 def _y_tick(frame: _Frame, value: float) -> str:
     y = _n(frame.y(value))
-    return f'<line class="grid" x1="0" x2="{frame.chart.width}" y1="{y}" y2="{y}"/>'
+    return f'<line class="grid" x1="{_LEFT}" x2="{frame.chart.width}" y1="{y}" y2="{y}"/>'
 
 
 def _y_name(frame: _Frame, value: float) -> str:
     y = frame.y(value)
-    if y >= frame.bottom - 1:  # the base says it
-        return ""
-    return f'<text class="name" x="2" y="{_n(y - 4)}">{escape(frame.chart.y_text(value))}</text>'
+    return _name(frame.chart.y_text(value), _LEFT - 8, y + 5, "end")
 
 
 def _x_names(frame: _Frame, ticks: Sequence[float]) -> list[str]:
-    made = []
+    """A name that would lie on the one before it is left out."""
+    made, taken = [], 0.0
     for value in ticks:
-        x = frame.x(value)
-        part = x / frame.chart.width
-        anchor = "start" if part < 0.04 else "end" if part > 0.96 else "middle"
-        made.append(
-            f'<line class="base" x1="{_n(x)}" x2="{_n(x)}" y1="{frame.bottom}" y2="{frame.bottom + 5}"/>'
-            f'<text class="name" text-anchor="{anchor}" x="{_n(x)}" y="{frame.bottom + 21}">'
-            f"{escape(frame.chart.x_text(value))}</text>"
-        )
+        x, name = frame.x(value), frame.chart.x_text(value)
+        made.append(f'<line class="base" x1="{_n(x)}" x2="{_n(x)}" y1="{frame.bottom}" y2="{frame.bottom + 5}"/>')
+        anchor, left, right = _placed(frame, x, name)
+        if left >= taken:
+            made.append(_name(name, x, frame.bottom + 22, anchor))
+            taken = right + _LETTER
     return made
+
+
+def _placed(frame: _Frame, x: float, name: str) -> tuple[str, float, float]:
+    """How a name is held at a place so that it stays within the drawing; and from where to where it goes."""
+    width = len(name) * _LETTER
+    if x + width / 2 > frame.chart.width:
+        return "end", x - width, x
+    return "middle", x - width / 2, x + width / 2
+
+
+def _name(name: str, x: float, y: float, anchor: str) -> str:
+    return f'<text class="name" text-anchor="{anchor}" x="{_n(x)}" y="{_n(y)}">{escape(name)}</text>'
 
 
 def _line(frame: _Frame, line: Line) -> str:
@@ -195,20 +206,17 @@ def _bar(frame: _Frame, bar: Bar) -> str:
 
 def _limit(frame: _Frame, mark: Mark) -> str:
     y = _n(frame.y(mark.value))
-    return f'<path class="{mark.look}" d="M0 {y}H{frame.chart.width}"/>'
+    return f'<path class="{mark.look}" d="M{_LEFT} {y}H{frame.chart.width}"/>'
 
 
 def _marks(frame: _Frame) -> list[str]:
-    """Upright marks, with their names above; a name that would lie on the one before it is left to the legend."""
-    made, taken = [], -1.0
+    """Upright marks, with their names above where there is room."""
+    made, taken = [], 0.0
     for mark in sorted(frame.chart.marks, key=lambda one: one.value):
         x = frame.x(mark.value)
         made.append(f'<path class="{mark.look}" d="M{_n(x)} {frame.top}V{frame.bottom}"/>')
-        part = x / frame.chart.width
-        if part - taken > _NAME_WIDTH:
-            anchor = "end" if part > 0.9 else "start" if part < 0.05 else "middle"
-            made.append(
-                f'<text class="name" text-anchor="{anchor}" x="{_n(x)}" y="{frame.top - 6}">{escape(mark.name)}</text>'
-            )
-            taken = part
+        anchor, left, right = _placed(frame, x, mark.name)
+        if left >= taken:
+            made.append(_name(mark.name, x, frame.top - 7, anchor))
+            taken = right + _LETTER
     return made

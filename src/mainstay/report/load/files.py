@@ -1,0 +1,124 @@
+"""Reports as files. A file is written whole or not at all, and whether it can be written is known before the run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, get_args
+
+from ...errors import InvalidInput, UnknownOption
+from ...load.outputs import Output
+from ...load.stats.folding import to_json
+from ...load.stats.model import Header, Moment, Summary
+from .junit import junit_xml
+from .page import load_html
+from .tables import points_csv, points_path, steps_csv
+
+Kind = Literal["html", "json", "csv", "junit"]
+
+
+def output_for(kind: str, path: str | Path) -> Output:
+    """What writes a report of this kind when the run is over.
+
+    >>> output_for("html", "shop.html").name
+    'html shop.html'
+    """
+    return FileOutput(_known(kind), Path(path))
+
+
+def write_report(kind: str, path: str | Path, summary: Summary) -> list[Path]:
+    """Write a report now; the files that were written."""
+    output = FileOutput(_known(kind), Path(path))
+    output.check()
+    return output.write(summary)
+
+
+def report_files(kind: Kind, path: Path, summary: Summary) -> dict[Path, bytes]:
+    """What goes where."""
+    if kind == "csv":
+        return {path: steps_csv(summary).encode(), points_path(path): points_csv(summary).encode()}
+    make: dict[str, Callable[[Summary], bytes]] = {
+        "html": lambda one: load_html(one).encode(),
+        "json": to_json,
+        "junit": lambda one: junit_xml(one).encode(),
+    }
+    return {path: make[kind](summary)}
+
+
+class FileOutput:
+    """An `Output` that waits for the summary."""
+
+    def __init__(self, kind: Kind, path: Path) -> None:
+        self.name = f"{kind} {path}"
+        self._kind = kind
+        self._path = path
+
+    def check(self) -> None:
+        """Refuse what could not be written in the end. A command calls it before anything else."""
+        for path in (self._path, points_path(self._path)) if self._kind == "csv" else (self._path,):
+            _check(self._kind, path)
+
+    async def start(self, header: Header) -> None:  # noqa: ARG002 - all outputs are told
+        self.check()
+
+    def add(self, moment: Moment) -> None:
+        pass
+
+    async def stop(self, summary: Summary) -> None:
+        await asyncio.to_thread(self.write, summary)
+
+    def write(self, summary: Summary) -> list[Path]:
+        """The files that were written."""
+        made = report_files(self._kind, self._path, summary)
+        for path, content in made.items():
+            write_whole(self._kind, path, content)
+        return list(made)
+
+
+def write_whole(field: str, path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, and never a part. `field` is the option it was
+    given by."""
+    target = Path(os.path.realpath(path))  # a link stays one
+    if target.exists() and not target.is_file():  # a pipe or a device takes it as it is
+        _written(field, path, lambda: target.write_bytes(content))
+        return
+    fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
+
+    def replace() -> None:
+        try:
+            fresh.write_bytes(content)
+            fresh.replace(target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise
+
+    _written(field, path, replace)
+
+
+def _written(field: str, path: Path, write: Callable[[], object]) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise InvalidInput(field, f"{str(path)!r} cannot be written: {error.strerror}") from None
+
+
+def _check(field: str, path: Path) -> None:
+    folder = path.parent
+    if path.is_dir():
+        raise InvalidInput(field, f"{str(path)!r} is a folder; name a file in it")
+    if not folder.is_dir():
+        raise InvalidInput(field, f"the folder {str(folder)!r} is not there; make it, or name a file somewhere else")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidInput(field, f"{str(folder)!r} cannot be written to; name a file in a folder of yours")
+
+
+def _known(kind: str) -> Kind:
+    for one in get_args(Kind):
+        if one == kind:
+            known: Kind = one
+            return known
+    raise UnknownOption(kind, get_args(Kind))

@@ -1,0 +1,86 @@
+"""A run as JUnit XML, for build servers: one test case per threshold, per check and per workflow that was not run, one
+for the run itself, and one for whether it can be trusted."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from datetime import UTC, datetime
+
+from ...load.stats.model import CheckSummary, Summary, ThresholdOutcome
+from .text import threshold_text
+from .words import share_text
+
+#: what XML cannot hold, however it is written
+_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit_xml(summary: Summary) -> str:
+    """The whole file."""
+    suite = ET.Element("testsuite", name=_clean(summary.header.name))
+    _run(suite, summary)
+    for threshold in summary.thresholds:
+        _threshold(suite, threshold)
+    for check in summary.checks:
+        _check(suite, check)
+    for workflow, why in summary.skipped.items():
+        ET.SubElement(_case(suite, "workflow", workflow), "skipped", message=_clean(why))
+    _trust(suite, summary)
+    cases = list(suite)
+    at = datetime.fromtimestamp(summary.header.started_ms / 1000, UTC)
+    counts = {
+        "tests": len(cases),
+        "failures": sum(one.find("failure") is not None for one in cases),
+        "errors": sum(one.find("error") is not None for one in cases),
+        "skipped": sum(one.find("skipped") is not None for one in cases),
+        "time": f"{summary.elapsed_s:.3f}",
+        "timestamp": at.strftime("%Y-%m-%dT%H:%M:%S"),
+    }
+    for name, value in counts.items():
+        suite.set(name, str(value))
+    root = ET.Element("testsuites")
+    root.append(suite)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _case(suite: ET.Element, kind: str, name: str) -> ET.Element:
+    return ET.SubElement(suite, "testcase", classname=f"load.{kind}", name=_clean(name))
+
+
+def _run(suite: ET.Element, summary: Summary) -> None:
+    case = _case(suite, "run", "the run came to its end")
+    case.set("time", f"{summary.elapsed_s:.3f}")
+    # one that a threshold ended is told by that threshold
+    stopped = any(one.stopped for one in summary.thresholds)
+    if summary.ended != "finished" and not stopped:
+        ET.SubElement(case, "error", message=_clean(summary.ended))
+
+
+def _threshold(suite: ET.Element, one: ThresholdOutcome) -> None:
+    case = _case(suite, "threshold", one.text)
+    if not one.passed:
+        told = threshold_text(one.shown, one.at_s, one.stopped)
+        ET.SubElement(case, "failure", message=_clean(told)).text = _clean(f"{one.text}: {told}")
+
+
+def _check(suite: ET.Element, one: CheckSummary) -> None:
+    case = _case(suite, "check", f"{one.workflow}.{one.step}")
+    done = one.passed + one.failed
+    if one.failed:
+        message = f"{one.failed:,} of {done:,} failed ({share_text(one.failed, done)})"
+        reasons = "\n".join(f"{count:,} × {reason}" for reason, count in one.reasons.items())
+        ET.SubElement(case, "failure", message=message).text = _clean(reasons)
+    elif not done:
+        ET.SubElement(case, "skipped", message="it was never reached")
+
+
+def _trust(suite: ET.Element, summary: Summary) -> None:
+    case = _case(suite, "trust", "the numbers are those of the target")
+    if not summary.trust.ok:
+        reasons = "\n".join(summary.trust.reasons)
+        ET.SubElement(case, "failure", message="the generator itself was the limit").text = _clean(reasons)
+
+
+def _clean(text: str) -> str:
+    return _ILLEGAL.sub("\ufffd", text)

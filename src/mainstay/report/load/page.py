@@ -1,0 +1,315 @@
+"""A load test as one HTML page: no network, nothing beside it, readable without its script and without colours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from ...lifecycle import time_text as instant_text
+from ...load.stats.model import PHASES, Latency, Point, StepSummary, Summary
+from ..pages import document
+from . import charts
+from .advice import advice_for, verdict_of
+from .limits import Limit, limits_of, marks_for
+from .parts import code, figure, folded, gauge, section, share_bar, table, text, two_scales
+from .svg import legend
+from .text import (
+    RESPONSE_NOTE,
+    arrivals_line,
+    metric_name,
+    metric_text,
+    step_name,
+    threshold_text,
+    took,
+)
+from .words import NONE, bytes_text, counted, digits, rate_text, share_text, time_text
+
+STYLES = ("load/load.css",)
+SCRIPT = "load/hover.js"
+_PILLS = {"passed": ("good", "✓"), "failed": ("bad", "✗"), "NOT TRUSTWORTHY": ("busy", "!")}
+_KINDS = 50
+_COLUMNS = ("p50", "p90", "p95", "p99", "max")
+
+
+def load_html(summary: Summary) -> str:
+    """The page."""
+    limits = limits_of(summary)
+    parts = [
+        _head(summary),
+        _advice(summary),
+        _thresholds(summary, limits),
+        _over_time(summary, limits),
+        _distribution(summary),
+        _steps(summary, limits),
+        _errors(summary),
+        _checks(summary),
+        _metrics(summary),
+        _not_run(summary),
+        _about(summary),
+    ]
+    title = f"{summary.header.name}: {', '.join(verdict_of(summary).words)}"
+    ended_ms = summary.header.started_ms + round(summary.elapsed_s * 1000)
+    footer = f"Mainstay {summary.header.version}, {instant_text(ended_ms)}"
+    return document(title, parts, footer=footer, styles=STYLES, script=SCRIPT)
+
+
+def _head(summary: Summary) -> str:
+    verdict = verdict_of(summary)
+    pills = "".join(f' <span class="pill {_PILLS[one][0]}">{_PILLS[one][1]} {one}</span>' for one in verdict.words)
+    reasons = "".join(f"<li>{text(one)}</li>" for one in verdict.reasons)
+    models = "; ".join(f"{one.get('name', '')}: {one.get('model', '')}" for one in summary.header.workflows)
+    return (
+        f"<header>\n<h1>{text(summary.header.name)}{pills}</h1>\n"
+        + (f'<ul class="why">{reasons}</ul>\n' if reasons else "")
+        + (f'<p class="soft">{text(models)}</p>\n' if models else "")
+        + '<dl class="facts">\n'
+        + "\n".join(
+            f"<div><dt>{a}</dt><dd>{escape(b)}<small>{escape(c)}</small></dd></div>" for a, b, c in _facts(summary)
+        )
+        + "\n</dl>\n</header>"
+    )
+
+
+def _facts(summary: Summary) -> list[tuple[str, str, str]]:
+    failed = share_text(summary.failed, summary.requests)
+    facts = [
+        ("Requests", f"{summary.requests:,}", f"in {took(summary)}"),
+        ("Rate", rate_text(summary.rate), "mean of the run"),
+        ("Failed", failed, counted(summary.failed, "request")),
+    ]
+    if summary.service is not None:
+        facts.append(_fact("Service time p95", summary.service))
+    if summary.response is not None:
+        facts.append(_fact("Response time p95", summary.response))
+    facts.append(("Users", f"{summary.users:,}", f"at most; {counted(summary.iterations, 'iteration')}"))
+    if summary.arrivals:
+        facts.append(("Dropped", f"{summary.dropped:,}", f"of {summary.arrivals:,} arrivals"))
+    return facts
+
+
+def _fact(name: str, found: Latency) -> tuple[str, str, str]:
+    return name, time_text(found.p95), f"p50 {time_text(found.p50)}, p99 {time_text(found.p99)}"
+
+
+def _advice(summary: Summary) -> str:
+    told = [one for one in advice_for(summary) if "--html" not in one.command]
+    if not told:
+        return ""
+    lines = (f"{escape(one.why)}:<br>{code(one.command)}" if one.command else f"{escape(one.why)}." for one in told)
+    return f'<section class="do">{"".join(f"<p>{line}</p>" for line in lines)}</section>'
+
+
+def _thresholds(summary: Summary, limits: Sequence[Limit | None]) -> str:
+    rows = []
+    for one, limit in zip(summary.thresholds, limits, strict=True):
+        bar = ""
+        if limit is not None and one.value is not None and limit.value > 0:
+            # the limit in the middle, unless the value lies far beyond it
+            whole = max(2 * limit.value, one.value * 1.05)
+            bar = gauge(one.value / whole, limit.value / whole, over=not one.passed)
+        state = '<span class="good">✓ holds</span>' if one.passed else '<span class="bad">✗ broken</span>'
+        rows.append((state, code(one.text), text(threshold_text(one.shown, one.at_s, one.stopped)), bar))
+    return section("Thresholds", table(("", "threshold", "value", ""), rows, words=(0, 1, 2), grow=3))
+
+
+# charts -------------------------------------------------------------------------------------------------
+
+
+def _over_time(summary: Summary, limits: Sequence[Limit | None]) -> str:
+    points = summary.points
+    if not points:
+        return ""
+    latency = marks_for(limits, "latency")
+    figures = [
+        two_scales(
+            charts.latency_chart(points, log=False, limits=latency),
+            charts.latency_chart(points, log=True, limits=latency),
+            "latency",
+            log=charts.is_spread(points),
+        ),
+        figure(charts.rate_chart(points, marks_for(limits, "rate")), "rate"),
+        figure(charts.users_chart(points), "users"),
+        figure(charts.failed_chart(points), "failed"),
+    ]
+    return section("Over time", _grid(figures), folded("The numbers of these charts", _points_table(points)))
+
+
+def _grid(figures: Sequence[str]) -> str:
+    inner = "\n".join(one for one in figures if one)
+    return f'<div class="charts">\n{inner}\n</div>' if inner else ""
+
+
+def _points_table(points: Sequence[Point]) -> str:
+    heads = ("from", "users", "requests/s", "failed/s", "dropped/s", *_COLUMNS)
+    rows = [
+        (
+            charts.clock_text(one.at_s),
+            f"{one.users:,}",
+            *(digits(value) for value in (one.rate, one.failed, one.dropped)),
+            *(time_text(getattr(one, name)) for name in _COLUMNS),
+        )
+        for one in points
+    ]
+    return table(heads, rows)
+
+
+def _distribution(summary: Summary) -> str:
+    buckets, service = summary.distribution, summary.service
+    if not buckets or service is None:
+        return ""
+    lines = [charts.percentile_line(buckets, name="service time", look="c1")]
+    if summary.response is not None:
+        lines.append(charts.named_line(summary.response, name="response time", look="c4"))
+    even, tall = (charts.distribution_chart(buckets, service, log=log) for log in (False, True))
+    figures = [two_scales(even, tall, "spread", log=False), figure(charts.percentile_chart(lines), "percentiles")]
+    heads = ("", "requests", "mean", "stdev", "min", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
+    rows = [_latency_row("service time", service)]
+    if summary.response is not None:
+        rows.append(_latency_row("response time", summary.response))
+    note = f'<p class="soft">{escape(RESPONSE_NOTE[0].upper() + RESPONSE_NOTE[1:])}.</p>' if len(rows) > 1 else ""
+    return section("How long requests took", _grid(figures), table(heads, rows), note)
+
+
+def _latency_row(name: str, found: Latency) -> list[str]:
+    fields = ("mean", "stdev", "min", "p50", "p75", "p90", "p95", "p99", "p999", "max")
+    return [name, f"{found.count:,}", *(time_text(getattr(found, field)) for field in fields)]
+
+
+# steps --------------------------------------------------------------------------------------------------
+
+
+def _steps(summary: Summary, limits: Sequence[Limit | None]) -> str:
+    several = len({one.workflow for one in summary.steps}) > 1
+    heads = ("step", "requests", "failed", "", "rate", *_COLUMNS, "received")
+    rows = []
+    for one in summary.steps:
+        rows.append(
+            (
+                escape(step_name(one, several=several)) + (f"<br>skipped {one.skipped:,}×" if one.skipped else ""),
+                f"{one.requests:,}",
+                f"{one.failed:,}",
+                share_text(one.failed, one.requests),
+                rate_text(one.rate),
+                *(time_text(getattr(one.service, name)) for name in _COLUMNS),
+                bytes_text(one.received),
+            )
+        )
+        if one.response is not None:
+            shown = (time_text(getattr(one.response, name)) for name in _COLUMNS)
+            rows.append(('<span class="soft">&nbsp;&nbsp;response time</span>', "", "", "", "", *shown, ""))
+    limited = {f"{one.workflow}.{one.step}": marks_for(limits, "latency", one.step) for one in summary.steps}
+    small = charts.step_charts(summary.points, limited) if len(summary.steps) > 1 else {}
+    grid = ""
+    if small:
+        figures = "\n".join(figure(chart, f"step{place}", key=False) for place, chart in enumerate(small.values()))
+        key = legend([line for chart in small.values() for line in chart.lines])
+        grid = f'<h3>Service time over time, all to one scale</h3>\n{key}\n<div class="steps">\n{figures}\n</div>'
+    return section("Steps", table(heads, rows), grid, _phases(summary, several=several))
+
+
+def _phases(summary: Summary, *, several: bool) -> str:
+    """Means add up, so a bar is the mean request: a phase that few calls had is as short as it weighs."""
+    steps = [one for one in summary.steps if one.phases and one.requests]
+    used = [name for name in PHASES if any(name in one.phases for one in steps)]
+    if not used:
+        return ""
+    longest = max(sum(_weights(one).values()) for one in steps) or 1.0
+    key = "".join(f'<span><i class="ph-{name}"></i>{name}</span> ' for name in used)
+    rows = []
+    for one in steps:
+        weights = _weights(one)
+        bar = "".join(
+            f'<b class="ph-{name}" style="width:{weights[name] / longest * 100:.2f}%"></b>'
+            for name in used
+            if weights.get(name)
+        )
+        shown = (time_text(weights[name]) if name in weights else NONE for name in used)
+        name = escape(step_name(one, several=several))
+        rows.append((name, f'<span class="stack" aria-hidden="true">{bar}</span>', *shown))
+    about = '<p class="soft">Mean of all requests; a connection is opened by few of them.</p>'
+    return (
+        f'<h3>Where the time went</h3>\n{about}\n<p class="legend">{key.strip()}</p>\n'
+        f"{table(('step', '', *used), rows, grow=1)}"
+    )
+
+
+def _weights(one: StepSummary) -> dict[str, float]:
+    return {name: found.mean * found.count / one.requests for name, found in one.phases.items()}
+
+
+# lists --------------------------------------------------------------------------------------------------
+
+
+def _errors(summary: Summary) -> str:
+    kinds = sorted(summary.errors.items(), key=lambda one: -one[1])
+    total = sum(summary.errors.values()) or 1
+    rows = [
+        (text(kind), f"{count:,}", share_bar(count / total), text(summary.examples.get(kind, "")))
+        for kind, count in kinds[:_KINDS]
+    ]
+    more = f'<p class="soft">{len(kinds) - _KINDS:,} more kinds.</p>' if len(kinds) > _KINDS else ""
+    by_step = [
+        (f"{text(one.workflow)}.{text(one.step)}", text(kind), f"{count:,}")
+        for one in summary.steps
+        for kind, count in sorted(one.errors.items(), key=lambda found: -found[1])
+    ]
+    statuses = [
+        (f"{text(one.workflow)}.{text(one.step)}", text(status), f"{count:,}")
+        for one in summary.steps
+        for status, count in sorted(one.statuses.items())
+    ]
+    by_status = table(("step", "status", "requests"), statuses, words=(0, 1))
+    if not kinds:
+        return section("Statuses", by_status)
+    return section(
+        "Errors",
+        table(("kind", "requests", "", "for instance"), rows, words=(0, 3), grow=2),
+        more,
+        folded("By step", table(("step", "kind", "requests"), by_step, words=(0, 1))) if len(by_step) > 1 else "",
+        folded("Statuses", by_status),
+    )
+
+
+def _checks(summary: Summary) -> str:
+    rows = [
+        (
+            f"{text(one.workflow)}.{text(one.step)}",
+            f"{one.passed:,}",
+            f"{one.failed:,}",
+            f"{one.skipped:,}",
+            "<br>".join(f"{count:,} × {text(reason)}" for reason, count in one.reasons.items()),
+        )
+        for one in summary.checks
+    ]
+    return section("Checks", table(("check", "passed", "failed", "skipped", "what failed said"), rows, words=(0, 4)))
+
+
+def _metrics(summary: Summary) -> str:
+    rows = [
+        (escape(metric_name(one)), f'<span class="whole">{one.type}</span>', escape(metric_text(one)))
+        for one in summary.metrics
+    ]
+    return section("Metrics of the test's own", table(("metric", "type", "value"), rows, words=(0, 1, 2)))
+
+
+def _not_run(summary: Summary) -> str:
+    rows = [(text(name), text(why)) for name, why in summary.skipped.items()]
+    return section("Workflows that were not run", table(("workflow", "why"), rows, words=(0, 1)))
+
+
+def _about(summary: Summary) -> str:
+    header = summary.header
+    facts = [
+        ("run", code(header.run)),
+        ("started", instant_text(header.started_ms)),
+        ("ended", text(summary.ended)),
+        ("generator", counted(header.processes, "process", "processes")),
+        ("arrivals", escape(arrivals_line(summary))),
+        ("aborted", f"{summary.aborted:,} calls under way at the end" if summary.aborted else ""),
+        ("calls", f"{summary.sent_calls:,} sent, {summary.answered_calls:,} answered, measured or not"),
+        ("bytes", f"{bytes_text(summary.sent)} sent, {bytes_text(summary.received)} received"),
+        ("tags", text(", ".join(f"{key}={value}" for key, value in sorted(header.tags.items())))),
+        ("recorded in", code(summary.stream) if summary.stream else ""),
+        *((f"output {text(one.name)}", text(one.error)) for one in summary.outputs if one.error),
+    ]
+    return section("About this run", table(("", ""), [one for one in facts if one[1]], words=(0, 1)))

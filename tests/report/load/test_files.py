@@ -1,0 +1,188 @@
+"""Reports as files: whole or not at all, and refused before the run rather than after it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import stat
+import threading
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from mainstay.errors import InvalidInput
+from mainstay.load.stats.folding import from_json
+from mainstay.load.stats.model import CheckSummary
+from mainstay.report.load.files import output_for, write_report, write_whole
+from mainstay.report.load.junit import junit_xml
+from mainstay.report.load.tables import points_csv, steps_csv
+from tests.report.load.runs import a_header, a_step, a_summary, an_empty_summary, an_open_summary
+
+
+@pytest.mark.parametrize("kind", ["html", "json", "csv", "junit"])
+async def test_an_output_writes_its_file_when_the_run_is_over(kind: str, tmp_path: Path) -> None:
+    output = output_for(kind, tmp_path / "run.out")
+
+    await output.start(a_header())
+    assert list(tmp_path.iterdir()) == []
+    await output.stop(a_summary())
+
+    written = {one.name for one in tmp_path.iterdir()}
+    assert written == ({"run.out", "run-points.out"} if kind == "csv" else {"run.out"})
+    assert all(one.stat().st_size > 100 for one in tmp_path.iterdir())
+
+
+async def test_a_folder_that_is_not_there_is_refused_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"html: the folder '.*nowhere' is not there; make it"):
+        await output_for("html", tmp_path / "nowhere" / "run.html").start(a_header())
+
+
+async def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"json: .* is a folder; name a file in it"):
+        await output_for("json", tmp_path).start(a_header())
+
+
+def test_an_unknown_kind_is_refused_with_a_hint() -> None:
+    with pytest.raises(InvalidInput, match="did you mean 'junit'"):
+        output_for("juint", "x")
+
+
+def test_what_json_holds_is_the_summary_itself(tmp_path: Path) -> None:
+    summary = an_open_summary()
+
+    (path,) = write_report("json", tmp_path / "run.json", summary)
+
+    assert from_json(path.read_bytes()) == summary
+
+
+def test_a_file_is_seen_old_or_new_and_never_in_part(tmp_path: Path) -> None:
+    path = tmp_path / "run.html"
+    path.write_bytes(b"a" * 1_000_000)
+    seen = set()
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            seen.add(path.read_bytes())
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for letter in b"bcdefgh":
+        write_whole("html", path, bytes([letter]) * 1_000_000)
+    done.set()
+    reader.join()
+
+    assert {len(one) for one in seen} == {1_000_000}
+    assert [one.name for one in tmp_path.iterdir()] == ["run.html"]
+
+
+def test_a_link_stays_a_link_and_a_file_can_be_read_by_those_who_may(tmp_path: Path) -> None:
+    link = tmp_path / "latest.html"
+    link.symlink_to(tmp_path / "run.html")
+    mask = os.umask(0o022)
+    try:
+        write_whole("html", link, b"new")
+    finally:
+        os.umask(mask)
+
+    assert link.is_symlink()
+    assert stat.S_IMODE((tmp_path / "run.html").stat().st_mode) == 0o644
+
+
+def test_a_device_is_written_to_and_not_replaced() -> None:
+    write_whole("html", Path("/dev/null"), b"gone")
+
+    assert Path("/dev/null").is_char_device()
+
+
+# spreadsheets -------------------------------------------------------------------------------------------
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_row_of_each_step_and_one_of_all() -> None:
+    summary = an_open_summary()
+
+    step, total = rows(steps_csv(summary))
+
+    assert (step["workflow"], step["step"], step["requests"]) == ("Shop", "browse", "4000")
+    assert float(step["p95_ms"]) == pytest.approx(summary.steps[0].service.p95 * 1000, rel=1e-5)
+    assert summary.response is not None
+    assert float(total["response_p99_ms"]) == pytest.approx(summary.response.p99 * 1000, rel=1e-5)
+    assert (total["step"], total["skipped"], step["tls_mean_ms"]) == ("(all)", "4", "")
+
+
+def test_points_are_rows_of_all_steps_and_of_each() -> None:
+    summary = a_summary()
+
+    found = rows(points_csv(summary))
+
+    assert [one["step"] for one in found[:4]] == ["(all)", "login", "browse", "(all)"]
+    assert len(found) == 3 * len(summary.points)
+    assert float(found[0]["p50_ms"]) == pytest.approx((summary.points[0].p50 or 0) * 1000, rel=1e-5)
+    assert found[1]["users"] == ""
+
+
+def test_a_name_is_never_a_formula() -> None:
+    summary = a_summary(steps=[a_step("=1+1", [0.1])])
+
+    assert rows(steps_csv(summary))[0]["step"] == "'=1+1"
+
+
+# build servers ------------------------------------------------------------------------------------------
+
+
+def cases(text: str) -> dict[str, ET.Element]:
+    return {f"{one.get('classname')}: {one.get('name')}": one for one in ET.fromstring(text).iter("testcase")}
+
+
+def test_each_threshold_and_check_is_a_case_and_what_failed_says_its_value() -> None:
+    found = cases(junit_xml(a_summary(thresholds=an_open_summary().thresholds)))
+
+    broken = found["load.threshold: p95 of browse < 20ms"].find("failure")
+    assert broken is not None
+    assert broken.get("message") == "81 ms, at 12s"
+    checked = found["load.check: Shop.has_items"].find("failure")
+    assert checked is not None
+    assert checked.get("message") == "3 of 4,000 failed (0.0750 %)"
+    assert checked.text == "3 × empty"
+
+
+def test_a_good_run_has_no_failures() -> None:
+    check = CheckSummary(workflow="Shop", step="has_items", passed=10, failed=0)
+
+    suite = ET.fromstring(junit_xml(a_summary(checks=[check]))).find("testsuite")
+
+    assert suite is not None
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "4",
+        "failures": "0",
+        "errors": "0",
+        "skipped": "0",
+    }
+
+
+def test_a_run_that_cannot_be_trusted_fails_its_case_and_a_workflow_that_was_not_run_is_skipped() -> None:
+    found = cases(junit_xml(an_open_summary()))
+
+    trust = found["load.trust: the numbers are those of the target"].find("failure")
+    assert trust is not None
+    assert "97 % of its core" in (trust.text or "")
+    assert found["load.workflow: Checkout"].find("skipped") is not None
+
+
+def test_a_run_that_did_not_come_to_its_end_is_an_error() -> None:
+    run = cases(junit_xml(an_empty_summary()))["load.run: the run came to its end"].find("error")
+
+    assert run is not None
+    assert run.get("message") == "failed: setup of Shop raised ValueError: no shop"
+
+
+def test_what_xml_cannot_hold_is_replaced() -> None:
+    found = cases(junit_xml(a_summary(skipped={"a\x00<b>": "\ud800 & so on"})))
+
+    assert "load.workflow: a\ufffd<b>" in found

@@ -23,6 +23,7 @@ STORELESS = {
     ("batch", "run"),
     ("batch", "exec"),
     *(("outputs", name) for name in ("list", "verify", "migrate")),
+    *(("load", name) for name in ("run", "new", "ping", "target", "report", "compare")),
 }
 
 

@@ -11,6 +11,10 @@ NO = 1
 FAILED = 2
 #: of a batch: some of its outputs are there, and some are not
 PARTIAL = 3
+#: of a load test with --strict: its numbers are not those of the target
+UNTRUSTED = 98
+#: of a load test: a threshold did not hold; the number that other load tools use, too
+BROKEN = 99
 
 #: code -> meaning, for the help and the page
 EXIT_CODES = {
@@ -18,8 +22,10 @@ EXIT_CODES = {
     NO: "the answer is no: violations, no success, or jobs left as they were",
     FAILED: "could not be done: wrong usage, no such job, not confirmed, out of time",
     PARTIAL: "a batch is partial: some of its outputs are there, and a resume makes the rest",
+    UNTRUSTED: "a load test is not trustworthy, and --strict was given",
+    BROKEN: "a threshold of a load test failed",
     INTERRUPTED: "stopped by Ctrl-C",
     READER_GONE: "its reader went away, as head does",
 }
 
-__all__ = ["DONE", "EXIT_CODES", "FAILED", "INTERRUPTED", "NO", "PARTIAL", "READER_GONE"]
+__all__ = ["BROKEN", "DONE", "EXIT_CODES", "FAILED", "INTERRUPTED", "NO", "PARTIAL", "READER_GONE", "UNTRUSTED"]

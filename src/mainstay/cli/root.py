@@ -23,6 +23,7 @@ COMMANDS = (
     "worker",
     "submit",
     "batch",
+    "load",
     "stats",
     "jobs",
     "queues",

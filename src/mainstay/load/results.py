@@ -12,6 +12,8 @@ class Opening(NamedTuple):
     """waiting for a free connection"""
     connect: float
     tls: float
+    dns: float = 0.0
+    """looking up the host; part of neither of the others"""
 
 
 class Result:

@@ -7,11 +7,13 @@ import functools
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from ...errors import CallFailed
+
+T = TypeVar("T")
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +45,8 @@ class Address(NamedTuple):
     """Where a host and port are."""
 
     family: int
-    sockaddr: tuple[Any, ...]
+    sockaddr: tuple[Any, ...] | str
+    """a path, for a unix socket"""
 
 
 Lookup = Callable[[str, int, int], Awaitable[list[Address]]]
@@ -75,23 +78,33 @@ class Network:
         self.answered = 0
         self.aborted = 0
         self._lookup = lookup
-        self._addresses: dict[tuple[str, int, int], Address] = {}
+        self._addresses: dict[tuple[str, int, int], list[Address]] = {}
+        self._kept: dict[Any, Any] = {}
 
     async def resolve(self, host: str, port: int, kind: int = socket.SOCK_STREAM) -> Address:
         """Where it is; asked once per host and port, and remembered for the whole run."""
+        return (await self.addresses(host, port, kind))[0]
+
+    async def addresses(self, host: str, port: int, kind: int = socket.SOCK_STREAM) -> list[Address]:
+        """All places where it is, the one to try first in front. Whoever finds that another answers moves it there."""
         known = self._addresses.get((host, port, kind))
         if known is not None:
             return known
         try:
             found = await self._lookup(host, port, kind)
-        except OSError as error:
-            raise CallFailed(
-                "dns", f"the host {host} cannot be resolved ({error.strerror or error}); check its name"
-            ) from None
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise CallFailed("dns", f"the host {host} cannot be resolved ({reason}); check its name") from None
         if not found:
             raise CallFailed("dns", f"the host {host} has no address; check its name")
-        self._addresses[host, port, kind] = found[0]
-        return found[0]
+        return self._addresses.setdefault((host, port, kind), found)
+
+    def keep(self, make: Callable[[Network], T]) -> T:
+        """What a protocol keeps for all its users of this process: made when the first of them asks."""
+        kept = self._kept.get(make)
+        if kept is None:
+            kept = self._kept[make] = make(self)
+        return cast("T", kept)
 
     def tls_context(self, *alpn: str) -> ssl.SSLContext:
         """The context for connections that offer these protocols; made once for each."""

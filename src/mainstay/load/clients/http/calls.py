@@ -1,0 +1,94 @@
+"""A call as it is sent: its bytes, and what is needed to send it again elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Container, Iterable
+
+from ...prepared import Cookies, Headers, Parts
+from ..network import Timeouts
+from .encodings import ACCEPTED
+
+_DEFAULTS = (
+    ("user-agent", b"User-Agent: mainstay\r\n"),
+    ("accept", b"Accept: */*\r\n"),
+    ("accept-encoding", f"Accept-Encoding: {ACCEPTED}\r\n".encode()),
+)
+_ALL_DEFAULTS = b"".join(line for _, line in _DEFAULTS)
+#: may be sent twice without doing it twice
+_IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+
+Upload = Iterable[bytes] | AsyncIterable[bytes]
+
+
+class Call:
+    """One request, encoded. Nothing changes it, so all users that ask for the same share one."""
+
+    __slots__ = (
+        "auth", "body", "content_type", "cookies", "expect", "headers", "limits", "method", "parts", "redirects",
+        "repeatable", "request", "size", "stream", "upload",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        method: str,
+        parts: Parts,
+        *,
+        limits: Timeouts,
+        headers: Headers | None = None,
+        auth: bytes | None = None,
+        cookies: Cookies | None = None,
+        jar: str = "",
+        body: bytes = b"",
+        content_type: str = "",
+        upload: Upload | None = None,
+        redirects: int = 10,
+        expect: Container[int] | None = None,
+        stream: bool = False,
+        proxy: bytes | None = None,
+    ) -> None:
+        """`jar`: the cookies that the user has for this place. `proxy`: what the proxy wants to be told, if the
+        request goes to one as it is."""
+        self.method = method
+        self.parts = parts
+        self.limits = limits
+        self.headers = headers
+        self.auth = auth
+        """the header line"""
+        self.cookies = cookies
+        self.body = body
+        self.content_type = content_type
+        self.upload = upload
+        self.redirects = redirects
+        self.expect = expect
+        self.stream = stream
+        self.repeatable = method in _IDEMPOTENT and upload is None
+        self.request = self._encoded(jar, proxy)
+        self.size = len(self.request)
+
+    def _encoded(self, jar: str, proxy: bytes | None) -> bytes:
+        parts = self.parts
+        named = self.headers.names if self.headers else frozenset[str]()
+        target = parts.target if proxy is None else b"http://%b%b" % (parts.authority, parts.target)
+        lines = [b"%b %b HTTP/1.1\r\n" % (self.method.encode(), target)]
+        if "host" not in named:
+            lines.append(b"Host: %b\r\n" % parts.authority)
+        lines.append(_ALL_DEFAULTS if not named else b"".join(line for name, line in _DEFAULTS if name not in named))
+        if self.headers is not None:
+            lines.append(self.headers.block)
+        if self.auth is not None and "authorization" not in named:
+            lines.append(self.auth)
+        own = self.cookies.text if self.cookies is not None else ""
+        if cookies := "; ".join(text for text in (jar, own) if text):
+            lines.append(b"Cookie: %b\r\n" % cookies.encode("latin-1", "replace"))
+        if self.content_type and "content-type" not in named:
+            lines.append(b"Content-Type: %b\r\n" % self.content_type.encode("latin-1", "replace"))
+        if self.upload is not None:
+            lines.append(b"Transfer-Encoding: chunked\r\n")
+        elif (self.body or self.method in _WITH_BODY) and "content-length" not in named:
+            lines.append(b"Content-Length: %d\r\n" % len(self.body))
+        if proxy is not None:
+            lines.append(proxy)
+        lines.append(b"\r\n")
+        lines.append(self.body)
+        return b"".join(lines)

@@ -1,0 +1,421 @@
+"""One connection, and the call that is under way on it.
+
+It reads and writes its socket itself, as the loop says that it can. The usual case is short: the request leaves in one
+write, the answer comes in one read and its head is known; `start` and `_on_read` do that, and hand everything else on.
+A connection has at most one call; it goes back to its pool when the answer is complete, before its caller wakes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterable
+from typing import Any, Protocol
+
+from ....errors import CallFailed
+from ...results import Opening
+from .bodies import Body, OpenBody, body_of
+from .calls import Call, Upload
+from .heads import MOST, Head, heads, read_head
+from .pool import Pool
+from .response import HTTPResponse
+from .shared import Shared
+from .stream import Stream
+
+_now = time.perf_counter
+#: a TLS record has at most as much; with less, OpenSSL would keep some back that the loop does not see
+_READ = 16 * 1024
+_READ_MORE = 256 * 1024
+_LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Owner(Protocol):
+    """The session: what a connection does not settle by itself."""
+
+    def settle(self, call: Call, response: HTTPResponse, waiter: asyncio.Future[HTTPResponse]) -> None:
+        """An answer sets cookies or leads elsewhere."""
+        ...
+
+    def again(self, call: Call, started: float, waiter: asyncio.Future[HTTPResponse]) -> None:
+        """The other side had closed the connection before it got the call."""
+        ...
+
+
+class _Reading:
+    """An answer that does not come in one piece, or is not plain."""
+
+    __slots__ = ("body", "first", "head", "held", "received", "stream")
+
+    def __init__(self, first: float) -> None:
+        self.first = first
+        self.received = 0
+        self.held = b""
+        self.head: Head | None = None
+        self.body: Body | None = None
+        self.stream: Stream | None = None
+
+
+class Connection:
+    """Made for one user and one origin."""
+
+    __slots__ = (
+        "_drained", "_fd", "_last", "_loop", "_network", "_owner", "_paused", "_reading", "_recv", "_rest", "_send",
+        "_shared", "_started", "_uploading", "_used", "_waiter", "_written", "call", "closed", "opening", "pool",
+        "sock",
+    )  # fmt: skip
+
+    def __init__(self, sock: socket.socket, *, pool: Pool, owner: Owner, shared: Shared) -> None:
+        self.sock = sock
+        self.pool = pool
+        self.call: Call | None = None
+        self.closed = False
+        self.opening: Opening | None = None
+        """of the call that had it opened"""
+        self._fd = sock.fileno()
+        self._recv = sock.recv
+        self._send = sock.send
+        self._loop = asyncio.get_running_loop()
+        self._owner = owner
+        self._shared = shared
+        self._network = shared.network
+        self._waiter: asyncio.Future[HTTPResponse] | None = None
+        self._reading: _Reading | None = None
+        self._rest: memoryview | None = None
+        """what of the request could not be written yet"""
+        self._uploading: asyncio.Task[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._started = self._written = self._last = 0.0
+        self._used = False
+        """it has brought an answer before"""
+        self._paused = False
+        self._loop.add_reader(self._fd, self._on_read)
+        shared.watch(self)
+
+    def start(self, call: Call, started: float) -> asyncio.Future[HTTPResponse]:
+        """Send a call; its answer is the future's result."""
+        self.call = call
+        self._started = started
+        waiter = self._waiter = self._loop.create_future()
+        self._network.sent += 1
+        try:
+            count = self._send(call.request)
+        except _LATER:
+            count = 0
+        except OSError as error:
+            self._lost(error)
+            return waiter
+        self._written = self._last = _now()
+        if count != call.size:
+            self._rest = memoryview(call.request)[count:]
+            self._loop.add_writer(self._fd, self._on_write)
+        if call.stream or call.upload is not None:
+            self._start_more(call)
+        return waiter
+
+    def _start_more(self, call: Call) -> None:
+        if call.upload is not None:
+            self._uploading = self._loop.create_task(self._send_up(call.upload))
+
+    def _on_read(self) -> None:
+        try:
+            data = self._recv(_READ if self._reading is None else _READ_MORE)
+        except _LATER:
+            return
+        except OSError as error:
+            self._lost(error)
+            return
+        at = _now()
+        call = self.call
+        if call is None or not data:
+            self._lost(None)
+            return
+        if self._reading is None and not call.stream and (end := data.find(b"\r\n\r\n")) > 0:
+            head = heads.get(data[:end])
+            # a HEAD or what else has no body of this length does not come here: the sums differ
+            if head is not None and len(data) == end + 4 + head.plain:
+                waiter = self._waiter
+                assert waiter is not None
+                if waiter.done() or self._rest is not None or self._uploading is not None:
+                    self._read_on(data, at)
+                    return
+                opening = self.opening
+                self.call = self._waiter = self.opening = None
+                self._used = True
+                self._network.answered += 1
+                pool = self.pool
+                if pool.waiters:
+                    pool.release(self)
+                else:
+                    pool.idle.append(self)
+                waiter.set_result(
+                    HTTPResponse(call, head, data[end + 4 :], self._started, self._written, at, at, len(data), opening)
+                )
+                return
+        self._read_on(data, at)
+
+    # what follows is for answers that are not plain
+
+    def _read_on(self, data: bytes, at: float) -> None:
+        if self._waiter is not None and self._waiter.cancelled():
+            self.give_up()
+            return
+        reading = self._reading
+        if reading is None:
+            reading = self._reading = _Reading(at)
+        reading.received += len(data)
+        self._last = at
+        try:
+            if reading.body is None:
+                data = self._read_head(reading, data)
+            if reading.body is None:
+                return
+            done = reading.body.feed(data)
+        except CallFailed as error:
+            self._fail(error)
+            return
+        if done:
+            self._finish(reading, at)
+        elif reading.stream is not None:
+            reading.stream.arrived()
+
+    def _read_head(self, reading: _Reading, data: bytes) -> bytes:
+        """Look for the head, and return what follows it."""
+        assert self.call is not None
+        held = reading.held + data
+        while True:
+            end = held.find(b"\r\n\r\n")
+            if end < 0:
+                _check_start(held)
+                reading.held = held
+                return b""
+            _check_start(held[: end + 4])
+            head = read_head(held[:end])
+            held = held[end + 4 :]
+            # 100 Continue and its like announce the answer; they are not it
+            if head.status >= 200 or head.status == 101:
+                break
+        reading.head = head
+        reading.held = b""
+        reading.body = body_of(head, method=self.call.method)
+        if self.call.stream and head.location is None:
+            self._start_stream(reading, head)
+        return held
+
+    def _start_stream(self, reading: _Reading, head: Head) -> None:
+        assert self.call is not None
+        assert self._waiter is not None
+        assert reading.body is not None
+        response = HTTPResponse(
+            self.call, head, b"", self._started, self._written, reading.first, _now(), reading.received, self.opening
+        )
+        stream = reading.stream = Stream(self, reading.body, response)
+        response._stream = stream  # noqa: SLF001 - the two are made for each other
+        waiter = self._waiter
+        if not waiter.done():
+            self._owner.settle(self.call, response, waiter)
+
+    def _finish(self, reading: _Reading, at: float) -> None:
+        call, waiter, head, opening = self.call, self._waiter, reading.head, self.opening
+        assert call is not None
+        assert waiter is not None
+        assert head is not None
+        assert reading.body is not None
+        self._network.answered += 1
+        self._used = True
+        self.call = self._waiter = self._reading = self.opening = None
+        clean = self._rest is None and self._uploading is None and not isinstance(reading.body, OpenBody)
+        if head.keep and clean and head.status != 101:
+            self.resume()
+            self.pool.release(self)
+        else:
+            self.close()
+        if reading.stream is not None:
+            reading.stream.finish(at, reading.received)
+            return
+        body = b"".join(reading.body.parts)
+        response = HTTPResponse(
+            call, head, body, self._started, self._written, reading.first, at, reading.received, opening
+        )
+        if waiter.done():
+            return
+        if head.cookies or head.location is not None:
+            self._owner.settle(call, response, waiter)
+        else:
+            waiter.set_result(response)
+
+    def _lost(self, error: OSError | None) -> None:
+        """The other side closed the connection, or it broke."""
+        call, waiter, reading = self.call, self._waiter, self._reading
+        if call is None:
+            self.close()
+            return
+        assert waiter is not None
+        if reading is not None and reading.body is not None and error is None and reading.body.at_close():
+            self._finish(reading, _now())
+            return
+        if reading is None and self._used and call.repeatable and not waiter.done():
+            self.call = self._waiter = None
+            self.close()
+            self._owner.again(call, self._started, waiter)
+            return
+        came = f"after {reading.received} bytes of its answer" if reading else "before its answer"
+        why = f" ({error.strerror or error})" if error is not None else ""
+        self._fail(CallFailed("closed", f"{call.parts.shown} closed the connection {came}{why}"))
+
+    def _fail(self, error: CallFailed) -> None:
+        waiter, reading = self._waiter, self._reading
+        given_up = waiter is not None and waiter.cancelled()
+        self.call = self._waiter = self._reading = self.opening = None
+        self.close()
+        if reading is not None and reading.stream is not None:
+            reading.stream.fail(error, _now())
+        elif given_up:
+            self._network.aborted += 1
+        elif waiter is not None and not waiter.done():
+            waiter.set_exception(error)
+
+    def give_up(self) -> None:
+        """Whoever made the call does not want it any more."""
+        if self.call is not None:
+            self._network.aborted += 1
+        waiter, reading = self._waiter, self._reading
+        self.call = self._waiter = self._reading = self.opening = None
+        self.close()
+        closed = CallFailed("closed", "the session was closed while the call was under way")
+        if reading is not None and reading.stream is not None:
+            reading.stream.fail(closed, _now())
+        elif waiter is not None and not waiter.done():
+            waiter.set_exception(closed)
+
+    def check(self, now: float) -> None:
+        """Called now and then while a call is under way: whether a limit has passed, or nobody waits any more."""
+        call, waiter = self.call, self._waiter
+        if call is None or waiter is None:
+            return
+        if waiter.cancelled():
+            self.give_up()
+            return
+        limits = call.limits
+        if limits.total is not None and now - self._started > limits.total:
+            self._fail(_too_long("total", limits.total, call))
+        elif self._paused:
+            self._last = now  # the reader takes its time, not the server
+        elif self._rest is not None:
+            if limits.write is not None and now - self._last > limits.write:
+                self._fail(_too_long("write", limits.write, call))
+        elif self._uploading is None and limits.read is not None and now - self._last > limits.read:
+            self._fail(_too_long("read", limits.read, call))
+
+    # writing what did not go at once
+
+    def _on_write(self) -> None:
+        assert self._rest is not None
+        try:
+            count = self._send(self._rest)
+        except _LATER:
+            return
+        except OSError as error:
+            self._lost(error)
+            return
+        self._written = self._last = _now()
+        self._rest = self._rest[count:]
+        if len(self._rest):
+            return
+        self._rest = None
+        self._loop.remove_writer(self._fd)
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    async def _send_up(self, upload: Upload) -> None:
+        """A body that is made while it is sent, in chunks."""
+        call = self.call
+        try:
+            if isinstance(upload, AsyncIterable):
+                async for piece in upload:
+                    await self._push(b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b"")
+            else:
+                for piece in upload:
+                    await self._push(b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b"")
+            await self._push(b"0\r\n\r\n")
+            self._uploading = None
+        except OSError as error:
+            self._uploading = None
+            self._lost(error)
+        except Exception as error:  # noqa: BLE001 - passed on to whoever waits for the call
+            self._uploading = None
+            waiter = self._waiter
+            if self.call is call and waiter is not None and not waiter.done():
+                # what the user's own code raised is the user's to see
+                self.call = self._waiter = self._reading = None
+                self.close()
+                self._network.aborted += 1
+                waiter.set_exception(error)
+
+    async def _push(self, data: bytes) -> None:
+        await self._drain()
+        try:
+            count = self._send(data) if data else 0
+        except _LATER:
+            count = 0
+        self._written = self._last = _now()
+        if count < len(data):
+            self._rest = memoryview(data)[count:]
+            self._loop.add_writer(self._fd, self._on_write)
+            await self._drain()
+
+    async def _drain(self) -> None:
+        if self._rest is not None:
+            self._drained = self._loop.create_future()
+            await self._drained
+
+    def pause(self) -> None:
+        """Read no more for now: the reader of a stream is behind."""
+        if not self._paused and not self.closed:
+            self._paused = True
+            self._loop.remove_reader(self._fd)
+
+    def resume(self) -> None:
+        if self._paused and not self.closed:
+            self._paused = False
+            self._last = _now()
+            self._loop.add_reader(self._fd, self._on_read)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        if self._uploading is not None:
+            self._uploading.cancel()
+        self.sock.close()
+        self._shared.connections.discard(self)
+        self.pool.drop(self)
+
+    @property
+    def tls_session(self) -> ssl.SSLSession | None:
+        session: Any = getattr(self.sock, "session", None)
+        return session if isinstance(session, ssl.SSLSession) else None
+
+
+def _check_start(held: bytes) -> None:
+    """Refuse early what cannot become a head."""
+    if held[:5] != b"HTTP/"[: len(held)]:
+        raise CallFailed("protocol", f"the answer is not HTTP/1; it begins {held[:60]!r}")
+    if len(held) > MOST:
+        raise CallFailed(
+            "protocol", f"the head of the answer has more than {MOST // 1024} KB; that is not read further"
+        )
+    if b"\n\n" in held:
+        raise CallFailed("protocol", "the head of the answer has line ends of one character; HTTP wants two")
+
+
+def _too_long(part: str, limit: float, call: Call) -> CallFailed:
+    what = {
+        "total": "the call was not over",
+        "write": "the request could not be sent on",
+        "read": "nothing (more) was answered",
+    }[part]
+    return CallFailed(f"{part} timeout", f"{call.method} {call.parts.shown}: {what} within {limit:g} s")

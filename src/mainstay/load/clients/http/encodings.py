@@ -1,0 +1,98 @@
+"""Compressed bodies: gzip, deflate, zstd, and br where a package for it is installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import zlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import zstandard
+
+from ....errors import CallFailed
+
+_BROTLI = next((name for name in ("brotli", "brotlicffi") if importlib.util.find_spec(name)), None)
+ACCEPTED = "gzip, deflate, zstd" + (", br" if _BROTLI else "")
+"""what is asked for by default, as browsers do"""
+
+
+class Decoder(Protocol):
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+    def flush(self) -> bytes: ...
+
+
+class _Deflate:
+    """What the standard calls deflate comes in two forms: the first byte tells."""
+
+    def __init__(self) -> None:
+        self._inner: Any = None
+
+    def decompress(self, data: bytes, /) -> bytes:
+        if self._inner is None and data:
+            self._inner = zlib.decompressobj() if data[0] & 0x0F == 8 else zlib.decompressobj(-zlib.MAX_WBITS)
+        return self._inner.decompress(data) if self._inner else b""
+
+    def flush(self) -> bytes:
+        return self._inner.flush() if self._inner else b""
+
+
+class _Brotli:
+    def __init__(self) -> None:
+        self._inner: Any = importlib.import_module(str(_BROTLI)).Decompressor()
+
+    def decompress(self, data: bytes, /) -> bytes:
+        made: bytes = self._inner.process(data) if hasattr(self._inner, "process") else self._inner.decompress(data)
+        return made
+
+    def flush(self) -> bytes:
+        return b""
+
+
+_BROKEN: tuple[type[Exception], ...] = (zlib.error, zstandard.ZstdError)
+if _BROTLI:
+    _BROKEN = (*_BROKEN, importlib.import_module(_BROTLI).error)
+
+_MAKERS: dict[str, Callable[[], Any]] = {
+    "gzip": lambda: zlib.decompressobj(16 + zlib.MAX_WBITS),
+    "x-gzip": lambda: zlib.decompressobj(16 + zlib.MAX_WBITS),
+    "deflate": _Deflate,
+    "zstd": lambda: zstandard.ZstdDecompressor().decompressobj(),
+    **({"br": _Brotli} if _BROTLI else {}),
+}
+
+
+def decoders(encoding: str) -> list[Decoder]:
+    """What undoes a Content-Encoding, in the order to apply; refused if one of them is not known."""
+    names = [name.strip().lower() for name in encoding.split(",")]
+    made: list[Decoder] = []
+    for name in reversed(names):
+        if name in ("", "identity"):
+            continue
+        if name not in _MAKERS:
+            raise CallFailed("encoding", f"the body is encoded as {name!r}; only {', '.join(_MAKERS)} can be undone")
+        made.append(_MAKERS[name]())
+    return made
+
+
+def decoded(data: bytes, encoding: str) -> bytes:
+    """A whole body, as it was before it was compressed."""
+    for decoder in decoders(encoding) if data else ():
+        data = undo(decoder, data) + undo_end(decoder)
+    return data
+
+
+def undo(decoder: Decoder, data: bytes) -> bytes:
+    try:
+        return decoder.decompress(data)
+    except _BROKEN as error:
+        raise CallFailed("encoding", f"the body cannot be decompressed ({error})") from None
+
+
+def undo_end(decoder: Decoder) -> bytes:
+    """What a decoder still holds."""
+    try:
+        return decoder.flush()
+    except _BROKEN as error:
+        raise CallFailed("encoding", f"the body cannot be decompressed ({error})") from None

@@ -1,0 +1,169 @@
+"""Opening a connection: look up, connect, go through the proxy, TLS. All on one non-blocking socket, which is then
+read and written directly: with TLS that took half the CPU time of a transport (measured: 41,000 calls per CPU-second
+instead of 21,000), and plain it took no more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+import time
+
+from ....errors import CallFailed
+from ...prepared import Parts
+from ...results import Opening
+from ..network import Address, Network
+from .heads import MOST, read_head
+
+_now = time.perf_counter
+_OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+async def open_socket(
+    network: Network, parts: Parts, *, proxy: Parts | None, session: ssl.SSLSession | None
+) -> tuple[socket.socket, Opening]:
+    """A socket that is connected to where `parts` points at, and what that took."""
+    began = _now()
+    place = proxy or parts
+    if place.unix is not None:
+        addresses = [Address(socket.AF_UNIX, place.unix)]
+    else:
+        addresses = await network.addresses(place.host, place.port)
+    found = _now()
+    sock = await _connected(addresses, place)
+    try:
+        if proxy is not None and parts.secure:
+            await _through(sock, proxy, parts)
+        there = _now()
+        if parts.secure:
+            sock = await _secured(network, sock, parts, session)
+    except BaseException:
+        sock.close()
+        raise
+    return sock, Opening(0.0, there - found, _now() - there if parts.secure else 0.0, found - began)
+
+
+async def _connected(addresses: list[Address], place: Parts) -> socket.socket:
+    """Connected to the first that answers, which is the first to be tried from now on."""
+    failed: OSError | None = None
+    for address in addresses[:]:
+        try:
+            sock = await _connect(address)
+        except OSError as error:
+            if error.errno in _OUT_OF_FILES:
+                raise CallFailed(
+                    "files",
+                    "no file descriptor is left for a connection; raise the limit (ulimit -n), or use fewer users",
+                ) from None
+            failed = error
+            continue
+        if address is not addresses[0]:
+            addresses.remove(address)
+            addresses.insert(0, address)
+        return sock
+    assert failed is not None
+    where = place.unix or f"{place.host}:{place.port}"
+    if isinstance(failed, ConnectionRefusedError):
+        raise CallFailed("refused", f"{where} refused the connection; is the server running there?") from None
+    reason = failed.strerror or str(failed)
+    raise CallFailed("connect", f"cannot connect to {where} ({reason})") from None
+
+
+async def _connect(address: Address) -> socket.socket:
+    sock = socket.socket(address.family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        if address.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(sock, address.sockaddr)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _through(sock: socket.socket, proxy: Parts, parts: Parts) -> None:
+    """Have the proxy connect to a server, whose bytes it then passes on unread."""
+    loop = asyncio.get_running_loop()
+    host = f"[{parts.host}]" if ":" in parts.host else parts.host
+    authority = f"{host}:{parts.port}".encode()
+    await loop.sock_sendall(
+        sock, b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (authority, authority, proxy_line(proxy))
+    )
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        # byte by byte would be exact, and a proxy says nothing more before the client speaks
+        piece = await loop.sock_recv(sock, 4096)
+        if not piece or len(answer) > MOST:
+            raise CallFailed("proxy", f"the proxy {proxy.host}:{proxy.port} gave no answer to CONNECT")
+        answer += piece
+    head = read_head(answer.partition(b"\r\n\r\n")[0])
+    if not 200 <= head.status < 300:
+        raise CallFailed(
+            "proxy",
+            f"the proxy {proxy.host}:{proxy.port} refused to connect to {parts.host}: {head.status} {head.reason}",
+        )
+
+
+def proxy_line(proxy: Parts) -> bytes:
+    """The header that says who we are to a proxy."""
+    return b"Proxy-Authorization: %b\r\n" % proxy.auth if proxy.auth else b""
+
+
+async def _secured(
+    network: Network, sock: socket.socket, parts: Parts, session: ssl.SSLSession | None
+) -> ssl.SSLSocket:
+    context = network.tls_context("http/1.1")
+    try:
+        # a session belongs to its context; one that the server no longer takes only costs a full handshake
+        secured = context.wrap_socket(sock, server_hostname=parts.host, do_handshake_on_connect=False, session=session)
+    except (ssl.SSLError, ValueError) as error:
+        raise _bad_tls(parts, error) from None
+    try:
+        while True:
+            try:
+                secured.do_handshake()
+            except ssl.SSLWantReadError:
+                await _ready(secured, reading=True)
+            except ssl.SSLWantWriteError:
+                await _ready(secured, reading=False)
+            else:
+                return secured
+    except OSError as error:
+        secured.close()
+        raise _bad_tls(parts, error) from None
+    except BaseException:
+        secured.close()
+        raise
+
+
+def _bad_tls(parts: Parts, error: Exception) -> CallFailed:
+    where = f"{parts.host}:{parts.port}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return CallFailed(
+            "tls",
+            f"the certificate of {where} is not trusted ({error.verify_message}); name its authority with Tls(ca=...), "
+            "or switch verification off with Tls(verify=False)",
+        )
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    return CallFailed("tls", f"there is no TLS with {where} ({reason})")
+
+
+async def _ready(sock: socket.socket, *, reading: bool) -> None:
+    """Wait until the socket can be read or written."""
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    add, remove = (loop.add_reader, loop.remove_reader) if reading else (loop.add_writer, loop.remove_writer)
+    add(sock.fileno(), wake)
+    try:
+        await waiter
+    finally:
+        with contextlib.suppress(ValueError):
+            remove(sock.fileno())

@@ -1,0 +1,54 @@
+"""Where an answer leads, and what is sent there."""
+
+from __future__ import annotations
+
+from urllib.parse import urljoin
+
+from ....errors import CallFailed, InvalidInput
+from ...prepared import Headers, Parts, split
+from .calls import Call
+
+_OF_THE_CALLER = frozenset({"authorization", "cookie", "proxy-authorization", "host"})
+_OF_THE_BODY = frozenset({"content-type", "content-length", "content-encoding", "content-language"})
+
+
+def next_parts(call: Call, location: str) -> Parts:
+    """Where to go next."""
+    try:
+        parts = split(urljoin(call.parts.full, location))
+    except (InvalidInput, ValueError):
+        raise CallFailed("redirects", f"{call.parts.shown} leads to {location[:200]!r}, which is no URL") from None
+    if parts.scheme not in ("http", "https"):
+        raise CallFailed("redirects", f"{call.parts.shown} leads to {parts.shown}, which is not HTTP")
+    return parts
+
+
+def next_call(call: Call, status: int, parts: Parts, *, jar: str, proxy: bytes | None) -> Call:
+    """What is sent there: 303 asks for a GET, 301 and 302 turn a POST into one, 307 and 308 repeat the call."""
+    to_get = (status == 303 and call.method != "HEAD") or (status in (301, 302) and call.method == "POST")
+    if call.upload is not None and not to_get:
+        raise CallFailed("redirects", f"{call.parts.shown} wants the body again, which was made while it was sent")
+    elsewhere = parts.origin != call.parts.origin
+    left_out = (_OF_THE_CALLER if elsewhere else frozenset()) | (_OF_THE_BODY if to_get else frozenset())
+    return Call(
+        "GET" if to_get else call.method,
+        parts,
+        limits=call.limits,
+        headers=_without(call.headers, left_out),
+        # who we are is the business of whom it was meant for
+        auth=None if elsewhere else call.auth,
+        cookies=None if elsewhere else call.cookies,
+        jar=jar,
+        body=b"" if to_get else call.body,
+        content_type="" if to_get else call.content_type,
+        redirects=call.redirects - 1,
+        expect=call.expect,
+        stream=call.stream,
+        proxy=proxy,
+    )
+
+
+def _without(headers: Headers | None, names: frozenset[str]) -> Headers | None:
+    if headers is None or not headers.names & names:
+        return headers
+    return Headers({name: value for name, value in headers.value.items() if name.lower() not in names})

@@ -1,0 +1,144 @@
+"""What an HTTP call comes back with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ....errors import InvalidInput
+from ...results import Opening, Result
+from .calls import Call
+from .cookies import cookie_pair
+from .encodings import decoded
+from .heads import Fields, Head
+
+if TYPE_CHECKING:
+    from .stream import Stream
+
+
+class HTTPResponse(Result):
+    """An answer. What costs time (headers, decompression, JSON) is done when it is asked for.
+
+    `ok` is False, and `failure` says "http 503", for statuses from 400 on that were not in `expect`.
+    """
+
+    __slots__ = ("_body", "_call", "_content", "_head", "_stream", "redirects")
+
+    def __init__(
+        self,
+        call: Call,
+        head: Head,
+        body: bytes,
+        started: float,
+        written: float,
+        first: float,
+        ended: float,
+        received: int,
+        opening: Opening | None,
+    ) -> None:
+        # the shared __init__ takes its time; this runs once per request
+        self.started = started
+        self.written = written
+        self.first = first
+        self.ended = ended
+        self.opening = opening
+        self.status = head.status
+        self.failure = head.failure
+        self.sent = call.size
+        self.received = received
+        self.redirects = 0
+        """how many were followed"""
+        self._call = call
+        self._head = head
+        self._body = body
+        self._content: bytes | None = None
+        self._stream: Stream | None = None
+        if call.expect is not None:
+            self.failure = "" if head.status in call.expect else f"http {head.status}"
+
+    @property
+    def status_code(self) -> int:
+        return self._head.status
+
+    @property
+    def reason(self) -> str:
+        """The words after the status."""
+        return self._head.reason
+
+    @property
+    def version(self) -> str:
+        return self._head.version
+
+    @property
+    def headers(self) -> Fields:
+        return self._head.fields
+
+    @property
+    def url(self) -> str:
+        """Where the answer came from, after all redirects."""
+        return self._call.parts.full
+
+    @property
+    def method(self) -> str:
+        return self._call.method
+
+    @property
+    def cookies(self) -> dict[str, str]:
+        """Those that this answer sets."""
+        return dict(pair for line in self._head.cookies if (pair := cookie_pair(line)) is not None)
+
+    @property
+    def content(self) -> bytes:
+        """The body, decompressed."""
+        if self._content is None:
+            if self._stream is not None:
+                raise InvalidInput("content", "this answer is a stream; read it with chunks() or read()")
+            encoding = self._head.fields.get("content-encoding")
+            self._content = decoded(self._body, encoding) if encoding else self._body
+        return self._content
+
+    def text(self, encoding: str | None = None) -> str:
+        """The body as text: in the charset that the answer names, or UTF-8. What does not fit becomes "\ufffd"."""
+        charset = encoding or _charset(self._head.fields.get("content-type", "")) or "utf-8"
+        try:
+            return self.content.decode(charset, "replace")
+        except LookupError:
+            return self.content.decode("utf-8", "replace")
+
+    def json(self, type: Any = None) -> Any:  # noqa: A002 - as the body is described everywhere in Mainstay
+        """The body as data; checked against `type`, if given."""
+        try:
+            return msgspec.json.decode(self.content, type=Any if type is None else type)
+        except msgspec.DecodeError as error:
+            start = self.content[:60]
+            raise InvalidInput(
+                "json", f"the answer of {self._call.parts.shown} is not that ({error}): {start!r}"
+            ) from None
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body of a stream as it comes in, decompressed. `ended` is set at its end.
+
+        Leaving the loop before that closes the connection.
+        """
+        if self._stream is None:
+            yield self.content
+            return
+        async for piece in self._stream.pieces():
+            yield piece
+
+    async def read(self) -> bytes:
+        """All of it that is left, also of a stream."""
+        return b"".join([piece async for piece in self.chunks()])
+
+    def __repr__(self) -> str:
+        return f"<HTTPResponse {self.status} {self._head.reason}, {self.received} bytes, {self.elapsed * 1000:.1f} ms>"
+
+
+def _charset(content_type: str) -> str:
+    for part in content_type.split(";")[1:]:
+        name, _, value = part.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip("\"'")
+    return ""

@@ -1,0 +1,311 @@
+"""`self.client.http`: the HTTP/1.1 client of one virtual user."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Coroutine
+from typing import Any, Unpack
+
+from ....errors import CallFailed, InvalidInput
+from ...prepared import URL, Parts, joined, split
+from ...results import Opening
+from ..network import Network
+from .calls import Call
+from .connection import Connection
+from .cookies import Jar
+from .opening import open_socket
+from .options import Options, auth_of, body_of, check_options, cookies_of, headers_of, limits_of, with_params
+from .pool import LIMIT, Pool
+from .redirects import next_call, next_parts
+from .response import HTTPResponse
+from .shared import Shared
+
+_now = time.perf_counter
+_MOST_OWN_CALLS = 64
+
+
+class HTTPClient:
+    """Calls return when their answer is complete, and raise `CallFailed` if there is none; an answer such as 503 is
+    one. Connections are kept open and cookies are kept, both for this user alone.
+
+        r = await self.client.http.post(url, json={"user": "ann"}, timeout="5s")
+        r.status, r.json()["token"], r.elapsed
+    """
+
+    __slots__ = (
+        "_expiry", "_gets", "_loop", "_network", "_pools", "_seen", "_shared", "_tasks", "base_url", "cookies",
+    )  # fmt: skip
+
+    def __init__(self, network: Network, *, base_url: str = "") -> None:
+        self.base_url = base_url
+        """what URLs without scheme and host are put behind"""
+        self.cookies = Jar()
+        """what servers have set"""
+        self._network = network
+        self._loop = asyncio.get_running_loop()
+        self._shared = network.keep(Shared)
+        self._gets = self._shared.gets
+        """calls by URL: everybody's, until there are cookies"""
+        self._seen = 0
+        self._expiry: asyncio.TimerHandle | None = None
+        self._pools: dict[str, Pool] = {}
+        self._tasks: set[asyncio.Task[HTTPResponse]] = set()
+
+    def get(self, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+        # not a coroutine: one frame less for each call
+        started = _now()
+        if not options and (call := self._gets.get(url)) is not None:
+            try:
+                connection = self._pools[call.parts.origin].idle.pop()
+            except (KeyError, IndexError):
+                return self._perform(call, started)
+            return connection.start(call, started)
+        return self._launch("GET", url, options, started)
+
+    def post(self, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+        return self._launch("POST", url, options, _now())
+
+    def put(self, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+        return self._launch("PUT", url, options, _now())
+
+    def patch(self, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+        return self._launch("PATCH", url, options, _now())
+
+    def delete(self, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+        return self._launch("DELETE", url, options, _now())
+
+    def head(self, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+        return self._launch("HEAD", url, options, _now())
+
+    def options(self, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+        return self._launch("OPTIONS", url, options, _now())
+
+    def request(self, method: str, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+        """Any method."""
+        return self._launch(_method(method), url, options, _now())
+
+    async def close(self) -> None:
+        """Close all connections; what is under way on them is given up."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        mine = [one for one in tuple(self._shared.connections) if self._pools.get(one.pool.origin) is one.pool]
+        for connection in mine:
+            connection.give_up()
+
+    # making calls
+
+    def _launch(
+        self, method: str, url: URL | str, options: Options | dict[str, Any], started: float
+    ) -> Awaitable[HTTPResponse]:
+        call = self._call(method, url, options)
+        pool = self._pools.get(call.parts.origin)
+        if pool is not None and pool.idle:
+            return pool.idle.pop().start(call, started)
+        return self._perform(call, started)
+
+    def _call(self, method: str, url: URL | str, options: Options | dict[str, Any]) -> Call:
+        whole = joined(url.whole if type(url) is URL else url, self.base_url)
+        if not options:
+            known = self._gets.get(whole) if method == "GET" else None
+            return known or self._bare(method, whole)
+        check_options(options)
+        parts = _http_parts(whole)
+        params = options.get("params")
+        if params is not None:
+            parts = with_params(parts, params)
+        body, content_type, upload = body_of(options)
+        return Call(
+            method,
+            parts,
+            limits=limits_of(options.get("timeout"), self._network.timeouts),
+            headers=headers_of(options.get("headers")),
+            auth=auth_of(options.get("auth"), parts),
+            cookies=cookies_of(options.get("cookies")),
+            jar=self.cookies.header(parts) if len(self.cookies) else "",
+            body=body,
+            content_type=content_type,
+            upload=upload,
+            redirects=options.get("redirects", 10),
+            expect=options.get("expect"),
+            stream=options.get("stream", False),
+            proxy=self._shared.proxy_head(parts),
+        )
+
+    def _bare(self, method: str, whole: str) -> Call:
+        """A call with nothing but its URL; kept, if it is a GET."""
+        parts = _http_parts(whole)
+        call = Call(
+            method,
+            parts,
+            limits=self._network.timeouts,
+            auth=auth_of(None, parts),
+            jar=self.cookies.header(parts) if len(self.cookies) else "",
+            proxy=self._shared.proxy_head(parts),
+        )
+        if method == "GET":
+            if self._gets is self._shared.gets:
+                self._shared.keep_get(whole, call)
+            else:
+                self._keep_own(whole, call)
+        return call
+
+    def _keep_own(self, whole: str, call: Call) -> None:
+        if len(self._gets) >= _MOST_OWN_CALLS:
+            self._gets.clear()
+        self._gets[whole] = call
+        soonest = self.cookies.soonest
+        if self._expiry is None and soonest is not None:
+            self._expiry = self._loop.call_later(max(soonest - time.time(), 0.0), self._forget)
+
+    def _forget(self) -> None:
+        """Cookies have changed: what was encoded with them is of no use."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        self._gets = {} if len(self.cookies) else self._shared.gets
+
+    async def _perform(self, call: Call, started: float, *, fresh: bool = False) -> HTTPResponse:
+        """A call for which no connection is at hand."""
+        connection, opening = await self._connection(call, started, fresh=fresh)
+        connection.opening = opening
+        try:
+            response = await connection.start(call, started)
+        except asyncio.CancelledError:
+            if connection.call is call:
+                connection.give_up()
+            raise
+        if opening is not None and opening.tls and (session := connection.tls_session) is not None:
+            self._shared.tls[call.parts.origin] = session
+        return response
+
+    async def _connection(self, call: Call, started: float, *, fresh: bool) -> tuple[Connection, Opening | None]:
+        limits = call.limits
+        left = None if limits.total is None else max(limits.total - (_now() - started), 0.0)
+        try:
+            async with asyncio.timeout(left):
+                return await self._wait_and_open(call, fresh=fresh)
+        except TimeoutError:
+            raise CallFailed(
+                "total timeout", f"{call.method} {call.parts.shown}: no connection within {limits.total:g} s"
+            ) from None
+
+    async def _wait_and_open(self, call: Call, *, fresh: bool) -> tuple[Connection, Opening | None]:
+        parts = call.parts
+        pool = self._pools.get(parts.origin)
+        if pool is None:
+            pool = self._pools[parts.origin] = Pool(parts.origin)
+        if pool.idle and not fresh:
+            return pool.idle.pop(), None
+        blocked = 0.0
+        while pool.open >= LIMIT:
+            since = _now()
+            connection = await pool.wait()
+            blocked += _now() - since
+            if connection is not None:
+                return connection, Opening(blocked, 0.0, 0.0)
+        pool.open += 1
+        try:
+            return await self._open(call, pool, blocked)
+        except BaseException:
+            pool.give_back()
+            raise
+
+    async def _open(self, call: Call, pool: Pool, blocked: float) -> tuple[Connection, Opening]:
+        parts = call.parts
+        proxy = None if parts.unix is not None else self._shared.proxy
+        try:
+            async with asyncio.timeout(call.limits.connect):
+                sock, opening = await open_socket(
+                    self._network, parts, proxy=proxy, session=self._shared.tls.get(parts.origin)
+                )
+        except TimeoutError:
+            raise CallFailed(
+                "connect timeout", f"{call.method} {parts.shown}: no connection within {call.limits.connect:g} s"
+            ) from None
+        connection = Connection(sock, pool=pool, owner=self, shared=self._shared)
+        return connection, opening._replace(blocked=blocked)
+
+    # what connections hand on
+
+    def settle(self, call: Call, response: HTTPResponse, waiter: asyncio.Future[HTTPResponse]) -> None:
+        """An answer that sets cookies, leads elsewhere, or is a stream."""
+        head = response._head  # noqa: SLF001 - the session and its answers are one part
+        if head.cookies:
+            self.cookies.store(head.cookies, call.parts)
+            if self.cookies.changes != self._seen:
+                self._seen = self.cookies.changes
+                self._forget()
+        if head.location is None or call.redirects == 0:
+            waiter.set_result(response)
+        else:
+            self._go_on(self._follow(call, response, head.location), waiter)
+
+    def again(self, call: Call, started: float, waiter: asyncio.Future[HTTPResponse]) -> None:
+        self._go_on(self._repeat(call, started), waiter)
+
+    async def _repeat(self, call: Call, started: float) -> HTTPResponse:
+        response = await self._perform(call, started, fresh=True)
+        response.sent += call.size
+        return response
+
+    async def _follow(self, call: Call, answer: HTTPResponse, location: str) -> HTTPResponse:
+        parts = next_parts(call, location)
+        if call.redirects == 1:
+            raise CallFailed("redirects", f"{call.parts.shown} leads on to {parts.shown}, and too often already")
+        jar = self.cookies.header(parts) if len(self.cookies) else ""
+        following = next_call(call, answer.status, parts, jar=jar, proxy=self._shared.proxy_head(parts))
+        response = await self._perform(following, answer.started)
+        # the way there is part of waiting for the answer
+        response.written = answer.written
+        response.opening = answer.opening
+        response.sent += answer.sent
+        response.received += answer.received
+        response.redirects += 1
+        return response
+
+    def _go_on(self, coroutine: Coroutine[Any, Any, HTTPResponse], waiter: asyncio.Future[HTTPResponse]) -> None:
+        """The call takes more than one request; whoever waits for it does not notice."""
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+
+        def over(done: asyncio.Task[HTTPResponse]) -> None:
+            self._tasks.discard(done)
+            if waiter.done():
+                if not done.cancelled():
+                    done.exception()
+            elif done.cancelled():
+                waiter.cancel()
+            elif (error := done.exception()) is not None:
+                waiter.set_exception(error)
+            else:
+                waiter.set_result(done.result())
+
+        def not_wanted(future: asyncio.Future[HTTPResponse]) -> None:
+            if future.cancelled():
+                task.cancel()
+
+        task.add_done_callback(over)
+        waiter.add_done_callback(not_wanted)
+
+
+def _http_parts(whole: str) -> Parts:
+    parts = split(whole)
+    if parts.scheme not in ("http", "https", "http+unix"):
+        raise InvalidInput("url", f"{parts.shown!r} is not for HTTP; write http:// or https://")
+    return parts
+
+
+def _method(name: str) -> str:
+    if not name.isascii() or not name.replace("-", "").isalnum():
+        raise InvalidInput("method", f"{name!r} is no method; write GET, POST or the like")
+    return name.upper()
+
+
+def open_http(network: Network) -> HTTPClient:
+    """The factory of `self.client.http`."""
+    return HTTPClient(network)

@@ -1,0 +1,76 @@
+"""What the HTTP sessions of a process share: calls that were encoded once, TLS sessions, and the watch over limits."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from typing import TYPE_CHECKING
+
+from ....errors import InvalidInput
+from ....storage.urls import shown_url
+from ...prepared import Parts, split
+from ..network import Network
+from .calls import Call
+from .opening import proxy_line
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+SWEEP_S = 0.05
+"""how often limits are looked at. A timer for each call would cost more than the rest of it does in a good case"""
+_MOST_CALLS = 4096
+
+
+class Shared:
+    """One per process."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.gets: dict[str, Call] = {}
+        """GETs without options and without cookies, by whole URL"""
+        self.connections: set[Connection] = set()
+        self.tls: dict[str, ssl.SSLSession] = {}
+        """by origin: the next handshake is shorter"""
+        self.proxy = _proxy(network.proxy)
+        self._sweeping = False
+
+    def proxy_head(self, parts: Parts) -> bytes | None:
+        """What is added for the proxy to a request that it reads; None: no proxy reads it."""
+        if self.proxy is None or parts.secure or parts.unix is not None:
+            return None
+        return proxy_line(self.proxy)
+
+    def keep_get(self, url: str, call: Call) -> None:
+        if len(self.gets) >= _MOST_CALLS:
+            self.gets.clear()
+        self.gets[url] = call
+
+    def watch(self, connection: Connection) -> None:
+        """From now on, look after its limits."""
+        self.connections.add(connection)
+        if not self._sweeping:
+            self._sweeping = True
+            asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        now = time.perf_counter()
+        for connection in tuple(self.connections):
+            if connection.call is not None:
+                connection.check(now)
+        if self.connections:
+            asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+        else:
+            self._sweeping = False
+
+
+def _proxy(url: str | None) -> Parts | None:
+    if url is None:
+        return None
+    try:
+        parts = split(url)
+    except InvalidInput as error:
+        raise InvalidInput("proxy", error.rule) from None
+    if parts.scheme not in ("http", "http+unix"):
+        raise InvalidInput("proxy", f"{shown_url(url)!r} is no proxy that is known here; write http://host:port")
+    return parts

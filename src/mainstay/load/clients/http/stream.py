@@ -1,0 +1,98 @@
+"""A body that is read while it comes in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from ....errors import CallFailed, InvalidInput
+from .encodings import Decoder, decoders, undo, undo_end
+
+if TYPE_CHECKING:
+    from .bodies import Body
+    from .connection import Connection
+    from .response import HTTPResponse
+
+HIGH = 256 * 1024
+"""bytes that may wait to be read, before the other side has to wait"""
+
+
+class Stream:
+    """Between a connection that puts pieces in and one reader that takes them out."""
+
+    __slots__ = ("_body", "_connection", "_decoders", "_error", "_taken", "_waiter", "done", "response")
+
+    def __init__(self, connection: Connection, body: Body, response: HTTPResponse) -> None:
+        self._connection = connection
+        self._body = body
+        self.response = response
+        encoding = response.headers.get("content-encoding")
+        self._decoders: list[Decoder] = decoders(encoding) if encoding else []
+        self._error: CallFailed | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._taken = False
+        self.done = False
+
+    def arrived(self) -> None:
+        """Called by the connection when there is more."""
+        if sum(map(len, self._body.parts)) > HIGH:
+            self._connection.pause()
+        self._wake()
+
+    def finish(self, at: float, received: int) -> None:
+        self.response.ended = at
+        self.response.received = received
+        self.done = True
+        self._wake()
+
+    def fail(self, error: CallFailed, at: float) -> None:
+        self.response.ended = at
+        self.response.failure = error.kind
+        self._error = error
+        self.done = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        if self._taken:
+            raise InvalidInput("chunks", "this stream is read already; a body comes once")
+        self._taken = True
+        try:
+            while True:
+                parts, self._body.parts = self._body.parts, []
+                for part in parts:
+                    if piece := self._decode(part):
+                        yield piece
+                if self._body.parts:
+                    continue
+                if self.done:
+                    break
+                self._connection.resume()
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+            if self._error is not None:
+                raise self._error
+            if rest := self._decoded_end():
+                yield rest
+        finally:
+            self.close()
+
+    def _decode(self, data: bytes) -> bytes:
+        for decoder in self._decoders:
+            data = undo(decoder, data)
+        return data
+
+    def _decoded_end(self) -> bytes:
+        data = b""
+        for decoder in self._decoders:
+            data = (undo(decoder, data) if data else b"") + undo_end(decoder)
+        return data
+
+    def close(self) -> None:
+        """Nobody reads on. If there is more to come, the connection is of no use any more."""
+        if not self.done:
+            self._connection.give_up()

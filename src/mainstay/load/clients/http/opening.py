@@ -22,7 +22,12 @@ _OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 async def open_socket(
-    network: Network, parts: Parts, *, proxy: Parts | None, session: ssl.SSLSession | None
+    network: Network,
+    parts: Parts,
+    *,
+    proxy: Parts | None,
+    session: ssl.SSLSession | None,
+    alpn: tuple[str, ...] = ("http/1.1",),
 ) -> tuple[socket.socket, Opening]:
     """A socket that is connected to where `parts` points at, and what that took."""
     began = _now()
@@ -34,11 +39,11 @@ async def open_socket(
     found = _now()
     sock = await _connected(addresses, place)
     try:
-        if proxy is not None and parts.secure:
+        if proxy is not None and parts.scheme != "http":
             await _through(sock, proxy, parts)
         there = _now()
         if parts.secure:
-            sock = await _secured(network, sock, parts, session)
+            sock = await _secured(network, sock, parts, session, alpn)
     except BaseException:
         sock.close()
         raise
@@ -113,9 +118,9 @@ def proxy_line(proxy: Parts) -> bytes:
 
 
 async def _secured(
-    network: Network, sock: socket.socket, parts: Parts, session: ssl.SSLSession | None
+    network: Network, sock: socket.socket, parts: Parts, session: ssl.SSLSession | None, alpn: tuple[str, ...]
 ) -> ssl.SSLSocket:
-    context = network.tls_context("http/1.1")
+    context = network.tls_context(*alpn)
     try:
         # a session belongs to its context; one that the server no longer takes only costs a full handshake
         secured = context.wrap_socket(sock, server_hostname=parts.host, do_handshake_on_connect=False, session=session)

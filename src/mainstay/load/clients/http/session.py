@@ -304,8 +304,3 @@ def _method(name: str) -> str:
     if not name.isascii() or not name.replace("-", "").isalnum():
         raise InvalidInput("method", f"{name!r} is no method; write GET, POST or the like")
     return name.upper()
-
-
-def open_http(network: Network) -> HTTPClient:
-    """The factory of `self.client.http`."""
-    return HTTPClient(network)

@@ -1,0 +1,295 @@
+"""The live view of a load test: what it shows, and that it fits."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from mainstay.cli.load_frame import frame
+from mainstay.cli.load_plot import Slice, plot
+from mainstay.cli.load_seen import Picture, Watched
+from mainstay.load.stats.histogram import Histogram
+from mainstay.load.stats.model import Header, Moment, Trust, Window
+from tests.cli.loading import STARTED_MS, header, moments
+
+SIZES = [(20, 6), (40, 12), (60, 15), (80, 24), (116, 30), (130, 20), (200, 60)]
+REASON = "process 1 used 97 % of its core for 12 s: add --processes or machines"
+
+
+def seen(*steps: str, seconds: float = 12, duration_s: float | None = 60.0, **how: object) -> Picture:
+    of = header(*(steps or ("login", "browse", "buy")), duration_s=duration_s)
+    watched = Watched(of)
+    for moment in moments(of, seconds=seconds, **how):  # type: ignore[arg-type]
+        watched.add(moment)
+    return watched.picture()
+
+
+def drawn(picture: Picture, width: int = 100, height: int = 40) -> str:
+    return "\n".join(line.plain for line in frame(picture, width, height))
+
+
+@pytest.fixture(scope="module")
+def troubled() -> Picture:
+    return seen(failing=0.05, distrust=(REASON,))
+
+
+@pytest.fixture(scope="module")
+def crowded() -> Picture:
+    return seen(*(f"a_step_with_a_long_name_{n}" for n in range(40)), seconds=1, a_second=20, failing=0.5)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("which", ["troubled", "crowded", "nothing"])
+def test_it_fits_a_terminal_of_any_size(which: str, size: tuple[int, int], request: pytest.FixtureRequest) -> None:
+    picture = Watched(header()).picture() if which == "nothing" else request.getfixturevalue(which)
+    width, height = size
+
+    lines = frame(picture, width, height)
+
+    assert len(lines) <= height
+    assert max(cell_len(line.plain) for line in lines) <= width
+    assert not any("\n" in line.plain for line in lines)
+
+
+def test_a_small_terminal_has_what_matters_most(troubled: Picture) -> None:
+    text = drawn(troubled, 40, 12)
+
+    assert all(
+        word in text for word in ("shop", "12s of 1m", "/s", "failed (", "p99", "NOT TRUSTWORTHY", "✗ error rate")
+    )
+    assert "http 503" in text
+    assert "┤" not in text
+
+
+def test_a_large_one_has_all_of_it(troubled: Picture) -> None:
+    text = drawn(troubled, 160, 40)
+
+    assert REASON in text
+    assert all(
+        word in text for word in ("login", "browse", "buy", "503 Service Unavailable", "1 broken", "┤", "CPU  70%")
+    )
+    assert "✓ p95 of browse < 200ms for 10s  100 ms" in text
+    assert "checks 90 %" in text
+
+
+def test_counts_are_those_of_the_run_and_percentiles_those_of_the_added_up_histograms() -> None:
+    of = header("login", "browse")
+    told = list(moments(of, seconds=5, failing=0.1))
+    watched, whole, latest = Watched(of), Histogram(), Histogram()
+    for number, moment in enumerate(told):
+        watched.add(moment)
+        for stats in moment.window.steps:
+            for sketch in (stats.ok, stats.failed):
+                if sketch is not None:
+                    whole.merge(sketch)
+                    if number >= len(told) - 20:
+                        latest.merge(sketch)
+
+    picture = watched.picture()
+
+    failed = sum(stats.failed.count for each in told for stats in each.window.steps if stats.failed)
+    assert (picture.requests, picture.failed) == (5000, failed)
+    assert (picture.rate, picture.mean) == (pytest.approx(1000), pytest.approx(1000))
+    for told_of, values in ((picture.total, whole), (picture.now, latest)):
+        assert told_of is not None
+        assert [told_of.count, told_of.p50, told_of.p99, told_of.max] == [
+            values.count,
+            *values.percentiles((0.5, 0.99, 1.0)),
+        ]
+    assert picture.errors == [("http 503", failed, "503 Service Unavailable")]
+    assert [(row.name, row.requests, row.rate) for row in picture.steps] == [
+        ("login", 2500, pytest.approx(500)),
+        ("browse", 2500, pytest.approx(500)),
+    ]
+
+
+def test_an_open_model_is_shown_by_the_time_since_the_intended_start() -> None:
+    picture = seen("browse", seconds=2, intended=True)
+
+    assert picture.now is not None
+    assert picture.now.p50 > 0.3  # the service took 20 ms
+    assert "response  p50" in drawn(picture)
+
+
+def test_a_run_without_an_end_says_how_far_it_is() -> None:
+    text = drawn(seen(seconds=3, duration_s=None))
+
+    assert "3s so far, 1,500 iterations" in text
+
+
+def test_nothing_that_a_target_or_a_test_said_moves_the_cursor() -> None:
+    of = header("bro\x1b[2Jwse", name="shop\r\nevil")
+    watched = Watched(of)
+    for moment in moments(of, seconds=1, failing=0.5):
+        moment.window.examples["http 503"] = "\x1b]0;title\x07"
+        moment.trust = Trust(ok=False, reasons=["\x1b[31mred"])
+        watched.add(moment)
+
+    text = drawn(watched.picture(), 160, 40)
+
+    assert not any(character in text for character in "\x1b\r\x07")
+
+
+def test_a_long_run_keeps_few_slices_and_loses_nothing() -> None:
+    of = header("browse", duration_s=None)
+    one = next(iter(moments(of, seconds=0.1, a_second=100)))
+    watched = Watched(of)
+    for number in range(2000):
+        window = Window(bucket=STARTED_MS // 100 + 10 * number, width=10, steps=one.window.steps)
+        watched.add(Moment(window=window, elapsed_s=number + 1.0, phase="running", trust=Trust()))
+
+    slices = watched.picture().slices
+
+    assert 300 <= len(slices) <= 600
+    assert (slices[0].at_s, slices[-1].at_s + slices[-1].width_s) == (0.0, 2000.0)
+    assert all(before.at_s + before.width_s == after.at_s for before, after in itertools.pairwise(slices))
+    assert sum(stretch.values.count for stretch in watched._stretches) == 2000 * 10
+
+
+def test_slow_is_drawn_above_fast_on_a_scale_of_round_numbers() -> None:
+    lines = [line.plain for line in plot([Slice(0, 5, 0.003, 0.004), Slice(5, 5, 0.003, 0.8)], 60, 12, until_s=10)]
+
+    assert (lines[0].split("┤")[0].strip(), lines[-2].split("┤")[0].strip()) == ("1 s", "2 ms")
+    assert "10s" in lines[-1]
+    # the upper half has dots on the right only
+    upper = [line[9:] for line in lines[:5]]
+    assert any(line[26:].strip() for line in upper)
+    assert not any(line[:24].strip() for line in upper)
+
+
+def test_a_terminal_without_braille_gets_letters() -> None:
+    lines = [line.plain for line in plot([Slice(0, 10, 0.001, 0.9)], 40, 8, until_s=10, plain=True)]
+
+    assert "x" in lines[0]
+    assert "o" in lines[-2]
+    assert all(line.isascii() for line in lines)
+
+
+# on a terminal ------------------------------------------------------------------------------------------
+
+VIEW = """
+import asyncio, sys
+from rich.console import Console
+from mainstay.cli.load_live import LiveView
+from tests.cli.loading import header, moments
+
+async def main():
+    of = header("login", "browse", "buy")
+    with LiveView(Console(), frames=20) as view:
+        await view.start(of)
+        for moment in moments(of, seconds=2, a_second=20):
+            view.add(moment)
+        if sys.argv[1:] == ["raise"]:
+            await asyncio.sleep(0)
+            raise RuntimeError("something broke")
+        await asyncio.Event().wait()
+
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+class Screen:
+    """A pseudo-terminal of a size, with the view on it."""
+
+    def __init__(self, *words: str, size: tuple[int, int]) -> None:
+        self._main, far = pty.openpty()
+        self.resize(*size)
+        env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+        env |= {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(Path(__file__).parents[2])}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", VIEW, *words], stdin=far, stdout=far, stderr=far, env=env
+        )
+        os.close(far)
+        self.raw = ""
+
+    def resize(self, width: int, height: int) -> None:
+        fcntl.ioctl(self._main, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+
+    def wait_for(self, text: str) -> None:
+        while text not in self.raw:
+            if not self._read():
+                raise AssertionError(f"{text!r} never came; there was {self.raw!r}")
+
+    def end(self) -> int:
+        while self._read():
+            pass
+        return self.process.wait()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._main)
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._main, 65536)
+        except OSError:  # the other side is closed
+            return False
+        self.raw += data.decode(errors="replace")
+        return bool(data)
+
+
+@pytest.fixture
+def screens() -> Iterator[list[Screen]]:
+    opened: list[Screen] = []
+    yield opened
+    for each in opened:
+        each.close()
+
+
+@pytest.mark.slow
+def test_it_follows_the_size_of_the_terminal_and_gives_it_back_on_ctrl_c(screens: list[Screen]) -> None:
+    screen = Screen(size=(40, 12))
+    screens.append(screen)
+    screen.wait_for("Ctrl-C ends it")
+    assert "max " not in screen.raw  # no room for it
+    screen.resize(100, 30)
+    screen.wait_for("max ")
+    screen.wait_for("┤")
+    screen.process.send_signal(signal.SIGINT)
+
+    screen.end()
+
+    assert screen.raw.count("\x1b[?1049h") == screen.raw.count("\x1b[?1049l") == 1
+    after = screen.raw.split("\x1b[?1049l")[1]
+    assert "interrupted" in after
+    assert screen.raw.rindex("\x1b[?25h") > screen.raw.rindex("\x1b[?25l")
+
+
+@pytest.mark.slow
+def test_the_terminal_is_given_back_before_a_traceback_is_shown(screens: list[Screen]) -> None:
+    screen = Screen("raise", size=(80, 24))
+    screens.append(screen)
+
+    screen.end()
+
+    before, after = screen.raw.split("\x1b[?1049l")
+    assert "RuntimeError" not in before
+    assert "RuntimeError: something broke" in after
+
+
+def test_a_header_of_several_workflows_names_both_parts_of_a_step() -> None:
+    of = header("browse")
+    of.workflows.append({"name": "Other", "model": "1 user", "steps": []})
+    watched = Watched(of)
+    for moment in moments(of, seconds=0.2):
+        watched.add(moment)
+
+    assert [row.name for row in watched.picture().steps] == ["Shop.browse"]
+    assert isinstance(watched.header, Header)

@@ -159,7 +159,10 @@ def a_summary(*, count: int = 4000, **given: Any) -> Summary:
         ],
         "errors": {"status 500": 66},
         "examples": {"status 500": "POST http://127.0.0.1:8080/login answered 500"},
-        "thresholds": [ThresholdOutcome(text="p95 of browse < 200ms", passed=True, value=0.081, shown="81 ms")],
+        "thresholds": [
+            ThresholdOutcome(text="p95 of browse < 200ms", passed=True, value=0.081, shown="81 ms"),
+            ThresholdOutcome(text="rate > 100/s", passed=True, value=133.2, shown="133/s"),
+        ],
         "outputs": [OutputOutcome(name="json shop.json")],
         "stream": "shop.ndjson.zst",
         "points": points(),

@@ -7,16 +7,19 @@ from typing import Literal
 
 import msgspec
 
+from ...errors import InvalidInput
+from ...load.stats.grammar import meaning_of, parse
 from ...load.stats.model import Summary
 from .svg import Mark
 
-Scale = Literal["latency", "rate", "other"]
+Scale = Literal["latency", "rate", ""]
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
     """What a threshold compares with."""
 
     text: str
+    """without its step and its window"""
     scale: Scale
     """on which chart it has its place"""
     of: str
@@ -25,11 +28,26 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limits_of(summary: Summary) -> list[Limit | None]:
-    """For each threshold of a summary its limit."""
-    return [None for one in summary.thresholds]
+    """For each threshold of a summary its limit; None for one that another version wrote in another way."""
+    return [_limit(one.text) for one in summary.thresholds]
 
 
-def marks_for(limits: Sequence[Limit | None], scale: Scale, step: str = "") -> list[Mark]:
-    """Those of one step, or those of all steps together."""
+def marks_for(limits: Sequence[Limit | None], scale: Scale, *steps: str) -> list[Mark]:
+    """Those of a step by any of its names; without a name, those of all steps together."""
     found = (one for one in limits if one is not None and one.scale == scale)
-    return [Mark(name=one.text, value=one.value) for one in found if one.of.rpartition(".")[2] == step]
+    return [Mark(name=one.text, value=one.value) for one in found if one.of in (steps or ("",))]
+
+
+def _limit(text: str) -> Limit | None:
+    try:
+        threshold = parse(text)
+        meaning = meaning_of(threshold)
+    except InvalidInput:
+        return None
+    scale: Scale = ""
+    if meaning.measure.source == "service":
+        scale = "latency"
+    elif meaning.measure.source == "calls" and meaning.reading == "per_s":
+        scale = "rate"
+    short = f"{threshold.metric} {threshold.op} {threshold.limit}"
+    return Limit(text=short, scale=scale, of=threshold.of or "", value=meaning.limit)

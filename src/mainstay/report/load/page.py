@@ -22,7 +22,7 @@ from .text import (
     threshold_text,
     took,
 )
-from .words import NONE, bytes_text, counted, digits, rate_text, share_text, time_text
+from .words import NONE, counted, digits, rate_text, share_text, size_text, time_text
 
 STYLES = ("load/load.css",)
 SCRIPT = "load/hover.js"
@@ -119,7 +119,9 @@ def _over_time(summary: Summary, limits: Sequence[Limit | None]) -> str:
     points = summary.points
     if not points:
         return ""
-    latency = marks_for(limits, "latency")
+    # the one step that there is has no chart of its own
+    only = [name for one in summary.steps for name in (one.step, f"{one.workflow}.{one.step}")]
+    latency = marks_for(limits, "latency", "", *(only if len(summary.steps) == 1 else ()))
     figures = [
         two_scales(
             charts.latency_chart(points, log=False, limits=latency),
@@ -191,13 +193,16 @@ def _steps(summary: Summary, limits: Sequence[Limit | None]) -> str:
                 share_text(one.failed, one.requests),
                 rate_text(one.rate),
                 *(time_text(getattr(one.service, name)) for name in _COLUMNS),
-                bytes_text(one.received),
+                size_text(one.received),
             )
         )
         if one.response is not None:
             shown = (time_text(getattr(one.response, name)) for name in _COLUMNS)
             rows.append(('<span class="soft">&nbsp;&nbsp;response time</span>', "", "", "", "", *shown, ""))
-    limited = {f"{one.workflow}.{one.step}": marks_for(limits, "latency", one.step) for one in summary.steps}
+    limited = {
+        f"{one.workflow}.{one.step}": marks_for(limits, "latency", one.step, f"{one.workflow}.{one.step}")
+        for one in summary.steps
+    }
     small = charts.step_charts(summary.points, limited) if len(summary.steps) > 1 else {}
     grid = ""
     if small:
@@ -307,7 +312,7 @@ def _about(summary: Summary) -> str:
         ("arrivals", escape(arrivals_line(summary))),
         ("aborted", f"{summary.aborted:,} calls under way at the end" if summary.aborted else ""),
         ("calls", f"{summary.sent_calls:,} sent, {summary.answered_calls:,} answered, measured or not"),
-        ("bytes", f"{bytes_text(summary.sent)} sent, {bytes_text(summary.received)} received"),
+        ("bytes", f"{size_text(summary.sent)} sent, {size_text(summary.received)} received"),
         ("tags", text(", ".join(f"{key}={value}" for key, value in sorted(header.tags.items())))),
         ("recorded in", code(summary.stream) if summary.stream else ""),
         *((f"output {text(one.name)}", text(one.error)) for one in summary.outputs if one.error),

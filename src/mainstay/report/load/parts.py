@@ -55,7 +55,7 @@ def figure(chart: Chart | None, ident: str, *, key: bool = True) -> str:
     """A chart with its title and legend."""
     if chart is None:
         return ""
-    told = legend(chart.lines, chart.limits) if key and len(chart.lines) + len(chart.limits) > 1 else ""
+    told = legend(chart.lines) if key and len(chart.lines) > 1 else ""
     return f"<figure>\n<figcaption>{escape(chart.title)}</figcaption>\n{drawing(chart, ident)}\n{told}\n</figure>"
 
 
@@ -74,7 +74,7 @@ def two_scales(even: Chart | None, tall: Chart | None, ident: str, *, log: bool)
         f'<div class="scale">{labels}</div>\n'
         f'<div class="even">{drawing(even, f"{ident}-e")}</div>\n'
         f'<div class="tall">{drawing(tall, f"{ident}-l")}</div>\n'
-        f"{legend(even.lines, even.limits) if even.lines else ''}\n</figure>"
+        f"{legend(even.lines) if even.lines else ''}\n</figure>"
     )
 
 

@@ -7,6 +7,7 @@ screen, where the drawing itself shrinks.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from html import escape
 
@@ -20,6 +21,8 @@ WIDTH, HEIGHT = 640, 250
 _TOP, _BOTTOM, _LEFT = 22, 30, 64
 #: of a letter, on a small screen
 _LETTER = 11.5
+#: height of a line of text
+_LINE = 20
 
 Value = tuple[float, float | None]
 
@@ -84,7 +87,7 @@ def drawing(chart: Chart, ident: str) -> str:
         *(_y_tick(frame, one) for one in y_ticks),
         *(_bar(frame, one) for one in chart.bars),
         *(_line(frame, one) for one in chart.lines),
-        *(_limit(frame, one) for one in chart.limits),
+        *_limits(frame),
         *_marks(frame),
         *(_y_name(frame, one) for one in y_ticks),
         f'<line class="base" x1="{_LEFT}" x2="{chart.width}" y1="{frame.bottom}" y2="{frame.bottom}"/>',
@@ -102,13 +105,12 @@ def drawing(chart: Chart, ident: str) -> str:
     )
 
 
-def legend(lines: Sequence[Line], limits: Sequence[Mark] = ()) -> str:
+def legend(lines: Sequence[Line]) -> str:
     """Which line is which, by colour and dashes."""
-    keys = [(one.look, one.name) for one in lines] + [(one.look, one.name) for one in limits]
     made = "".join(
         f'<span><svg viewBox="0 0 28 10" aria-hidden="true"><path class="{look}" d="M0 5H28"/></svg>'
         f"{escape(name)}</span> "
-        for look, name in dict.fromkeys(keys)
+        for look, name in dict.fromkeys((one.look, one.name) for one in lines)
     )
     return f'<p class="legend">{made.strip()}</p>'
 
@@ -204,9 +206,16 @@ def _bar(frame: _Frame, bar: Bar) -> str:
     )
 
 
-def _limit(frame: _Frame, mark: Mark) -> str:
-    y = _n(frame.y(mark.value))
-    return f'<path class="{mark.look}" d="M{_LEFT} {y}H{frame.chart.width}"/>'
+def _limits(frame: _Frame) -> list[str]:
+    """Lines across, with their names on them where there is room."""
+    made, taken = [], math.inf
+    for mark in sorted(frame.chart.limits, key=lambda one: one.value):
+        y = frame.y(mark.value)
+        made.append(f'<path class="{mark.look}" d="M{_LEFT} {_n(y)}H{frame.chart.width}"/>')
+        if taken - y > _LINE:
+            made.append(_name(mark.name, frame.chart.width, y - 5, "end"))
+            taken = y
+    return made
 
 
 def _marks(frame: _Frame) -> list[str]:

@@ -13,7 +13,7 @@ from rich.text import Text
 from ...clock import duration_text
 from ...load.stats.model import PHASES, Latency, MetricSummary, StepSummary, Summary
 from .advice import advice_for, verdict_of
-from .words import NONE, bytes_text, counted, digits, one_line, rate_text, share_text, time_text
+from .words import NONE, counted, digits, one_line, rate_text, share_text, size_text, time_text
 
 #: of a list, so many lines
 _LINES = 12
@@ -55,7 +55,7 @@ def _show_totals(summary: Summary, console: Console) -> None:
         ("users", f"{summary.users:,} at most, {counted(summary.iterations, 'iteration')}"),
         ("arrivals", arrivals_line(summary)),
         ("aborted", f"{summary.aborted:,} under way when the run ended, not waited for" if summary.aborted else ""),
-        ("bytes", f"{bytes_text(summary.sent)} sent, {bytes_text(summary.received)} received"),
+        ("bytes", f"{size_text(summary.sent)} sent, {size_text(summary.received)} received"),
     ]
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
-from ..report.load.words import bytes_text, counted
 from .bundles import bundled
 from .common import JsonOption, print_line, reflowed, screen
 from .load_needs import load_needed
-
-if TYPE_CHECKING:
-    from ..load.target import Counts, Target
 
 _ALIKE = "How it answers"
 _PLACE = "Where it listens"
@@ -101,6 +96,7 @@ def target(
     """Serve until told to stop."""
     with load_needed("the target"):
         from ..load.target import TargetOptions, serve  # noqa: PLC0415 - an extra
+        from . import load_target_view as view  # noqa: PLC0415 - the same
     options = TargetOptions(
         host=host,
         port=port,
@@ -117,73 +113,15 @@ def target(
     )
     console = screen()
     if as_json:
-        counts = serve(options, started=lambda served: print_line(_place(served)))
+        counts = serve(options, started=lambda served: print_line(view.place(served)))
         print_line(msgspec.to_builtins(counts))
         return
-    line = _CountsLine(console) if console.is_terminal else None
+    line = view.CountsLine(console) if console.is_terminal else None
     counts = serve(
         options,
-        started=lambda served: _show(served, console),
+        started=lambda served: view.show_place(served, console),
         each_second=None if line is None else lambda served: line.show(served.counts()),
     )
     if line is not None:
         line.clear()
-    _show_counts(counts, console)
-
-
-def _place(served: Target) -> dict[str, Any]:
-    return {
-        "url": served.url,
-        "port": served.port,
-        "websocket": served.websocket_url,
-        "tcp": served.tcp_url if served.tcp_port else None,
-        "udp": served.udp_url if served.udp_port else None,
-        "certificate": served.certificate or None,
-    }
-
-
-def _show(served: Target, console: Console) -> None:
-    place = _place(served)
-    lines = [f"the target is at {place['url']}"]
-    lines += [f"  {name:<12}{place[name]}" for name in ("tcp", "udp", "certificate") if place[name]]
-    if served.options.latency != "none" or served.options.errors not in ("0", "0%"):
-        lines.append(f"  {'answers':<12}latency {served.options.latency}, errors {served.options.errors}")
-    lines.append(f"  {'Ctrl-C':<12}ends it, and shows its counts (also at {place['url']}/stats)")
-    for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
-    console.file.flush()
-
-
-class _CountsLine:
-    """One line that is written over each second."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._before = 0
-
-    def show(self, counts: Counts) -> None:
-        rate = max(0, counts.completed - self._before)
-        self._before = counts.completed
-        said = (
-            f"{counted(counts.completed, 'answer')}, {rate:,}/s, {counts.open:,} open, {counts.under_way:,} under way"
-        )
-        self._write(said[: max(0, self._console.width - 1)])
-
-    def clear(self) -> None:
-        self._write("")
-
-    def _write(self, text: str) -> None:
-        self._console.file.write(f"\r{text}\x1b[K")
-        self._console.file.flush()
-
-
-def _show_counts(counts: Counts, console: Console) -> None:
-    console.print(
-        f"{counted(counts.begun, 'request')} over {counted(counts.connections, 'connection')}: "
-        f"{counts.completed:,} answered, {counts.abandoned:,} abandoned; "
-        f"{bytes_text(counts.received)} received, {bytes_text(counts.sent)} sent",
-        soft_wrap=True,
-        markup=False,
-    )
-    for status, n in sorted(counts.statuses.items()):
-        console.print(f"  {status:<8}{n:>12,}", markup=False, soft_wrap=True)
+    view.show_counts(counts, console)

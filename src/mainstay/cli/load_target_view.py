@@ -1,0 +1,73 @@
+"""How a target shows itself on a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from ..load.target import Counts, Target
+from ..report.load.words import counted, size_text
+
+
+def place(served: Target) -> dict[str, Any]:
+    """Where it is, for programs."""
+    return {
+        "url": served.url,
+        "port": served.port,
+        "websocket": served.websocket_url,
+        "tcp": served.tcp_url if served.tcp_port else None,
+        "udp": served.udp_url if served.udp_port else None,
+        "certificate": served.certificate or None,
+    }
+
+
+def show_place(served: Target, console: Console) -> None:
+    """Where it is, and how it ends."""
+    at = place(served)
+    lines = [f"the target is at {at['url']}"]
+    lines += [f"  {name:<12}{at[name]}" for name in ("tcp", "udp", "certificate") if at[name]]
+    if served.options.latency != "none" or served.options.errors not in ("0", "0%"):
+        lines.append(f"  {'answers':<12}latency {served.options.latency}, errors {served.options.errors}")
+    lines.append(f"  {'Ctrl-C':<12}ends it, and shows its counts (also at {at['url']}/stats)")
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+    console.file.flush()
+
+
+class CountsLine:
+    """One line that is written over each second."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._before = 0
+
+    def show(self, counts: Counts) -> None:
+        """Write it over the last one."""
+        rate = max(0, counts.completed - self._before)
+        self._before = counts.completed
+        said = (
+            f"{counted(counts.completed, 'answer')}, {rate:,}/s, {counts.open:,} open, {counts.under_way:,} under way"
+        )
+        self._write(said[: max(0, self._console.width - 1)])
+
+    def clear(self) -> None:
+        """Leave nothing of it."""
+        self._write("")
+
+    def _write(self, text: str) -> None:
+        self._console.file.write(f"\r{text}\x1b[K")
+        self._console.file.flush()
+
+
+def show_counts(counts: Counts, console: Console) -> None:
+    """What came of it all."""
+    console.print(
+        f"{counted(counts.begun, 'request')} over {counted(counts.connections, 'connection')}: "
+        f"{counts.completed:,} answered, {counts.abandoned:,} abandoned; "
+        f"{size_text(counts.received)} received, {size_text(counts.sent)} sent",
+        soft_wrap=True,
+        markup=False,
+    )
+    for status, n in sorted(counts.statuses.items()):
+        console.print(f"  {status:<8}{n:>12,}", markup=False, soft_wrap=True)

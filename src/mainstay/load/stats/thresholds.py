@@ -1,0 +1,228 @@
+"""Thresholds: what must hold for a run to pass.
+
+A threshold states what must *hold*. (In Taurus, whose grammar this is, a criterion states the failure.) How it is
+written is in `grammar`, what it can be about in `measures`, for how long in `terms`; here it is judged, from windows
+alone.
+
+What is judged is looked at in whole seconds since the first window:
+
+- `X`: over the whole run so far. It may be broken for a while and hold in the end; the end decides. A count that has to
+  be reached (`requests > 1000`) cannot be broken before the end.
+- `X for W`: each second by itself. Fails when it was broken in all seconds of some `W`. A second in which nothing was
+  measured neither breaks nor mends it.
+- `X over W`: the last `W` taken together, each second. Fails when it is broken once. Of windows above a minute, each
+  sixtieth instead of each second.
+- `X within W`: the first `W` taken together, once.
+
+A run that ends before a window is full is judged by what there is. What nothing was measured of did not pass: "no
+value". `stop as failed` ends the run when the threshold fails, `stop as passed` when it holds (with `for`: in all
+seconds of `W`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from ...errors import InvalidInput
+from .folding import SECOND
+from .grammar import Threshold, meaning_of, parse
+from .measures import Piece, collect, value_text
+from .model import Header, ThresholdOutcome, Verdict, Window
+from .terms import term_of
+
+__all__ = ["Judge", "Threshold", "check", "parse", "threshold", "thresholds_of", "verdict_of"]
+
+
+def threshold(
+    metric: str,
+    *,
+    of: str | None = None,
+    below: str | float | None = None,
+    above: str | float | None = None,
+    at_most: str | float | None = None,
+    at_least: str | float | None = None,
+    lasting: str | None = None,
+    over: str | None = None,
+    within: str | None = None,
+    stop: Verdict | None = None,
+) -> Threshold:
+    """A threshold from its parts, for who prefers that to text. `lasting` is what is written `for`.
+
+    >>> str(threshold("p95", of="browse", below="200ms", over="10s", stop="failed"))
+    'p95 of browse < 200ms over 10s, stop as failed'
+    """
+    limits = {"<": below, ">": above, "<=": at_most, ">=": at_least}
+    given = [(op, limit) for op, limit in limits.items() if limit is not None]
+    if len(given) != 1:
+        raise InvalidInput("thresholds", f"{metric} needs one of below, above, at_most and at_least")
+    windows = {"for": lasting, "over": over, "within": within}
+    chosen = [f" {how} {window}" for how, window in windows.items() if window is not None]
+    if len(chosen) > 1:
+        raise InvalidInput("thresholds", f"{metric} takes one of lasting, over and within")
+    ((op, limit),) = given
+    named = f" of {of!r}" if of is not None else ""
+    ending = f", stop as {stop}" if stop is not None else ""
+    return parse(f"{metric}{named} {op} {limit}{''.join(chosen)}{ending}")
+
+
+def thresholds_of(given: Iterable[str | Threshold]) -> list[Threshold]:
+    """As they are given with a workflow: text, or made by `threshold`."""
+    return [one if isinstance(one, Threshold) else parse(one) for one in given]
+
+
+def check(thresholds: Iterable[Threshold], header: Header) -> None:
+    """Refuse thresholds about steps that the run does not have.
+
+    A metric of the user's own may come into being while the run goes on, so its name is not checked.
+    """
+    kinds: dict[str, str] = {}
+    for workflow in header.workflows:
+        for step in workflow.get("steps", ()):
+            kind = str(step.get("kind", "measured"))
+            kinds[f"{workflow['name']}.{step['name']}"] = kind
+            kinds.setdefault(str(step["name"]), kind)
+    for one in thresholds:
+        if one.of is not None:
+            _check_step(one, one.of, kinds)
+
+
+def _check_step(one: Threshold, of: str, kinds: dict[str, str]) -> None:
+    meaning = meaning_of(one)
+    wanted = {"check"} if meaning.measure.by == "check" else {"measured", "metric", "action"}
+    if meaning.measure.source not in ("errors", "skipped"):
+        wanted -= {"action"}
+    fit = [name for name, kind in kinds.items() if kind in wanted and "." not in name]
+    if of not in kinds:
+        close = difflib.get_close_matches(of, kinds, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(fit) or 'none'}"
+        raise InvalidInput("thresholds", f"{one}: there is no step {of}; {hint}")
+    if kinds[of] not in wanted:
+        what = "checks" if "check" in wanted else "measured steps"
+        raise InvalidInput(
+            "thresholds",
+            f"{one}: {of} is of kind {kinds[of]}, and has no {meaning.measure.source}; "
+            f"{what}: {', '.join(fit) or 'none'}",
+        )
+
+
+class Judge:
+    """Judges thresholds while a run goes on. Takes the windows that are merged over all processes, in order.
+
+    >>> judge = Judge([parse("iterations > 5")])
+    >>> judge.add(Window(bucket=0, iterations=9))
+    >>> [(outcome.passed, outcome.shown) for outcome in judge.finish()]
+    [(True, '9')]
+    """
+
+    def __init__(self, thresholds: Sequence[Threshold]) -> None:
+        self._watches = [_Watch(one) for one in thresholds]
+        self._pieces = self._fresh()
+        self._origin = -1
+        self._second = 0
+        self._end = 0
+        self._finished = False
+        self.stop: Verdict | None = None
+        """the run is to end, so"""
+
+    def add(self, window: Window) -> None:
+        """Count a window, and judge each second that is over with it."""
+        if self._origin < 0:
+            self._origin = window.bucket
+        self._advance((window.bucket - self._origin) // SECOND)
+        for (source, name, of), piece in self._pieces.items():
+            collect(piece, source, name, of, window)
+        self._end = max(self._end, window.bucket + window.width - self._origin)
+        self._advance(self._end // SECOND)
+
+    def outcomes(self) -> list[ThresholdOutcome]:
+        """How they stand."""
+        return [watch.outcome(final=self._finished) for watch in self._watches]
+
+    def finish(self) -> list[ThresholdOutcome]:
+        """The run is over: how they came out."""
+        if not self._finished:
+            self._finished = True
+            left_s = (self._end - self._second * SECOND) / SECOND
+            for watch in self._watches:
+                watch.finish(self._pieces[watch.key], max(0.0, left_s), self._end / SECOND)
+        return self.outcomes()
+
+    def _advance(self, second: int) -> None:
+        while self._second < second:
+            self._second += 1
+            for watch in self._watches:
+                watch.second(self._pieces[watch.key], float(self._second))
+            self._pieces = self._fresh()
+            self._decide()
+
+    def _decide(self) -> None:
+        if self.stop is not None:
+            return
+        fired = [watch for watch in self._watches if watch.fired]
+        # a run that is failed and passed within the same second is failed
+        for watch in sorted(fired, key=lambda watch: watch.threshold.stop != "failed")[:1]:
+            watch.stopped = True
+            self.stop = watch.threshold.stop
+
+    def _fresh(self) -> dict[_Key, Piece]:
+        return {watch.key: Piece() for watch in self._watches}
+
+
+def verdict_of(outcomes: Iterable[ThresholdOutcome]) -> Verdict:
+    """Passed, if all are."""
+    return "passed" if all(outcome.passed for outcome in outcomes) else "failed"
+
+
+_Key = tuple[str, str, str | None]
+
+
+class _Watch:
+    """One threshold. `fired`: it wants the run to stop."""
+
+    def __init__(self, threshold: Threshold) -> None:
+        self.threshold = threshold
+        self.meaning = meaning_of(threshold)
+        self.key: _Key = (self.meaning.measure.source, self.meaning.name, threshold.of)
+        self.stopped = False
+        self.fired = False
+        self._term = term_of(threshold, self.meaning)
+        self._value: float | None = None
+        self._broken_at: float | None = None
+        self._met_at: float | None = None
+
+    def second(self, piece: Piece, now_s: float) -> None:
+        if not self.fired:
+            self._take(self._term.add(piece, 1.0), now_s)
+
+    def finish(self, piece: Piece, left_s: float, now_s: float) -> None:
+        if not self.fired:
+            self._take(self._term.finish(piece, left_s), now_s)
+
+    def _take(self, holds: bool | None, now_s: float) -> None:
+        broken = self._broken_at is not None
+        if not broken or not self._term.final:
+            self._value = self._term.value if self._term.value is not None else self._value
+        if holds is None:
+            return
+        if self.threshold.stop == "passed":
+            self._met_at = now_s if holds else None
+            self.fired = holds
+        elif not holds:
+            self._broken_at = self._broken_at if broken else now_s
+            self.fired = self.threshold.stop == "failed"
+        elif not self._term.final:
+            self._broken_at = None
+
+    def outcome(self, *, final: bool) -> ThresholdOutcome:
+        shown = "no value" if final else "no value yet"
+        if self._value is not None:
+            meaning = self.meaning
+            shown = value_text(self._value, meaning.measure.source, meaning.reading, meaning.unit)
+        if self.threshold.stop == "passed":
+            passed, at_s = self._met_at is not None, self._met_at
+        else:
+            passed, at_s = self._broken_at is None and not (final and self._value is None), self._broken_at
+        return ThresholdOutcome(
+            text=str(self.threshold), passed=passed, value=self._value, shown=shown, at_s=at_s, stopped=self.stopped
+        )

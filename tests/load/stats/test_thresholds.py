@@ -1,0 +1,486 @@
+"""Thresholds: how they are written, what is wrong with those that cannot be read, and when they hold."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mainstay.errors import InvalidInput
+from mainstay.load.stats.model import CheckStats, MetricStats, StepStats, ThresholdOutcome, Window
+from mainstay.load.stats.thresholds import Judge, Threshold, check, parse, threshold, thresholds_of, verdict_of
+from tests.load.stats.made import FIRST, header, sketched, step, window
+
+# written ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "p95 of browse < 200ms for 10s",
+        "p99.9 of Shop.browse <= 1.5s over 1m30s, stop as failed",
+        "response p95 < 300ms",
+        "mean of 'check out' < 0.2s within 10s",
+        "stdev < 50ms",
+        "rate > 1000/s",
+        "rate of login >= 20",
+        "requests > 10000, stop as passed",
+        "failures < 10",
+        "errors of login == 0",
+        "error rate < 1%, stop as failed",
+        "rc5xx of login < 5%",
+        "rc404 < 10",
+        "checks of fresh > 99.5%",
+        "failed checks < 3",
+        "dropped == 0",
+        "bytes > 10MB",
+        "received > 5MB/s over 5s",
+        "users != 0",
+        "counter orders > 10/s",
+        "trend cart p95 < 3",
+        "trend 'cart size' mean < 3",
+        "rate hit_ratio > 90%",
+        "gauge depth < 100",
+        "iterations > 5",
+        "skipped == 0",
+        "aborted == 0",
+    ],
+)
+def test_what_is_written_is_read_and_written_alike(text: str) -> None:
+    assert str(parse(text)) == text
+    assert parse(str(parse(text))) == parse(text)
+
+
+@pytest.mark.parametrize(
+    ("loose", "strict"),
+    [
+        ("  P95 OF browse<200 MS  FOR 10s ", "p95 of browse < 200MS for 10s"),
+        ("avg = 1s", "mean == 1s"),
+        ("median < 1s", "p50 < 1s"),
+        ("hits > 5", "rate > 5"),
+        ("count > 5", "requests > 5"),
+        ("error_rate < 1 %", "error rate < 1%"),
+        ("failure rate < 1%", "error rate < 1%"),
+        ("rc4?? < 5", "rc4xx < 5"),
+        ("p95 < 1s,stop as failed", "p95 < 1s, stop as failed"),
+    ],
+)
+def test_there_are_other_ways_to_write_the_same(loose: str, strict: str) -> None:
+    assert str(parse(loose)) == strict
+
+
+@given(
+    metric=st.sampled_from(["p50", "p99.99", "response mean", "max", "min"]),
+    of=st.none() | st.sampled_from(["browse", "Shop.browse", "check out", "a-b"]),
+    op=st.sampled_from(["<", "<=", ">", ">=", "==", "!="]),
+    number=st.integers(0, 10_000) | st.decimals("0.001", "99", places=3),
+    unit=st.sampled_from(["us", "ms", "s", "m", "h"]),
+    how=st.sampled_from([("", ""), ("for", "10s"), ("over", "1m30s"), ("within", "1.5s")]),
+    stop=st.sampled_from([None, "failed", "passed"]),
+)
+def test_any_threshold_comes_back_from_its_text(
+    metric: str, of: str | None, op: str, number: object, unit: str, how: tuple[str, str], stop: str | None
+) -> None:
+    made = Threshold(metric=metric, of=of, op=op, limit=f"{number}{unit}", how=how[0], window=how[1], stop=stop)
+    assert parse(str(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "p95 of browse << 200ms",
+            """
+            expected a value, like 200ms
+              p95 of browse << 200ms
+                             ^""",
+        ),
+        (
+            "p95 < 200",
+            """
+            expected a unit: us, µs, ms, s, m, h; like 200ms
+              p95 < 200
+                       ^""",
+        ),
+        (
+            "eror rate < 1%",
+            """
+            expected what is measured, like p95, error rate or requests; did you mean error rate?
+              eror rate < 1%
+              ^""",
+        ),
+        (
+            "error rate < 1",
+            """
+            expected a percentage, for error rate is a part
+              error rate < 1
+                            ^""",
+        ),
+        (
+            "p95 < 200mss",
+            """
+            expected a unit: us, µs, ms, s, m, h; like 200ms; did you mean ms?
+              p95 < 200mss
+                       ^""",
+        ),
+        (
+            "p95 is 200ms",
+            """
+            expected a comparison: <, <=, >, >=, ==, !=
+              p95 is 200ms
+                  ^""",
+        ),
+        (
+            "p95 < 200ms for ten seconds",
+            """
+            expected how long, like 10s or 1m30s
+              p95 < 200ms for ten seconds
+                              ^""",
+        ),
+        (
+            "p95 < 200ms for 500ms",
+            """
+            expected at least 1s; what is measured is looked at once a second
+              p95 < 200ms for 500ms
+                              ^""",
+        ),
+        (
+            "p95 < 200ms since 10s",
+            """
+            expected for, over or within and a time, or ', stop as failed'
+              p95 < 200ms since 10s
+                          ^""",
+        ),
+        (
+            "p95 < 200ms, stop as fail",
+            """
+            expected failed or passed; did you mean failed?
+              p95 < 200ms, stop as fail
+                                   ^""",
+        ),
+        (
+            "p95 < 200ms, stop",
+            """
+            expected as: write ', stop as failed' or ', stop as passed'
+              p95 < 200ms, stop
+                               ^""",
+        ),
+        (
+            "p95 < 1s, stop as failed or so",
+            """
+            expected nothing more
+              p95 < 1s, stop as failed or so
+                                       ^""",
+        ),
+        (
+            "p101 < 1s",
+            """
+            expected a percentile above p0 and up to p100
+              p101 < 1s
+              ^""",
+        ),
+        (
+            "users of login > 5",
+            """
+            expected a comparison; users has no steps
+              users of login > 5
+                    ^""",
+        ),
+        (
+            "error rat < 1%",
+            """
+            expected rate
+              error rat < 1%
+                    ^""",
+        ),
+        (
+            "trend < 5",
+            """
+            expected the name of the trend
+              trend < 5
+                    ^""",
+        ),
+        (
+            "p95 of < 5ms",
+            """
+            expected the name of a step
+              p95 of < 5ms
+                     ^""",
+        ),
+        (
+            "",
+            """
+            expected what is measured, like p95, error rate or requests
+
+              ^""",
+        ),
+    ],
+)
+def test_an_error_points_at_the_character(text: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse(text)
+    wanted = "thresholds: " + textwrap.dedent(said).lstrip("\n")
+    assert [line.rstrip() for line in str(refused.value).split("\n")] == wanted.split("\n")
+    assert refused.value.field == "thresholds"
+
+
+@given(st.text("p95 of<=>1%ms,'\"stoperrorratefor.", max_size=30) | st.text(max_size=10))
+def test_any_text_is_read_or_refused_with_a_place(text: str) -> None:
+    try:
+        said = str(parse(text))
+    except InvalidInput as refused:
+        said = str(refused).splitlines()[-1].strip()
+    assert said == "^" or parse(said)
+
+
+def test_parts_make_the_same_threshold_as_text() -> None:
+    assert threshold("p95", of="browse", below="200ms", lasting="10s") == parse("p95 of browse < 200ms for 10s")
+    assert threshold("requests", at_least=5, stop="passed") == parse("requests >= 5, stop as passed")
+    assert threshold("error rate", at_most="1%", within="1m") == parse("error rate <= 1% within 1m")
+    assert thresholds_of(["p95 < 1s", threshold("p95", below="1s")]) == [parse("p95 < 1s")] * 2
+
+
+def test_parts_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="needs one of below, above"):
+        threshold("p95", below="1s", above="2s")
+    with pytest.raises(InvalidInput, match="takes one of lasting, over and within"):
+        threshold("p95", below="1s", over="1s", within="2s")
+
+
+def test_steps_that_are_not_there_are_refused_by_name() -> None:
+    known = header()
+    known.workflows[0]["steps"] += [{"name": "fresh", "kind": "check"}, {"name": "note", "kind": "action"}]
+    check(thresholds_of(["p95 of Shop.browse < 1s", "checks of fresh > 9%", "errors of note == 0", "users > 1"]), known)
+    for text, said in (
+        ("p95 of brwse < 1s", "there is no step brwse; did you mean browse?"),
+        ("p95 of zzz < 1s", "there is no step zzz; there are login, browse"),
+        ("p95 of note < 1s", "note is of kind action, and has no service; measured steps: login, browse"),
+        ("checks of login > 9%", "login is of kind measured, and has no checks; checks: fresh"),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            check([parse(text)], known)
+        assert said in str(refused.value)
+
+
+# judged -------------------------------------------------------------------------------------------------
+
+SLOW = step(ok=(0.5,) * 10)
+FAST = step(ok=(0.1,) * 10)
+
+
+def judged(text: str, windows: list[Window]) -> tuple[Judge, ThresholdOutcome]:
+    judge = Judge([parse(text)])
+    for one in windows:
+        judge.add(one)
+    (outcome,) = judge.finish()
+    return judge, outcome
+
+
+def seconds(*steps: StepStats | None) -> list[Window]:
+    """A second of tenths for each; None: nothing was measured in it."""
+    return [window(at * 10 + tenth, *([one] if one else [])) for at, one in enumerate(steps) for tenth in range(10)]
+
+
+def test_over_the_whole_run_the_end_decides() -> None:
+    _, outcome = judged("p95 < 200ms", seconds(SLOW, *[FAST] * 30))
+    assert (outcome.passed, outcome.at_s, outcome.shown) == (True, None, "100 ms")
+    _, outcome = judged("p95 < 200ms", seconds(FAST, SLOW, SLOW))
+    assert (outcome.passed, outcome.at_s, outcome.shown) == (False, 2.0, "500 ms")
+
+
+def test_a_threshold_stands_somewhere_while_the_run_goes_on() -> None:
+    judge = Judge([parse("p95 < 200ms")])
+    assert judge.outcomes()[0].shown == "no value yet"
+    for one in seconds(SLOW):
+        judge.add(one)
+    assert (judge.outcomes()[0].passed, judge.outcomes()[0].shown) == (False, "500 ms")
+
+
+@pytest.mark.parametrize(
+    ("run", "passed", "at_s"),
+    [
+        ([SLOW, SLOW, FAST, SLOW, SLOW], True, None),
+        ([FAST, SLOW, SLOW, SLOW, FAST], False, 4.0),
+        ([SLOW, SLOW, None, SLOW, FAST], False, 4.0),
+        ([SLOW, SLOW], True, None),
+    ],
+)
+def test_for_a_time_fails_when_every_second_of_it_was_broken(
+    run: list[StepStats | None], passed: bool, at_s: float | None
+) -> None:
+    _, outcome = judged("p95 of browse < 200ms for 3s", seconds(*run))
+    assert (outcome.passed, outcome.at_s) == (passed, at_s)
+
+
+def test_over_a_time_takes_its_values_together() -> None:
+    # 10 of 30 values are slow: the 60th percentile of any three seconds is fast, the 90th is not
+    run = seconds(FAST, FAST, FAST, SLOW, FAST, FAST, FAST)
+    assert judged("p60 < 200ms over 3s", run)[1].passed
+    _, outcome = judged("p90 < 200ms over 3s", run)
+    assert (outcome.passed, outcome.at_s, outcome.shown) == (False, 4.0, "500 ms")
+
+
+def test_over_a_time_longer_than_the_run_is_judged_by_what_there_is() -> None:
+    assert not judged("p90 < 200ms over 1m", seconds(SLOW))[1].passed
+    assert judged("p90 < 200ms over 1m", seconds(FAST))[1].passed
+
+
+def test_over_a_long_time_is_judged_in_pieces() -> None:
+    _, outcome = judged("rate > 50/s over 2m", seconds(*[FAST] * 130, *[None] * 90))
+    assert not outcome.passed
+    # when only half of the last two minutes had calls, at 100 a second
+    assert outcome.at_s == 190.0
+
+
+def test_within_a_time_is_judged_once() -> None:
+    assert judged("p90 < 200ms within 2s", seconds(FAST, FAST, SLOW, SLOW, SLOW))[1].passed
+    _, outcome = judged("p90 < 200ms within 2s", seconds(FAST, SLOW, *[FAST] * 90))
+    assert (outcome.passed, outcome.at_s) == (False, 2.0)
+    assert not judged("p90 < 200ms within 1m", seconds(SLOW))[1].passed
+
+
+def test_nothing_measured_is_no_pass() -> None:
+    for text in ("p95 < 1s", "p95 < 1s for 1s", "error rate < 1% over 1s", "checks > 1% within 1s", "gauge depth < 1"):
+        judge, outcome = judged(text, seconds(None, None))
+        assert (outcome.passed, outcome.shown, outcome.value) == (False, "no value", None)
+        assert judge.stop is None
+    assert judged("failures < 1", seconds(None))[1].passed
+
+
+def test_a_run_stops_as_failed_when_a_threshold_fails() -> None:
+    judge = Judge(thresholds_of(["p95 < 1h", "p95 < 200ms for 2s, stop as failed"]))
+    stops = []
+    for one in seconds(FAST, SLOW, SLOW, FAST, FAST):
+        judge.add(one)
+        stops.append(judge.stop)
+    assert stops.index("failed") == 29
+    first, second = judge.finish()
+    assert (first.passed, first.stopped) == (True, False)
+    assert (second.passed, second.stopped, second.at_s) == (False, True, 3.0)
+    assert verdict_of([first, second]) == "failed"
+
+
+def test_what_stopped_a_run_stays_failed_while_it_drains() -> None:
+    judge, outcome = judged("error rate < 10%, stop as failed", seconds(step(failed=(0.1,)), *[FAST] * 9))
+    assert (judge.stop, outcome.passed, outcome.stopped, outcome.shown) == ("failed", False, True, "100 %")
+
+
+def test_a_run_stops_as_passed_as_soon_as_a_threshold_holds() -> None:
+    judge = Judge([parse("requests >= 250, stop as passed")])
+    for one in seconds(FAST, FAST):
+        judge.add(one)
+    assert (judge.stop, judge.outcomes()[0].passed) == (None, False)
+    for one in seconds(FAST, FAST, FAST)[20:]:
+        judge.add(one)
+    assert judge.stop == "passed"
+    assert (judge.finish()[0].passed, judge.finish()[0].at_s) == (True, 3.0)
+
+
+def test_a_run_that_ends_before_it_could_stop_as_passed_has_failed() -> None:
+    judge, outcome = judged("requests > 1000, stop as passed", seconds(FAST))
+    assert (judge.stop, outcome.passed, outcome.shown) == (None, False, "100")
+
+
+def test_a_count_that_has_to_be_reached_does_not_stop_a_run_that_has_just_begun() -> None:
+    judge, outcome = judged("requests > 250, stop as failed", seconds(FAST, FAST, FAST))
+    assert (judge.stop, outcome.passed) == (None, True)
+    judge, outcome = judged("requests == 100, stop as failed", seconds(FAST, FAST))
+    assert (judge.stop, outcome.at_s) == ("failed", 2.0)
+
+
+def test_failed_wins_over_passed_in_the_same_second() -> None:
+    judge = Judge(thresholds_of(["requests > 5, stop as passed", "p95 < 200ms, stop as failed"]))
+    for one in seconds(SLOW):
+        judge.add(one)
+    assert judge.stop == "failed"
+    assert [outcome.stopped for outcome in judge.finish()] == [False, True]
+
+
+MIXED = Window(
+    bucket=FIRST,
+    width=10,
+    users=7,
+    iterations=50,
+    arrivals=60,
+    dropped=6,
+    aborted=2,
+    steps=[
+        StepStats(
+            workflow="Shop",
+            step="login",
+            ok=sketched(*[0.1] * 9),
+            failed=sketched(0.3),
+            response=sketched(*[0.1] * 9, 0.9),
+            statuses={"200": 9, "503": 1},
+            errors={"status": 1},
+            sent=2_000,
+            received=8_000,
+        ),
+        StepStats(workflow="Shop", step="note", errors={"KeyError": 10}, skipped=3),
+    ],
+    checks=[
+        CheckStats(workflow="Shop", step="fresh", passed=3, failed=1),
+        CheckStats(workflow="Shop", step="whole", passed=4),
+    ],
+    metrics=[
+        MetricStats(name="orders", type="counter", total=20.0, count=5),
+        MetricStats(name="hits", type="rate", total=3.0, count=4, tags={"shop": "a"}),
+        MetricStats(name="hits", type="rate", total=0.0, count=1, tags={"shop": "b"}),
+        MetricStats(name="depth", type="gauge", total=4.0, count=1),
+        MetricStats(name="cart", type="trend", count=4, values=sketched(1.0, 2.0, 3.0, 4.0)),
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("metric", "limit", "shown"),
+    [
+        ("p50", "1s", "100 ms"),
+        ("max", "1s", "300 ms"),
+        ("min", "1s", "100 ms"),
+        ("mean", "1s", "120 ms"),
+        ("stdev", "1s", "60 ms"),
+        ("response max", "1s", "900 ms"),
+        ("rate", "1/s", "10/s"),
+        ("requests", "1", "10"),
+        ("requests of note", "1", "0"),
+        ("failures", "1", "1"),
+        ("failures", "1%", "10 %"),
+        ("errors", "1", "11"),
+        # ten of the twenty things that could fail raised without being measured
+        ("error rate", "1%", "55 %"),
+        ("error rate of login", "1%", "10 %"),
+        ("rc5xx", "1%", "10 %"),
+        ("rc503 of login", "1", "1"),
+        ("rc404", "1", "0"),
+        ("checks", "1%", "87.5 %"),
+        ("checks of fresh", "1%", "75 %"),
+        ("failed checks", "1", "1"),
+        ("skipped", "1", "3"),
+        ("iterations", "1/s", "50/s"),
+        ("dropped", "1", "6"),
+        ("dropped", "1%", "10 %"),
+        ("aborted", "1", "2"),
+        ("users", "1", "7"),
+        ("bytes", "1MB", "10 KB"),
+        ("sent", "1KB", "2 KB"),
+        ("received", "1KB/s", "8 KB/s"),
+        ("counter orders", "1", "20"),
+        ("counter orders", "1/s", "20/s"),
+        ("requests of orders", "1", "20"),
+        ("rate hits", "1%", "60 %"),
+        ("gauge depth", "1", "4"),
+        ("trend cart p50", "1", "2.01"),
+        ("trend cart max", "1s", "4 s"),
+        ("mean of cart", "1s", "2.5 s"),
+    ],
+)
+def test_every_metric_is_read_from_windows(metric: str, limit: str, shown: str) -> None:
+    assert judged(f"{metric} != {limit}", [MIXED])[1].shown == shown
+
+
+def test_a_part_compares_as_written() -> None:
+    good = step(ok=(0.1,) * 43, failed=(0.1,) * 57)
+    assert judged("failures <= 57%", [window(0, good)])[1].passed

@@ -1,8 +1,8 @@
 """HTTP/1.1, with and without TLS: the client of one virtual user.
 
 `HTTPClient` has the calls, `HTTPResponse` is what they return. A call's way: `session` reads what it is given into a
-`Call` (`calls`, `options`), takes or opens a `Connection` (`pool`, `opening`), which sends it and reads the answer (`heads`,
-`bodies`); cookies and redirects come back to the session.
+`Call` (`calls`, `options`), takes or opens a `Connection` (`pool`, `opening`), which sends it and reads the answer
+(`heads`, `bodies`); cookies and redirects come back to the session.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def value_text(change: Change) -> tuple[str, str]:
 
 def rate_change(a: Counted, b: Counted, tolerance: float) -> Change:
     """Requests a second: more is better."""
-    ranges = [_around(one.rate, one.rate * _SIGMAS / math.sqrt(one.requests)) for one in (a, b)]
+    ranges = [_around(one.rate, one.rate * _SIGMAS / math.sqrt(max(1, one.requests))) for one in (a, b)]
     return _judged("rate", (a.rate, b.rate), tolerance, more_is="better", unsure=_by_chance(ranges))
 
 

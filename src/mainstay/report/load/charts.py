@@ -225,8 +225,9 @@ def _of_step(one: Point, step: str, place: int) -> float | None:
 # over values --------------------------------------------------------------------------------------------
 
 
-def bins_of(buckets: Buckets, axis: Axis, count: int = _BINS) -> list[Bar]:
+def bins_of(buckets: Buckets, axis: Axis, count: int = _BINS, *, empty: bool = False) -> list[Bar]:
     """The same counts in wider bins of one width each on a logarithmic axis. A bucket on the border of two is divided.
+    Bins with nothing in them are left out, unless `empty`.
 
     >>> bars = bins_of([(1.0, 2.0, 6), (2.0, 4.0, 2)], Axis(1.0, 4.0, True), 4)
     >>> [round(bar.value, 3) for bar in bars]
@@ -241,7 +242,9 @@ def bins_of(buckets: Buckets, axis: Axis, count: int = _BINS) -> list[Bar]:
             values[place] += n * (shared / (right - left) if right > left else 1 / (last - first + 1))
     edges = [axis.low * (axis.high / axis.low) ** (place / count) for place in range(count + 1)]
     return [
-        Bar(low=edges[place], high=edges[place + 1], value=value) for place, value in enumerate(values) if value > 1e-9
+        Bar(low=edges[place], high=edges[place + 1], value=value)
+        for place, value in enumerate(values)
+        if empty or value > 1e-9
     ]
 
 

@@ -106,8 +106,10 @@ def _key(one: StepSummary) -> str:
 
 
 def _changes(a: Counted, b: Counted, first: Run, second: Run, key: str = "", *, tolerance: float) -> list[Change]:
-    if not a.requests or not b.requests:
+    if not a.requests:
         return []
+    if not b.requests:  # that is worse, and nothing else can be said of it
+        return [rate_change(a, b, tolerance)]
     found = [rate_change(a, b, tolerance), failed_change(a, b, tolerance)]
     if a.service is not None and b.service is not None:
         found += time_changes(a.service, b.service, (first.service.get(key), second.service.get(key)), tolerance)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, I
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
 from types import MappingProxyType, TracebackType
-from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 from zoneinfo import ZoneInfo
 
 from ..batch import Batch, BatchRun
@@ -31,8 +31,15 @@ from ..worker.loading import loaded
 from . import bulk, hooks
 from .batches import Batches
 from .group import Group, submit_group, submit_group_within
+from .loads import Loads
 from .schedules import Schedules
 from .settings import AppSettings
+
+if TYPE_CHECKING:
+    from ..load.plan import LoadOptions
+    from ..load.sources import LoadTest
+    from ..load.stats.model import Summary
+    from ..load.workflow import Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -103,7 +110,13 @@ class App:
         )
         """what its tasks submit and read through"""
         self._batches = Batches(self.client, outputs, runners, lambda: loaded(self))
-        self._works: dict[str, dict[str, Work]] = {"task": {}, "batch": self._batches.works}
+        self.loads = Loads(self.client)
+        """its load tests"""
+        self._works: dict[str, dict[str, Work]] = {
+            "task": {},
+            "batch": self._batches.works,
+            "load": self.loads.works,
+        }
         self._tasks: dict[str, Task[..., Any]] = {}
         self._schedules = Schedules(self.client, self._tasks)
         self._around: list[hooks.Opener] = []
@@ -159,6 +172,13 @@ class App:
         units has failed. The other options are those of a task, for each unit.
         """
         return lambda function: self._batches.declare(function, options)
+
+    def load(
+        self, *workflows: type[Workflow] | LoadTest, name: str | None = None, queue: str = DEFAULT_QUEUE
+    ) -> LoadTest:
+        """Declare a load test of some workflows, which run together: `app.load(Shop, Search)`. It is called like the
+        first of them unless `name` is given. A worker that is pointed at this app runs those that are submitted."""
+        return self.loads.declare(workflows, name=name, queue=queue)
 
     def schedule(
         self,
@@ -316,6 +336,21 @@ class App:
         """`submit_batch`, for code without an event loop."""
         return self.client.run(lambda: self.submit_batch(study, **given), what="submit_batch_sync")
 
+    async def submit_load(
+        self, test: LoadTest | str, load: LoadOptions | None = None, **options: Unpack[SubmitOptions]
+    ) -> Handle[Summary]:
+        """Submit a run of a load test. `load` says what differs from the classes: `LoadOptions(vus=500)`; the other
+        options are those of every submit. The result is a `Summary`; a run that does not keep a threshold fails."""
+        from ..load.plan import LoadOptions  # noqa: PLC0415 - an extra
+
+        return await self.loads.submit(test, load or LoadOptions(), dict(options))
+
+    def submit_load_sync(
+        self, test: LoadTest | str, load: LoadOptions | None = None, **options: Unpack[SubmitOptions]
+    ) -> Handle[Summary]:
+        """`submit_load`, for code without an event loop."""
+        return self.client.run(lambda: self.submit_load(test, load, **options), what="submit_load_sync")
+
     def batch_run(self, job_id: str) -> BatchRun:
         """A batch that was submitted, by its id."""
         return self._batches.run(job_id)
@@ -334,7 +369,8 @@ class App:
     @property
     def queues(self) -> Sequence[str]:
         """The queues its tasks go to: what a worker listens on unless it is told otherwise."""
-        used = {task.queue for task in self._tasks.values()} | self._schedules.queues | self._batches.queues
+        used = {task.queue for task in self._tasks.values()} | self._schedules.queues
+        used |= self._batches.queues | self.loads.queues
         return sorted(used) or [DEFAULT_QUEUE]
 
     @property

@@ -1,0 +1,127 @@
+"""Run a load test in this process, as the job that it is: submitted, claimed, run and settled like any other.
+
+What a worker has several processes for is here in one: the command that waits for the run is also the one that runs it,
+so that it can show every window of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..control import Control
+from ..errors import InvalidInput, MainstayError
+from ..load.outputs import Output
+from ..load.plan import LoadOptions
+from ..load.sources import LoadTest
+from ..load.stats.model import Summary
+from ..load.works import Attached, LoadWork
+from ..model import Job, Session
+from ..worker.engine import Engine
+from ..worker.outage import Outage
+from .app import App
+
+log = logging.getLogger("mainstay.load")
+
+#: in the working folder: the store and the recorded streams of runs that name no store
+FOLDER = ".mainstay"
+STORE = f"sqlite:///{FOLDER}/load.db"
+
+
+class Ran(NamedTuple):
+    """A run that is over."""
+
+    job: Job
+    summary: Summary
+
+
+def app_of(test: LoadTest, store: str | None = None) -> App:
+    """An app that has this load test and nothing else."""
+    if store is None:
+        Path(FOLDER).mkdir(exist_ok=True)
+    app = App(store or STORE)
+    app.load(test)
+    app.loads.folder = _streams
+    return app
+
+
+def _streams() -> Path:
+    folder = Path(FOLDER, "load").absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+async def run_here(
+    test: LoadTest,
+    options: LoadOptions,
+    *,
+    store: str | None = None,
+    outputs: Sequence[Output] = (),
+    stop: asyncio.Event | None = None,
+    on_submitted: Callable[[str], None] | None = None,
+) -> Ran:
+    """Submit and run. Raises `InvalidInput` for what cannot be started; how a run that was started ended is told by
+    its summary. Setting `stop` ends it early, in good order."""
+    app = app_of(test, store)
+    work = app.work("load", test.name)
+    assert isinstance(work, LoadWork)
+    # nobody else is to take it: the queue has a name that only we know
+    queue = f"load-here-{secrets.token_hex(8)}"
+    async with app:
+        handle = await app.submit_load(test.name, options, queue=queue)
+        work.attached[handle.id] = Attached(outputs, stop or asyncio.Event())
+        if on_submitted is not None:
+            on_submitted(handle.id)
+        async with _engine(app, queue):
+            job = await app.control.wait(handle.id)
+    ended = work.ended.get(handle.id)
+    if isinstance(ended, Summary):
+        return Ran(job, ended)
+    if isinstance(ended, InvalidInput):
+        raise ended
+    why = job.error.message if job.error is not None else job.reason
+    raise MainstayError(f"load test {test.name} (job {job.id}) is {job.status}: {why or 'nobody said why'}")
+
+
+@contextlib.asynccontextmanager
+async def _engine(app: App, queue: str) -> AsyncIterator[None]:
+    """A worker of one process, which is this one."""
+    control = app.control
+
+    async def open_session() -> Session:
+        return await control.open_session(worker="load", pid=os.getpid())
+
+    async with app.lifespan():
+        session = await open_session()
+        engine = Engine(app, control, session, queues=[queue], concurrency=1, open_session=open_session)
+        engine.start()
+        beating = asyncio.create_task(_beat(control, engine), name="mainstay heartbeat")
+        try:
+            yield
+        finally:
+            engine.drain(0)
+            await engine.stopped.wait()
+            beating.cancel()
+            await asyncio.wait([beating])
+            await control.close_session(engine.session.id)
+
+
+async def _beat(control: Control, engine: Engine) -> None:
+    every_s = control.settings.heartbeat_s
+    outage = Outage("heartbeat", random.Random(), longest_s=every_s)
+    while True:
+        wait_s = every_s
+        try:
+            for pulse in await control.beat([engine.session.id]):
+                await engine.pulsed(pulse.session, known=pulse.known, cancelling=pulse.cancelling)
+            outage.over()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on and must be beaten for
+            wait_s = outage.failed(error)
+        await asyncio.sleep(wait_s)

@@ -1,0 +1,158 @@
+"""What a workflow's methods are, all of it known and checked before anything runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ..errors import InvalidInput
+from .graph import Graph
+from .kinds import StepKind, state_direction, told_by
+from .prepared import Prepared
+from .stats.model import MetricType
+from .workflow import Workflow
+
+
+class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A step."""
+
+    name: str
+    kind: StepKind
+    metric: MetricType | None
+    after: tuple[str, ...]
+    prepared: dict[str, Prepared]
+    """arguments that are made once, before the clock starts"""
+    taken: tuple[str, ...]
+    """arguments that come from the context, if they are there"""
+    tags: dict[str, str]
+
+
+class StatePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A @state method."""
+
+    name: str
+    provides: bool
+    workflows: tuple[str, ...]
+    taken: tuple[str, ...] = ()
+    """what it uses, by the names of its arguments"""
+
+
+class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow, read."""
+
+    workflow: type[Workflow]
+    graph: Graph
+    steps: dict[str, StepPlan]
+    setups: tuple[str, ...]
+    teardowns: tuple[str, ...]
+    on_starts: tuple[str, ...]
+    on_stops: tuple[str, ...]
+    states: tuple[StatePlan, ...]
+
+    @property
+    def name(self) -> str:
+        return self.workflow.__name__
+
+
+def blueprint_of(workflow: type[Workflow]) -> Blueprint:
+    """Read a class; refuses a step that could never be called, naming it."""
+    marks = workflow.__marks__
+    names: dict[str, list[str]] = {}
+    for name, mark in marks.items():
+        names.setdefault(mark.role, []).append(name)
+    if not names.get("step"):
+        raise InvalidInput(workflow.__name__, "has no steps; write @step() above an `async def`")
+    states = tuple(_state(workflow, name) for name in names.get("state", []))
+    known = {*names["step"], *names.get("setup", []), *(state.name for state in states)}
+    known |= {name for state in states for name in state.taken}
+    steps = {name: _step(workflow, name, known) for name in names["step"]}
+    return Blueprint(
+        workflow=workflow,
+        graph=workflow.__graph__,
+        steps=steps,
+        setups=tuple(names.get("setup", [])),
+        teardowns=tuple(names.get("teardown", [])),
+        on_starts=tuple(names.get("on_start", [])),
+        on_stops=tuple(names.get("on_stop", [])),
+        states=states,
+    )
+
+
+def _step(workflow: type[Workflow], name: str, known: set[str]) -> StepPlan:
+    field = f"{workflow.__name__}.{name}"
+    mark = workflow.__marks__[name]
+    told = told_by(getattr(workflow, name), field=field)
+    prepared: dict[str, Prepared] = {}
+    taken: list[str] = []
+    for argument, parameter in told.parameters.items():
+        wanted = _prepared_type(told.hints.get(argument))
+        if wanted is not None:
+            prepared[argument] = _prepared(wanted, parameter, field=f"{field}({argument})")
+            continue
+        taken.append(argument)
+        if parameter.default is not inspect.Parameter.empty:
+            continue
+        if argument not in known:
+            raise InvalidInput(
+                f"{field}({argument})",
+                "has no value: it is no step of this workflow, nothing that was set up or provided, and has no default",
+            )
+        if argument in workflow.__graph__.after and not _is_before(workflow.__graph__, argument, name):
+            raise InvalidInput(
+                f"{field}({argument})",
+                f"{argument} may not be done by then; write @step({argument!r}), or give the argument a default",
+            )
+    return StepPlan(
+        name=name,
+        kind=told.kind,
+        metric=told.metric,
+        after=mark.names,
+        prepared=prepared,
+        taken=tuple(taken),
+        tags=mark.tags,
+    )
+
+
+def _is_before(graph: Graph, first: str, then: str) -> bool:
+    return then in graph.beyond(first)
+
+
+def _prepared_type(hint: Any) -> type[Prepared] | None:
+    """The prepared type that an argument is annotated with, also in `URL | None`."""
+    members = getattr(hint, "__args__", ()) if not isinstance(hint, type) else (hint,)
+    for one in members or (hint,):
+        if isinstance(one, type) and issubclass(one, Prepared):
+            return one
+    return None
+
+
+def _prepared(wanted: type[Prepared], parameter: inspect.Parameter, *, field: str) -> Prepared:
+    default = parameter.default
+    if default is inspect.Parameter.empty:
+        raise InvalidInput(field, f"a {wanted.__name__} is prepared before the load starts; give it a value here")
+    return default if isinstance(default, wanted) else wanted(default)
+
+
+def _state(workflow: type[Workflow], name: str) -> StatePlan:
+    field = f"{workflow.__name__}.{name}"
+    function = getattr(workflow, name)
+    provides = state_direction(function, field=field) == "provide"
+    taken = tuple(inspect.signature(function).parameters)[1:]
+    if provides and taken:
+        raise InvalidInput(field, "provides something, and is called without arguments; what it needs is in self")
+    return StatePlan(name=name, provides=provides, workflows=workflow.__marks__[name].names, taken=taken)
+
+
+def check_states(blueprints: Mapping[str, Blueprint]) -> None:
+    """Names of workflows in @state must be those of the test, and data flows only to what comes later."""
+    for blueprint in blueprints.values():
+        for state in blueprint.states:
+            for other in state.workflows:
+                if other not in blueprints:
+                    told = ", ".join(blueprints)
+                    raise InvalidInput(
+                        f"{blueprint.name}.{state.name}", f"there is no workflow {other!r} in this test; it has {told}"
+                    )

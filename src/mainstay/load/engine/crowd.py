@@ -1,0 +1,176 @@
+"""The users of one workflow in one process: they are made, live through their iterations, and leave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from ..blueprint import Blueprint
+from ..clients.all import Clients
+from ..clients.network import Network
+from ..feeders import NoMoreRows, feed_of
+from ..plan import WorkflowPlan
+from .recorder import MetricRecorder
+from .user import Notes, Stop, User, Walker
+
+log = logging.getLogger("mainstay.load")
+
+#: how long a user may take to say goodbye
+_GOODBYE_S = 5.0
+
+
+class Seat:
+    """Which part of the whole this process is."""
+
+    __slots__ = ("process", "processes", "seed")
+
+    def __init__(self, process: int, processes: int, seed: int) -> None:
+        self.process = process
+        self.processes = processes
+        self.seed = seed
+
+    def share(self, level: int) -> int:
+        """Of so many users."""
+        each, more = divmod(level, self.processes)
+        return each + (self.process < more)
+
+
+class Visitor:
+    """A user and what takes it through its steps."""
+
+    __slots__ = ("clients", "retired", "walker")
+
+    def __init__(self, walker: Walker, clients: Clients) -> None:
+        self.walker = walker
+        self.clients = clients
+        self.retired = False
+
+    @property
+    def user(self) -> User:
+        return self.walker.me.vu
+
+
+class Crowd:
+    """Makes users, and has them live."""
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        plan: WorkflowPlan,
+        seat: Seat,
+        *,
+        network: Network,
+        shared: Mapping[str, Any],
+        params: Mapping[str, str],
+        metrics: MetricRecorder,
+    ) -> None:
+        self.blueprint = blueprint
+        self.plan = plan
+        self.seat = seat
+        self.stop = Stop()
+        self.notes = Notes(blueprint, open_model=plan.arrivals is not None, metrics=metrics)
+        self.active = 0
+        """users at work"""
+        self.most = 0
+        self.arrivals = 0
+        self.dropped = 0
+        self.first: Any = None
+        """an object of the workflow whose context is kept for what it provides: the user that was made first"""
+        self._network = network
+        self._shared = shared
+        self._params = params
+        self._metrics = metrics
+        self._made = 0
+        self._uses = [state for state in blueprint.states if not state.provides]
+        feed = feed_of(blueprint.workflow.data)
+        self._feed = feed
+        self._row: Callable[[int], Any] | None = None
+        if feed is not None:
+            self._row = feed.dealt(process=seat.process, processes=seat.processes, seed=seat.seed)
+
+    def visitor(self) -> Visitor:
+        """One more user; raises `NoMoreRows`."""
+        me = self.blueprint.workflow()
+        user = User(
+            number=self._made,
+            process=self.seat.process,
+            processes=self.seat.processes,
+            metrics=self._metrics,
+            seed=self.seat.seed,
+        )
+        if self._row is not None:
+            user.data = self._row(user.number)
+        self._made += 1
+        clients = Clients(self._network)
+        me.client = clients
+        me.vu = user
+        me.params = self._params
+        me.context = dict(self._shared)
+        for state in self._uses:
+            given = {name: self._shared[name] for name in state.taken if name in self._shared}
+            setattr(me, state.name, functools.partial(getattr(me, state.name), **given))
+        if self.first is None:
+            self.first = me
+        return Visitor(Walker(me, self.blueprint, self.notes, self._shared, self.stop), clients)
+
+    @contextlib.asynccontextmanager
+    async def present(self, visitor: Visitor) -> AsyncIterator[None]:
+        """Counted among those at work; one that is given up closes its connections at once."""
+        self.active += 1
+        self.most = max(self.most, self.active)
+        try:
+            yield
+        except asyncio.CancelledError:
+            await self.leave(visitor)
+            raise
+        finally:
+            self.active -= 1
+
+    async def welcome(self, visitor: Visitor) -> bool:
+        """Before its first iteration; whether it can begin."""
+        for name in self.blueprint.on_starts:
+            try:
+                await getattr(visitor.walker.me, name)()
+            except Exception as error:  # noqa: BLE001 - the user's own code; counted, and this user stays out
+                self._count(f"on_start {type(error).__name__}", error)
+                return False
+        return True
+
+    async def goodbye(self, visitor: Visitor) -> None:
+        """After its last iteration."""
+        for name in self.blueprint.on_stops:
+            try:
+                await asyncio.wait_for(getattr(visitor.walker.me, name)(), _GOODBYE_S)
+            except Exception as error:  # noqa: BLE001 - the user's own code; it leaves all the same
+                self._count(f"on_stop {type(error).__name__}", error)
+        await self.leave(visitor)
+
+    async def leave(self, visitor: Visitor) -> None:
+        """Close its connections."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(visitor.clients.close(), _GOODBYE_S)
+
+    async def renew(self, visitor: Visitor) -> bool:
+        """Between two iterations: a new visitor if so wanted, the next row if each has its own. Whether it goes on."""
+        if self.plan.new_session:
+            await self.leave(visitor)
+        if self._row is not None and self._feed is not None and self._feed.every == "iteration":
+            try:
+                visitor.user.data = self._row(visitor.user.number)
+            except NoMoreRows:
+                return False
+        return True
+
+    @property
+    def renews(self) -> bool:
+        """Whether there is anything to do between two iterations."""
+        return self.plan.new_session or (self._feed is not None and self._feed.every == "iteration")
+
+    def _count(self, kind: str, error: Exception) -> None:
+        self.notes.example(kind, error)
+        self.notes.broken[kind] = self.notes.broken.get(kind, 0) + 1
+        log.debug("workflow=%s %s", self.blueprint.name, kind, exc_info=error)

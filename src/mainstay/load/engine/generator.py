@@ -1,0 +1,263 @@
+"""A generator: one process's part of a load test, told what to do by messages. No sockets here; see `main`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ...errors import CallFailed, InvalidInput, MainstayError
+from ..blueprint import Blueprint, blueprint_of, check_states
+from ..clients.network import Network, Timeouts, Tls
+from ..plan import LoadOptions, RunPlan, plan_of
+from ..sources import found_in
+from ..stats.model import WINDOW_MS, StepStats, Window
+from . import preflight
+from .crowd import Crowd, Seat
+from .health import Watch
+from .messages import Begin, FromGenerator, Give, Go, Over, Ready, Refused, Seen, SetUp, Stop, TearDown, Told, Values
+from .recorder import MetricRecorder
+from .runners import runner_of
+
+#: what is done once may take its time
+_ONCE_S = 600.0
+
+
+class Generator:
+    """Runs workflows as it is told. `say` takes what it has to say and does not wait."""
+
+    def __init__(self, say: Callable[[FromGenerator], None]) -> None:
+        self._say = say
+        self._network: Network
+        self._plan: RunPlan
+        self._options: LoadOptions
+        self._seat: Seat
+        self._blueprints: dict[str, Blueprint] = {}
+        self._crowds: dict[str, Crowd] = {}
+        """those at work; and the last of each workflow, for what it provides"""
+        self._once: dict[str, Crowd] = {}
+        """what setup and teardown are called on"""
+        self._metrics = MetricRecorder()
+        self._aborted = 0
+
+    async def hear(self, message: Any) -> None:
+        """Do what is said. `Stop` may come while `Go` is under way; everything else comes one after the other."""
+        match message:
+            case Begin():
+                self._say(await self._begin(message))
+            case SetUp(workflows, shared):
+                self._say(await self._set_up(workflows, shared))
+            case Go():
+                self._say(await self._go(message))
+            case Stop(hurry):
+                for crowd in self._crowds.values():
+                    crowd.stop.end(hurry=hurry)
+            case Give(workflows):
+                self._say(self._give(workflows))
+            case TearDown(workflows):
+                self._say(await self._tear_down(workflows))
+
+    # before -----------------------------------------------------------------------------------------
+
+    async def _begin(self, begin: Begin) -> FromGenerator:
+        options = self._options = begin.options
+        self._seat = Seat(begin.process, begin.processes, options.seed)
+        try:
+            test = found_in(begin.source, begin.name)
+            self._plan = plan_of(test.workflows, options)
+            self._blueprints = {name: blueprint_of(test.workflows[name]) for name in self._plan.workflows}
+            check_states(self._blueprints)
+            preflight.make_room(self._plan, begin.processes)
+            self._network = _network(options, self._plan)
+            for name, blueprint in self._blueprints.items():
+                await self._prepare(blueprint, self._plan.workflows[name].base_url)
+            if options.preflight and begin.process == 0:
+                await preflight.look(self._blueprints.values(), self._network)
+        except InvalidInput as error:
+            return Refused(field=error.field, rule=error.rule)
+        except CallFailed as error:
+            return Refused(field="target", rule=str(error))
+        except MainstayError as error:
+            return Refused(field="test", rule=str(error))
+        except Exception as error:  # noqa: BLE001 - the user's own code, at import
+            said = f"{type(error).__name__}: {error}"
+            return Refused(field="test", rule=f"cannot be loaded: {said}", trace=traceback.format_exc())
+        return Ready()
+
+    async def _prepare(self, blueprint: Blueprint, base_url: str) -> None:
+        for step in blueprint.steps.values():
+            for argument, prepared in step.prepared.items():
+                try:
+                    await prepared.prepare(self._network, base_url)
+                except InvalidInput as error:
+                    raise InvalidInput(f"{blueprint.name}.{step.name}({argument})", error.rule) from None
+                except CallFailed as error:
+                    raise CallFailed(error.kind, f"{blueprint.name}.{step.name}({argument}): {error}") from None
+
+    async def _set_up(self, workflows: Sequence[str], shared: Mapping[str, Mapping[str, Any]]) -> Values:
+        values: dict[str, dict[str, Any]] = {}
+        failed: dict[str, str] = {}
+        for name in workflows:
+            crowd = self._crowd(name, shared.get(name, {}), MetricRecorder())
+            self._once[name] = crowd
+            values[name] = {}
+            me = crowd.visitor().walker.me
+            crowd.first = me
+            for method in self._blueprints[name].setups:
+                try:
+                    found = await asyncio.wait_for(getattr(me, method)(), _ONCE_S)
+                    values[name][method] = as_data(found)
+                except Exception as error:  # noqa: BLE001 - the user's own code; told, and the workflow is not run
+                    failed[name] = f"{method}: {type(error).__name__}: {error}"
+                    break
+        return Values(values=values, failed=failed)
+
+    # the load ---------------------------------------------------------------------------------------
+
+    async def _go(self, go: Go) -> Over:
+        loop = asyncio.get_running_loop()
+        self._crowds = {name: self._crowd(name, go.shared.get(name, {}), self._metrics) for name in go.workflows}
+        # one look at both clocks: from here on only the steady one counts
+        wall, steady = time.time(), time.perf_counter()
+        start = steady + max(0.0, go.at - wall)
+        clock = Buckets(wall, steady)
+        await asyncio.sleep(max(0.0, start - time.perf_counter()))
+        watch = Watch(loop)
+        watch.start()
+        writing = asyncio.ensure_future(self._write_windows(clock, watch))
+        try:
+            await asyncio.gather(*(runner_of(crowd).run(start) for crowd in self._crowds.values()))
+        finally:
+            watch.stop()
+            writing.cancel()
+            await asyncio.wait([writing])
+        self._say(Seen(self._window(clock.now(), watch)))
+        told = {
+            name: Told(iterations=crowd.notes.iterations, clean=crowd.notes.clean)
+            for name, crowd in self._crowds.items()
+        }
+        network = self._network
+        return Over(workflows=told, sent=network.sent, answered=network.answered, aborted=network.aborted)
+
+    async def _write_windows(self, clock: Buckets, watch: Watch) -> None:
+        bucket = clock.now()
+        while True:
+            await asyncio.sleep(clock.left_of(bucket))
+            now = clock.now()
+            if now == bucket:
+                continue  # woken a little early
+            self._say(Seen(self._window(bucket, watch)))
+            # a loop that was away for longer has missed some: they are empty, and told all the same
+            for missed in range(bucket + 1, now):
+                self._say(Seen(Window(bucket=missed, process=self._seat.process)))
+            bucket = now
+
+    def _window(self, bucket: int, watch: Watch) -> Window:
+        crowds = self._crowds.values()
+        steps = [found for crowd in crowds for step in crowd.notes.steps.values() if (found := step.take())]
+        checks = [seen for crowd in crowds for check in crowd.notes.checks.values() if (seen := check.take())]
+        aborted, self._aborted = self._network.aborted - self._aborted, self._network.aborted
+        window = Window(
+            bucket=bucket,
+            process=self._seat.process,
+            users=sum(crowd.active for crowd in crowds),
+            aborted=aborted,
+            steps=steps,
+            checks=checks,
+            metrics=self._metrics.take(),
+            health={self._seat.process: watch.take()},
+        )
+        for crowd in crowds:
+            notes = crowd.notes
+            window.iterations += notes.take_iterations()
+            window.arrivals += crowd.arrivals
+            window.dropped += crowd.dropped
+            crowd.arrivals = crowd.dropped = 0
+            if notes.broken:
+                window.steps.append(StepStats(workflow=crowd.plan.name, step="", errors=notes.broken))
+                notes.broken = {}
+            window.examples.update(notes.examples)
+            notes.examples = {}
+        return window
+
+    # after ------------------------------------------------------------------------------------------
+
+    def _give(self, workflows: Sequence[str]) -> Values:
+        values: dict[str, dict[str, Any]] = {}
+        failed: dict[str, str] = {}
+        for name in workflows:
+            crowd = self._crowds.get(name)
+            if crowd is None or crowd.first is None:
+                continue
+            for state in self._blueprints[name].states:
+                if not state.provides:
+                    continue
+                try:
+                    values.setdefault(name, {})[state.name] = as_data(getattr(crowd.first, state.name)())
+                except Exception as error:  # noqa: BLE001 - the user's own code; told, and who needs it is not run
+                    failed[name] = f"{state.name}: {type(error).__name__}: {error}"
+        return Values(values=values, failed=failed)
+
+    async def _tear_down(self, workflows: Sequence[str]) -> Values:
+        failed: dict[str, str] = {}
+        for name in workflows:
+            crowd = self._once.get(name)
+            if crowd is None:
+                continue
+            for method in self._blueprints[name].teardowns:
+                try:
+                    await asyncio.wait_for(getattr(crowd.first, method)(), _ONCE_S)
+                except Exception as error:  # noqa: BLE001 - the user's own code; told in the summary
+                    failed[name] = f"{method}: {type(error).__name__}: {error}"
+            await crowd.first.client.close()
+        return Values(failed=failed)
+
+    def _crowd(self, name: str, shared: Mapping[str, Any], metrics: MetricRecorder) -> Crowd:
+        return Crowd(
+            self._blueprints[name],
+            self._plan.workflows[name],
+            self._seat,
+            network=self._network,
+            shared=shared,
+            params=self._options.params,
+            metrics=metrics,
+        )
+
+
+class Buckets:
+    """Numbers of windows, from the wall clock as it was at the start and the steady one since."""
+
+    def __init__(self, wall: float, steady: float) -> None:
+        self._offset = wall - steady
+
+    def now(self) -> int:
+        return int((time.perf_counter() + self._offset) * 1000 // WINDOW_MS)
+
+    def left_of(self, bucket: int) -> float:
+        """Seconds until it is over."""
+        return max(0.0, (bucket + 1) * WINDOW_MS / 1000 - self._offset - time.perf_counter())
+
+
+def as_data(value: Any) -> Any:
+    """What can be handed to other processes; raises `InvalidInput`."""
+    try:
+        return msgspec.to_builtins(value)
+    except (TypeError, NotImplementedError):
+        raise InvalidInput(
+            "value", f"a {type(value).__name__} is no data; return dicts, lists, text, numbers"
+        ) from None
+
+
+def _network(options: LoadOptions, plan: RunPlan) -> Network:
+    """What the users share. Workflows that say how long a call may take must agree: they share the connections."""
+    limits = {one.timeout_s for one in plan.workflows.values() if one.timeout_s is not None}
+    timeouts = Timeouts()
+    if limits:
+        longest = max(limits)
+        timeouts = Timeouts(total=longest, read=longest, connect=min(longest, 10.0), write=min(longest, 10.0))
+    tls = Tls(verify=options.verify, ca=options.ca, cert=options.cert, key=options.key)
+    return Network(timeouts=timeouts, tls=tls, proxy=options.proxy)

@@ -1,0 +1,138 @@
+"""What a generator process and its collector say to each other: msgpack, each message after its length."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+import msgspec
+
+from ..plan import LoadOptions
+from ..sources import Source
+from ..stats.model import Window
+
+_LENGTH = struct.Struct("<I")
+_LONGEST = 1 << 28
+
+
+class Begin(msgspec.Struct, tag=True, kw_only=True):
+    """Load the test, plan it, prepare everything. Answered with `Ready` or `Refused`."""
+
+    name: str
+    source: Source
+    options: LoadOptions
+    process: int
+    processes: int
+
+
+class SetUp(msgspec.Struct, tag=True):
+    """Run what is done once before these workflows. Answered with `Values`."""
+
+    workflows: list[str]
+    shared: dict[str, dict[str, Any]]
+
+
+class Go(msgspec.Struct, tag=True, kw_only=True):
+    """Run these workflows. Windows come meanwhile, and `Over` in the end."""
+
+    workflows: list[str]
+    shared: dict[str, dict[str, Any]]
+    """by workflow: what their users find in their context"""
+    at: float
+    """when, by the wall clock: the same for all processes"""
+
+
+class Stop(msgspec.Struct, tag=True):
+    """End what runs: after the iterations under way, or in a hurry after the calls under way."""
+
+    hurry: bool
+
+
+class Give(msgspec.Struct, tag=True):
+    """What do these workflows, which are done, provide? Answered with `Values`."""
+
+    workflows: list[str]
+
+
+class TearDown(msgspec.Struct, tag=True):
+    """Run what is done once after these workflows. Answered with `Values`."""
+
+    workflows: list[str]
+
+
+class Quit(msgspec.Struct, tag=True):
+    """Leave."""
+
+
+class Ready(msgspec.Struct, tag=True):
+    """Everything is prepared."""
+
+
+class Refused(msgspec.Struct, tag=True, kw_only=True):
+    """It cannot be run, and why."""
+
+    field: str
+    rule: str
+    trace: str = ""
+
+
+class Values(msgspec.Struct, tag=True, kw_only=True):
+    """What was set up or is provided, by workflow and method; and what went wrong, by workflow."""
+
+    values: dict[str, dict[str, Any]] = {}
+    failed: dict[str, str] = {}
+
+
+class Seen(msgspec.Struct, tag=True):
+    """A window of this process."""
+
+    window: Window
+
+
+class Told(msgspec.Struct, tag=True, kw_only=True):
+    """How a workflow went, in this process."""
+
+    iterations: int
+    clean: int
+    """without an error"""
+
+
+class Over(msgspec.Struct, tag=True, kw_only=True):
+    """The workflows that were sent off are done, and every window of them was sent."""
+
+    workflows: dict[str, Told]
+    sent: int
+    """calls, since the process began"""
+    answered: int
+    aborted: int
+
+
+ToGenerator = Begin | SetUp | Go | Stop | Give | TearDown | Quit
+FromGenerator = Ready | Refused | Values | Seen | Over
+
+_encode = msgspec.msgpack.Encoder(enc_hook=str).encode
+
+
+def framed(message: ToGenerator | FromGenerator) -> bytes:
+    """A message as it travels."""
+    body = _encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Ear:
+    """Reads messages of one side."""
+
+    def __init__(self, reader: asyncio.StreamReader, types: Any) -> None:
+        self._reader = reader
+        self._decode = msgspec.msgpack.Decoder(types).decode
+
+    async def hear(self) -> Any:
+        """The next message; None when the other side has hung up."""
+        try:
+            (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+            if length > _LONGEST:
+                return None
+            return self._decode(await self._reader.readexactly(length))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None

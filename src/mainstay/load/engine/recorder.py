@@ -1,0 +1,240 @@
+"""What users do is noted here and made into a window ten times a second.
+
+Noting is the only part that runs for each call, so it does next to nothing: times are appended to an array as they are.
+Differences, histograms and sums are made of whole arrays when the window closes.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...errors import InvalidInput
+from ..hooks import Check
+from ..results import Result
+from ..stats.histogram import sketch_of
+from ..stats.model import CheckStats, MetricStats, MetricType, Sketch, StepStats
+
+#: numbers that are kept of each call: started, written, first, ended, spent on its connection, sent, received
+_WIDTH = 7
+#: different reasons of one check, and examples of errors, that are kept
+_MOST_REASONS = 20
+_LONGEST_REASON = 200
+#: different metrics, tags included: a tag that is never the same twice would fill the memory
+_MOST_METRICS = 1000
+
+
+class StepRecorder:
+    """One measured step in one process."""
+
+    __slots__ = (
+        "_errors", "_extend", "_failed", "_opened", "_rows", "_statuses", "late", "open_model", "skipped", "step",
+        "workflow",
+    )  # fmt: skip
+
+    def __init__(self, workflow: str, step: str, *, open_model: bool) -> None:
+        self.workflow = workflow
+        self.step = step
+        self.open_model = open_model
+        self._rows = array("d")
+        self._extend = self._rows.extend
+        self.late = array("d")
+        """open model: seconds from the intended start"""
+        self._statuses: defaultdict[Any, int] = defaultdict(int)
+        self._opened: list[tuple[float, float, float]] = []
+        self._failed = array("d")
+        self._errors: defaultdict[str, int] = defaultdict(int)
+        self.skipped = 0
+
+    def note(self, result: Result | None, delay: float) -> None:
+        """A call that came to an answer. `delay`: how late its iteration began."""
+        if not isinstance(result, Result):
+            if result is None:
+                return
+            raise InvalidInput(self.step, f"returned {type(result).__name__}, which is no response; see its annotation")
+        self._statuses[result.status] += 1
+        if result.failure or result.opening is not None:
+            self._note_other(result)
+        else:
+            self._extend(
+                (result.started, result.written, result.first, result.ended, 0.0, result.sent, result.received)
+            )
+        if self.open_model:
+            self.late.append(result.ended - result.started + delay)
+
+    def _note_other(self, result: Result) -> None:
+        opening = result.opening
+        spent = 0.0
+        if opening is not None:
+            # prepared hosts are known; what another one takes to be looked up is a wait like others
+            self._opened.append((opening.blocked + opening.dns, opening.connect, opening.tls))
+            spent = sum(opening)
+        if result.failure:
+            self._errors[result.failure] += 1
+            self._failed.append(result.ended - result.started)
+            # the phases of a failed call say little; its bytes were sent all the same
+            self._extend((math.nan, math.nan, math.nan, math.nan, math.nan, result.sent, result.received))
+        else:
+            self._extend(
+                (result.started, result.written, result.first, result.ended, spent, result.sent, result.received)
+            )
+
+    def raised(self, kind: str, took: float, delay: float) -> None:
+        """A call that came to none."""
+        self._errors[kind] += 1
+        self._failed.append(took)
+        if self.open_model:
+            self.late.append(took + delay)
+
+    def broke(self, kind: str) -> None:
+        """Something that is not measured raised."""
+        self._errors[kind] += 1
+
+    def take(self) -> StepStats | None:
+        """What was noted since the last time."""
+        if not (self._rows or self._failed or self.skipped or self._errors):
+            return None
+        rows = np.frombuffer(self._rows).reshape(-1, _WIDTH)
+        sent, received = (int(part) for part in rows[:, 5:].sum(axis=0)) if len(rows) else (0, 0)
+        times = rows[~np.isnan(rows[:, 0])] if self._failed else rows
+        phases: dict[str, Sketch | None] = {}
+        if len(times):
+            phases = {
+                "send": sketch_of(times[:, 1] - times[:, 0] - times[:, 4]),
+                "wait": sketch_of(times[:, 2] - times[:, 1]),
+                "receive": sketch_of(times[:, 3] - times[:, 2]),
+            }
+        if self._opened:
+            opened = np.array(self._opened)
+            for at, name in enumerate(("blocked", "connect", "tls")):
+                some = opened[:, at]
+                # a connection without TLS has no such phase, which is not the same as one of no time
+                phases[name] = sketch_of(some if name == "connect" else some[some > 0])
+        found = StepStats(
+            workflow=self.workflow,
+            step=self.step,
+            ok=sketch_of(times[:, 3] - times[:, 0]) if len(times) else None,
+            failed=sketch_of(np.frombuffer(self._failed)) if self._failed else None,
+            response=sketch_of(np.frombuffer(self.late)) if self.late else None,
+            phases={name: sketch for name, sketch in phases.items() if sketch is not None},
+            statuses={str(status): n for status, n in self._statuses.items()},
+            errors=dict(self._errors),
+            skipped=self.skipped,
+            sent=sent,
+            received=received,
+        )
+        self._rows = array("d")
+        self._extend = self._rows.extend
+        self._failed, self.late, self._opened = array("d"), array("d"), []
+        self._statuses.clear()
+        self._errors.clear()
+        self.skipped = 0
+        return found
+
+
+class CheckRecorder:
+    """One check in one process."""
+
+    __slots__ = ("_failed", "_passed", "_reasons", "skipped", "step", "workflow")
+
+    def __init__(self, workflow: str, step: str) -> None:
+        self.workflow = workflow
+        self.step = step
+        self.skipped = 0
+        self._passed = 0
+        self._failed = 0
+        self._reasons: dict[str, int] = {}
+
+    def note(self, result: Any, _: float = 0.0) -> None:
+        """What a check answered: a Check, some of them, an exception that was not raised, or nothing."""
+        if result is None:
+            self._passed += 1
+        elif isinstance(result, Check):
+            self._count(result.holds, result.says or self.step)
+        elif isinstance(result, BaseException):
+            self.failed(f"{type(result).__name__}: {result}")
+        elif isinstance(result, (list, tuple)):
+            for one in result:
+                self.note(one)
+        else:
+            self.failed(f"the step returned {type(result).__name__}, which is not a Check")
+
+    def failed(self, why: str) -> None:
+        self._count(False, why)
+
+    def _count(self, holds: bool, why: str) -> None:
+        if holds:
+            self._passed += 1
+            return
+        self._failed += 1
+        why = why[:_LONGEST_REASON]
+        if why not in self._reasons and len(self._reasons) >= _MOST_REASONS:
+            why = "other"
+        self._reasons[why] = self._reasons.get(why, 0) + 1
+
+    def take(self) -> CheckStats | None:
+        if not (self._passed or self._failed or self.skipped):
+            return None
+        found = CheckStats(
+            workflow=self.workflow,
+            step=self.step,
+            passed=self._passed,
+            failed=self._failed,
+            skipped=self.skipped,
+            reasons=self._reasons,
+        )
+        self._passed = self._failed = self.skipped = 0
+        self._reasons = {}
+        return found
+
+
+class MetricRecorder:
+    """The metrics of the users' own, in one process."""
+
+    def __init__(self) -> None:
+        self._types: dict[str, MetricType] = {}
+        self._values: dict[tuple[str, tuple[tuple[str, str], ...]], list[float]] = {}
+        self._seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+
+    def add(self, name: str, kind: MetricType, value: float | bool, tags: Mapping[str, str] | None = None) -> None:
+        """Note a value. Refuses what is no number, and a name that was something else before."""
+        known = self._types.setdefault(name, kind)
+        if known != kind:
+            raise InvalidInput(name, f"is a {known}, and was used as a {kind}; give one of them another name")
+        number = float(value)
+        if not math.isfinite(number):
+            raise InvalidInput(name, f"{value!r} cannot be recorded; it is no finite number")
+        key = (name, tuple(sorted((tags or {}).items())))
+        values = self._values.get(key)
+        if values is None:
+            self._seen.add(key)
+            if len(self._seen) > _MOST_METRICS:
+                raise InvalidInput(
+                    name, f"more than {_MOST_METRICS} metrics, counting each of their tags; use tags with few values"
+                )
+            values = self._values[key] = []
+        values.append(number)
+
+    def take(self) -> list[MetricStats]:
+        found = []
+        for (name, tags), values in self._values.items():
+            kind = self._types[name]
+            found.append(
+                MetricStats(
+                    name=name,
+                    type=kind,
+                    tags=dict(tags),
+                    total=values[-1] if kind == "gauge" else math.fsum(values),
+                    count=len(values),
+                    low=min(values),
+                    high=max(values),
+                    values=sketch_of(np.array(values)) if kind == "trend" else None,
+                )
+            )
+        self._values = {}
+        return found

@@ -1,0 +1,310 @@
+"""How users are sent: a number of them that loop (closed), or arrivals by the clock (open)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Coroutine, Iterator
+from typing import Any, Protocol
+
+from ..feeders import NoMoreRows
+from ..pacing import Arrivals, Ramp
+from .crowd import Crowd, Visitor
+from .timer import Timer
+
+log = logging.getLogger("mainstay.load")
+
+_now = time.perf_counter
+
+#: for ever, as far as a timer goes
+_LONG_S = 1e6
+
+#: users that are started in one turn, so that thousands do not all connect in the same instant
+_AT_ONCE, _TURN_S = 200, 0.01
+_TICK_S = 0.1
+#: a user that never waits must let others have their turn now and then
+_IN_A_ROW = 64
+#: arrivals nearer to each other than this are started together
+_GRAIN_S = 0.00005
+#: without catch-up, what is later than this is dropped
+_LATE_S = 0.01
+#: waiting arrivals, in iterations that may be under way
+_BACKLOG = 10
+
+
+class Runner(Protocol):
+    """Runs a crowd from its start to its end."""
+
+    async def run(self, start: float) -> None:
+        """Returns when its time is over or it was told to stop, and every user has left. `start`: perf_counter."""
+        ...
+
+
+def runner_of(crowd: Crowd) -> Runner:
+    return Closed(crowd) if crowd.plan.arrivals is None else Open(crowd)
+
+
+class Closed:
+    """A number of users over time; each begins anew when it is done. Also for a fixed number of iterations."""
+
+    def __init__(self, crowd: Crowd) -> None:
+        self._crowd = crowd
+        self._plan = crowd.plan
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._visitors: list[Visitor] = []
+        self._changed = asyncio.Event()
+        total = crowd.plan.iterations
+        self._left = math.inf if total is None else crowd.seat.share(total)
+        """iterations that nobody has begun"""
+        self._out = 0
+        """users that could not begin; nobody takes their place"""
+        self._rows_left = True
+
+    async def run(self, start: float) -> None:
+        plan, stop = self._plan, self._crowd.stop
+        assert plan.users is not None
+        ramp = plan.users
+        steady = len({level for _, level in ramp.points}) == 1
+        ends = start + ramp.ends
+        try:
+            while not stop.ending and (now := _now()) < ends:
+                missing = self._adjust(ramp, now - start)
+                if steady and not self._tasks:
+                    break  # nobody is here, and nobody will come
+                if missing:
+                    await stop.pause(_TURN_S)
+                elif steady:
+                    await self._until(ends)
+                else:
+                    await stop.pause(min(_TICK_S, ends - now))
+        finally:
+            stop.end(hurry=False)
+            await gone(self._tasks, plan.drain_s)
+
+    async def _until(self, ends: float) -> None:
+        """The end, or a user that left: there may be nobody left then."""
+        self._changed.clear()
+        await either(self._changed.wait(), self._crowd.stop.pause(min(ends - _now(), _LONG_S)))
+
+    def _adjust(self, ramp: Ramp, elapsed: float) -> bool:
+        """Towards as many as there should be now; whether more are still to come."""
+        wanted = max(0, self._crowd.seat.share(round(ramp.level(elapsed))) - self._out)
+        present = [visitor for visitor in self._visitors if not visitor.retired]
+        for visitor in present[wanted:]:
+            visitor.retired = True
+        missing = wanted - len(present)
+        if missing <= 0 or self._left <= 0 or not self._rows_left:
+            return False
+        for _ in range(min(missing, _AT_ONCE)):
+            try:
+                self._add(self._crowd.visitor())
+            except NoMoreRows:
+                self._rows_left = False
+                return False
+        return missing > _AT_ONCE
+
+    def _add(self, visitor: Visitor) -> None:
+        self._visitors.append(visitor)
+        task = asyncio.ensure_future(self._live(visitor))
+        self._tasks.add(task)
+        task.add_done_callback(self._left_by)
+
+    def _left_by(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._changed.set()
+        told(task)
+
+    async def _live(self, visitor: Visitor) -> None:
+        crowd, plan, stop = self._crowd, self._plan, self._crowd.stop
+        iterate = visitor.walker.iterate
+        plain = plan.think is None and plan.pacing_s is None and plan.iterations is None and not crowd.renews
+        try:
+            async with crowd.present(visitor):
+                if not await crowd.welcome(visitor):
+                    self._out += 1
+                    return
+                turn = 0
+                while not (stop.ending or visitor.retired):
+                    if plain:
+                        await iterate()
+                    elif not await self._one(visitor):
+                        break
+                    turn += 1
+                    if turn % _IN_A_ROW == 0:
+                        await asyncio.sleep(0)
+                await crowd.goodbye(visitor)
+        finally:
+            self._visitors.remove(visitor)
+
+    async def _one(self, visitor: Visitor) -> bool:
+        """An iteration and what comes between two; whether it goes on."""
+        crowd, plan, stop = self._crowd, self._plan, self._crowd.stop
+        if self._left <= 0:
+            return False
+        self._left -= 1
+        if visitor.user.iteration and crowd.renews and not await crowd.renew(visitor):
+            self._left += 1
+            self._rows_left = False
+            return False
+        began = _now()
+        await visitor.walker.iterate()
+        if self._left > 0 and plan.think is not None:
+            await stop.pause(visitor.user.random.uniform(*plan.think))
+        if self._left > 0 and plan.pacing_s is not None:
+            await stop.pause(began + plan.pacing_s - _now())
+        return self._left > 0
+
+
+class Open:
+    """Iterations that begin when they are due, whether or not those before them are done."""
+
+    def __init__(self, crowd: Crowd) -> None:
+        plan = crowd.plan
+        assert plan.arrivals is not None
+        self._crowd = crowd
+        self._plan = plan
+        self._due: Iterator[float] = Arrivals(
+            plan.arrivals,
+            process=crowd.seat.process,
+            processes=crowd.seat.processes,
+            poisson=plan.poisson,
+            seed=crowd.seat.seed,
+        ).times()
+        self._ends = plan.arrivals.ends
+        self._most = max(1, crowd.seat.share(plan.max_in_flight))
+        self._idle: list[Visitor] = []
+        self._made = 0
+        self._waiting: deque[float] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._over = asyncio.Event()
+        self._start = 0.0
+        self._next = math.inf
+        self._timer: Timer
+
+    async def run(self, start: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._start = start
+        self._timer = Timer(loop, self._ring)
+        stop = self._crowd.stop
+        try:
+            self._advance()
+            self._ring()
+            await either(self._over.wait(), stop.pause(_LONG_S))
+            # the last one is due before the end
+            await stop.pause(start + self._ends - _now())
+        finally:
+            self._timer.close()
+            stop.end(hurry=False)
+            # what was due and never began is not begun after the end
+            self._crowd.dropped += len(self._waiting)
+            self._waiting.clear()
+            await gone(self._tasks, self._plan.drain_s)
+            await asyncio.gather(*(self._crowd.goodbye(visitor) for visitor in self._idle))
+
+    def _advance(self) -> None:
+        due = next(self._due, None)
+        self._next = math.inf if due is None else self._start + due
+
+    def _ring(self) -> None:
+        """Start what is due."""
+        if self._crowd.stop.ending:
+            return
+        now = _now()
+        while self._next <= now:
+            self._arrive(self._next, now)
+            self._advance()
+        if math.isinf(self._next):
+            self._over.set()
+        else:
+            self._timer.set(max(self._next, now + _GRAIN_S))
+
+    def _arrive(self, due: float, now: float) -> None:
+        crowd = self._crowd
+        crowd.arrivals += 1
+        if not self._plan.catch_up and now - due > _LATE_S:
+            crowd.dropped += 1
+            return
+        visitor = self._free()
+        if visitor is not None:
+            self._begin(visitor, due)
+        elif self._plan.catch_up and len(self._waiting) < self._most * _BACKLOG:
+            self._waiting.append(due)
+        else:
+            crowd.dropped += 1
+
+    def _free(self) -> Visitor | None:
+        if self._idle:
+            return self._idle.pop()
+        if self._made >= self._most:
+            return None
+        try:
+            visitor = self._crowd.visitor()
+        except NoMoreRows:
+            self._rows_end()
+            return None
+        self._made += 1
+        return visitor
+
+    def _rows_end(self) -> None:
+        """There is data for nobody else; with nobody left, it is over."""
+        self._most = self._made
+        if not self._made:
+            self._next = math.inf
+            self._over.set()
+
+    def _begin(self, visitor: Visitor, due: float) -> None:
+        task = asyncio.ensure_future(self._visit(visitor, due))
+        self._tasks.add(task)
+        task.add_done_callback(self._left_by)
+
+    def _left_by(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        told(task)
+
+    async def _visit(self, visitor: Visitor, due: float) -> None:
+        """An iteration; whoever is done with it takes the next that waits."""
+        crowd = self._crowd
+        async with crowd.present(visitor):
+            if visitor.user.iteration == 0:
+                if not await crowd.welcome(visitor):
+                    self._made -= 1
+                    return
+            elif crowd.renews and not await crowd.renew(visitor):
+                self._made -= 1
+                self._rows_end()
+                return
+            await visitor.walker.iterate(max(0.0, _now() - due))
+        if self._waiting and not crowd.stop.ending:
+            self._begin(visitor, self._waiting.popleft())
+        else:
+            self._idle.append(visitor)
+
+
+async def either(one: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any]) -> None:
+    """Whichever is first; the other is given up."""
+    tasks = {asyncio.ensure_future(one), asyncio.ensure_future(other)}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def gone(tasks: set[asyncio.Task[None]], within_s: float) -> None:
+    """All of them, or their time is over and they are given up."""
+    if tasks:
+        await asyncio.wait(set(tasks), timeout=within_s)
+    for task in list(tasks):
+        task.cancel()
+    if tasks:
+        await asyncio.wait(set(tasks))
+
+
+def told(task: asyncio.Task[None]) -> None:
+    """What leaves a user's task is a mistake of ours: what steps raise is counted."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("a virtual user broke", exc_info=error)

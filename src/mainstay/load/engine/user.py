@@ -1,0 +1,263 @@
+"""A virtual user: one object of a workflow, and the loop that takes it through its steps.
+
+The order of steps is worked out once. Where there is never more than one to do they are called one after the
+other; only where steps overlap are there tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...errors import CallFailed, InvalidInput
+from ..blueprint import Blueprint, StepPlan
+from ..hooks import Metric
+from .recorder import CheckRecorder, MetricRecorder, StepRecorder
+
+if TYPE_CHECKING:
+    from ..workflow import Workflow
+
+_now = time.perf_counter
+
+
+class Notes:
+    """Where the users of one workflow in this process write down what happened."""
+
+    def __init__(self, blueprint: Blueprint, *, open_model: bool, metrics: MetricRecorder) -> None:
+        self.steps: dict[str, StepRecorder] = {}
+        self.checks: dict[str, CheckRecorder] = {}
+        self.metrics = metrics
+        self.iterations = 0
+        self.clean = 0
+        """iterations in which nothing raised"""
+        self._taken = 0
+        self.examples: dict[str, str] = {}
+        self.broken: dict[str, int] = {}
+        """what raised outside of steps, by kind"""
+        for name, plan in blueprint.steps.items():
+            if plan.kind == "check":
+                self.checks[name] = CheckRecorder(blueprint.name, name)
+            else:
+                # what is not measured has no times; what it raises is counted all the same
+                self.steps[name] = StepRecorder(blueprint.name, name, open_model=open_model)
+
+    def take_iterations(self) -> int:
+        """Since the last time."""
+        found, self._taken = self.iterations - self._taken, self.iterations
+        return found
+
+    def example(self, kind: str, error: BaseException) -> None:
+        if kind not in self.examples and len(self.examples) < 50:
+            self.examples[kind] = f"{type(error).__name__}: {error}"[:300]
+
+
+class User:
+    """Who a virtual user is: `self.vu`."""
+
+    __slots__ = ("data", "id", "iteration", "metrics", "number", "process", "random")
+
+    def __init__(self, *, number: int, process: int, processes: int, metrics: MetricRecorder, seed: int) -> None:
+        self.number = number
+        """among those of this process, from 0"""
+        self.process = process
+        self.id = number * processes + process
+        """among all of them, from 0"""
+        self.iteration = 0
+        """from 0"""
+        self.data: Any = None
+        """its row"""
+        self.metrics = metrics
+        self.random = random.Random(f"{seed} {self.id}")
+        """chance of its own: the same in every run with the same seed"""
+
+
+class Stop:
+    """How a run is told to end, as seen by its users."""
+
+    __slots__ = ("ending", "hurried", "waiters")
+
+    def __init__(self) -> None:
+        self.ending = False
+        """begin no further iteration"""
+        self.hurried = False
+        """begin no further step"""
+        self.waiters: set[asyncio.Future[None]] = set()
+        """pauses that can be cut short"""
+
+    def end(self, *, hurry: bool) -> None:
+        self.ending = True
+        self.hurried = self.hurried or hurry
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, unless it ends before."""
+        if seconds <= 0 or self.ending:
+            return
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        handle = loop.call_later(seconds, _wake, waiter)
+        self.waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            handle.cancel()
+            self.waiters.discard(waiter)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class Walker:
+    """Takes one user through its steps."""
+
+    __slots__ = ("_chain", "_dependants", "_graph", "_notes", "_shared", "_steps", "_stop", "me")
+
+    def __init__(self, me: Workflow, blueprint: Blueprint, notes: Notes, shared: Mapping[str, Any], stop: Stop) -> None:
+        self.me = me
+        self._shared = shared
+        self._notes = notes
+        self._stop = stop
+        self._graph = blueprint.graph
+        self._steps = {name: _Step(me, plan, notes) for name, plan in blueprint.steps.items()}
+        self._chain = [self._steps[name] for name in self._graph.order()] if self._graph.is_chain else None
+        self._dependants = self._graph.dependants()
+
+    async def iterate(self, delay: float = 0.0) -> None:
+        """Once through all steps. `delay`: how late it began, in an open model."""
+        context = self.me.context = dict(self._shared)
+        if self._chain is None:
+            clean = await self._spread(context, delay)
+        else:
+            clean = await self._walk(self._chain, context, delay)
+        self._notes.iterations += 1
+        if clean:
+            self._notes.clean += 1
+        self.me.vu.iteration += 1
+
+    async def _walk(self, chain: list[_Step], context: dict[str, Any], delay: float) -> bool:
+        """Steps of which each waits for all before it."""
+        stop = self._stop
+        for at, step in enumerate(chain):
+            if not await self._take(step, context, delay):
+                for other in chain[at + 1 :]:
+                    other.skip()
+                return False
+            if stop.hurried:
+                break
+        return True
+
+    async def _spread(self, context: dict[str, Any], delay: float) -> bool:
+        """Steps that overlap: each begins when all that it comes after are done."""
+        waits = {name: len(before) for name, before in self._graph.after.items()}
+        lost: set[str] = set()
+        tasks: list[asyncio.Task[None]] = []
+
+        async def walk(name: str) -> None:
+            following: str | None = name
+            while following is not None and not self._stop.hurried:
+                step = self._steps[following]
+                if not lost.isdisjoint(self._graph.after[step.name]):
+                    step.skip()
+                    lost.add(step.name)
+                elif not await self._take(step, context, delay):
+                    lost.add(step.name)
+                ready = []
+                for other in self._dependants[step.name]:
+                    waits[other] -= 1
+                    if not waits[other]:
+                        ready.append(other)
+                following = ready[0] if ready else None
+                tasks.extend(asyncio.ensure_future(walk(other)) for other in ready[1:])
+
+        first, *others = self._graph.roots
+        tasks.extend(asyncio.ensure_future(walk(other)) for other in others)
+        try:
+            await walk(first)
+            while tasks:
+                await tasks.pop()
+        finally:
+            for task in tasks:
+                task.cancel()
+        return not lost
+
+    async def _take(self, step: _Step, context: dict[str, Any], delay: float) -> bool:
+        began = _now()
+        try:
+            result = await (step.call(context) if step.quick is None else step.quick())
+            context[step.name] = result
+            step.note(result, delay)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the step's, and is counted
+            step.raised(error, _now() - began, delay)
+            return False
+        return True
+
+
+class _Step:
+    """A step of one user."""
+
+    __slots__ = ("_fixed", "_function", "_notes", "_taken", "name", "note", "plan", "quick")
+
+    def __init__(self, me: Workflow, plan: StepPlan, notes: Notes) -> None:
+        self.name = plan.name
+        self.plan = plan
+        self._notes = notes
+        self._function: Callable[..., Awaitable[Any]] = getattr(me, plan.name)
+        self._fixed: dict[str, Any] = dict(plan.prepared)
+        self._taken = plan.taken
+        # most steps take the same arguments each time: calling them then costs no Python of ours
+        self.quick = None if plan.taken else partial(self._function, **self._fixed)
+        self.note: Callable[[Any, float], None]
+        if plan.kind == "measured":
+            self.note = notes.steps[plan.name].note
+        elif plan.kind == "check":
+            self.note = notes.checks[plan.name].note
+        else:
+            self.note = self._note_metric if plan.kind == "metric" else _nothing
+
+    def call(self, context: dict[str, Any]) -> Awaitable[Any]:
+        given = self._fixed.copy()
+        for name in self._taken:
+            if name in context:
+                given[name] = context[name]
+        return self._function(**given)
+
+    def raised(self, error: Exception, took: float, delay: float) -> None:
+        if self.plan.kind == "check":
+            self._notes.checks[self.name].failed(f"{type(error).__name__}: {error}")
+            return
+        kind = error.kind if isinstance(error, CallFailed) else type(error).__name__
+        self._notes.example(kind, error)
+        recorder = self._notes.steps[self.name]
+        if self.plan.kind == "measured":
+            recorder.raised(kind, took, delay)
+        else:
+            recorder.broke(kind)
+
+    def skip(self) -> None:
+        if self.plan.kind == "check":
+            self._notes.checks[self.name].skipped += 1
+        else:
+            self._notes.steps[self.name].skipped += 1
+
+    def _note_metric(self, result: Any, _: float) -> None:
+        if result is None:
+            return
+        value, tags = (result.value, result.tags) if isinstance(result, Metric) else (result, None)
+        if not isinstance(value, (int, float)):
+            raise InvalidInput(self.name, f"returned {type(value).__name__}, which is no value of a metric")
+        assert self.plan.metric is not None
+        self._notes.metrics.add(
+            self.name, self.plan.metric, value, {**self.plan.tags, **tags} if tags else self.plan.tags
+        )
+
+
+def _nothing(_: Any, __: float) -> None:
+    """An action leaves nothing to note."""

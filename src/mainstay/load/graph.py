@@ -1,0 +1,106 @@
+"""The order of steps: which waits for which. Pure; the same for workflows that depend on each other."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from ..errors import InvalidInput
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """Names, and what each waits for. Made by `graph_of`, so it has no cycles and no unknown names."""
+
+    after: dict[str, tuple[str, ...]]
+    """in the order of definition"""
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        return tuple(name for name, before in self.after.items() if not before)
+
+    def dependants(self) -> dict[str, tuple[str, ...]]:
+        """What waits for each."""
+        return {name: tuple(other for other, before in self.after.items() if name in before) for name in self.after}
+
+    def layers(self) -> list[tuple[str, ...]]:
+        """Those that wait for nothing; then those that wait for these only; and so on.
+
+        >>> Graph({"a": (), "b": ("a",), "c": ("a",), "d": ("b", "a")}).layers()
+        [('a',), ('b', 'c'), ('d',)]
+        """
+        depth: dict[str, int] = {}
+        for name in self.order():
+            depth[name] = 1 + max((depth[before] for before in self.after[name]), default=-1)
+        return [tuple(name for name in self.after if depth[name] == level) for level in range(_height(depth))]
+
+    def order(self) -> list[str]:
+        """All of them, none before what it waits for; otherwise as they are defined."""
+        done: dict[str, None] = {}
+        while len(done) < len(self.after):
+            for name, before in self.after.items():
+                if name not in done and all(one in done for one in before):
+                    done[name] = None
+        return list(done)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether there is never more than one to do."""
+        return all(len(layer) == 1 for layer in self.layers())
+
+    def beyond(self, name: str) -> tuple[str, ...]:
+        """All that wait for it, directly or not.
+
+        >>> Graph({"a": (), "b": ("a",), "c": ("b",), "d": ()}).beyond("a")
+        ('b', 'c')
+        """
+        found: dict[str, None] = {}
+        for other in self.order():
+            if any(before == name or before in found for before in self.after[other]):
+                found[other] = None
+        return tuple(found)
+
+
+def _height(depth: Mapping[str, int]) -> int:
+    return 1 + max(depth.values(), default=-1)
+
+
+def graph_of(after: Mapping[str, Iterable[str]], *, field: str, what: str) -> Graph:
+    """Check the names and the order. `what` says what they are: step, workflow.
+
+    >>> graph_of({"login": [], "browse": ["logn"]}, field="Shop", what="step")
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: Shop: step browse comes after 'logn', and there is no such step; did you mean 'login'?
+    >>> graph_of({"a": ["b"], "b": ["a"]}, field="Shop", what="step")
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: Shop: steps wait for each other: a -> b -> a; one of them must come first
+    """
+    known = {name: tuple(dict.fromkeys(before)) for name, before in after.items()}
+    for name, before in known.items():
+        for one in before:
+            if one not in known:
+                close = difflib.get_close_matches(one, known, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(known)}"
+                raise InvalidInput(field, f"{what} {name} comes after {one!r}, and there is no such {what}; {hint}")
+    if circle := _circle(known):
+        told = " -> ".join(circle)
+        raise InvalidInput(field, f"{what}s wait for each other: {told}; one of them must come first")
+    return Graph(known)
+
+
+def _circle(after: Mapping[str, Sequence[str]]) -> list[str]:
+    """A way from a name back to itself, if there is one."""
+    left = dict(after)
+    while free := [name for name, before in left.items() if not any(one in left for one in before)]:
+        for name in free:
+            del left[name]
+    if not left:
+        return []
+    # everything left waits for something left: going on from one to the next must come back
+    path = [next(iter(left))]
+    while True:
+        following = next(one for one in left[path[-1]] if one in left)
+        if following in path:
+            return [*path[path.index(following) :], following]
+        path.append(following)

@@ -1,0 +1,122 @@
+"""What a method is for, read from its annotations."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import InvalidInput
+from .hooks import Check, Counter, Gauge, Metric, Provide, Rate, Trend, Use
+from .results import Result
+from .stats.model import MetricType
+
+StepKind = Literal["measured", "metric", "check", "action"]
+
+_METRICS: dict[Any, MetricType] = {Counter: "counter", Gauge: "gauge", Rate: "rate", Trend: "trend"}
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What the signature of a step says."""
+
+    kind: StepKind
+    metric: MetricType | None
+    parameters: dict[str, inspect.Parameter]
+    """without `self`"""
+    hints: dict[str, Any]
+    """resolved"""
+
+
+def told_by(function: Any, *, field: str) -> Told:
+    """Read a step's signature. Annotations that are text are resolved where the function was defined."""
+    hints = hints_of(function, field=field)
+    parameters = dict(list(inspect.signature(function).parameters.items())[1:])
+    for name, parameter in parameters.items():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise InvalidInput(field, f"argument {name} cannot be given by name; steps take keyword arguments only")
+    kind, metric = _kind(hints.get("return"), field=field)
+    return Told(kind, metric, parameters, hints)
+
+
+def hints_of(function: Any, *, field: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except NameError as error:
+        raise InvalidInput(
+            field, f"its annotation {error.name!r} cannot be resolved; import it where the workflow is defined"
+        ) from None
+    except (TypeError, SyntaxError, AttributeError) as error:
+        raise InvalidInput(field, f"its annotations cannot be read: {error}") from None
+
+
+def _kind(hint: Any, *, field: str) -> tuple[StepKind, MetricType | None]:
+    """The kind, and for a metric its type."""
+    if _origin(hint) is Metric:
+        return "metric", _metric_type(hint, field=field)
+    parts = [part for part in _members(hint) if part is not type(None)]
+    if parts and all(_is(part, Result) for part in parts):
+        return "measured", None
+    if parts and all(_is(part, Check) or _is_checks(part) or _is(part, BaseException) for part in parts):
+        return "check", None
+    if any(_origin(part) is Metric or part is Metric for part in parts):
+        inner = next(part for part in parts if _origin(part) is Metric or part is Metric)
+        return "metric", _metric_type(inner, field=field)
+    if any(_is(part, Result) for part in parts):
+        raise InvalidInput(
+            field,
+            f"is annotated to return {_named(hint)}: a measured step returns a response, or None, and nothing else",
+        )
+    return "action", None
+
+
+def _metric_type(hint: Any, *, field: str) -> MetricType:
+    of = typing.get_args(hint)
+    if len(of) != 1 or of[0] not in _METRICS:
+        raise InvalidInput(
+            field, f"is annotated {_named(hint)}; write Metric[Counter], Metric[Gauge], Metric[Rate] or Metric[Trend]"
+        )
+    return _METRICS[of[0]]
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    """The parts of a union; itself if it is none."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.get_args(hint)
+    return () if hint is None else (hint,)
+
+
+def _origin(hint: Any) -> Any:
+    return typing.get_origin(hint) or hint
+
+
+def _is(hint: Any, base: type) -> bool:
+    found = _origin(hint)
+    return isinstance(found, type) and issubclass(found, base)
+
+
+def _is_checks(hint: Any) -> bool:
+    """list[Check], and other sequences of checks."""
+    found = typing.get_origin(hint)
+    return (
+        isinstance(found, type)
+        and issubclass(found, (list, tuple))
+        and any(_is(part, Check) for part in typing.get_args(hint))
+    )
+
+
+def _named(hint: Any) -> str:
+    return getattr(hint, "__name__", None) or str(hint)
+
+
+def state_direction(function: Any, *, field: str) -> Literal["provide", "use"]:
+    """Which way a @state method goes."""
+    hint = hints_of(function, field=field).get("return")
+    found = _origin(hint)
+    if found is Provide:
+        return "provide"
+    if found is Use:
+        return "use"
+    raise InvalidInput(field, "a @state is annotated -> Provide[...] or -> Use[...]; which way does it go?")

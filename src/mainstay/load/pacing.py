@@ -1,0 +1,151 @@
+"""How much, when: users or arrivals as a function of time. Pure, so that it needs no clock to be tested."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+
+class Ramp(msgspec.Struct, frozen=True):
+    """A level over time: straight lines between points of (seconds, level), and nothing after the last.
+
+    >>> ramp = Ramp(((0.0, 0.0), (10.0, 100.0), (20.0, 100.0)))
+    >>> ramp.level(5), ramp.level(15), ramp.level(21)
+    (50.0, 100.0, 0.0)
+    >>> ramp.area(10), ramp.area(20), ramp.when(500), ramp.when(600)
+    (500.0, 1500.0, 10.0, 11.0)
+    """
+
+    points: tuple[tuple[float, float], ...]
+
+    @property
+    def ends(self) -> float:
+        return self.points[-1][0]
+
+    @property
+    def highest(self) -> float:
+        return max(level for _, level in self.points)
+
+    def level(self, at: float) -> float:
+        """At a step, the level after it."""
+        found = 0.0
+        for (start, low), (end, high) in self._lines():
+            if start <= at <= end:
+                found = high if end == start else low + (high - low) * (at - start) / (end - start)
+        return found
+
+    def area(self, until: float) -> float:
+        """The level added up over time: arrivals, if the level is a rate."""
+        total = 0.0
+        for (start, low), (end, high) in self._lines():
+            if until <= start:
+                break
+            stop = min(until, end)
+            reached = high if end == start else low + (high - low) * (stop - start) / (end - start)
+            total += (stop - start) * (low + reached) / 2
+        return total
+
+    def when(self, area: float) -> float:
+        """The first time when the area is that much; infinity if it never is."""
+        done = 0.0
+        for (start, low), (end, high) in self._lines():
+            width = end - start
+            piece = width * (low + high) / 2
+            if area <= done + piece and piece > 0:
+                left = area - done
+                slope = (high - low) / width
+                if abs(slope) < 1e-12:
+                    return start + left / low
+                # low * t + slope * t² / 2 = left, in the form that does not cancel when the slope is small
+                root = math.sqrt(max(0.0, low * low + 2 * slope * left))
+                return min(end, start + 2 * left / (low + root)) if low + root > 0 else start
+            done += piece
+        return math.inf
+
+    def _lines(self) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
+        yield from zip(self.points, self.points[1:], strict=False)
+
+
+def flat(level: float, seconds: float) -> Ramp:
+    """The same level all the time."""
+    return Ramp(((0.0, level), (seconds, level)))
+
+
+def ramped(stages: Sequence[tuple[float, float]], *, start: float = 0.0) -> Ramp:
+    """From a level to the next within the seconds of each stage. A stage of no time is a step.
+
+    >>> ramped([(0, 50), (10, 50)]).points
+    ((0.0, 50.0), (10.0, 50.0))
+    """
+    points = [(0.0, float(start))]
+    at = 0.0
+    for seconds, level in stages:
+        at += seconds
+        if at == 0.0:
+            points = [(0.0, float(level))]
+        else:
+            points.append((at, float(level)))
+    return Ramp(tuple(points))
+
+
+class Arrivals(msgspec.Struct, frozen=True):
+    """When iterations are due, in one of some processes: each takes every n-th, so that all together keep the rate.
+
+    >>> list(Arrivals(flat(4, 1.0)).times())
+    [0.0, 0.25, 0.5, 0.75]
+    >>> list(Arrivals(flat(4, 1.0), process=1, processes=2).times())
+    [0.25, 0.75]
+    """
+
+    ramp: Ramp
+    process: int = 0
+    processes: int = 1
+    poisson: bool = False
+    seed: int = 0
+
+    def times(self) -> Iterator[float]:
+        """Rising, from the start on, in seconds. By chance: as many on average, and nobody knows when the next is."""
+        total = self.ramp.area(self.ramp.ends)
+        if not self.poisson:
+            number = self.process
+            # an arrival at the very end is none: the next test would begin with it
+            while number < total - 1e-9:
+                yield self.ramp.when(number)
+                number += self.processes
+            return
+        chance = random.Random(f"{self.seed} {self.process}")
+        due = 0.0
+        while True:
+            due += chance.expovariate(1.0) * self.processes
+            if due >= total:
+                return
+            yield self.ramp.when(due)
+
+
+def shares(total: int, parts: int) -> list[int]:
+    """A number split as evenly as it goes; the first have one more.
+
+    >>> shares(10, 4), shares(1, 3)
+    ([3, 3, 2, 2], [1, 0, 0])
+    """
+    each, more = divmod(total, parts)
+    return [each + (number < more) for number in range(parts)]
+
+
+def weighted(total: int, weights: Sequence[float]) -> list[int]:
+    """A number split by weight, by the largest remainders; all of it is given out.
+
+    >>> weighted(10, [3, 1]), weighted(3, [1, 1])
+    ([8, 2], [2, 1])
+    """
+    if sum(weights) <= 0:
+        return [0] * len(weights)
+    exact = [total * weight / sum(weights) for weight in weights]
+    given = [int(part) for part in exact]
+    order = sorted(range(len(weights)), key=lambda at: (given[at] - exact[at], at))
+    for at in order[: total - sum(given)]:
+        given[at] += 1
+    return given

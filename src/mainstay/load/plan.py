@@ -1,0 +1,277 @@
+"""From classes and what a submission says to what each workflow does: who, how many, how long."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from ..errors import InvalidInput, UnknownOption
+from .graph import Graph, graph_of
+from .pacing import Ramp, flat, ramped, weighted
+from .reading import duration_of, pause_of, rate_of, stages_of
+from .workflow import Workflow
+
+SCHEMA = 1
+Model = Literal["closed", "iterations", "open"]
+
+#: of an open model without a limit: so many seconds' worth may be under way, within these
+_IN_FLIGHT_S, _FEWEST, _MOST = 10, 100, 10_000
+
+
+class LoadOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a submission says; None leaves it to the classes. Stored as the payload of the job."""
+
+    workflows: tuple[str, ...] = ()
+    """only these; with what they depend on"""
+    vus: int | None = None
+    duration: str | None = None
+    iterations: int | None = None
+    stages: str | tuple[tuple[str, int | str], ...] | None = None
+    rate: str | None = None
+    arrivals: str | None = None
+    max_in_flight: int | None = None
+    catch_up: bool | None = None
+    think: str | None = None
+    pacing: str | None = None
+    base_url: str | None = None
+    thresholds: tuple[str, ...] = ()
+    """beside those of the classes"""
+    timeout: str | None = None
+    drain: str | None = None
+    processes: int | None = None
+    """generator processes; None: one for each core"""
+    tags: dict[str, str] = {}
+    params: dict[str, str] = {}
+    """`self.params` of the users"""
+    seed: int = 0
+    """of everything that is by chance"""
+    verify: bool = True
+    """the certificates of servers"""
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    proxy: str | None = None
+    preflight: bool = True
+    """look whether the targets can be reached before the load starts"""
+    schema: int = SCHEMA
+
+
+class WorkflowPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What one workflow does, over all processes."""
+
+    name: str
+    model: Model
+    users: Ramp | None = None
+    """closed and iterations"""
+    arrivals: Ramp | None = None
+    """open: the rate"""
+    poisson: bool = False
+    iterations: int | None = None
+    duration_s: float | None = None
+    max_in_flight: int = 0
+    catch_up: bool = True
+    think: tuple[float, float] | None = None
+    pacing_s: float | None = None
+    drain_s: float = 30.0
+    timeout_s: float | None = None
+    base_url: str = ""
+    new_session: bool = False
+
+    @property
+    def most_users(self) -> int:
+        return self.max_in_flight if self.users is None else math.ceil(self.users.highest)
+
+    @property
+    def told(self) -> str:
+        """The model in words."""
+        if self.arrivals is not None:
+            kind = " at random" if self.poisson else ""
+            return f"open, up to {self.arrivals.highest:g}/s{kind}, {self.max_in_flight} under way at most"
+        if self.iterations is not None:
+            return f"{self.iterations} iterations by {self.most_users} users"
+        return f"closed, {self.most_users} users at most"
+
+
+class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a test does."""
+
+    workflows: dict[str, WorkflowPlan]
+    graph: Graph
+    """which of them come after which"""
+    duration_s: float | None
+    """of all layers together, drains aside; None: nobody knows"""
+    drain_s: float
+
+
+def plan_of(workflows: Mapping[str, type[Workflow]], options: LoadOptions) -> RunPlan:
+    """Resolve everything; refuses what cannot be meant, naming it."""
+    chosen = _chosen(workflows, options.workflows)
+    after = {name: cls.__depends__ for name, cls in chosen.items()}
+    graph = graph_of(after, field="depends", what="workflow")
+    plans = {name: _workflow_plan(cls, options) for name, cls in chosen.items()}
+    for layer in graph.layers():
+        plans.update(_by_weight([(plans[name], chosen[name]) for name in layer]))
+    longest = [max(_longest(plans[name]) for name in layer) for layer in graph.layers()]
+    duration_s = None if any(math.isinf(one) for one in longest) else sum(longest)
+    drain_s = max((plan.drain_s for plan in plans.values()), default=0.0)
+    return RunPlan(workflows=plans, graph=graph, duration_s=duration_s, drain_s=drain_s)
+
+
+def _longest(plan: WorkflowPlan) -> float:
+    return math.inf if plan.duration_s is None else plan.duration_s
+
+
+def _chosen(workflows: Mapping[str, type[Workflow]], wanted: Sequence[str]) -> dict[str, type[Workflow]]:
+    if not wanted:
+        return dict(workflows)
+    found: dict[str, None] = {}
+    left = list(wanted)
+    while left:
+        name = left.pop()
+        if name not in workflows:
+            raise UnknownOption(name, workflows)
+        if name not in found:
+            found[name] = None
+            left += workflows[name].__depends__
+    return {name: cls for name, cls in workflows.items() if name in found}
+
+
+def _workflow_plan(cls: type[Workflow], options: LoadOptions) -> WorkflowPlan:
+    name = cls.__name__
+
+    def value(field: str) -> Any:
+        given = getattr(options, field)
+        return getattr(cls, field) if given is None else given
+
+    model, users, arrivals, duration_s = _model(cls, options, name)
+    iterations = value("iterations") if model == "iterations" else None
+    in_flight = 0
+    if arrivals is not None:
+        given = value("max_in_flight")
+        usual = min(_MOST, max(_FEWEST, math.ceil(arrivals.highest * _IN_FLIGHT_S)))
+        in_flight = usual if given is None else _count(given, field=f"{name}.max_in_flight")
+    kind = value("arrivals")
+    if kind not in ("constant", "poisson"):
+        raise InvalidInput(f"{name}.arrivals", f"{kind!r} is not a way to arrive; write constant or poisson")
+    think, pacing, timeout = value("think"), value("pacing"), value("timeout")
+    if arrivals is not None and (think is not None or pacing is not None):
+        raise InvalidInput(f"{name}.think", "is for a number of users; with a rate, iterations start when they are due")
+    return WorkflowPlan(
+        name=name,
+        model=model,
+        users=users,
+        arrivals=arrivals,
+        poisson=kind == "poisson",
+        iterations=iterations,
+        duration_s=duration_s,
+        max_in_flight=in_flight,
+        catch_up=bool(value("catch_up")),
+        think=None if think is None else pause_of(think, field=f"{name}.think"),
+        pacing_s=None if pacing is None else duration_of(pacing, field=f"{name}.pacing"),
+        drain_s=duration_of(value("drain"), field=f"{name}.drain"),
+        timeout_s=None if timeout is None else duration_of(timeout, field=f"{name}.timeout"),
+        base_url=value("base_url"),
+        new_session=bool(cls.new_session),
+    )
+
+
+def _model(
+    cls: type[Workflow], options: LoadOptions, name: str
+) -> tuple[Model, Ramp | None, Ramp | None, float | None]:
+    """The model, users or rate over time, and how long. What a submission says about how much replaces all that the
+    class says about it: `--vus 10` on a class with a rate is a test with ten users."""
+    amounts = _amounts(cls, options)
+    stages, rate, iterations = (amounts.get(field) for field in ("stages", "rate", "iterations"))
+    if stages is not None and rate is not None:
+        raise InvalidInput(f"{name}.stages", "and a rate are both given; write the rates into the stages")
+    vus = _count(cls.vus if options.vus is None else options.vus, field=f"{name}.vus")
+    if stages is not None:
+        found, are_rates = stages_of(stages, field=f"{name}.stages")
+        if iterations is not None:
+            raise InvalidInput(f"{name}.iterations", "and stages are both given; a test ends by the one or the other")
+        if options.duration is not None:
+            raise InvalidInput(f"{name}.duration", "and stages are both given; the stages say how long it takes")
+        ramp = ramped(found)
+        return ("open", None, ramp, ramp.ends) if are_rates else ("closed", ramp, None, ramp.ends)
+    duration_s = duration_of(cls.duration if options.duration is None else options.duration, field=f"{name}.duration")
+    if duration_s <= 0:
+        raise InvalidInput(f"{name}.duration", "is no time at all; write '10s', say")
+    if rate is not None:
+        if iterations is not None:
+            raise InvalidInput(f"{name}.iterations", "and a rate are both given; a test ends by the one or the other")
+        return "open", None, flat(rate_of(rate, field=f"{name}.rate"), duration_s), duration_s
+    if iterations is not None:
+        _count(iterations, field=f"{name}.iterations")
+        limited = options.duration is not None or any("duration" in vars(one) for one in cls.__mro__[:-2])
+        users = flat(min(vus, iterations), duration_s if limited else math.inf)
+        return "iterations", users, None, duration_s if limited else None
+    return "closed", flat(vus, duration_s), None, duration_s
+
+
+def _amounts(cls: type[Workflow], options: LoadOptions) -> dict[str, Any]:
+    """Stages, rate and iterations: the submission's, or the class's. A number of users goes with iterations, and
+    replaces a rate and stages."""
+    fields = ("stages", "rate", "iterations")
+    if given := {field: found for field in fields if (found := getattr(options, field)) is not None}:
+        return given
+    if options.vus is not None:
+        return {"iterations": cls.iterations}
+    return {field: getattr(cls, field) for field in fields}
+
+
+def _count(value: Any, *, field: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidInput(field, f"{value!r} is no number of at least 1")
+    if value > 10_000_000:
+        raise InvalidInput(field, f"{value} is too many; at most 10 million")
+    return value
+
+
+def _by_weight(layer: Sequence[tuple[WorkflowPlan, type[Workflow]]]) -> dict[str, WorkflowPlan]:
+    """Those with a weight share what one of them would have: the users, or the rate."""
+    group = [(plan, cls) for plan, cls in layer if cls.weight is not None]
+    if len(group) < 2:
+        return {}
+    weights = []
+    for plan, cls in group:
+        weight = cls.weight
+        if not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
+            raise InvalidInput(f"{plan.name}.weight", f"{weight!r} is no weight; write a number")
+        weights.append(float(weight))
+    if len({plan.model for plan, _ in group}) > 1:
+        told = ", ".join(f"{plan.name} ({plan.model})" for plan, _ in group)
+        raise InvalidInput("weight", f"workflows that share by weight have the same model; here: {told}")
+    first = group[0][0]
+    if any(
+        (plan.users, plan.arrivals, plan.iterations) != (first.users, first.arrivals, first.iterations)
+        for plan, _ in group
+    ):
+        raise InvalidInput(
+            "weight", "workflows that share by weight say the same about how much (vus, rate, stages): it is divided"
+        )
+    part = [weight / sum(weights) for weight in weights]
+    counts = None if first.iterations is None else weighted(first.iterations, weights)
+    users = None if first.users is None else _divided(first.users, weights)
+    found = {}
+    for at, (plan, _) in enumerate(group):
+        rate = plan.arrivals and Ramp(tuple((when, level * part[at]) for when, level in plan.arrivals.points))
+        found[plan.name] = msgspec.structs.replace(
+            plan,
+            users=users and users[at],
+            arrivals=rate,
+            iterations=counts and counts[at],
+            max_in_flight=math.ceil(plan.max_in_flight * part[at]),
+        )
+    return found
+
+
+def _divided(ramp: Ramp, weights: Sequence[float]) -> list[Ramp]:
+    """Whole users at each point, all of them given to somebody."""
+    levels = [weighted(round(level), weights) for _, level in ramp.points]
+    return [
+        Ramp(tuple((when, float(given[at])) for (when, _), given in zip(ramp.points, levels, strict=True)))
+        for at in range(len(weights))
+    ]

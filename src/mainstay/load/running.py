@@ -1,0 +1,317 @@
+"""A run, from its plan to its summary: layers of workflows one after the other, windows judged as they come.
+
+It knows nothing of jobs and stores; see `works` for that.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+from ..clock import Clock
+from ..errors import InvalidInput
+from .blueprint import Blueprint, blueprint_of, check_states
+from .fleet import Fleet, GeneratorLost
+from .outputs import Output
+from .plan import LoadOptions, RunPlan, plan_of
+from .sources import LoadTest
+from .stats.folding import Tally
+from .stats.grammar import Threshold
+from .stats.model import Header, Moment, OutputOutcome, Summary, ThresholdOutcome, Window
+from .stats.thresholds import Judge, check, thresholds_of, verdict_of
+from .stats.trust import Doubts
+
+log = logging.getLogger("mainstay.load")
+
+
+class Planned:
+    """A test and what a submission says, checked: everything that can be known before a process is started."""
+
+    def __init__(self, test: LoadTest, options: LoadOptions) -> None:
+        self.test = test
+        self.options = options
+        self.plan: RunPlan = plan_of(test.workflows, options)
+        self.blueprints: dict[str, Blueprint] = {
+            name: blueprint_of(test.workflows[name]) for name in self.plan.workflows
+        }
+        check_states(self.blueprints)
+        self.thresholds: list[Threshold] = self._thresholds()
+        self.processes = self._processes()
+        check(self.thresholds, self.header("", 0))
+
+    def _thresholds(self) -> list[Threshold]:
+        found: list[Threshold] = []
+        for name in self.plan.workflows:
+            given = self.test.workflows[name].thresholds
+            found += thresholds_of([given] if isinstance(given, str) else given)
+        found += thresholds_of(self.options.thresholds)
+        return list({str(one): one for one in found}.values())
+
+    def _processes(self) -> int:
+        """One for each core, and no more than there are users."""
+        given = self.options.processes
+        if given is not None:
+            if not 1 <= given <= 1024:
+                raise InvalidInput("processes", f"{given} is out of range; from 1 to 1024")
+            return given
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return max(1, min(cores, max(one.most_users for one in self.plan.workflows.values())))
+
+    def header(self, run: str, started_ms: int) -> Header:
+        workflows: list[dict[str, Any]] = []
+        for name, plan in self.plan.workflows.items():
+            steps = self.blueprints[name].steps.values()
+            cls = self.test.workflows[name]
+            workflows.append(
+                {
+                    "name": name,
+                    "model": plan.told,
+                    "open": plan.arrivals is not None,
+                    "vus": plan.most_users,
+                    "rate": None if plan.arrivals is None else plan.arrivals.highest,
+                    "duration_s": plan.duration_s,
+                    "iterations": plan.iterations,
+                    "after": list(cls.__depends__),
+                    "tags": dict(cls.tags),
+                    "steps": [
+                        {"name": one.name, "kind": one.kind, "after": list(one.after), "tags": one.tags}
+                        for one in steps
+                    ],
+                }
+            )
+        return Header(
+            run=run,
+            name=self.test.name,
+            started_ms=started_ms,
+            version=version("mainstay"),
+            processes=self.processes,
+            duration_s=self.plan.duration_s,
+            workflows=workflows,
+            thresholds=[str(one) for one in self.thresholds],
+            tags=self.options.tags,
+        )
+
+
+class LoadRun:
+    """One run. `run` takes it to its end; `stop` has it end early, in good order."""
+
+    def __init__(self, planned: Planned, run_id: str, *, clock: Clock, outputs: Sequence[Output] = ()) -> None:
+        self._planned = planned
+        self._clock = clock
+        self._started_ms = clock.now_ms()
+        self.header = planned.header(run_id, self._started_ms)
+        self._outputs = _Outputs(outputs)
+        self._tally = Tally(self.header)
+        self._judge = Judge(planned.thresholds)
+        self._doubts = Doubts(self.header)
+        self._fleet: Fleet | None = None
+        self._phase = "preparing"
+        self._ended = ""
+        self._skipped: dict[str, str] = {}
+        self._calls = {"sent_calls": 0, "answered_calls": 0}
+        self._first_bucket: int | None = None
+        self._last_bucket = 0
+        self.seconds = 0
+        """whole ones that were seen"""
+
+    async def run(self) -> Summary:
+        """To its end. Raises `InvalidInput` for what cannot be started; nothing was sent then."""
+        planned = self._planned
+        await self._outputs.start(self.header)
+        try:
+            async with Fleet(planned.processes, self._saw) as fleet:
+                self._fleet = fleet
+                await fleet.begin(planned.test.name, planned.test.source, planned.options)
+                try:
+                    await self._layers(fleet)
+                except GeneratorLost as error:
+                    # what it had sent is kept; the others are told to come to their end
+                    self._ended = f"failed: {error}"
+                    fleet.stop(hurry=True)
+        finally:
+            self._fleet = None
+            self._phase = "done"
+        return await self._finish()
+
+    def stop(self, why: str, *, hurry: bool = True) -> None:
+        """Have it end early; what is under way is waited for."""
+        self._ended = self._ended or why
+        if self._fleet is not None:
+            self._phase = "draining"
+            self._fleet.stop(hurry=hurry)
+
+    # layers -----------------------------------------------------------------------------------------
+
+    async def _layers(self, fleet: Fleet) -> None:
+        planned = self._planned
+        provided: dict[str, dict[str, Any]] = {}
+        failed: dict[str, str] = {}
+        set_up: list[str] = []
+        layers = planned.plan.graph.layers()
+        try:
+            for layer in layers:
+                workflows = [name for name in layer if not self._skip(name, failed)]
+                if not workflows or self._ended:
+                    continue
+                shared = {name: _used(planned.blueprints, name, provided) for name in workflows}
+                set_up += workflows
+                found = await fleet.set_up(workflows, shared)
+                for name, why in found.failed.items():
+                    failed[name] = self._skipped[name] = f"its setup failed: {why}"
+                workflows = [name for name in workflows if name not in found.failed]
+                if not workflows or self._ended:
+                    continue
+                for name in workflows:
+                    shared[name].update(found.values.get(name, {}))
+                self._phase = "running" if len(layers) == 1 else f"running {', '.join(workflows)}"
+                await self._go(fleet, workflows, shared, failed)
+                given = await fleet.give([name for name in workflows if name not in failed])
+                provided.update(given.values)
+                failed.update({name: f"what it provides failed: {why}" for name, why in given.failed.items()})
+        finally:
+            if set_up:
+                torn = await fleet.tear_down(set_up)
+                for name, why in torn.failed.items():
+                    self._skipped[f"{name} teardown"] = f"failed: {why}"
+        for name, why in failed.items():
+            if name not in self._skipped:
+                self._skipped[f"{name} (failed)"] = why
+
+    def _skip(self, name: str, failed: dict[str, str]) -> bool:
+        """Whether what it depends on has failed; then so has it."""
+        broken = [one for one in self._planned.plan.graph.after[name] if one in failed]
+        if broken:
+            failed[name] = self._skipped[name] = f"{broken[0]} failed, which it depends on ({failed[broken[0]]})"
+        return bool(broken)
+
+    async def _go(
+        self,
+        fleet: Fleet,
+        workflows: Sequence[str],
+        shared: dict[str, dict[str, Any]],
+        failed: dict[str, str],
+    ) -> None:
+        overs = await fleet.go(workflows, shared, now=self._clock.now_ms() / 1000)
+        self._calls = {
+            "sent_calls": sum(over.sent for over in overs),
+            "answered_calls": sum(over.answered for over in overs),
+        }
+        for name in workflows:
+            iterations = sum(over.workflows[name].iterations for over in overs if name in over.workflows)
+            clean = sum(over.workflows[name].clean for over in overs if name in over.workflows)
+            if not clean:
+                said = f"all {iterations} iterations had errors" if iterations else "not one iteration was made"
+                failed[name] = said
+
+    # windows ----------------------------------------------------------------------------------------
+
+    def _saw(self, window: Window) -> None:
+        if self._first_bucket is None:
+            self._first_bucket = window.bucket
+        self._last_bucket = window.bucket
+        self._tally.add(window)
+        self._judge.add(window)
+        self._doubts.add(window)
+        self.seconds = int(self.elapsed_s)
+        self._outputs.add(
+            Moment(
+                window=window,
+                elapsed_s=self.elapsed_s,
+                phase=self._phase,
+                thresholds=self._judge.outcomes(),
+                trust=self._doubts.trust(),
+            )
+        )
+        if self._judge.stop is not None and not self._ended:
+            self.stop("stopped by a threshold")
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the first request could be sent, as far as windows came."""
+        if self._first_bucket is None:
+            return 0.0
+        return (self._last_bucket + 1 - self._first_bucket) / 10
+
+    def so_far(self) -> Summary:
+        """What is known by now."""
+        return self._summary(self._judge.outcomes())
+
+    # the end ----------------------------------------------------------------------------------------
+
+    async def _finish(self) -> Summary:
+        summary = self._summary(self._judge.finish())
+        if not summary.requests and not self._ended.startswith("failed") and summary.skipped:
+            summary.ended = "failed: " + "; ".join(f"{name}: {why}" for name, why in summary.skipped.items())
+        summary.outputs = self._outputs.outcomes()
+        await self._outputs.stop(summary)
+        summary.outputs = self._outputs.outcomes()
+        return summary
+
+    def _summary(self, thresholds: list[ThresholdOutcome]) -> Summary:
+        return self._tally.summary(
+            elapsed_s=self.elapsed_s,
+            thresholds=thresholds,
+            trust=self._doubts.trust(),
+            verdict=verdict_of(thresholds),
+            ended=self._ended or "finished",
+            skipped=self._skipped,
+            **self._calls,
+        )
+
+
+class _Outputs:
+    """All outputs of a run. One that raises is told in the summary and gets nothing more."""
+
+    def __init__(self, outputs: Sequence[Output]) -> None:
+        self._outputs = list(outputs)
+        self._errors: dict[int, str] = {}
+
+    async def start(self, header: Header) -> None:
+        """Refusals (a folder that is not there) are raised: nothing has begun yet."""
+        for output in self._outputs:
+            await output.start(header)
+
+    def add(self, moment: Moment) -> None:
+        for number, output in enumerate(self._outputs):
+            if number not in self._errors:
+                try:
+                    output.add(moment)
+                except Exception as error:  # noqa: BLE001 - where results go never ends the run
+                    self._failed(number, error)
+
+    async def stop(self, summary: Summary) -> None:
+        for number, output in enumerate(self._outputs):
+            if number not in self._errors:
+                try:
+                    await output.stop(summary)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self._failed(number, error)
+
+    def _failed(self, number: int, error: Exception) -> None:
+        said = f"{type(error).__name__}: {error}"
+        self._errors[number] = said
+        log.warning("output=%s failed, the run goes on: %s", self._outputs[number].name, said)
+
+    def outcomes(self) -> list[OutputOutcome]:
+        return [
+            OutputOutcome(name=output.name, error=self._errors.get(number, ""))
+            for number, output in enumerate(self._outputs)
+        ]
+
+
+def _used(blueprints: Mapping[str, Blueprint], name: str, provided: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What a workflow finds in its context: what those it names provide, if they name it, too."""
+    found: dict[str, Any] = {}
+    for state in blueprints[name].states:
+        if state.provides:
+            continue
+        for other in state.workflows:
+            for theirs in blueprints[other].states:
+                if theirs.provides and name in theirs.workflows and theirs.name in state.taken:
+                    values = provided.get(other, {})
+                    if theirs.name in values:
+                        found[theirs.name] = values[theirs.name]
+    return found

@@ -1,0 +1,151 @@
+"""A load test: some workflows, and where another process finds them."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from ..errors import InvalidInput, MainstayError
+from .workflow import Workflow
+
+_loaded: dict[str, ModuleType] = {}
+"""files by path: a class must be the same one each time it is asked for"""
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process finds the classes of a test."""
+
+    file: str = ""
+    """all workflows that are defined in it"""
+    classes: dict[str, str] = {}
+    """or: by name, module and qualified name"""
+    folder: str = ""
+    """where the modules are found"""
+
+
+class LoadTest:
+    """Workflows that run together. Made from a file by `load_file`, or from classes."""
+
+    def __init__(self, name: str, workflows: Iterable[type[Workflow]], *, source: Source | None = None) -> None:
+        found = list(workflows)
+        for one in found:
+            if not (isinstance(one, type) and issubclass(one, Workflow)) or one is Workflow:
+                raise InvalidInput(name, f"{one!r} is not a workflow; derive a class from Workflow")
+        if not found:
+            raise InvalidInput(name, "has no workflows; derive a class from Workflow and give it a @step")
+        self.name = name
+        self.workflows: Mapping[str, type[Workflow]] = {one.__name__: one for one in found}
+        if len(self.workflows) < len(found):
+            names = [one.__name__ for one in found]
+            twice = next(one for one in names if names.count(one) > 1)
+            raise InvalidInput(name, f"two of its workflows are called {twice}; give one of them another name")
+        self.source = source or _by_module(name, found)
+
+    def __repr__(self) -> str:
+        return f"<LoadTest {self.name}: {', '.join(self.workflows)}>"
+
+
+def load_file(path: str | Path) -> LoadTest:
+    """The workflows that a file defines; those that it imports from elsewhere are not among them."""
+    file = Path(path).absolute()
+    module = _module(file)
+    own = [
+        one
+        for one in vars(module).values()
+        if isinstance(one, type) and issubclass(one, Workflow) and one.__module__ == module.__name__
+    ]
+    # a class that others here are derived from, and that has no steps of its own, is there to be derived from
+    workflows = [one for one in dict.fromkeys(own) if one.__graph__.after]
+    if not workflows:
+        said = "its workflows have no steps" if own else "defines no workflow"
+        raise InvalidInput("file", f"{path} {said}; derive a class from mainstay.load.Workflow and give it a @step")
+    return LoadTest(file.stem, workflows, source=Source(file=str(file), folder=str(file.parent)))
+
+
+def found_in(source: Source, name: str) -> LoadTest:
+    """The test that another process has described."""
+    if source.file:
+        test = load_file(source.file)
+        return LoadTest(name, test.workflows.values(), source=source)
+    _look_in(source.folder)
+    classes = []
+    for one, place in source.classes.items():
+        module, _, path = place.partition(":")
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part, None)
+        if not isinstance(found, type):
+            raise InvalidInput(one, f"is not found at {place} in a process of its own; define it in a module")
+        classes.append(found)
+    return LoadTest(name, classes, source=source)
+
+
+def _by_module(name: str, workflows: Iterable[type[Workflow]]) -> Source:
+    classes = {}
+    for one in workflows:
+        if one.__module__ == "__main__" or "<locals>" in one.__qualname__:
+            raise InvalidInput(
+                name,
+                f"{one.__name__} is defined in {'a function' if '<' in one.__qualname__ else 'the main program'}, and "
+                "generator processes cannot find it; define it in a module",
+            )
+        classes[one.__name__] = f"{one.__module__}:{one.__qualname__}"
+    return Source(classes=classes, folder=os.getcwd())
+
+
+def _module(file: Path) -> ModuleType:
+    known = _loaded.get(str(file))
+    if known is not None:
+        return known
+    if not file.is_file():
+        raise InvalidInput("file", f"there is no file {file}{_alike(file)}")
+    _look_in(str(file.parent))
+    name = f"mainstay_load_{file.stem}_{len(_loaded)}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise InvalidInput("file", f"{file} is no Python file; its name ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    # annotations that are text are resolved in here
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except MainstayError as error:
+        del sys.modules[name]
+        raise InvalidInput("file", f"{file.name}{_line(error, file)}: {error}") from None
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise InvalidInput("file", f"{file.name}{_line(error, file)} cannot be loaded: {said}") from error
+    _loaded[str(file)] = module
+    return module
+
+
+def _line(error: BaseException, file: Path) -> str:
+    if isinstance(error, SyntaxError) and error.lineno:
+        return f", line {error.lineno}"
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    return f", line {own[-1].lineno}" if own else ""
+
+
+def _alike(file: Path) -> str:
+    with contextlib.suppress(OSError):
+        names = [one.name for one in file.parent.glob("*.py")]
+        if close := difflib.get_close_matches(file.name, names, n=1):
+            return f"; did you mean {close[0]}?"
+    return ""
+
+
+def _look_in(folder: str) -> None:
+    if folder and folder not in sys.path:
+        sys.path.insert(0, folder)

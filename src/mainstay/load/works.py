@@ -1,0 +1,205 @@
+"""Runs of load tests as jobs of kind `load`: what is stored of one, and how a worker runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..control import Decide
+from ..errors import BadArguments, InvalidInput, MainstayError, SchemaTooNew, StaleClaim, StoreError
+from ..model import Job
+from ..task import Client
+from ..task.running import begin
+from ..worker import Context, Mode, context
+from ..worker.context import LetGo
+from ..worker.outage import Outage
+from .outputs import Output
+from .plan import SCHEMA, LoadOptions
+from .running import LoadRun, Planned
+from .sources import LoadTest
+from .stats.model import Summary
+from .stream import StreamOutput
+
+KIND = "load"
+#: how often what is known by then is stored, so that others can follow
+_SAVE_S = 2.0
+#: beyond this, the curves are left out of what is stored with the job; the stream has them all
+_MOST_BYTES = 512 * 1024
+#: for what comes before and after the load: starting processes, setup, teardown
+_ASIDE_S = 900.0
+_GRACE_S = 15.0
+
+
+class LoadFailed(MainstayError):
+    """A load test came to its end, and a threshold was not kept; or it could not be run to its end."""
+
+    code = "load_failed"
+    retryable = False
+
+
+class ThresholdFailed(LoadFailed):
+    """A threshold was not kept."""
+
+    code = "threshold_failed"
+
+
+class Attached(NamedTuple):
+    """Somebody in this process who watches a run: the command that started it."""
+
+    outputs: Sequence[Output]
+    stop: asyncio.Event
+    """set: end early, in good order"""
+
+
+class LoadWork:
+    """How jobs of one load test are run (`mainstay.worker.Work`)."""
+
+    mode: Mode = "loop"
+    is_async = True
+    decide: Decide | None = None
+
+    def __init__(self, client: Client, test: LoadTest, folder: Callable[[], Path]) -> None:
+        self._client = client
+        self._test = test
+        self._folder = folder
+        self.attached: dict[str, Attached] = {}
+        """by job"""
+        self.ended: dict[str, Summary | InvalidInput] = {}
+        """how runs ended that somebody is attached to"""
+
+    def unpack(self, payload: bytes) -> LoadOptions:
+        return options_of(self._client.sealer.open(payload, field="payload"))
+
+    def pack(self, result: Summary) -> msgspec.Raw:
+        return msgspec.Raw(self._client.sealer.seal(stored(result)))
+
+    async def call(self, options: LoadOptions) -> Summary:
+        """Run it; the summary. Raises `ThresholdFailed`, or what made it impossible."""
+        here, client = context(), self._client
+        begin(client)
+        control = await client.open()
+        planned = Planned(self._test, options)
+        folder = self._folder()
+        stream = StreamOutput(folder / f"{here.id}.ndjson.zst")
+        attached = self.attached.get(here.id)
+        outputs = [stream, *(attached.outputs if attached else ())]
+        run = LoadRun(planned, here.id, clock=control.store.clock, outputs=outputs)
+        task = asyncio.ensure_future(run.run())
+        try:
+            await self._until_done(task, run, here, attached)
+        except asyncio.CancelledError:
+            # cancelled, out of time, or the worker leaves: what is under way is waited for, within the grace
+            run.stop(f"cancelled: {here.stopping or 'stopped'}")
+            await asyncio.wait([task])
+        try:
+            summary = await task
+        except InvalidInput as error:
+            if attached is not None:
+                self.ended[here.id] = error
+            raise
+        summary.stream = str(stream.path)
+        if attached is not None:
+            self.ended[here.id] = summary
+        await _save(here, summary)
+        if here.stopping is not None:
+            raise asyncio.CancelledError
+        if summary.ended.startswith("failed"):
+            raise LoadFailed(f"load test {planned.test.name}: {summary.ended}")
+        if summary.verdict == "failed":
+            broken = "; ".join(f"{one.text} (was {one.shown})" for one in summary.thresholds if not one.passed)
+            raise ThresholdFailed(f"load test {planned.test.name} did not keep: {broken}")
+        return summary
+
+    async def _until_done(
+        self, task: asyncio.Task[Summary], run: LoadRun, here: Context, attached: Attached | None
+    ) -> None:
+        stopping = asyncio.ensure_future(attached.stop.wait() if attached else asyncio.Event().wait())
+        try:
+            while not task.done():
+                await asyncio.wait({task, stopping}, timeout=_SAVE_S, return_when=asyncio.FIRST_COMPLETED)
+                if stopping.done() and not task.done():
+                    run.stop("interrupted")
+                    await asyncio.wait([task])
+                elif not task.done() and run.seconds:
+                    so_far = run.so_far()
+                    here.progress(run.elapsed_s, run.header.duration_s, f"{so_far.requests} requests")
+                    await _save(here, so_far)
+        finally:
+            stopping.cancel()
+
+
+async def _save(here: Context, summary: Summary) -> None:
+    """Keep what is known with the job. A store that is away does not stop the load: the next save, or the end, says
+    it all again."""
+    outage = Outage("load", random.Random())
+    for _ in range(3):
+        try:
+            await here.save(msgspec.msgpack.decode(stored(summary)))
+        except StaleClaim as error:
+            raise LetGo(str(error)) from None
+        except StoreError as error:
+            await asyncio.sleep(min(1.0, outage.failed(error)))
+        else:
+            return
+
+
+def stored(summary: Summary) -> bytes:
+    """A summary as it is kept with the job: without the curves by step, or without all of them, if it got too big."""
+    found = _encode(summary)
+    if len(found) <= _MOST_BYTES:
+        return found
+    slim = msgspec.structs.replace(
+        summary, points=[msgspec.structs.replace(point, by_step={}) for point in summary.points]
+    )
+    found = _encode(slim)
+    if len(found) <= _MOST_BYTES:
+        return found
+    return _encode(msgspec.structs.replace(slim, points=[], distribution=[]))
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def summary_of(job: Job, unpack: Callable[[bytes], Any]) -> Summary | None:
+    """What is stored of a run: its end, or how it stood when that was last written. None before."""
+    if job.kind != KIND:
+        raise InvalidInput("job", f"{job.id} ({job.name}) is a {job.kind} job, not a load test")
+    data = job.result if job.result is not None else job.checkpoint
+    return None if data is None else msgspec.convert(unpack(data), Summary)
+
+
+def options_of(payload: bytes) -> LoadOptions:
+    """What a submission said."""
+    try:
+        schema = msgspec.msgpack.decode(payload, type=_Head).schema
+        if schema <= SCHEMA:
+            return msgspec.msgpack.decode(payload, type=LoadOptions)
+    except msgspec.DecodeError as error:
+        raise BadArguments("payload", f"what is to be run cannot be read: {error}") from None
+    raise SchemaTooNew(f"the load test was submitted by a newer Mainstay (schema {schema} of load tests); upgrade this")
+
+
+class _Head(msgspec.Struct):
+    schema: int = SCHEMA
+
+
+def limits_of(planned: Planned) -> dict[str, Any]:
+    """The options of the job that follow from the plan: a load test is not repeated by itself, and has the time that
+    its own plan takes."""
+    plan = planned.plan
+    ends_s = None if plan.duration_s is None else plan.duration_s + plan.drain_s + _ASIDE_S
+    return {
+        "retries": 0,
+        "crash_budget": 1,
+        "timeout": "off" if ends_s is None else f"{ends_s:g}s",
+        "stall_timeout": "off",
+        "grace": f"{plan.drain_s + _GRACE_S:g}s",
+    }
+
+
+__all__ = ["KIND", "Attached", "LoadFailed", "LoadWork", "ThresholdFailed", "limits_of", "summary_of"]

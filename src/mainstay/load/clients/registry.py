@@ -14,7 +14,7 @@ GROUP = "mainstay.load.clients"
 
 #: also entry points of this package; here, so that nobody has to search the installed packages for them
 _OURS = {
-    "http": "mainstay.load.clients.http:open_http",
+    "http": "mainstay.load.clients.http:HTTPClient",
     "http2": "mainstay.load.clients.http2:HTTP2Client",
     "websocket": "mainstay.load.clients.websocket:WebsocketClient",
     "tcp": "mainstay.load.clients.tcp:TCPClient",

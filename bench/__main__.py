@@ -3,6 +3,7 @@
 Suites: `sqlite` compares the SQLite store with a hand-written loop on the same schema, `queues` compares Mainstay with
 other job queues, each in an environment of its own, on servers that are started for the run, and `batch` runs the same
 study through Mainstay and what people use for it (`batch_study`), and very many units on each store (`batch_100k`).
+`load` puts the same load on one nginx with Mainstay and with other load generators.
 `registry` times one job, and a thousand, in a folder and in what stands in for each cloud.
 """
 
@@ -25,7 +26,7 @@ from rich.table import Table
 
 from docs import generate
 
-from . import batch, batch_report, fleet, queues, registry, report
+from . import batch, batch_report, fleet, load, load_report, queues, registry, report
 from .report import Section
 from .scenarios import SCENARIOS, Row, Sizes
 
@@ -43,7 +44,14 @@ QUICK = Sizes(
 )
 QUICK_QUEUES = queues.Sizes(share=0.02, repeats=1, idle=5, load=40, watch_s=6.0)
 QUICK_BATCH = batch.Sizes(units=40, scale=(200, 400))
-SUITES = {"sqlite": tuple(SCENARIOS), "queues": fleet.SCENARIOS, "batch": batch.SCENARIOS, "registry": ("registry",)}
+QUICK_LOAD = load.Sizes(seconds=4, connections=(4,), rounds=1, users=200)
+SUITES = {
+    "sqlite": tuple(SCENARIOS),
+    "queues": fleet.SCENARIOS,
+    "batch": batch.SCENARIOS,
+    "load": load.SCENARIOS,
+    "registry": ("registry",),
+}
 
 
 def main() -> int:
@@ -60,6 +68,8 @@ def main() -> int:
         failed |= _run_queues(names["queues"], given, _kept_in("queues", names, given))
     if names["batch"] and _chosen(given, batch.systems()):
         failed |= _run_batch(names["batch"], given, _kept_in("batch", names, given))
+    if names["load"] and _chosen(given, load.systems()):
+        failed |= _run_load(names["load"], given, _kept_in("load", names, given))
     if names["registry"] and not given.systems:
         _run_registry(given, _kept_in("registry", names, given))
     return failed
@@ -95,7 +105,7 @@ def _arguments() -> argparse.Namespace:
 
 def _systems(text: str) -> list[str]:
     names = text.split(",")
-    known = dict.fromkeys([*fleet.systems(), *batch.systems()])
+    known = dict.fromkeys([*fleet.systems(), *batch.systems(), *load.systems()])
     if unknown := set(names) - set(known):
         raise argparse.ArgumentTypeError(f"no such system: {', '.join(unknown)}; there are {', '.join(known)}")
     return names
@@ -185,6 +195,24 @@ def _run_batch(names: list[str], given: argparse.Namespace, out: Path | None) ->
         batch_report.save(found, out)
         console.print(f"kept in {out}")
         if out == batch_report.KEPT:
+            generate.main([])
+    return 1 if found.trouble else 0
+
+
+# -- load generators ----------------------------------------------------------------------------
+
+
+def _run_load(names: list[str], given: argparse.Namespace, out: Path | None) -> int:
+    sizes = QUICK_LOAD if given.quick else load.Sizes()
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        found = load.measure(_chosen(given, load.systems()), names, sizes, _telling(console, status.update))
+    _show(load_report.sections(found), load_report.about(found))
+    _warn(console, found.skipped, found.trouble)
+    if out is not None:
+        load_report.save(found, out)
+        console.print(f"kept in {out}")
+        if out == load_report.KEPT:
             generate.main([])
     return 1 if found.trouble else 0
 

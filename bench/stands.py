@@ -54,12 +54,7 @@ class Workers:
 
     def cpu_s(self) -> float:
         """Processor time that those alive have used."""
-        ticks = 0
-        for pid in self._pids():
-            with contextlib.suppress(OSError):
-                fields = _stat(Path(f"/proc/{pid}"))
-                ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return sum(map(cpu_s, self._pids()))
 
     def memory_mb(self) -> tuple[float, float]:
         """Resident and proportional set size of all of them; pages shared by forks count once in the latter."""
@@ -74,24 +69,41 @@ class Workers:
 
     def peaks_mb(self) -> list[float]:
         """The most that each of those alive has been resident with."""
-        peaks = []
-        for pid in self._pids():
-            with contextlib.suppress(OSError):
-                _, _, rest = Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")
-                peaks.append(int(rest.split()[0]) / 1024)
-        return peaks
+        return [peak for pid in self._pids() if (peak := peak_mb(pid)) is not None]
 
     def _pids(self) -> set[int]:
         """Descendants, and whoever is still in a session that we started."""
         mine = {process.pid for process in self._processes if process.returncode is None}
-        roots = {process.pid for process in self._processes}
-        table = _process_table()
-        found = mine | {pid for pid, (_, session) in table.items() if session in roots}
-        while True:
-            more = {pid for pid, (parent, _) in table.items() if parent in found} - found
-            if not more:
-                return found
-            found |= more
+        return mine | family({process.pid for process in self._processes})
+
+
+def family(roots: set[int]) -> set[int]:
+    """Those alive of the sessions that these processes lead, and their descendants, in whatever session."""
+    table = _process_table()
+    found = {pid for pid, (_, session) in table.items() if session in roots}
+    while True:
+        more = {pid for pid, (parent, _) in table.items() if parent in found} - found
+        if not more:
+            return found
+        found |= more
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time that a process has used; 0 of one that is gone."""
+    try:
+        fields = _stat(Path(f"/proc/{pid}"))
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_mb(pid: int) -> float | None:
+    """The most that a process has been resident with; None of one that is gone."""
+    try:
+        _, _, rest = Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")
+        return int(rest.split()[0]) / 1024
+    except (OSError, IndexError):
+        return None
 
 
 def _process_table() -> dict[int, tuple[int, int]]:

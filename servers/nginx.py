@@ -7,6 +7,7 @@ import signal
 import subprocess
 import urllib.request
 from pathlib import Path
+from typing import NamedTuple
 
 from .programs import program
 from .server import OneProcess, Process, free_port
@@ -52,6 +53,15 @@ http {{
     }}
 }}
 """
+
+
+class Status(NamedTuple):
+    """What a server says of itself."""
+
+    connections: int
+    """Open now."""
+    requests: int
+    """Answered since it was started."""
 
 
 class Nginx(OneProcess):
@@ -100,11 +110,12 @@ class Nginx(OneProcess):
     def tls_url(self, path: str = "/small.txt") -> str:
         return f"https://127.0.0.1:{self.tls_port}{path}"
 
-    def requests(self) -> int:
-        """How many requests it has answered since it was started, this one included; of all its workers."""
+    def status(self) -> Status:
+        """Of all its workers. The one that asks is in both numbers."""
         with urllib.request.urlopen(self.url("/status"), timeout=10) as answer:
-            # "server accepts handled requests", and under it the three numbers
-            return int(answer.read().split(b"\n")[2].split()[2])
+            # "Active connections: 1", "server accepts handled requests" and the three numbers of that
+            words = answer.read().split()
+        return Status(int(words[2]), int(words[9]))
 
 
 def _certify(certificate: Path, key: Path) -> None:

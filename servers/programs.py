@@ -47,6 +47,16 @@ def version(path: str) -> str:
     return subprocess.run([path, "--version"], check=True, capture_output=True, text=True).stdout
 
 
+def package_version(kind: str) -> str:
+    """For a program that does not tell its version: that of its Debian package."""
+    ask = ["dpkg-query", "-W", "-f", "${Version}", _KINDS[kind][0]]
+    try:
+        told = subprocess.run(ask, check=True, capture_output=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return told.rpartition(":")[2].partition("-")[0]
+
+
 def unprivileged() -> str:
     """Whom root lets run the servers that refuse to run as root."""
     for name in ("postgres", "nobody"):

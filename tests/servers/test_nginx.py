@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -52,15 +53,20 @@ def test_it_is_trusted_by_its_certificate_and_by_nobody_else(nginx: servers.Ngin
 def test_it_counts_what_it_answered_over_all_its_workers(place: Path) -> None:
     server = servers.Nginx(place, workers=2)
     try:
-        before = server.requests()
+        before = server.status().requests
         for _ in range(20):
             _body(server.url())
-        counted = server.requests() - before
+        counted = server.status().requests - before
     finally:
         server.stop()
 
     # with the second look
     assert counted == 21
+
+
+def test_it_tells_how_many_connections_are_open(nginx: servers.Nginx) -> None:
+    with socket.create_connection(("127.0.0.1", nginx.port)), socket.create_connection(("127.0.0.1", nginx.port)):
+        assert nginx.status().connections == 3
 
 
 def test_it_keeps_its_ports_over_a_kill(nginx: servers.Nginx) -> None:

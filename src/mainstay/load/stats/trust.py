@@ -1,0 +1,169 @@
+"""Whether the numbers of a run are those of the target, or of a generator that was itself too slow.
+
+A pure rule over windows; it answers while the run goes on, and names what the generator ran out of.
+"""
+
+from __future__ import annotations
+
+from .folding import SECOND
+from .model import Health, Trust, Window
+from .shown import digits, share_text, time_text
+
+#: A loop that is later than this is noticed: below, the garbage collector and a busy machine show, and no percentile
+#: that people look at
+LAG_S = 0.05
+#: ... if it is also this part of the mean service time: 60 ms are nothing to calls that take 5 s
+LAG_PART = 0.1
+#: ... and happens in at least this part of the seconds. One second in a run of up to 100 s is enough
+LAG_SECONDS = 0.01
+#: Above this part of a core a loop has a queue of its own: by queueing theory, calls wait nine times as long as their
+#: handling takes
+CPU = 0.9
+#: ... for so many seconds in a row; what is shorter is a ramp or another program
+CPU_S = 3
+#: Above this part of the limit, the next connections may fail
+FILES = 0.9
+
+_MORE = "add --processes or machines"
+
+
+class _Process:
+    """One generator process, in whole seconds."""
+
+    def __init__(self) -> None:
+        self.lag = 0.0
+        self.cpu = 0.0
+        self.buckets = 0
+        self.late_s = 0
+        self.latest = 0.0
+        self.row_s = 0
+        self.row_top = 0.0
+        self.busy_s = 0
+        self.busiest = 0.0
+        self.files = 0
+        self.files_limit = 0
+
+    def add(self, health: Health, buckets: int) -> None:
+        self.lag = max(self.lag, health.lag)
+        self.cpu += health.cpu * buckets
+        self.buckets += buckets
+        if health.files > self.files:
+            self.files, self.files_limit = health.files, health.files_limit
+
+    def close(self, tolerated_s: float) -> None:
+        """A second is over."""
+        if self.lag > tolerated_s:
+            self.late_s += 1
+            self.latest = max(self.latest, self.lag)
+        mean = self.cpu / self.buckets if self.buckets else 0.0
+        if mean > CPU:
+            self.row_s += 1
+            self.row_top = max(self.row_top, mean)
+        else:
+            self.row_s, self.row_top = 0, 0.0
+        if self.row_s >= CPU_S:
+            self.busy_s += self.row_s if self.row_s == CPU_S else 1
+            self.busiest = max(self.busiest, self.row_top)
+        self.lag = self.cpu = 0.0
+        self.buckets = 0
+
+
+class TrustWatch:
+    """Watches the generator. Takes the windows that are merged over all processes, in order.
+
+    >>> watch = TrustWatch()
+    >>> watch.add(Window(bucket=0, arrivals=50, dropped=2))
+    >>> watch.trust().reasons
+    ['2 of 50 arrivals were dropped, because too many iterations were under way: the target did not get the load that
+    was asked for; raise max_in_flight if it may take more, or lower the rate']
+    """
+
+    def __init__(self) -> None:
+        self._processes: dict[int, _Process] = {}
+        self._origin = -1
+        self._second = 0
+        self._calls = 0
+        self._time_s = 0.0
+        self._arrivals = 0
+        self._dropped = 0
+        self._no_files = 0
+
+    def add(self, window: Window) -> None:
+        """Count a window."""
+        if self._origin < 0:
+            self._origin = window.bucket
+        if (window.bucket - self._origin) // SECOND > self._second:
+            self._close((window.bucket - self._origin) // SECOND)
+        for process, health in window.health.items():
+            self._processes.setdefault(process, _Process()).add(health, window.width)
+        self._arrivals += window.arrivals
+        self._dropped += window.dropped
+        for step in window.steps:
+            self._no_files += step.errors.get("files", 0)
+            for sketch in (step.ok, step.failed):
+                if sketch is not None:
+                    self._calls += sketch.count
+                    self._time_s += sketch.total
+
+    def _close(self, second: int) -> None:
+        mean_s = self._time_s / self._calls if self._calls else 0.0
+        for process in self._processes.values():
+            process.close(max(LAG_S, LAG_PART * mean_s))
+        self._second = second
+
+    def trust(self) -> Trust:
+        """By the seconds that are over."""
+        reasons = [*self._load(), *self._files()]
+        for number, process in sorted(self._processes.items()):
+            reasons += self._lag(number, process)
+            reasons += self._cpu(number, process)
+        return Trust(ok=not reasons, reasons=reasons)
+
+    def finish(self) -> Trust:
+        """The run is over; its last second may not be a whole one."""
+        self._close(self._second + 1)
+        return self.trust()
+
+    def _load(self) -> list[str]:
+        if not self._dropped:
+            return []
+        return [
+            (
+                f"{digits(self._dropped)} of {digits(self._arrivals)} arrivals were dropped, because too many "
+                "iterations were under way: the target did not get the load that was asked for; raise max_in_flight if "
+                "it may take more, or lower the rate"
+            )
+        ]
+
+    def _files(self) -> list[str]:
+        found = []
+        if self._no_files:
+            found.append(
+                f"{digits(self._no_files)} calls failed because the system would open no more files: raise the limit "
+                "(ulimit -n 65536), or use fewer users in a process"
+            )
+        for number, process in sorted(self._processes.items()):
+            if process.files > FILES * process.files_limit > 0:
+                found.append(
+                    f"process {number} had {digits(process.files)} of at most {digits(process.files_limit)} files "
+                    "open: raise the limit (ulimit -n 65536), or use fewer users in a process"
+                )
+        return found
+
+    def _lag(self, number: int, process: _Process) -> list[str]:
+        if process.late_s < max(1, LAG_SECONDS * self._second):
+            return []
+        return [
+            (
+                f"the loop of process {number} came up to {time_text(process.latest)} late, in {process.late_s} of "
+                f"{max(self._second, 1)} s: times include that; {_MORE}, or do less in the steps"
+            )
+        ]
+
+    def _cpu(self, number: int, process: _Process) -> list[str]:
+        if not process.busy_s:
+            return []
+        # an open model says how late it was; a closed one just sends less
+        closed = "" if self._arrivals else "; calls waited inside the generator, and their times include that"
+        share = share_text(round(process.busiest, 2))
+        return [f"process {number} used {share} of its core for {process.busy_s} s: {_MORE}{closed}"]

@@ -1,0 +1,191 @@
+"""The page of a load test: whole, safe, readable without script and colours, whatever the run was."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from mainstay.load.stats.model import Summary, ThresholdOutcome, Trust
+from mainstay.report.load.compare import compare
+from mainstay.report.load.compare_page import comparison_html
+from mainstay.report.load.page import load_html
+from tests.report.load.runs import (
+    a_header,
+    a_step,
+    a_summary,
+    an_empty_summary,
+    an_open_summary,
+    binned,
+    latency,
+    points,
+)
+
+_VOID = {"meta", "br", "input"}
+
+
+class Read(HTMLParser):
+    """Complains about a tag that is not closed where it should be, and keeps what matters here."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def every(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+def one_request() -> Summary:
+    step = a_step("login", [0.02])
+    return a_summary(
+        requests=1, failed=0, steps=[step], service=latency([0.02]), distribution=binned([0.02]), points=points(1)
+    )
+
+
+def all_alike() -> Summary:
+    """Every request took no time at all, as a clock may say."""
+    step = a_step("login", [0.0] * 5)
+    still = points(3)
+    for one in still:
+        one.p50 = one.p90 = one.p95 = one.p99 = one.max = 0.0
+        one.rate = one.failed = 0.0
+    return a_summary(
+        requests=5, failed=0, steps=[step], service=latency([0.0] * 5), distribution=[(0.0, 0.0, 5)], points=still
+    )
+
+
+PAGES: dict[str, Any] = {
+    "closed": a_summary,
+    "open": an_open_summary,
+    "without a request": an_empty_summary,
+    "of one request": one_request,
+    "of no time": all_alike,
+    "without points": lambda: a_summary(points=[]),
+    "with a pause": lambda: a_summary(points=paused()),
+}
+
+
+def paused() -> list[Any]:
+    made = points(9)
+    for one in made[3:5]:
+        one.p50 = one.p90 = one.p95 = one.p99 = one.max = None
+        one.rate = 0.0
+        one.by_step = {}
+    return made
+
+
+@pytest.mark.parametrize("which", PAGES)
+def test_a_page_is_well_formed_and_asks_for_nothing_else(which: str) -> None:
+    summary = PAGES[which]()
+    for page in (load_html(summary), comparison_html(compare(summary, summary), summary, summary)):
+        read = Read(page)
+
+        assert not {"link", "img", "iframe"} & {tag for tag, _ in read.tags}
+        assert not {"src", "href", "onclick"} & {name for _, attrs in read.tags for name in attrs}
+        assert not re.search(r"url\(|@import", page)
+        assert not re.search(r"\b(nan|inf)\b", page)
+        ids = [attrs["id"] for _, attrs in read.tags if "id" in attrs]
+        assert len(ids) == len(set(ids))
+        for chart in read.every("svg"):
+            if chart.get("aria-hidden") is None:
+                assert set((chart["aria-labelledby"] or "").split()) <= set(ids)
+        assert page.count("<title id=") == page.count("<desc id=") == page.count('role="img"')
+
+
+@pytest.mark.parametrize("which", PAGES)
+def test_everything_drawn_lies_within_its_drawing(which: str) -> None:
+    for width, height, inner in re.findall(
+        r'<svg viewBox="0 0 (\d+) (\d+)" role="img"(.*?)</svg>', load_html(PAGES[which]()), re.DOTALL
+    ):
+        for path in re.findall(r' d="M([\d. L-]+)', inner):
+            for x, y in (place.split() for place in path.split("L")):
+                assert 0 <= float(x) <= float(width)
+                assert 0 <= float(y) <= float(height)
+
+
+def test_only_its_own_script_may_run() -> None:
+    page = load_html(a_summary())
+
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', page)
+    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+
+
+def test_what_a_test_or_its_target_names_cannot_break_the_page() -> None:
+    evil = "</svg><script>alert(1)</script>\"'&"
+    summary = an_open_summary(
+        header=a_header(name=evil, run=evil, tags={evil: evil}, workflows=[{"name": evil, "model": evil}]),
+        steps=[a_step(evil, [0.1], workflow=evil, errors={evil: 1}), a_step(evil * 2, [0.1])],
+        points=points(3, steps=(evil, evil * 2)),
+        errors={evil: 1},
+        examples={evil: evil},
+        thresholds=[ThresholdOutcome(text=evil, passed=False, shown=evil)],
+        trust=Trust(ok=False, reasons=[evil]),
+        skipped={evil: evil},
+        stream=evil,
+        ended=evil,
+    )
+
+    page = load_html(summary)
+
+    assert "<script>alert" not in page
+    Read(page)
+    Read(comparison_html(compare(summary, a_summary()), summary, a_summary()))
+
+
+def test_a_limit_is_drawn_where_its_threshold_belongs() -> None:
+    held = [
+        ThresholdOutcome(text="p95 < 300ms", passed=True, value=0.08),
+        ThresholdOutcome(text="p95 of browse < 200ms, stop as failed", passed=True, value=0.08),
+        ThresholdOutcome(text="rate > 100/s", passed=True, value=133.0),
+        ThresholdOutcome(text="error rate < 1%", passed=True, value=0.008),
+    ]
+    page = load_html(a_summary(thresholds=held))
+
+    def names(title: str) -> list[str]:
+        (inner,) = set(re.findall(rf'<title id="[\w-]+">{title}</title>(.*?)</svg>', page, re.DOTALL)[:1])
+        return re.findall(r">([^<>]*(?:&lt;|&gt;)[^<>]*)</text>", inner)
+
+    assert names("Service time over time") == ["p95 &lt; 300ms"]
+    assert names("Shop.browse") == ["p95 &lt; 200ms"]
+    assert names("Shop.login") == []
+    assert names("Requests a second") == ["rate &gt; 100/s"]
+    assert page.count('class="gauge"') == 4
+
+
+def test_the_numbers_of_a_chart_are_in_a_table_too() -> None:
+    summary = a_summary()
+
+    page = load_html(summary)
+
+    (inner,) = re.findall(r"The numbers of these charts</summary>(.*?)</details>", page, re.DOTALL)
+    assert inner.count("<tr>") == len(summary.points) + 1
+
+
+def test_the_bars_of_the_phases_add_up_to_the_mean_request() -> None:
+    step = a_step("login", [0.1] * 100)
+    step.phases = {"connect": latency([0.05] * 10), "wait": latency([0.095] * 100)}
+
+    page = load_html(a_summary(steps=[step]))
+
+    widths = [float(one) for one in re.findall(r'class="ph-\w+" style="width:([\d.]+)%"', page)]
+    assert widths == [5.0, 95.0]

@@ -1,0 +1,97 @@
+"""The summary in a terminal: the verdict first, every number whole, from 60 columns on."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from mainstay.load.stats.model import Summary, ThresholdOutcome
+from mainstay.report.load.text import show_summary
+from tests.report.load.runs import a_step, a_summary, an_empty_summary, an_open_summary
+
+
+def shown(summary: Summary, width: int = 120) -> str:
+    console = Console(width=width, highlight=False, file=io.StringIO())
+    show_summary(summary, console)
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 140, 200])
+def test_it_fits_and_no_number_is_cut(width: int) -> None:
+    big = a_step("a_step_with_a_name_that_is_rather_long", [0.0123] * 3, requests=123_456_789, failed=12_345_678)
+    for summary in (a_summary(), an_open_summary(), an_empty_summary(), a_summary(steps=[big, big])):
+        text = shown(summary, width)
+
+        # what is there to be copied is never folded
+        assert max(cell_len(line) for line in text.splitlines() if "mainstay load" not in line) <= width
+        assert "…" not in text
+    assert "123,456,789" in shown(a_summary(steps=[big]), width)
+
+
+def test_the_verdict_comes_first_and_says_why() -> None:
+    lines = shown(an_open_summary()).splitlines()
+
+    assert lines[0] == "shop failed, NOT TRUSTWORTHY"
+    assert lines[1].strip() == "process 1 used 97 % of its core for 12 s: add --processes or machines"
+    assert lines[2].strip() == "p95 of browse < 20ms: 81 ms"
+    assert lines[3].strip() == "counter orders > 5: no value"
+    assert shown(a_summary()).splitlines()[0] == "shop passed"
+
+
+def test_an_open_model_shows_both_times_and_says_which_is_which() -> None:
+    text = shown(an_open_summary())
+
+    assert "  response" in text
+    assert "from the moment a request was due" in text
+    assert "4,040 due, 40 dropped" in text
+    assert "2 under way when the run ended" in text
+    assert "from the moment a request was due" not in shown(a_summary())
+
+
+def test_what_went_wrong_is_told_with_an_example_each() -> None:
+    text = shown(a_summary())
+
+    assert "66  status 500" in text
+    assert "for instance: POST http://127.0.0.1:8080/login answered 500" in text
+    assert "3 × empty" in text
+
+
+def test_metrics_are_told_by_their_type() -> None:
+    lines = {line.split()[0]: line for line in shown(a_summary()).splitlines() if line}
+
+    assert lines["orders"].endswith("counter  1,234, 20.6/s")
+    assert lines["hits"].endswith("83 % of 4,000")
+    assert lines["stock"].startswith("stock {shop=north}")
+    assert lines["stock"].endswith("17 at the end, 3 to 99")
+    assert "p95 3.4" in lines["cart"]
+
+
+def test_what_was_not_run_and_what_was_not_written_is_said() -> None:
+    text = shown(an_open_summary())
+
+    assert "Checkout: not run, Shop, which it depends on, failed in setup" in text
+    assert "output html x/y.html: the disk is full" in text
+    assert "recorded: shop.ndjson.zst" in text
+    assert "mainstay load report shop.ndjson.zst --html report.html" in text
+
+
+def test_a_run_without_a_request_says_what_it_died_of() -> None:
+    assert shown(an_empty_summary()).splitlines()[1].strip() == "failed: setup of Shop raised ValueError: no shop"
+    assert "nothing was measured" in shown(an_empty_summary(ended="finished"))
+
+
+def test_a_threshold_that_ended_the_run_says_when() -> None:
+    broken = ThresholdOutcome(text="error rate < 1%, stop as failed", passed=False, shown="4 %", at_s=7, stopped=True)
+
+    assert "✗  error rate < 1%, stop as failed  4 %, at 7s, ended the run" in shown(a_summary(thresholds=[broken]))
+
+
+def test_what_a_target_says_cannot_change_the_terminal() -> None:
+    text = shown(a_summary(errors={"x\x1b[2J": 1}, examples={"x\x1b[2J": "\x1b]0;owned\x07\nnext line"}))
+
+    assert "\x1b" not in text
+    assert "\x07" not in text

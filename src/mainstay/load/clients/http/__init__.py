@@ -10,5 +10,6 @@ from __future__ import annotations
 from .heads import Fields
 from .response import HTTPResponse
 from .session import HTTPClient
+from .sse import Event, Events
 
-__all__ = ["Fields", "HTTPClient", "HTTPResponse"]
+__all__ = ["Event", "Events", "Fields", "HTTPClient", "HTTPResponse"]

@@ -276,6 +276,16 @@ class Connection:
         elif waiter is not None and not waiter.done():
             waiter.set_exception(error)
 
+    def leave(self) -> None:
+        """Whoever reads the stream has enough. That is an end, too: of an endless stream there is no other."""
+        reading = self._reading
+        if self.call is None or reading is None or reading.stream is None:
+            return
+        self._network.answered += 1
+        self.call = self._waiter = self._reading = self.opening = None
+        self.close()
+        reading.stream.finish(_now(), reading.received)
+
     def give_up(self) -> None:
         """Whoever made the call does not want it any more."""
         if self.call is not None:

@@ -18,6 +18,8 @@ ACCEPTED = "gzip, deflate, zstd" + (", br" if _BROTLI else "")
 
 
 class Decoder(Protocol):
+    eof: bool
+
     def decompress(self, data: bytes, /) -> bytes: ...
 
     def flush(self) -> bytes: ...
@@ -29,6 +31,10 @@ class _Deflate:
     def __init__(self) -> None:
         self._inner: Any = None
 
+    @property
+    def eof(self) -> bool:
+        return self._inner is None or bool(self._inner.eof)
+
     def decompress(self, data: bytes, /) -> bytes:
         if self._inner is None and data:
             self._inner = zlib.decompressobj() if data[0] & 0x0F == 8 else zlib.decompressobj(-zlib.MAX_WBITS)
@@ -39,6 +45,10 @@ class _Deflate:
 
 
 class _Brotli:
+    @property
+    def eof(self) -> bool:
+        return bool(self._inner.is_finished())
+
     def __init__(self) -> None:
         self._inner: Any = importlib.import_module(str(_BROTLI)).Decompressor()
 
@@ -91,8 +101,11 @@ def undo(decoder: Decoder, data: bytes) -> bytes:
 
 
 def undo_end(decoder: Decoder) -> bytes:
-    """What a decoder still holds."""
+    """What a decoder still holds; there must be an end to it."""
     try:
-        return decoder.flush()
+        rest = decoder.flush()
     except _BROKEN as error:
         raise CallFailed("encoding", f"the body cannot be decompressed ({error})") from None
+    if not decoder.eof:
+        raise CallFailed("encoding", "the body cannot be decompressed (it ends too early)")
+    return rest

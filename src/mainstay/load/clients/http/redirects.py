@@ -11,6 +11,9 @@ from .calls import Call
 _OF_THE_CALLER = frozenset({"authorization", "cookie", "proxy-authorization", "host"})
 _OF_THE_BODY = frozenset({"content-type", "content-length", "content-encoding", "content-language"})
 
+USED_UP = -1
+"""how many more redirects are followed, when the last was one too many: 0 is for who wants none"""
+
 
 def next_parts(call: Call, location: str) -> Parts:
     """Where to go next."""
@@ -41,7 +44,7 @@ def next_call(call: Call, status: int, parts: Parts, *, jar: str, proxy: bytes |
         jar=jar,
         body=b"" if to_get else call.body,
         content_type="" if to_get else call.content_type,
-        redirects=call.redirects - 1,
+        redirects=call.redirects - 1 or USED_UP,
         expect=call.expect,
         stream=call.stream,
         proxy=proxy,

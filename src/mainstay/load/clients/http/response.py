@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -117,7 +117,7 @@ class HTTPResponse(Result):
                 "json", f"the answer of {self._call.parts.shown} is not that ({error}): {start!r}"
             ) from None
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body of a stream as it comes in, decompressed. `ended` is set at its end.
 
         Leaving the loop before that closes the connection.
@@ -125,12 +125,22 @@ class HTTPResponse(Result):
         if self._stream is None:
             yield self.content
             return
-        async for piece in self._stream.pieces():
-            yield piece
+        pieces = self._stream.pieces()
+        try:
+            async for piece in pieces:
+                yield piece
+        finally:
+            # at once, and not when the garbage is collected
+            await pieces.aclose()
 
     async def read(self) -> bytes:
         """All of it that is left, also of a stream."""
         return b"".join([piece async for piece in self.chunks()])
+
+    def leave(self) -> None:
+        """Read no more of a stream. If it is not at its end, its connection is closed, and the call ends here."""
+        if self._stream is not None:
+            self._stream.close()
 
     def __repr__(self) -> str:
         return f"<HTTPResponse {self.status} {self._head.reason}, {self.received} bytes, {self.elapsed * 1000:.1f} ms>"

@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Coroutine
 from typing import Any, Unpack
 
+import msgspec
+
 from ....errors import CallFailed, InvalidInput
 from ...prepared import URL, Parts, joined, split
 from ...results import Opening
@@ -17,9 +19,10 @@ from .cookies import Jar
 from .opening import open_socket
 from .options import Options, auth_of, body_of, check_options, cookies_of, headers_of, limits_of, with_params
 from .pool import LIMIT, Pool
-from .redirects import next_call, next_parts
+from .redirects import USED_UP, next_call, next_parts
 from .response import HTTPResponse
 from .shared import Shared
+from .sse import Events
 
 _now = time.perf_counter
 _MOST_OWN_CALLS = 64
@@ -84,6 +87,24 @@ class HTTPClient:
     def request(self, method: str, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
         """Any method."""
         return self._launch(_method(method), url, options, _now())
+
+    def sse(self, url: URL | str, **options: Unpack[Options]) -> Events:
+        """Server-sent events. The whole call has no limit unless `timeout` says so.
+
+        async with self.client.http.sse(url) as events:
+            async for event in events:
+                if event.data == "done":
+                    break
+        return events.result
+        """
+        headers = headers_of(options.get("headers"))
+        if headers is None or "accept" not in headers.names:
+            named = headers.value if headers is not None else {}
+            options["headers"] = {**named, "Accept": "text/event-stream", "Cache-Control": "no-cache"}
+        if options.get("timeout") is None:
+            options["timeout"] = msgspec.structs.replace(self._network.timeouts, total=None)
+        options["stream"] = True
+        return Events(self._launch("GET", url, options, _now()))
 
     async def close(self) -> None:
         """Close all connections; what is under way on them is given up."""
@@ -255,7 +276,7 @@ class HTTPClient:
 
     async def _follow(self, call: Call, answer: HTTPResponse, location: str) -> HTTPResponse:
         parts = next_parts(call, location)
-        if call.redirects == 1:
+        if call.redirects == USED_UP:
             raise CallFailed("redirects", f"{call.parts.shown} leads on to {parts.shown}, and too often already")
         jar = self.cookies.header(parts) if len(self.cookies) else ""
         following = next_call(call, answer.status, parts, jar=jar, proxy=self._shared.proxy_head(parts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from ....errors import CallFailed, InvalidInput
@@ -27,8 +27,7 @@ class Stream:
         self._connection = connection
         self._body = body
         self.response = response
-        encoding = response.headers.get("content-encoding")
-        self._decoders: list[Decoder] = decoders(encoding) if encoding else []
+        self._decoders: list[Decoder] = []
         self._error: CallFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._taken = False
@@ -57,11 +56,12 @@ class Stream:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
         if self._taken:
             raise InvalidInput("chunks", "this stream is read already; a body comes once")
         self._taken = True
         try:
+            self._decoders = decoders(self.response.headers.get("content-encoding", ""))
             while True:
                 parts, self._body.parts = self._body.parts, []
                 for part in parts:
@@ -95,4 +95,4 @@ class Stream:
     def close(self) -> None:
         """Nobody reads on. If there is more to come, the connection is of no use any more."""
         if not self.done:
-            self._connection.give_up()
+            self._connection.leave()

@@ -28,7 +28,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     command: str = ""
 
 
-def verdict_of(summary: Summary) -> Judged:
+def verdict_words(summary: Summary) -> Judged:
     """The verdict and its reasons, the gravest first."""
     words: list[Word] = [summary.verdict]
     reasons = []

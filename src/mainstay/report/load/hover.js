@@ -8,7 +8,7 @@ for (const svg of document.querySelectorAll("svg[data-tips]")) {
     const area = svg.getBoundingClientRect(), at = (event.clientX - area.left) / area.width * box.width;
     const found = tips.reduce((best, one) => Math.abs(one[0] - at) < Math.abs(best[0] - at) ? one : best);
     hair.setAttribute("x1", found[0]); hair.setAttribute("x2", found[0]); svg.append(hair);
-    tip.textContent = found[1]; figure.append(tip);
+    tip.textContent = found[1]; tip.style.left = 0; figure.append(tip);
     const room = figure.clientWidth - tip.offsetWidth, left = found[0] / box.width * area.width - tip.offsetWidth / 2;
     tip.style.left = Math.max(0, Math.min(room, left)) + "px";
     tip.style.top = area.bottom - figure.getBoundingClientRect().top + "px";

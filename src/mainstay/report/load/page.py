@@ -9,7 +9,7 @@ from ...lifecycle import time_text as instant_text
 from ...load.stats.model import PHASES, Latency, Point, StepSummary, Summary
 from ..pages import document
 from . import charts
-from .advice import advice_for, verdict_of
+from .advice import advice_for, verdict_words
 from .limits import Limit, limits_of, marks_for
 from .parts import code, figure, folded, gauge, section, share_bar, table, text, two_scales
 from .svg import legend
@@ -47,14 +47,14 @@ def load_html(summary: Summary) -> str:
         _not_run(summary),
         _about(summary),
     ]
-    title = f"{summary.header.name}: {', '.join(verdict_of(summary).words)}"
+    title = f"{summary.header.name}: {', '.join(verdict_words(summary).words)}"
     ended_ms = summary.header.started_ms + round(summary.elapsed_s * 1000)
     footer = f"Mainstay {summary.header.version}, {instant_text(ended_ms)}"
     return document(title, parts, footer=footer, styles=STYLES, script=SCRIPT)
 
 
 def _head(summary: Summary) -> str:
-    verdict = verdict_of(summary)
+    verdict = verdict_words(summary)
     pills = "".join(f' <span class="pill {_PILLS[one][0]}">{_PILLS[one][1]} {one}</span>' for one in verdict.words)
     reasons = "".join(f"<li>{text(one)}</li>" for one in verdict.reasons)
     models = "; ".join(f"{one.get('name', '')}: {one.get('model', '')}" for one in summary.header.workflows)

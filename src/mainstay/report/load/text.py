@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...clock import duration_text
 from ...load.stats.model import PHASES, Latency, MetricSummary, StepSummary, Summary
-from .advice import advice_for, verdict_of
+from .advice import advice_for, verdict_words
 from .words import NONE, counted, digits, one_line, rate_text, share_text, size_text, time_text
 
 #: of a list, so many lines
@@ -37,7 +37,7 @@ def show_summary(summary: Summary, console: Console) -> None:
 
 
 def _show_verdict(summary: Summary, console: Console) -> None:
-    verdict = verdict_of(summary)
+    verdict = verdict_words(summary)
     line = Text(one_line(summary.header.name), style="bold").append(" ")
     for place, word in enumerate(verdict.words):
         line.append("" if place == 0 else ", ", style="not bold").append(word, style=_STYLES[word])

@@ -20,9 +20,9 @@ from .plan import LoadOptions, RunPlan, plan_of
 from .sources import LoadTest
 from .stats.folding import Tally
 from .stats.grammar import Threshold
-from .stats.model import Header, Moment, OutputOutcome, Summary, ThresholdOutcome, Window
+from .stats.model import WINDOW_MS, Header, Moment, OutputOutcome, Summary, ThresholdOutcome, Window
 from .stats.thresholds import Judge, check, thresholds_of, verdict_of
-from .stats.trust import Doubts
+from .stats.trust import TrustWatch
 
 log = logging.getLogger("mainstay.load")
 
@@ -106,13 +106,16 @@ class LoadRun:
         self._outputs = _Outputs(outputs)
         self._tally = Tally(self.header)
         self._judge = Judge(planned.thresholds)
-        self._doubts = Doubts(self.header)
+        self._doubts = TrustWatch()
         self._fleet: Fleet | None = None
         self._phase = "preparing"
         self._ended = ""
         self._skipped: dict[str, str] = {}
         self._calls = {"sent_calls": 0, "answered_calls": 0}
+        self._over_s = 0.0
+        """what the layers that are over took"""
         self._first_bucket: int | None = None
+        """of the layer at work; None between two"""
         self._last_bucket = 0
         self.seconds = 0
         """whole ones that were seen"""
@@ -195,6 +198,8 @@ class LoadRun:
         failed: dict[str, str],
     ) -> None:
         overs = await fleet.go(workflows, shared, now=self._clock.now_ms() / 1000)
+        self._over_s += max(over.took for over in overs)
+        self._first_bucket = None
         self._calls = {
             "sent_calls": sum(over.sent for over in overs),
             "answered_calls": sum(over.answered for over in overs),
@@ -230,10 +235,10 @@ class LoadRun:
 
     @property
     def elapsed_s(self) -> float:
-        """Since the first request could be sent, as far as windows came."""
+        """How long there was load: exact for what is over, else as far as windows came."""
         if self._first_bucket is None:
-            return 0.0
-        return (self._last_bucket + 1 - self._first_bucket) / 10
+            return self._over_s
+        return self._over_s + (self._last_bucket + 1 - self._first_bucket) * WINDOW_MS / 1000
 
     def so_far(self) -> Summary:
         """What is known by now."""
@@ -243,6 +248,7 @@ class LoadRun:
 
     async def _finish(self) -> Summary:
         summary = self._summary(self._judge.finish())
+        summary.trust = self._doubts.finish()
         if not summary.requests and not self._ended.startswith("failed") and summary.skipped:
             summary.ended = "failed: " + "; ".join(f"{name}: {why}" for name, why in summary.skipped.items())
         summary.outputs = self._outputs.outcomes()

@@ -117,6 +117,11 @@ class Crowd:
             self.first = me
         return Visitor(Walker(me, self.blueprint, self.notes, self._shared, self.stop), clients)
 
+    def took(self, start: float) -> float:
+        """How long there was load: its planned time, or longer if iterations did; less if it was stopped."""
+        planned = self.stop.at if self.plan.duration_s is None else min(self.stop.at, start + self.plan.duration_s)
+        return max(self.notes.last, planned) - start
+
     @contextlib.asynccontextmanager
     async def present(self, visitor: Visitor) -> AsyncIterator[None]:
         """Counted among those at work; one that is given up closes its connections at once."""

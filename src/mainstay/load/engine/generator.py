@@ -141,7 +141,7 @@ class Generator:
             for name, crowd in self._crowds.items()
         }
         network = self._network
-        return Over(workflows=told, sent=network.sent, answered=network.answered, aborted=network.aborted)
+        return Over(workflows=told, took=took, sent=network.sent, answered=network.answered, aborted=network.aborted)
 
     async def _write_windows(self, clock: Buckets, watch: Watch) -> None:
         bucket = clock.now()

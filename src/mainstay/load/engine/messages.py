@@ -102,6 +102,8 @@ class Over(msgspec.Struct, tag=True, kw_only=True):
     """The workflows that were sent off are done, and every window of them was sent."""
 
     workflows: dict[str, Told]
+    took: float
+    """seconds from the start until the last user had left"""
     sent: int
     """calls, since the process began"""
     answered: int

@@ -34,6 +34,8 @@ class Notes:
         self.iterations = 0
         self.clean = 0
         """iterations in which nothing raised"""
+        self.last = 0.0
+        """when the last one ended"""
         self._taken = 0
         self.examples: dict[str, str] = {}
         self.broken: dict[str, int] = {}
@@ -78,9 +80,11 @@ class User:
 class Stop:
     """How a run is told to end, as seen by its users."""
 
-    __slots__ = ("ending", "hurried", "waiters")
+    __slots__ = ("at", "ending", "hurried", "waiters")
 
     def __init__(self) -> None:
+        self.at = 0.0
+        """when it was told so first"""
         self.ending = False
         """begin no further iteration"""
         self.hurried = False
@@ -89,6 +93,7 @@ class Stop:
         """pauses that can be cut short"""
 
     def end(self, *, hurry: bool) -> None:
+        self.at = self.at or _now()
         self.ending = True
         self.hurried = self.hurried or hurry
         for waiter in self.waiters:
@@ -137,9 +142,11 @@ class Walker:
             clean = await self._spread(context, delay)
         else:
             clean = await self._walk(self._chain, context, delay)
-        self._notes.iterations += 1
+        notes = self._notes
+        notes.iterations += 1
         if clean:
-            self._notes.clean += 1
+            notes.clean += 1
+        notes.last = _now()
         self.me.vu.iteration += 1
 
     async def _walk(self, chain: list[_Step], context: dict[str, Any], delay: float) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from ...errors import CallFailed
+from ...errors import CallFailed, InvalidInput
 
 T = TypeVar("T")
 
@@ -113,12 +113,18 @@ class Network:
 
 @functools.cache
 def _context(tls: Tls, alpn: tuple[str, ...]) -> ssl.SSLContext:
-    made = ssl.create_default_context(cafile=tls.ca)
+    try:
+        made = ssl.create_default_context(cafile=tls.ca)
+    except OSError as error:
+        raise InvalidInput("tls.ca", f"{tls.ca} cannot be used ({error.strerror or error})") from None
     if not tls.verify:
         made.check_hostname = False
         made.verify_mode = ssl.CERT_NONE
     if tls.cert is not None:
-        made.load_cert_chain(tls.cert, tls.key)
+        try:
+            made.load_cert_chain(tls.cert, tls.key)
+        except OSError as error:
+            raise InvalidInput("tls.cert", f"{tls.cert} cannot be used ({error.strerror or error})") from None
     if alpn:
         made.set_alpn_protocols(list(alpn))
     return made

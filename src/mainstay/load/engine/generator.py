@@ -141,6 +141,7 @@ class Generator:
             for name, crowd in self._crowds.items()
         }
         network = self._network
+        took = max((crowd.took(start) for crowd in self._crowds.values()), default=0.0)
         return Over(workflows=told, took=took, sent=network.sent, answered=network.answered, aborted=network.aborted)
 
     async def _write_windows(self, clock: Buckets, watch: Watch) -> None:

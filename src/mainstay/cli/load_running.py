@@ -1,0 +1,198 @@
+"""What `mainstay load run` does once its options are read: runs the test here, shows it, reports it, and says how it
+ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import typer
+from rich.console import Console
+
+from ..app.load_here import app_of, run_here
+from ..errors import InvalidInput
+from ..load.outputs import Output
+from ..load.plan import LoadOptions
+from ..load.sources import LoadTest, load_file
+from ..load.stats.folding import to_json
+from ..load.stats.model import Summary
+from ..load.stream import StreamOutput
+from ..report.load.files import FileOutput, Kind
+from ..report.load.text import show_summary
+from ..stores import shown_url
+from .common import aside, screen
+from .exits import BROKEN, DONE, INTERRUPTED, NO, UNTRUSTED
+from .load_lines import Lines
+from .load_live import LiveView
+
+UIS = ("full", "ci", "none")
+_STDOUT = "-"
+_ENDING = "ending: what is under way is waited for; Ctrl-C again gives up"
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command was given."""
+
+    file: Path
+    options: LoadOptions
+    name: str | None = None
+    store: str | None = None
+    """None: one of its own, in the working folder"""
+    ui: str | None = None
+    files: dict[str, str] = {}
+    """reports to be written: kind -> path"""
+    strict: bool = False
+
+
+class Interrupts:
+    """Ctrl-C and SIGTERM while a run goes on: the first ends it in good order, the second at once."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self.stop = asyncio.Event()
+        self._note = note
+        self._run: asyncio.Task[object] | None = None
+
+    @property
+    def pressed(self) -> bool:
+        return self.stop.is_set()
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """While this is open; the task that is running now is what they end."""
+        loop = asyncio.get_running_loop()
+        self._run = asyncio.current_task()
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        for number in numbers:
+            loop.add_signal_handler(number, self._press)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    def _press(self) -> None:
+        if self.stop.is_set() and self._run is not None:
+            self._run.cancel()
+        self.stop.set()
+        self._note(_ENDING)
+
+
+def ran(asked: Asked) -> int:
+    """Run it to its end: the exit code."""
+    ui = _ui(asked)
+    files = _outputs(asked.files)
+    test = _test(asked)
+    quiet_stdout = asked.files.get("json") == _STDOUT
+    console = Console(stderr=quiet_stdout, highlight=False)
+    try:
+        summary, pressed = asyncio.run(_run(test, asked, ui, files, console))
+    except asyncio.CancelledError:
+        return INTERRUPTED
+    # that something was shown here needs no telling; that it broke does
+    summary.outputs = [each for each in summary.outputs if each.error or each.name not in (LiveView.name, Lines.name)]
+    if quiet_stdout:
+        sys.stdout.write(to_json(summary).decode() + "\n")
+    elif ui != "none":
+        show_summary(summary, screen())
+    return INTERRUPTED if pressed else code_of(summary, strict=asked.strict)
+
+
+async def _run(
+    test: LoadTest, asked: Asked, ui: str, files: Sequence[Output], console: Console
+) -> tuple[Summary, bool]:
+    with contextlib.ExitStack() as stack:
+        shown: list[LiveView | Lines] = []
+        if ui == "full":
+            shown.append(stack.enter_context(LiveView(console)))
+        elif ui == "ci":
+            shown.append(Lines(console))
+        interrupts = Interrupts(lambda text: [each.note(text) for each in shown] and None)
+        with interrupts.caught():
+            done = await run_here(
+                test, asked.options, store=asked.store, outputs=[*shown, *files], stop=interrupts.stop
+            )
+        return done.summary, interrupts.pressed
+
+
+def submitted(asked: Asked) -> int:
+    """Only submit it: the exit code."""
+    if asked.files or asked.ui or asked.strict:
+        raise InvalidInput("detach", "nobody looks on; leave out --ui, --strict and the reports")
+    if asked.store is None:
+        raise InvalidInput("store", "which one? with --detach, name the store that your workers look into")
+    if asked.store.startswith("memory:"):
+        raise InvalidInput("store", "memory: is gone when this command ends, and the job with it; name one that stays")
+    test = _test(asked)
+
+    async def submit() -> str:
+        async with app_of(test, asked.store) as app:
+            return (await app.submit_load(test.name, asked.options)).id
+
+    job_id = asyncio.run(submit())
+    typer.echo(job_id)
+    aside(
+        f"a worker on {shown_url(asked.store)} runs it, if its app has this load test: "
+        f'app.load(load_file("{asked.file}"))'
+    )
+    return DONE
+
+
+def code_of(summary: Summary, *, strict: bool) -> int:
+    """How the command ends after a run."""
+    if summary.ended.startswith("interrupted"):
+        return INTERRUPTED
+    if summary.ended.startswith(("failed", "cancelled")):
+        return NO
+    if summary.verdict == "failed":
+        return BROKEN
+    return UNTRUSTED if strict and not summary.trust.ok else DONE
+
+
+def pairs(words: Sequence[str], *, field: str) -> dict[str, str]:
+    """Values by name.
+
+    >>> pairs(["user=ann", "url=http://a/?b=c"], field="set")
+    {'user': 'ann', 'url': 'http://a/?b=c'}
+    """
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise InvalidInput(field, f"{word!r} is no name with a value; write it like user=ann")
+        found[name] = value
+    return found
+
+
+def _test(asked: Asked) -> LoadTest:
+    test = load_file(asked.file)
+    return test if asked.name is None else LoadTest(asked.name, test.workflows.values(), source=test.source)
+
+
+def _ui(asked: Asked) -> str:
+    if asked.ui is not None:
+        if asked.ui not in UIS:
+            raise InvalidInput("ui", f"{asked.ui!r} is none of {', '.join(UIS)}")
+        return asked.ui
+    if asked.files.get("json") == _STDOUT:
+        return "none"
+    console = Console()
+    return "full" if console.is_terminal and not console.is_dumb_terminal else "ci"
+
+
+def _outputs(files: dict[str, str]) -> list[Output]:
+    """What writes them; a place that cannot be written to is refused before anything else."""
+    found: list[Output] = []
+    kinds: tuple[Kind, ...] = ("json", "html", "csv", "junit")
+    for kind in kinds:
+        if kind in files and files[kind] != _STDOUT:
+            output = FileOutput(kind, Path(files[kind]))
+            output.check()
+            found.append(output)
+    if "ndjson" in files:
+        found.append(StreamOutput(Path(files["ndjson"])))
+    return found

@@ -1,6 +1,6 @@
 """One run of a load generator: what it says it did, what the target says it did, and what that cost. Linux only.
 
-What counts is from a second after the first request to the end of the command: the requests that the target answered,
+What counts is from soon after the first request to the end of the command: the requests that the target answered,
 beside the processor time of the generator. So the start of an interpreter is not in it, and what is put off to the end
 is (one generator works out all its statistics there). The whole command is measured beside it.
 """
@@ -30,9 +30,10 @@ from .stands import cpu_s, family, peak_mb
 
 HERE = ROOT / "bench" / "peers" / "load"
 _LOG_LINES = 12
-_WARM_S = 1.0
-# Locust counts its seconds from the start of its interpreter
-_LEAVE_S = 1.5
+_WARM = 1 / 6
+"""Part of the seconds of a run after which it counts."""
+_RATED = 3 / 4
+"""Part after which the rate is taken; Locust counts its seconds from the start of its interpreter, so it ends early."""
 _LOOK_S = 0.02
 _PATIENCE_S = 60.0
 _UNTRUE = 0.02
@@ -60,7 +61,7 @@ class Ran(msgspec.Struct, kw_only=True):
     rate: float
     """Requests a second, before the end."""
     warm_served: int
-    """From a second after the first request to the end, as the target says."""
+    """From soon after the first request to the end, as the target says."""
     warm_generator_s: float
     """Processor time from then on, of the one process that makes the requests."""
     warm_all_s: float
@@ -97,7 +98,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     scenario: str
     connections: int
-    seconds: int
+    seconds: float
 
 
 def run(system: LoadSystem, programs: dict[str, str], target: Nginx, folder: Path, job: Job) -> Ran:
@@ -105,12 +106,12 @@ def run(system: LoadSystem, programs: dict[str, str], target: Nginx, folder: Pat
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / "counted.json"
     out.unlink(missing_ok=True)
-    command, env = _told(system, programs, target, out, job)
+    command, env = told(system, programs, target, out, job)
     used_s, count, began = _children_s(), _Count(target), time.monotonic()
-    with _started(command, env, folder) as process:
+    with started(command, env, folder) as process:
         first_s = _first_request(process, count)
-        early = _mark(process, count, first_s + _WARM_S)
-        late = _mark(process, count, first_s + job.seconds - _LEAVE_S)
+        early = _mark(process, count, first_s + job.seconds * _WARM)
+        late = _mark(process, count, first_s + job.seconds * _RATED)
         used = dict(late.cpu_s) if late else {}
         _wait(process, lambda: _note(used))
         took_s = time.monotonic() - began
@@ -145,7 +146,7 @@ def run(system: LoadSystem, programs: dict[str, str], target: Nginx, folder: Pat
     return ran
 
 
-def _told(
+def told(
     system: LoadSystem, programs: dict[str, str], target: Nginx, out: Path, job: Job
 ) -> tuple[list[str], dict[str, str]]:
     """Its command and its environment."""
@@ -156,6 +157,8 @@ def _told(
         **programs,
         **msgspec.to_builtins(job),
         "here": HERE,
+        "base": base,
+        "ca": target.certificate,
         "url": base + PATHS.get(job.scenario, ""),
         "kilobyte": body,
         "out": out,
@@ -168,7 +171,6 @@ def _told(
         "BENCH_BASE": base,
         "BENCH_CONNECTIONS": str(job.connections),
         "BENCH_SECONDS": str(job.seconds),
-        "BENCH_CA": str(target.certificate),
         "BENCH_OUT": str(out),
         **system.env,
     }
@@ -194,7 +196,7 @@ class _Count:
 
 
 @contextlib.contextmanager
-def _started(command: list[str], env: dict[str, str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def started(command: list[str], env: dict[str, str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Whatever happens, none of its processes is left; what it said is in a file then."""
     process = subprocess.Popen(
         command,

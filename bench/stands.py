@@ -99,9 +99,19 @@ def cpu_s(pid: int) -> float:
 
 def peak_mb(pid: int) -> float | None:
     """The most that a process has been resident with; None of one that is gone."""
+    return _memory_mb(pid, "VmHWM:")
+
+
+def rss_mb(pid: int) -> float | None:
+    """What a process is resident with; None of one that is gone."""
+    return _memory_mb(pid, "VmRSS:")
+
+
+def _memory_mb(pid: int, field: str) -> float | None:
     try:
-        _, _, rest = Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")
+        _, _, rest = Path(f"/proc/{pid}/status").read_text().partition(field)
         return int(rest.split()[0]) / 1024
+    # of one that has ended and was not waited for, there is no memory any more
     except (OSError, IndexError):
         return None
 

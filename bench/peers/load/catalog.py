@@ -1,9 +1,9 @@
 """Every load generator: its command, what it needs, and where it says how many requests it made.
 
 Words in braces are filled in: `{bin}` the environment's programs, `{program}` the path of what is no package, `{here}`
-this folder, `{url}` what is asked for, `{kilobyte}` a file with what is posted, `{connections}` and `{seconds}`,
-`{out}` a file for its counts, `{stem}` the same without its ending. What a script must know is in its environment; see
-`work`.
+this folder, `{base}` where the target is and `{ca}` its certificate, `{url}` what is asked for, `{kilobyte}` a file
+with what is posted, `{connections}` and `{seconds}`, `{out}` a file for its counts, `{stem}` the same without its
+ending. What a script must know is in its environment; see `work`.
 """
 
 from __future__ import annotations
@@ -183,12 +183,20 @@ LOAD_OURS = (
     LoadSystem(
         name=US,
         title="Mainstay",
-        setting="`mainstay load run --processes 1`, all statistics on",
+        setting="`mainstay load run --processes 1`, all statistics on, certificates verified",
         package="mainstay",
         command=(
-            *("{bin}/mainstay", "load", "run", "{here}/mainstay_load.py", "--processes", "1", "--ui", "none"),
-            *("--json", "{out}"),
+            *("{bin}/mainstay", "load", "run", "--processes", "1", "--ui", "none", "--json", "{out}"),
+            *("--base-url", "{base}", "--vus", "{connections}", "--duration", "{seconds}s"),
+            "{here}/mainstay_load.py",
         ),
+        more={
+            "get": ("Get",),
+            "post": ("Post",),
+            "steps": ("Steps",),
+            "tls": ("Get", "--ca", "{ca}"),
+            "users": ("Users",),
+        },
         counted=_of_summary,
     ),
 )

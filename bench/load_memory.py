@@ -1,0 +1,121 @@
+"""`python -m bench.load_memory`: does a load test of ten minutes keep its memory? Beside the suites, for it takes long.
+
+Each process of the command is looked at every second. It is flat if, after the first fifth of the time, the most that a
+process is resident with grows by less than 5 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+import servers
+from servers import Nginx
+
+from .load_runs import Job, started, told
+from .peers.load.catalog import LOAD_OURS
+from .runs import Run, begun
+from .stands import family, rss_mb
+
+KEPT = Path(__file__).resolve().parent / "results" / "load_memory.json"
+SETTLED = 1 / 5
+GROWTH = 0.05
+
+
+class Memory(Run, kw_only=True):
+    """What a run found, as it is kept."""
+
+    seconds: int
+    users: int
+    requests: int = 0
+    failed: int = 0
+    samples: dict[str, list[float]] = msgspec.field(default_factory=dict)
+    """By role: megabytes resident, second by second."""
+
+    def growth(self, role: str) -> float:
+        """How much more than when it had settled, as a part of that."""
+        samples = self.samples[role]
+        at = max(1, round(len(samples) * SETTLED))
+        return max(samples[at:], default=0.0) / max(samples[:at]) - 1
+
+    @property
+    def flat(self) -> bool:
+        return bool(self.samples) and all(self.growth(role) < GROWTH for role in self.samples)
+
+
+def measure(seconds: int, users: int) -> Memory:
+    (system,) = LOAD_OURS
+    with servers.folder("mainstay-bench-") as folder:
+        found = Memory(**begun(folder), seconds=seconds, users=users)
+        target = Nginx(folder, connections=2 * users + 100)
+        try:
+            out = folder / "counted.json"
+            job = Job(scenario="get", connections=users, seconds=seconds)
+            command, env = told(system, {"bin": str(Path(sys.executable).parent)}, target, out, job)
+            began = time.monotonic()
+            with started(command, env, folder) as process:
+                _watch(process, found.samples)
+            found.took_s = round(time.monotonic() - began, 1)
+            if process.returncode != 0:
+                raise SystemExit(f"it ended with {process.returncode}:\n{(folder / 'said').read_text()}")
+            found.requests, found.failed = system.counted("", out)
+        finally:
+            target.stop()
+    return found
+
+
+def _watch(process: subprocess.Popen[bytes], samples: dict[str, list[float]]) -> None:
+    """Until it has ended."""
+    due = time.monotonic()
+    while process.poll() is None:
+        for pid in family({process.pid}):
+            role = "command" if pid == process.pid else _role(pid)
+            if resident := rss_mb(pid):
+                samples.setdefault(role, []).append(round(resident, 1))
+        due += 1.0
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
+def _role(pid: int) -> str:
+    return f"process {pid}"
+
+
+def table(found: Memory) -> Table:
+    made = Table(title=f"{found.seconds} s, {found.users} users, {found.requests:,} requests: memory, MB")
+    for heading in ("", "settled", "in the end", "most", "grown"):
+        made.add_column(heading)
+    for role, samples in found.samples.items():
+        settled = max(samples[: max(1, round(len(samples) * SETTLED))])
+        made.add_row(
+            role, f"{settled:.0f}", f"{samples[-1]:.0f}", f"{max(samples):.0f}", f"{100 * found.growth(role):+.1f} %"
+        )
+    return made
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.load_memory", description=__doc__)
+    parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--users", type=int, default=50)
+    parser.add_argument("--results", type=Path, help="file to keep the JSON in (default: bench/results, if whole)")
+    given = parser.parse_args()
+    found = measure(given.seconds, given.users)
+    console = Console()
+    console.print(table(found))
+    console.print(f"flat: {'met' if found.flat else 'NOT MET'}")
+    if out := given.results or (KEPT if given.seconds >= 600 else None):
+        kept = {**msgspec.to_builtins(found), "flat": found.flat}
+        out.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
+        console.print(f"kept in {os.path.relpath(out)}")
+    return 0 if found.flat else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,15 +12,17 @@ from tests.conformance.adapters import ADAPTERS
 
 #: a module that sets the clock wrong wherever it is imported
 collect_ignore = ["wrong_clock"]
-#: where nothing but the lease tells of a death, it is short: how long it takes is not what is tested
+#: where it is not the default settings that are tested, a lease is short: nobody has to wait for a long one
 SHORT = {"heartbeat": "500ms", "lease": "3s", "sweep": "500ms"}
 
 
 @pytest.fixture
 async def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Fleet]:
-    """On SQLite, or on the store that a test is parametrised with (`@on_every_store`)."""
-    name = getattr(request, "param", "sqlite")
+    """On SQLite by the default settings, or on the store that a test is parametrised with (`@on_every_store`): there,
+    and as "sqlite short", by those above."""
+    name, _, short = getattr(request, "param", "sqlite").partition(" ")
     [adapter] = [adapter for adapter in ADAPTERS if adapter.name == name]
-    fleet = await Fleet(tmp_path, adapter.at(tmp_path), **(SHORT if name == "redis" else {})).open()
+    settings = SHORT if short or adapter.server else {}
+    fleet = await Fleet(tmp_path, adapter.at(tmp_path), **settings).open()
     yield fleet
     await fleet.close()

@@ -42,9 +42,11 @@ class Trace(msgspec.Struct, frozen=True):
 class Worker:
     """One `mainstay worker`: a supervisor, its engines and their children."""
 
-    def __init__(self, fleet: Fleet, *, processes: int, concurrency: int, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, fleet: Fleet, *, processes: int, concurrency: int, grace: str, environment: Mapping[str, str]
+    ) -> None:
         command = [sys.executable, "-m", "mainstay", "worker", fleet.target, "--processes", str(processes)]
-        command += ["--concurrency", str(concurrency), "--grace", "5s", "--name", f"w{len(fleet.workers)}"]
+        command += ["--concurrency", str(concurrency), "--grace", grace, "--name", f"w{len(fleet.workers)}"]
         self.log = fleet.folder / f"worker-{len(fleet.workers)}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -127,9 +129,14 @@ class Fleet:
         await self.control.store.close()
 
     def worker(
-        self, *, processes: int = 1, concurrency: int = 10, environment: Mapping[str, str] | None = None
+        self,
+        *,
+        processes: int = 1,
+        concurrency: int = 10,
+        grace: str = "5s",
+        environment: Mapping[str, str] | None = None,
     ) -> Worker:
-        worker = Worker(self, processes=processes, concurrency=concurrency, environment=environment or {})
+        worker = Worker(self, processes=processes, concurrency=concurrency, grace=grace, environment=environment or {})
         self.workers.append(worker)
         return worker
 

@@ -69,12 +69,14 @@ async def _gone(pid: int) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.parametrize("fleet", ["sqlite short"], indirect=True)
 async def test_a_busy_job_does_not_starve_the_heartbeat(fleet: Fleet) -> None:
     """Its loop is blocked for longer than the lease, within its timeout: nobody takes the job away."""
     fleet.worker(concurrency=1)
     fleet.worker(concurrency=1)
     await fleet.ready(2)
-    [made] = await fleet.control.submit_many([Request("chaos_tasks.busy", {"for_s": 11.0})])
+    for_s = fleet.control.settings.lease_s + 1.5
+    [made] = await fleet.control.submit_many([Request("chaos_tasks.busy", {"for_s": for_s})])
 
     job = await fleet.settled(made.id)
 

@@ -12,7 +12,6 @@ from .message import Request
 from .site import Site
 
 with extra_needed("WebSocket"):
-    from websockets.datastructures import Headers
     from websockets.exceptions import ConnectionClosed
     from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
     from websockets.frames import Frame, Opcode
@@ -29,7 +28,7 @@ class WebSocketConnection(asyncio.Protocol):
     def __init__(self, site: Site, open_connections: set[Any], request: Request) -> None:
         self._site = site
         self._open = open_connections
-        self._opening = Opening(request.path, Headers(request.headers))
+        self._request = request
         self._wire = ServerProtocol(extensions=[ServerPerMessageDeflateFactory()], max_size=None)
         self._parts: list[bytes] = []
         self._text = False
@@ -38,7 +37,11 @@ class WebSocketConnection(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        self._wire.send_response(self._wire.accept(self._opening))
+        lines = [f"GET {self._request.path} HTTP/1.1", *(f"{name}: {value}" for name, value in self._request.headers)]
+        self._wire.receive_data("\r\n".join((*lines, "", "")).encode("latin-1"))
+        for event in self._wire.events_received():
+            if isinstance(event, Opening):
+                self._wire.send_response(self._wire.accept(event))
         self._flush()
 
     def connection_lost(self, _exc: BaseException | None) -> None:

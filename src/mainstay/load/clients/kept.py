@@ -1,0 +1,76 @@
+"""Connections that a virtual user keeps for its next call, by where they lead."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from ...errors import InvalidInput
+from ..prepared import URL, Parts, joined, split
+
+
+class Keepable(Protocol):
+    @property
+    def usable(self) -> bool: ...
+
+    def give_up(self) -> None:
+        """Close it; a call that is under way fails, and is counted as aborted."""
+        ...
+
+
+C = TypeVar("C", bound=Keepable)
+
+
+class Kept(Generic[C]):
+    """Lends each connection to one call at a time, the one that was used last first."""
+
+    def __init__(self) -> None:
+        self._idle: dict[str, list[C]] = {}
+        self._all: set[C] = set()
+
+    @contextlib.contextmanager
+    def lend(self, origin: str, make: Callable[[], C]) -> Iterator[C]:
+        """One that is free, or a new one: for one call, which opens it."""
+        connection = self._free(origin)
+        if connection is None:
+            connection = make()
+            self._all.add(connection)
+        try:
+            yield connection
+        finally:
+            if connection.usable:
+                self._idle.setdefault(origin, []).append(connection)
+            else:
+                self._all.discard(connection)
+
+    def add(self, connection: C) -> None:
+        """One that somebody else uses is closed with the others as well."""
+        self._all.add(connection)
+
+    def drop(self, connection: C) -> None:
+        self._all.discard(connection)
+
+    def close(self) -> None:
+        for connection in tuple(self._all):
+            connection.give_up()
+        self._all.clear()
+        self._idle.clear()
+
+    def _free(self, origin: str) -> C | None:
+        idle = self._idle.get(origin, [])
+        while idle:
+            connection = idle.pop()
+            if connection.usable:
+                return connection
+            self._all.discard(connection)
+        return None
+
+
+def parts_of(url: URL | str, base_url: str, schemes: tuple[str, ...], what: str) -> Parts:
+    """Where a call goes; a URL of another protocol is refused."""
+    parts = split(joined(url.whole if isinstance(url, URL) else url, base_url))
+    if parts.scheme not in schemes:
+        known = " or ".join(f"{scheme}://" for scheme in schemes)
+        raise InvalidInput("url", f"{parts.shown!r} is not for {what}; write {known}")
+    return parts

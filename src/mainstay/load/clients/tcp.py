@@ -1,0 +1,236 @@
+"""Raw TCP, with TLS for `tls://host:port`: send bytes, receive bytes, or both in one call.
+
+What an answer is, the caller says: up to a delimiter (`until`), so many bytes (`size`), or whatever comes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, NamedTuple
+
+from ...errors import CallFailed, InvalidInput
+from ..prepared import URL, Parts
+from ..results import Opening
+from .http.options import Timeout, limits_of
+from .kept import Kept, parts_of
+from .line import Line, open_line
+from .network import Network, Timeouts
+from .responses import TCPResponse
+from .waiting import Waiting, Watch, bytes_of
+
+_now = time.perf_counter
+Calling = Coroutine[Any, Any, TCPResponse]
+
+
+class _Wanted(NamedTuple):
+    """Where an answer ends."""
+
+    until: bytes
+    size: int
+
+    def end(self, held: bytearray) -> int:
+        """How much of this is the answer; 0: it has not all come."""
+        if self.until:
+            found = held.find(self.until)
+            return found + len(self.until) if found >= 0 else 0
+        if self.size:
+            return self.size if len(held) >= self.size else 0
+        return len(held)
+
+
+class TCPConnection:
+    """One connection, for one call at a time."""
+
+    def __init__(self, network: Network, parts: Parts) -> None:
+        self._network = network
+        self._watch = network.keep(Watch)
+        self._parts = parts
+        self._line: Line | None = None
+        self._opening: Opening | None = None
+        """of the call that had it opened"""
+        self._held = bytearray()
+        self._first = 0.0
+        self._gone = 0.0
+        self._wanted: _Wanted | None = None
+        self._waiting: Waiting | None = None
+        self._ended: CallFailed | None = None
+
+    def send(self, data: Any, *, timeout: Timeout | None = None) -> Calling:
+        """Send, and be done when the system has taken all of it."""
+        return self._call(_now(), bytes_of(data), None, self._limits(timeout))
+
+    def receive(self, *, until: bytes | str = b"", size: int = 0, timeout: Timeout | None = None) -> Calling:
+        """Wait for what the other side sends."""
+        return self._call(_now(), b"", _wanted(until, size), self._limits(timeout))
+
+    def bidirectional(
+        self, data: Any, *, until: bytes | str = b"", size: int = 0, timeout: Timeout | None = None
+    ) -> Calling:
+        """Send, and wait for the answer."""
+        return self._call(_now(), bytes_of(data), _wanted(until, size), self._limits(timeout))
+
+    @property
+    def usable(self) -> bool:
+        return self._line is not None and not self._line.closed and self._waiting is None
+
+    def give_up(self) -> None:
+        if self._line is not None:
+            self._line.close()
+        self._ended = self._ended or CallFailed("closed", f"{self._parts.shown}: the connection was closed on our side")
+        if self._waiting is not None and not self._waiting.future.done():
+            self._network.aborted += 1
+            self._waiting.fail(self._ended)
+
+    def _limits(self, timeout: Timeout | None) -> Timeouts:
+        return limits_of(timeout, self._network.timeouts)
+
+    async def _open(self, limits: Timeouts) -> None:
+        self._line, self._opening = await open_line(
+            self._network, self._parts, limits, on_data=self._came, on_end=self._over, on_written=self._written
+        )
+
+    async def _call(self, started: float, data: bytes, wanted: _Wanted | None, limits: Timeouts) -> TCPResponse:
+        network = self._network
+        if self._waiting is not None:
+            raise InvalidInput("tcp", "a call is under way on this connection; wait for it, or open another")
+        if self._line is None:
+            await self._open(limits)
+        elif self._ended is not None and not (self._held and not data):
+            raise self._ended
+        self._waiting = waiting = Waiting(started=started, limits=limits, what=self._parts.shown)
+        self._wanted, self._first = wanted, 0.0
+        network.sent += bool(data)
+        try:
+            self._begin(data)
+            content: bytes = await self._watch.answer(waiting)
+        except BaseException as error:
+            network.aborted += isinstance(error, asyncio.CancelledError) and bool(data)
+            self._waiting = None
+            self.give_up()
+            raise
+        ended = _now()
+        self._waiting = None
+        network.answered += bool(data)
+        opening, self._opening = self._opening, None
+        return TCPResponse(
+            content,
+            started=started,
+            written=self._gone,
+            first=self._first or ended,
+            ended=ended,
+            opening=opening,
+            sent=len(data),
+            received=len(content),
+        )
+
+    def _begin(self, data: bytes) -> None:
+        assert self._line is not None
+        assert self._waiting is not None
+        self._waiting.writing = bool(data) and not self._line.write(data)
+        self._gone = _now()
+        self._look()
+
+    def _written(self) -> None:
+        if self._waiting is not None:
+            self._waiting.writing = False
+            self._gone = self._waiting.last = _now()
+            self._look()
+
+    def _came(self, data: bytes) -> None:
+        self._held += data
+        if self._waiting is not None:
+            self._waiting.last = _now()
+            self._first = self._first or self._waiting.last
+            self._look()
+
+    def _over(self, error: CallFailed) -> None:
+        self._ended = error
+        if self._waiting is not None:
+            self._look()
+            self._waiting.fail(error)
+
+    def _look(self) -> None:
+        """Settle the call if all that it waits for has happened."""
+        waiting = self._waiting
+        if waiting is None or waiting.writing or waiting.future.done():
+            return
+        if self._wanted is None:
+            waiting.settle(b"")
+        elif end := self._wanted.end(self._held):
+            content = bytes(self._held[:end])
+            del self._held[:end]
+            waiting.settle(content)
+        elif self._ended is not None:
+            waiting.fail(self._ended)
+
+
+class TCPClient:
+    """`self.client.tcp`: the connections of one virtual user. They are kept open; a call has one to itself.
+
+    r = await self.client.tcp.bidirectional("tcp://127.0.0.1:9000", b"PING\\r\\n", until=b"\\r\\n")
+    r.content, r.elapsed
+    """
+
+    def __init__(self, network: Network, *, base_url: str = "") -> None:
+        self.base_url = base_url
+        self._network = network
+        self._kept: Kept[TCPConnection] = Kept()
+
+    def send(self, url: URL | str, data: Any, *, timeout: Timeout | None = None) -> Calling:
+        """Send, and be done when the system has taken all of it."""
+        return self._call(url, bytes_of(data), None, timeout)
+
+    def receive(
+        self, url: URL | str, *, until: bytes | str = b"", size: int = 0, timeout: Timeout | None = None
+    ) -> Calling:
+        """Wait for what the other side sends on the connection that was used last."""
+        return self._call(url, b"", _wanted(until, size), timeout)
+
+    def bidirectional(
+        self, url: URL | str, data: Any, *, until: bytes | str = b"", size: int = 0, timeout: Timeout | None = None
+    ) -> Calling:
+        """Send, and wait for the answer."""
+        return self._call(url, bytes_of(data), _wanted(until, size), timeout)
+
+    def connect(
+        self, url: URL | str, *, timeout: Timeout | None = None
+    ) -> contextlib.AbstractAsyncContextManager[TCPConnection]:
+        """A connection that no other call uses; closed at the end of the block."""
+        return self._connected(self._parts(url), limits_of(timeout, self._network.timeouts))
+
+    async def close(self) -> None:
+        self._kept.close()
+
+    def _call(self, url: URL | str, data: bytes, wanted: _Wanted | None, timeout: Timeout | None) -> Calling:
+        return self._lent(_now(), self._parts(url), data, wanted, limits_of(timeout, self._network.timeouts))
+
+    async def _lent(
+        self, started: float, parts: Parts, data: bytes, wanted: _Wanted | None, limits: Timeouts
+    ) -> TCPResponse:
+        with self._kept.lend(parts.origin, lambda: TCPConnection(self._network, parts)) as connection:
+            return await connection._call(started, data, wanted, limits)  # noqa: SLF001 - the two are one part
+
+    @contextlib.asynccontextmanager
+    async def _connected(self, parts: Parts, limits: Timeouts) -> AsyncIterator[TCPConnection]:
+        connection = TCPConnection(self._network, parts)
+        await connection._open(limits)  # noqa: SLF001 - the two are one part
+        self._kept.add(connection)
+        try:
+            yield connection
+        finally:
+            self._kept.drop(connection)
+            connection.give_up()
+
+    def _parts(self, url: URL | str) -> Parts:
+        return parts_of(url, self.base_url, ("tcp", "tls"), "TCP")
+
+
+def _wanted(until: bytes | str, size: int) -> _Wanted:
+    if until and size:
+        raise InvalidInput("until", "an answer ends at a delimiter or after so many bytes; give one of them")
+    if size < 0:
+        raise InvalidInput("size", f"{size} is not a number of bytes")
+    return _Wanted(until.encode() if isinstance(until, str) else until, size)

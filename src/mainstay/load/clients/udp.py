@@ -1,0 +1,184 @@
+"""UDP: datagrams sent, received, or both in one call. Nothing makes sure that they arrive: a lost one is a timeout."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import errno
+import socket
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from ...errors import CallFailed, InvalidInput
+from ..prepared import URL, Parts
+from ..results import Opening
+from .http.options import Timeout, limits_of
+from .kept import Kept, parts_of
+from .network import Network, Timeouts
+from .responses import UDPResponse
+from .waiting import Waiting, Watch, bytes_of
+
+_now = time.perf_counter
+_READ = 65_535
+#: datagrams that came while nobody waited; as with the system's own buffer, more are lost
+_MOST_HELD = 1000
+Calling = Coroutine[Any, Any, UDPResponse]
+
+
+class _Endpoint:
+    """A socket of its own for each call that is under way, so that answers are never mixed up."""
+
+    def __init__(self, network: Network, parts: Parts) -> None:
+        self._network = network
+        self._watch = network.keep(Watch)
+        self._parts = parts
+        self._sock: socket.socket | None = None
+        self._held: collections.deque[tuple[bytes, float]] = collections.deque(maxlen=_MOST_HELD)
+        self._waiting: Waiting | None = None
+
+    @property
+    def usable(self) -> bool:
+        return self._sock is not None and self._waiting is None
+
+    def give_up(self) -> None:
+        if self._sock is not None:
+            asyncio.get_running_loop().remove_reader(self._sock.fileno())
+            self._sock.close()
+            self._sock = None
+        if self._waiting is not None and not self._waiting.future.done():
+            self._network.aborted += 1
+            self._waiting.fail(CallFailed("closed", f"{self._parts.shown}: the socket was closed on our side"))
+
+    async def call(self, started: float, data: bytes | None, *, answered: bool, limits: Timeouts) -> UDPResponse:
+        opening = await self._open() if self._sock is None else None
+        network = self._network
+        self._waiting = waiting = Waiting(started=started, limits=limits, what=self._parts.shown)
+        network.sent += data is not None
+        try:
+            if data is not None:
+                self._send(data)
+            written = _now()
+            content, first = (await self._next(waiting)) if answered else (b"", written)
+        except BaseException as error:
+            network.aborted += isinstance(error, asyncio.CancelledError) and data is not None
+            # an answer that comes late must not be taken for that of the next call
+            self._waiting = None
+            self.give_up()
+            raise
+        self._waiting = None
+        network.answered += data is not None
+        return UDPResponse(
+            content,
+            started=started,
+            written=written,
+            first=first,
+            ended=first,
+            opening=opening,
+            sent=len(data or b""),
+            received=len(content),
+        )
+
+    async def _open(self) -> Opening:
+        began = _now()
+        parts = self._parts
+        address = await self._network.resolve(parts.host, parts.port, socket.SOCK_DGRAM)
+        found = _now()
+        try:
+            self._sock = sock = socket.socket(address.family, socket.SOCK_DGRAM)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise CallFailed("connect", f"{parts.shown}: no socket ({error.strerror or error})") from None
+            raise CallFailed(
+                "files",
+                "no file descriptor is left for another socket; raise the limit (ulimit -n), or use fewer users",
+            ) from None
+        sock.setblocking(False)
+        try:
+            sock.connect(address.sockaddr)
+        except OSError as error:
+            sock.close()
+            self._sock = None
+            raise CallFailed("connect", f"cannot send to {parts.shown} ({error.strerror or error})") from None
+        asyncio.get_running_loop().add_reader(sock.fileno(), self._readable)
+        return Opening(0.0, _now() - found, 0.0, found - began)
+
+    def _send(self, data: bytes) -> None:
+        assert self._sock is not None
+        try:
+            self._sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            raise CallFailed("full", f"{self._parts.shown}: the system's buffer for sending is full") from None
+        except OSError as error:
+            if error.errno == errno.EMSGSIZE:
+                raise CallFailed(
+                    "size", f"{len(data)} bytes do not fit into a datagram; at most 65507 do, and few networks take all"
+                ) from None
+            raise self._broken(error) from None
+
+    async def _next(self, waiting: Waiting) -> tuple[bytes, float]:
+        if self._held:
+            return self._held.popleft()[0], _now()
+        found: tuple[bytes, float] = await self._watch.answer(waiting)
+        return found
+
+    def _readable(self) -> None:
+        assert self._sock is not None
+        try:
+            data = self._sock.recv(_READ)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            if self._waiting is not None:
+                self._waiting.fail(self._broken(error))
+            return
+        if self._waiting is not None and not self._waiting.future.done():
+            self._waiting.settle((data, _now()))
+        else:
+            self._held.append((data, _now()))
+
+    def _broken(self, error: OSError) -> CallFailed:
+        shown = self._parts.shown
+        if isinstance(error, ConnectionRefusedError):
+            return CallFailed("refused", f"nobody listens at {shown}; is the server running there?")
+        return CallFailed("closed", f"{shown}: {error.strerror or error}")
+
+
+class UDPClient:
+    """`self.client.udp`: the sockets of one virtual user.
+
+    r = await self.client.udp.bidirectional("udp://127.0.0.1:9000", b"ping", timeout="1s")
+    r.content, r.elapsed
+    """
+
+    def __init__(self, network: Network, *, base_url: str = "") -> None:
+        self.base_url = base_url
+        self._network = network
+        self._kept: Kept[_Endpoint] = Kept()
+
+    def send(self, url: URL | str, data: Any, *, timeout: Timeout | None = None) -> Calling:
+        """Send a datagram, and be done when the system has taken it."""
+        return self._call(url, bytes_of(data), timeout, answered=False)
+
+    def receive(self, url: URL | str, *, timeout: Timeout | None = None) -> Calling:
+        """Wait for a datagram, at the socket that was used last."""
+        return self._call(url, None, timeout, answered=True)
+
+    def bidirectional(self, url: URL | str, data: Any, *, timeout: Timeout | None = None) -> Calling:
+        """Send a datagram, and wait for the next one that comes back."""
+        return self._call(url, bytes_of(data), timeout, answered=True)
+
+    async def close(self) -> None:
+        self._kept.close()
+
+    def _call(self, url: URL | str, data: bytes | None, timeout: Timeout | None, *, answered: bool) -> Calling:
+        if self._network.proxy is not None:
+            raise InvalidInput("proxy", "datagrams go through no proxy; leave it out for UDP")
+        parts = parts_of(url, self.base_url, ("udp",), "UDP")
+        return self._lent(_now(), parts, data, answered, limits_of(timeout, self._network.timeouts))
+
+    async def _lent(
+        self, started: float, parts: Parts, data: bytes | None, answered: bool, limits: Timeouts
+    ) -> UDPResponse:
+        with self._kept.lend(parts.origin, lambda: _Endpoint(self._network, parts)) as endpoint:
+            return await endpoint.call(started, data, answered=answered, limits=limits)

@@ -1,0 +1,377 @@
+"""WebSocket: a connection for as long as one needs it, or one call that sends a message and waits for the next."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...errors import CallFailed, InvalidInput
+from ..extra import extra_needed
+from ..prepared import URL, Data, Headers, Parts
+from ..results import Opening
+from .http.options import Timeout, headers_of, limits_of
+from .kept import Kept, parts_of
+from .line import Line, open_line
+from .network import Network, Timeouts
+from .responses import WebsocketResponse
+from .waiting import Waiting, Watch, bytes_of
+
+with extra_needed("WebSocket"):
+    from websockets.client import ClientProtocol
+    from websockets.exceptions import InvalidStatus
+    from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
+    from websockets.frames import CloseCode, Frame, Opcode
+    from websockets.http11 import Response
+    from websockets.protocol import CLOSED, CLOSING, CONNECTING, OPEN
+    from websockets.typing import Subprotocol
+    from websockets.uri import parse_uri
+
+_now = time.perf_counter
+_DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
+#: messages that came while nobody waited; of more, the oldest are dropped
+MOST_HELD = 10_000
+Calling = Coroutine[Any, Any, WebsocketResponse]
+
+
+class _Came(NamedTuple):
+    content: bytes
+    text: bool
+    first: float
+    ended: float
+    size: int
+
+
+class _How(NamedTuple):
+    """What a connection is opened with."""
+
+    headers: Headers | None
+    subprotocols: tuple[str, ...]
+    compress: bool
+
+
+_PLAIN = _How(None, (), False)
+_NOTHING = _Came(b"", False, 0.0, 0.0, 0)
+#: of a connection that is being closed
+_GOODBYE = Timeouts(total=1.0)
+
+
+class WebsocketConnection:
+    """One connection. One call that receives at a time; others may send meanwhile."""
+
+    def __init__(self, network: Network, parts: Parts, how: _How = _PLAIN) -> None:
+        self._network = network
+        self._watch = network.keep(Watch)
+        self._parts = parts
+        self._how = how
+        self._line: Line | None = None
+        self._wire = _protocol(parts, how)
+        self._pieces: list[bytes] = []
+        self._text = False
+        self._first = 0.0
+        self._size = 0
+        self._held: collections.deque[_Came] = collections.deque(maxlen=MOST_HELD)
+        self._waiting: Waiting | None = None
+        self._gone = 0.0
+        self._ended: CallFailed | None = None
+        self.response: WebsocketResponse | None = None
+        """of the opening: status 101, its times and bytes"""
+
+    @property
+    def usable(self) -> bool:
+        return self._line is not None and not self._line.closed and self._waiting is None and self._ended is None
+
+    @property
+    def subprotocol(self) -> str | None:
+        """What both sides agreed on."""
+        return self._wire.subprotocol
+
+    def send(self, data: Any, *, timeout: Timeout | None = None) -> Calling:
+        """Send a message, and be done when the system has taken it. Text goes as text, bytes as bytes, data as JSON."""
+        return self._call(_now(), data, answered=False, limits=self._limits(timeout))
+
+    def receive(self, *, timeout: Timeout | None = None) -> Calling:
+        """The next message."""
+        return self._call(_now(), None, answered=True, limits=self._limits(timeout))
+
+    def request(self, data: Any, *, timeout: Timeout | None = None) -> Calling:
+        """Send a message, and wait for the next one."""
+        return self._call(_now(), data, answered=True, limits=self._limits(timeout))
+
+    async def close(self, code: int = CloseCode.NORMAL_CLOSURE) -> None:
+        """Say goodbye, and wait a moment for the other side to do so, too."""
+        if self.usable and self._wire.state is OPEN:
+            self._wire.send_close(code)
+            self._flush()
+            self._waiting = waiting = Waiting(started=_now(), limits=_GOODBYE, what=self._parts.shown)
+            with contextlib.suppress(CallFailed):
+                await self._watch.answer(waiting)
+            self._waiting = None
+        self.give_up()
+
+    def give_up(self) -> None:
+        if self._line is not None:
+            self._line.close()
+        self._ended = self._ended or CallFailed("closed", f"{self._parts.shown}: the connection was closed on our side")
+        if self._waiting is not None and not self._waiting.future.done():
+            self._network.aborted += 1
+            self._waiting.fail(self._ended)
+
+    async def open(self, started: float, limits: Timeouts) -> Opening:
+        """Also what that took; the time that the server takes to agree is part of connecting."""
+        self._line, opening = await open_line(
+            self._network,
+            self._parts,
+            limits,
+            alpn=("http/1.1",),
+            on_data=self._came,
+            on_end=self._lost,
+            on_written=self._written,
+        )
+        self._waiting = waiting = Waiting(started=started, limits=limits, what=self._parts.shown)
+        request = self._wire.connect()
+        if self._parts.auth is not None:
+            request.headers["Authorization"] = self._parts.auth.decode()
+        for name, value in (self._how.headers.value if self._how.headers else {}).items():
+            request.headers[name] = value
+        self._wire.send_request(request)
+        try:
+            sent = self._flush()
+            came: _Came = await self._watch.answer(waiting)
+        except BaseException:
+            self._waiting = None
+            self.give_up()
+            raise
+        self._waiting = None
+        self.response = self._result(started, came, sent, opening, status=101)
+        took = self.response.ended - self._gone
+        return opening._replace(connect=opening.connect + took)
+
+    def _limits(self, timeout: Timeout | None) -> Timeouts:
+        return limits_of(timeout, self._network.timeouts)
+
+    async def _call(self, started: float, data: Any, *, answered: bool, limits: Timeouts) -> WebsocketResponse:
+        network = self._network
+        opening = await self.open(started, limits) if self._line is None else None
+        if self._ended is not None and not (data is None and self._held):
+            raise self._ended
+        if self._waiting is not None and answered:
+            raise InvalidInput(
+                "websocket", "a call waits for a message on this connection; wait for it, or open another"
+            )
+        waiting = Waiting(started=started, limits=limits, what=self._parts.shown)
+        if answered:
+            self._waiting = waiting
+        network.sent += data is not None
+        try:
+            sent = self._send(data) if data is not None else 0
+            came = await self._next(waiting) if answered else _NOTHING
+        except BaseException as error:
+            network.aborted += isinstance(error, asyncio.CancelledError) and data is not None
+            self._waiting = None
+            self.give_up()
+            raise
+        if answered:
+            self._waiting = None
+        network.answered += data is not None
+        return self._result(started, came, sent, opening)
+
+    def _result(
+        self, started: float, came: _Came, sent: int, opening: Opening | None, status: int | str = "ok"
+    ) -> WebsocketResponse:
+        now = _now()
+        result = WebsocketResponse(
+            came.content,
+            started=started,
+            written=max(self._gone, started),
+            first=came.first or now,
+            ended=came.ended or now,
+            opening=opening,
+            sent=sent,
+            received=came.size,
+            status=status,
+        )
+        result.is_text = came.text
+        return result
+
+    def _send(self, data: Any) -> int:
+        if isinstance(data, str) or not isinstance(data, bytes | bytearray | memoryview | Data):
+            self._wire.send_text(bytes_of(data))
+        elif isinstance(data, Data) and not isinstance(data.value, bytes | bytearray | memoryview):
+            self._wire.send_text(data.body)
+        else:
+            self._wire.send_binary(bytes_of(data))
+        return self._flush()
+
+    async def _next(self, waiting: Waiting) -> _Came:
+        if self._held:
+            # it came before it was asked for, and took no time
+            return self._held.popleft()._replace(first=_now(), ended=_now())
+        came: _Came = await self._watch.answer(waiting)
+        return came
+
+    def _flush(self) -> int:
+        line = self._line
+        assert line is not None
+        size = 0
+        for data in self._wire.data_to_send():
+            if not data:
+                line.close()
+                break
+            size += len(data)
+            if not line.write(data) and self._waiting is not None:
+                self._waiting.writing = True
+        if size:
+            self._gone = _now()
+        return size
+
+    def _written(self) -> None:
+        self._gone = _now()
+        if self._waiting is not None:
+            self._waiting.writing = False
+            self._waiting.last = self._gone
+
+    def _came(self, data: bytes) -> None:
+        now = _now()
+        self._first = self._first or now
+        self._size += len(data)
+        if self._waiting is not None:
+            self._waiting.last = now
+        wire = self._wire
+        wire.receive_data(data)
+        for event in wire.events_received():
+            if isinstance(event, Frame):
+                if event.opcode in _DATA:
+                    self._frame(event, now)
+            elif isinstance(event, Response) and wire.handshake_exc is None:
+                self._arrived(_Came(b"", False, self._first, now, self._size))
+        if wire.handshake_exc is not None:
+            self._over(_not_opened(self._parts, wire.handshake_exc))
+        elif wire.state in (CLOSING, CLOSED) and self._ended is None:
+            self._flush()
+            self._over(_closed(self._parts, wire))
+        else:
+            self._flush()
+
+    def _frame(self, frame: Frame, now: float) -> None:
+        if frame.opcode is not Opcode.CONT:
+            self._text = frame.opcode is Opcode.TEXT
+        self._pieces.append(bytes(frame.data))
+        if frame.fin:
+            content = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            self._pieces = []
+            self._arrived(_Came(content, self._text, self._first, now, self._size))
+
+    def _arrived(self, came: _Came) -> None:
+        self._first, self._size = 0.0, 0
+        if self._waiting is not None and not self._waiting.future.done():
+            self._waiting.settle(came)
+        else:
+            self._held.append(came)
+
+    def _lost(self, error: CallFailed) -> None:
+        if self._wire.state is CONNECTING:
+            self._wire.receive_eof()
+            if self._wire.handshake_exc is not None:
+                error = _not_opened(self._parts, self._wire.handshake_exc)
+        self._over(error)
+
+    def _over(self, error: CallFailed) -> None:
+        self._ended = self._ended or error
+        if self._line is not None:
+            self._line.close()
+        if self._waiting is not None:
+            self._waiting.fail(self._ended)
+
+
+class WebsocketClient:
+    """`self.client.websocket`: the connections of one virtual user.
+
+    async with self.client.websocket.connect("ws://127.0.0.1:8080/ws") as connection:
+        await connection.send("hello")
+        r = await connection.receive()
+
+    r = await self.client.websocket.send("ws://127.0.0.1:8080/ws", {"ask": "time"})
+    r.data, r.elapsed
+    """
+
+    def __init__(self, network: Network, *, base_url: str = "") -> None:
+        self.base_url = base_url
+        self._network = network
+        self._kept: Kept[WebsocketConnection] = Kept()
+
+    def send(
+        self,
+        url: URL | str,
+        data: Any,
+        *,
+        headers: Headers | Mapping[str, str] | None = None,
+        timeout: Timeout | None = None,
+    ) -> Calling:
+        """Send a message, and wait for the next one, on a connection that is kept. Headers are for its opening."""
+        parts = self._parts(url)
+        how = _PLAIN if headers is None else _How(headers_of(headers), (), False)
+        return self._lent(_now(), parts, data, how, limits_of(timeout, self._network.timeouts))
+
+    def connect(
+        self,
+        url: URL | str,
+        *,
+        headers: Headers | Mapping[str, str] | None = None,
+        subprotocols: Sequence[str] = (),
+        compress: bool = False,
+        timeout: Timeout | None = None,
+    ) -> contextlib.AbstractAsyncContextManager[WebsocketConnection]:
+        """A connection of one's own; closed at the end of the block. `compress` offers permessage-deflate."""
+        how = _How(headers_of(headers), tuple(subprotocols), compress)
+        connection = WebsocketConnection(self._network, self._parts(url), how)
+        return self._connected(connection, limits_of(timeout, self._network.timeouts))
+
+    async def close(self) -> None:
+        self._kept.close()
+
+    async def _lent(self, started: float, parts: Parts, data: Any, how: _How, limits: Timeouts) -> WebsocketResponse:
+        key = parts.full if how.headers is None else f"{parts.full} {how.headers.block!r}"
+        with self._kept.lend(key, lambda: WebsocketConnection(self._network, parts, how)) as connection:
+            return await connection._call(started, data, answered=True, limits=limits)  # noqa: SLF001 - one part
+
+    @contextlib.asynccontextmanager
+    async def _connected(self, connection: WebsocketConnection, limits: Timeouts) -> AsyncIterator[WebsocketConnection]:
+        await connection.open(_now(), limits)
+        self._kept.add(connection)
+        try:
+            yield connection
+            await connection.close()
+        finally:
+            self._kept.drop(connection)
+            connection.give_up()
+
+    def _parts(self, url: URL | str) -> Parts:
+        return parts_of(url, self.base_url, ("ws", "wss"), "WebSocket")
+
+
+def _protocol(parts: Parts, how: _How) -> ClientProtocol:
+    return ClientProtocol(
+        parse_uri(parts.full),
+        extensions=[ClientPerMessageDeflateFactory()] if how.compress else None,
+        subprotocols=[Subprotocol(name) for name in how.subprotocols] or None,
+        max_size=None,
+    )
+
+
+def _not_opened(parts: Parts, error: Exception) -> CallFailed:
+    if isinstance(error, InvalidStatus):
+        status = error.response.status_code
+        return CallFailed(f"http {status}", f"{parts.shown} answered {status} instead of opening a WebSocket")
+    return CallFailed("protocol", f"{parts.shown} opened no WebSocket ({error})")
+
+
+def _closed(parts: Parts, wire: ClientProtocol) -> CallFailed:
+    if wire.parser_exc is not None:
+        return CallFailed("protocol", f"{parts.shown} sent what is no WebSocket frame ({wire.parser_exc})")
+    told = wire.close_rcvd
+    why = f"with {told.code}{f': {told.reason}' if told.reason else ''}" if told is not None else "without a word"
+    return CallFailed("closed", f"{parts.shown} closed the WebSocket {why}")

@@ -99,7 +99,21 @@ class Fleet:
         """Run workflows in all of them, until all are done. `now`: the wall clock."""
         self._merger.open()
         order = Go(workflows=list(workflows), shared=shared, at=now + _AHEAD_S)
-        return await asyncio.gather(*(self._going(member, order) for member in self._members))
+        tasks = [asyncio.ensure_future(self._going(member, order)) for member in self._members]
+        try:
+            _, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            if others:
+                # one is lost; what the others measure without it would not be the load that was asked for
+                self.stop(hurry=True)
+                await asyncio.wait(others)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            raise
+        for error in [task.exception() for task in tasks]:
+            if error is not None:
+                raise error
+        return [task.result() for task in tasks]
 
     async def _going(self, member: _Member, order: Go) -> Over:
         answer = await member.ask(order, lambda window: self._merger.add(member.number, window))

@@ -123,11 +123,12 @@ class LoadRun:
     async def run(self) -> Summary:
         """To its end. Raises `InvalidInput` for what cannot be started; nothing was sent then."""
         planned = self._planned
-        await self._outputs.start(self.header)
         try:
             async with Fleet(planned.processes, self._saw) as fleet:
                 self._fleet = fleet
                 await fleet.begin(planned.test.name, planned.test.source, planned.options)
+                # only now is it sure that there is anything to be put out
+                await self._outputs.start(self.header)
                 try:
                     await self._layers(fleet)
                 except GeneratorLost as error:

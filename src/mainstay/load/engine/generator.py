@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from .crowd import Crowd, Seat
 from .health import Watch
 from .messages import Begin, FromGenerator, Give, Go, Over, Ready, Refused, Seen, SetUp, Stop, TearDown, Told, Values
 from .recorder import MetricRecorder
-from .runners import runner_of
+from .runners import either, runner_of
 
 #: what is done once may take its time
 _ONCE_S = 600.0
@@ -43,6 +43,8 @@ class Generator:
         """what setup and teardown are called on"""
         self._metrics = MetricRecorder()
         self._aborted = 0
+        self._stopped: Stop | None = None
+        self._stopping = asyncio.Event()
 
     async def hear(self, message: Any) -> None:
         """Do what is said. `Stop` may come while `Go` is under way; everything else comes one after the other."""
@@ -53,13 +55,20 @@ class Generator:
                 self._say(await self._set_up(workflows, shared))
             case Go():
                 self._say(await self._go(message))
-            case Stop(hurry):
-                for crowd in self._crowds.values():
-                    crowd.stop.end(hurry=hurry)
+            case Stop():
+                # for good: what is said to be run after it is not run
+                self._stopped = message
+                self._stopping.set()
+                self._end_crowds()
             case Give(workflows):
                 self._say(self._give(workflows))
             case TearDown(workflows):
                 self._say(await self._tear_down(workflows))
+
+    def _end_crowds(self) -> None:
+        if self._stopped is not None:
+            for crowd in self._crowds.values():
+                crowd.stop.end(hurry=self._stopped.hurry)
 
     # before -----------------------------------------------------------------------------------------
 
@@ -109,18 +118,27 @@ class Generator:
             crowd.first = me
             for method in self._blueprints[name].setups:
                 try:
-                    found = await asyncio.wait_for(getattr(me, method)(), _ONCE_S)
-                    values[name][method] = as_data(found)
+                    values[name][method] = as_data(await self._unless_stopped(getattr(me, method)()))
                 except Exception as error:  # noqa: BLE001 - the user's own code; told, and the workflow is not run
                     failed[name] = f"{method}: {type(error).__name__}: {error}"
                     break
         return Values(values=values, failed=failed)
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, Any]) -> Any:
+        task = asyncio.ensure_future(work)
+        await either(asyncio.wait([task], timeout=_ONCE_S), self._stopping.wait())
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+            raise InvalidInput("setup", "was stopped" if self._stopped else f"took longer than {_ONCE_S:g} s")
+        return task.result()
 
     # the load ---------------------------------------------------------------------------------------
 
     async def _go(self, go: Go) -> Over:
         loop = asyncio.get_running_loop()
         self._crowds = {name: self._crowd(name, go.shared.get(name, {}), self._metrics) for name in go.workflows}
+        self._end_crowds()
         # one look at both clocks: from here on only the steady one counts
         wall, steady = time.time(), time.perf_counter()
         start = steady + max(0.0, go.at - wall)

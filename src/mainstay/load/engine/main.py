@@ -27,19 +27,21 @@ async def work(link: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=link)
     ear = Ear(reader, ToGenerator)
     generator = Generator(lambda message: writer.write(framed(message)))
-    running: asyncio.Task[None] | None = None
+    running: set[asyncio.Task[None]] = set()
     while (message := await ear.hear()) is not None and not isinstance(message, Quit):
         if isinstance(message, Go):
             # what lives until the end is not looked at by each collection; what is made from here on is short-lived
             gc.collect()
             gc.freeze()
-            running = asyncio.ensure_future(generator.hear(message))
-            running.add_done_callback(_broke)
-        else:
-            await generator.hear(message)
-    if running is not None and not running.done():
-        running.cancel()
-        await asyncio.wait([running])
+        # aside, so that a stop is always heard
+        task = asyncio.ensure_future(generator.hear(message))
+        running.add(task)
+        task.add_done_callback(running.discard)
+        task.add_done_callback(_broke)
+    if running:
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running)
     with contextlib.suppress(ConnectionError):
         await writer.drain()
     writer.close()

@@ -177,7 +177,12 @@ def an_open_summary(**given: Any) -> Summary:
     waited = [one + (2.0 if place % 20 == 0 else 0.0) for place, one in enumerate(values)]
     step = a_step("browse", values, response=latency(waited), skipped=4)
     fields: dict[str, Any] = {
-        "header": a_header(workflows=[{"name": "Shop", "model": "2,000/s", "rate": "2000/s", "steps": []}]),
+        "header": a_header(
+            workflows=[
+                {"name": "Shop", "model": "2,000/s", "rate": "2000/s", "steps": []},
+                {"name": "Checkout", "model": "1 user", "steps": []},
+            ]
+        ),
         "requests": len(values),
         "rate": len(values) / 60.04,
         "failed": 0,
@@ -196,7 +201,7 @@ def an_open_summary(**given: Any) -> Summary:
         ],
         "trust": Trust(ok=False, reasons=["process 1 used 97 % of its core for 12 s: add --processes or machines"]),
         "verdict": "failed",
-        "skipped": {"Checkout": "Shop, which it depends on, failed in setup"},
+        "skipped": {"Checkout": "Shop, which it depends on, failed in setup", "Shop teardown": "failed: KeyError"},
         "outputs": [OutputOutcome(name="html x/y.html", error="the disk is full")],
         "distribution": binned(values),
         "points": points(steps=("Shop.browse",)),

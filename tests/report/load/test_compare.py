@@ -136,6 +136,7 @@ def test_runs_that_were_loaded_otherwise_or_cannot_be_trusted_are_not_comparable
         "A is not trustworthy: process 1 used 97 % of its core for 12 s: add --processes or machines",
         "B did not come to its end: cancelled by ops",
         "Shop was loaded otherwise: 2,000/s in A, 50 users in B",
+        "only A has the workflow Checkout",
         "A took 1m, and B 10s",
     ]
 

@@ -173,6 +173,7 @@ def test_a_run_that_cannot_be_trusted_fails_its_case_and_a_workflow_that_was_not
     assert trust is not None
     assert "97 % of its core" in (trust.text or "")
     assert found["load.workflow: Checkout"].find("skipped") is not None
+    assert found["load.workflow: Shop teardown"].find("error") is not None
 
 
 def test_a_run_that_did_not_come_to_its_end_is_an_error() -> None:

@@ -74,6 +74,7 @@ def test_what_was_not_run_and_what_was_not_written_is_said() -> None:
     text = shown(an_open_summary())
 
     assert "Checkout: not run, Shop, which it depends on, failed in setup" in text
+    assert "Shop teardown: failed: KeyError" in text
     assert "output html x/y.html: the disk is full" in text
     assert "recorded: shop.ndjson.zst" in text
     assert "mainstay load report shop.ndjson.zst --html report.html" in text
@@ -95,3 +96,12 @@ def test_what_a_target_says_cannot_change_the_terminal() -> None:
 
     assert "\x1b" not in text
     assert "\x07" not in text
+
+
+def test_a_step_that_never_came_to_a_request_has_no_times() -> None:
+    none = a_step("browse", [0.1])
+    none.requests = none.service.count = 0
+
+    line, *_ = (one for one in shown(a_summary(steps=[none])).splitlines() if one.startswith("browse "))
+
+    assert line.split()[4:] == ["–"] * 5

@@ -59,3 +59,9 @@ def advice_for(summary: Summary) -> list[Advice]:
             Advice(why="For charts", command=f"mainstay load report {shlex.quote(summary.stream)} --html report.html")
         )
     return told
+
+
+def troubles_of(summary: Summary) -> list[tuple[str, str, bool]]:
+    """Workflows that went wrong as a whole: name, why, and whether it was run at all."""
+    known = {one.get("name") for one in summary.header.workflows}
+    return [(name, why, name not in known) for name, why in summary.skipped.items()]

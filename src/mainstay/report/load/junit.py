@@ -1,4 +1,4 @@
-"""A run as JUnit XML, for build servers: one test case per threshold, per check and per workflow that was not run, one
+"""A run as JUnit XML, for build servers: one test case per threshold, per check and per workflow that went wrong, one
 for the run itself, and one for whether it can be trusted."""
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
 
 from ...load.stats.model import CheckSummary, Summary, ThresholdOutcome
+from .advice import troubles_of
 from .text import threshold_text
 from .words import share_text
 
@@ -23,8 +24,8 @@ def junit_xml(summary: Summary) -> str:
         _threshold(suite, threshold)
     for check in summary.checks:
         _check(suite, check)
-    for workflow, why in summary.skipped.items():
-        ET.SubElement(_case(suite, "workflow", workflow), "skipped", message=_clean(why))
+    for workflow, why, ran in troubles_of(summary):
+        ET.SubElement(_case(suite, "workflow", workflow), "error" if ran else "skipped", message=_clean(why))
     _trust(suite, summary)
     cases = list(suite)
     at = datetime.fromtimestamp(summary.header.started_ms / 1000, UTC)

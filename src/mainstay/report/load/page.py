@@ -9,7 +9,7 @@ from ...lifecycle import time_text as instant_text
 from ...load.stats.model import PHASES, Latency, Point, StepSummary, Summary
 from ..pages import document
 from . import charts
-from .advice import advice_for, verdict_words
+from .advice import advice_for, troubles_of, verdict_words
 from .limits import Limit, limits_of, marks_for
 from .parts import code, figure, folded, gauge, section, share_bar, table, text, two_scales
 from .svg import legend
@@ -18,6 +18,7 @@ from .text import (
     arrivals_line,
     metric_name,
     metric_text,
+    of_latency,
     step_name,
     threshold_text,
     took,
@@ -44,7 +45,7 @@ def load_html(summary: Summary) -> str:
         _errors(summary),
         _checks(summary),
         _metrics(summary),
-        _not_run(summary),
+        _troubles(summary),
         _about(summary),
     ]
     title = f"{summary.header.name}: {', '.join(verdict_words(summary).words)}"
@@ -192,12 +193,12 @@ def _steps(summary: Summary, limits: Sequence[Limit | None]) -> str:
                 f"{one.failed:,}",
                 share_text(one.failed, one.requests),
                 rate_text(one.rate),
-                *(time_text(getattr(one.service, name)) for name in _COLUMNS),
+                *(of_latency(one.service, name) for name in _COLUMNS),
                 size_text(one.received),
             )
         )
         if one.response is not None:
-            shown = (time_text(getattr(one.response, name)) for name in _COLUMNS)
+            shown = (of_latency(one.response, name) for name in _COLUMNS)
             rows.append(('<span class="soft">&nbsp;&nbsp;response time</span>', "", "", "", "", *shown, ""))
     limited = {
         f"{one.workflow}.{one.step}": marks_for(limits, "latency", one.step, f"{one.workflow}.{one.step}")
@@ -297,9 +298,9 @@ def _metrics(summary: Summary) -> str:
     return section("Metrics of the test's own", table(("metric", "type", "value"), rows, words=(0, 1, 2)))
 
 
-def _not_run(summary: Summary) -> str:
-    rows = [(text(name), text(why)) for name, why in summary.skipped.items()]
-    return section("Workflows that were not run", table(("workflow", "why"), rows, words=(0, 1)))
+def _troubles(summary: Summary) -> str:
+    rows = [(text(name), "" if ran else "not run", text(why)) for name, why, ran in troubles_of(summary)]
+    return section("Workflows that went wrong", table(("workflow", "", "why"), rows, words=(0, 1, 2)))
 
 
 def _about(summary: Summary) -> str:

@@ -87,7 +87,7 @@ def _point_rows(one: Point) -> Iterable[list[Cell]]:
 
 
 def _times(found: Latency | None) -> list[Cell]:
-    return [None if found is None else _ms(getattr(found, name)) for name in _TIMES]
+    return [_ms(getattr(found, name)) if found is not None and found.count else None for name in _TIMES]
 
 
 def _ms(value: float | None) -> float | None:

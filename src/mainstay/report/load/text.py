@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ...clock import duration_text
-from ...load.stats.model import PHASES, Latency, MetricSummary, StepSummary, Summary
-from .advice import advice_for, verdict_words
+from ...load.stats.model import PHASES, Latency, MetricSummary, OutputOutcome, StepSummary, Summary
+from .advice import advice_for, troubles_of, verdict_words
 from .words import NONE, counted, digits, one_line, rate_text, share_text, size_text, time_text
 
 #: of a list, so many lines
@@ -121,7 +121,12 @@ def step_name(one: StepSummary, *, several: bool) -> str:
 
 
 def _latency_cells(found: Latency) -> dict[str, str]:
-    return {name: time_text(getattr(found, name)) for name in ("p50", "p90", "p95", "p99", "max")}
+    return {name: of_latency(found, name) for name in ("p50", "p90", "p95", "p99", "max")}
+
+
+def of_latency(found: Latency, name: str) -> str:
+    """One of its numbers, if anything was measured."""
+    return time_text(getattr(found, name) if found.count else None)
 
 
 def _show_phases(summary: Summary, console: Console) -> None:
@@ -232,16 +237,24 @@ def threshold_text(shown: str, at_s: float | None, stopped: bool) -> str:
 
 
 def _show_places(summary: Summary, console: Console) -> None:
-    lines = [Text(f"{one_line(name)}: not run, {one_line(why)}") for name, why in summary.skipped.items()]
+    lines = [
+        Text(f"{one_line(name)}: {'' if ran else 'not run, '}{one_line(why)}")
+        for name, why, ran in troubles_of(summary)
+    ]
     failed = [one for one in summary.outputs if one.error]
     lines += [Text(f"output {one_line(one.name)}: {one_line(one.error)}", style="red") for one in failed]
-    lines += [Text(f"written: {one_line(one.name)}", style="dim") for one in summary.outputs if not one.error]
+    lines += [Text(f"written: {one_line(one.name)}", style="dim") for one in summary.outputs if _is_file(one)]
     if summary.stream:
         lines.append(Text(f"recorded: {one_line(summary.stream)}", style="dim"))
     if lines:
         console.print()
     for line in lines:
         console.print(line)
+
+
+def _is_file(one: OutputOutcome) -> bool:
+    """Others have nothing to look into: a live view, a metric system."""
+    return not one.error and one.name.partition(" ")[0] in ("html", "json", "csv", "junit")
 
 
 def _show_advice(summary: Summary, console: Console) -> None:

@@ -111,7 +111,12 @@ async def _run(
             shown.append(stack.enter_context(LiveView(console)))
         elif ui == "ci":
             shown.append(Lines(console))
-        interrupts = Interrupts(lambda text: [each.note(text) for each in shown] and None)
+
+        def note(text: str) -> None:
+            for each in shown:
+                each.note(text)
+
+        interrupts = Interrupts(note)
         with interrupts.caught():
             done = await run_here(
                 test, asked.options, store=asked.store, outputs=[*shown, *files], stop=interrupts.stop

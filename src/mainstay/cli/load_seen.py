@@ -133,6 +133,7 @@ class Watched:
         self._stretches: list[_Stretch] = []
         self._slice_s = _SLICE_S
         self._several = len(header.workflows) > 1
+        self._order = {name: place for place, name in enumerate(self._declared())}
 
     def add(self, moment: Moment) -> None:
         """Take it in."""
@@ -177,7 +178,7 @@ class Watched:
             intended=self._intended,
             now=self._now(),
             total=self._total.latency(),
-            steps=[self._row(name, step, recent_s) for name, step in self._steps.items()],
+            steps=[self._row(name, self._steps[name], recent_s) for name in sorted(self._steps, key=self._place)],
             errors=[
                 (kind, n, self._examples.get(kind, ""))
                 for kind, n in sorted(self._errors.items(), key=lambda each: (-each[1], each[0]))
@@ -214,7 +215,19 @@ class Watched:
                 self._examples.setdefault(one_line(kind, 80), one_line(said, 200))
 
     def _name(self, stats: StepStats) -> str:
-        return one_line(f"{stats.workflow}.{stats.step}" if self._several else stats.step, 80)
+        return self._called(stats.workflow, stats.step)
+
+    def _called(self, workflow: str, step: str) -> str:
+        return one_line(f"{workflow}.{step}" if self._several else step, 80)
+
+    def _declared(self) -> Iterator[str]:
+        """The steps in the order of the file: so a row stays where it is."""
+        for workflow in self.header.workflows:
+            for step in workflow.get("steps", ()):
+                yield self._called(str(workflow.get("name", "")), str(step["name"]))
+
+    def _place(self, name: str) -> tuple[int, str]:
+        return self._order.get(name, len(self._order)), name
 
     def _row(self, name: str, step: _Step, recent_s: float) -> StepRow:
         now = sum(each.steps.get(name, 0) for each in self._recent) / recent_s

@@ -1,0 +1,288 @@
+"""`mainstay load run`, with real generators against a real target."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mainstay.load.stats.model import Header, Summary, Trust
+from tests.cli.conftest import Shell
+from tests.cli.terminal import Terminal
+
+MODULE = (sys.executable, "-m", "mainstay")
+
+TEST = """
+from mainstay.load import URL, Check, HTTPResponse, Workflow, step
+
+
+class Visit(Workflow):
+    vus = 4
+    duration = "1s"
+    thresholds = ["error rate < 1%"]
+
+    @step()
+    async def browse(self, url: URL = "/") -> HTTPResponse:
+        return await self.client.http.get(url)
+
+    @step("browse")
+    async def fine(self, browse: HTTPResponse) -> Check:
+        return Check(browse.status == 200, "the answer is fine")
+"""
+
+
+class Place:
+    """A folder with a load test in it, and a target."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self.url = url
+        (folder / "visit.py").write_text(TEST, encoding="utf-8")
+        self.environ = {key: value for key, value in os.environ.items() if not key.startswith("MAINSTAY_")}
+        self.words = ("load", "run", "visit.py", "--base-url", url, "--processes", "1")
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*MODULE, *self.words, *words], cwd=self.folder, env=self.environ, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def counts(self) -> Any:
+        with urllib.request.urlopen(f"{self.url}/stats") as answer:
+            return json.load(answer)
+
+    def forget(self) -> None:
+        urllib.request.urlopen(f"{self.url}/stats/reset").close()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[str]:
+    process = subprocess.Popen([*MODULE, "load", "target", "--port", "0", "--json"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    yield json.loads(process.stdout.readline())["url"]
+    process.terminate()
+    process.communicate()
+
+
+@pytest.fixture
+def place(tmp_path: Path, served: str) -> Place:
+    place = Place(tmp_path, served)
+    place.forget()
+    return place
+
+
+@pytest.mark.slow
+def test_a_run_is_told_in_lines_reported_and_written_and_its_counts_are_those_of_the_target(place: Place) -> None:
+    done = place.run("--html", "run.html", "--json", "run.json", "--junit", "run.xml", "--ndjson", "run.ndjson")
+
+    assert done.returncode == 0, done.stderr
+    assert "visit begins, 1s, 1 process; Visit: " in done.stdout
+    assert "    1s  running  4 users" in done.stdout
+    assert "visit passed" in done.stdout
+    assert "\x1b" not in done.stdout
+    told = json.loads((place.folder / "run.json").read_text(encoding="utf-8"))
+    assert told["requests"] == place.counts()["paths"]["/"]["completed"] > 0
+    assert "<title>visit" in (place.folder / "run.html").read_text(encoding="utf-8")
+    assert ET.parse(place.folder / "run.xml").getroot().tag == "testsuites"
+    assert json.loads((place.folder / "run.ndjson").read_text(encoding="utf-8").splitlines()[0])["type"] == "run"
+
+
+@pytest.mark.slow
+def test_a_threshold_that_fails_ends_with_99_and_json_on_stdout_is_all_there_is(place: Place) -> None:
+    done = place.run("--threshold", "p50 < 1us", "--iterations", "20", "--json", "-")
+
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["verdict"], told["requests"]) == (99, "failed", 20)
+    assert (told["header"]["name"], [each["passed"] for each in told["thresholds"]]) == ("visit", [True, False])
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_run_with_its_report_and_loses_no_request(place: Place) -> None:
+    process = place.start("--duration", "60s")
+    assert process.stdout is not None
+    line = ""
+    while "1s  running" not in line:
+        line = process.stdout.readline()
+        assert line, process.communicate()
+
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert "ending: what is under way is waited for" in out
+    counts = place.counts()["paths"]["/"]
+    assert f"requests  {counts['completed']:,} in" in out
+    assert counts["begun"] == counts["completed"]
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_gives_up_at_once(place: Place) -> None:
+    text = TEST.replace('"/"', '"/?delay=100s"')
+    (place.folder / "visit.py").write_text(text, encoding="utf-8")
+    process = place.start("--duration", "60s", "--drain", "50s", "--timeout", "200s")
+    assert process.stdout is not None
+    line = ""
+    while "1s  running" not in line:
+        line = process.stdout.readline()
+        assert line, process.communicate()
+
+    process.send_signal(signal.SIGINT)
+    while "ending" not in line:
+        line = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+
+    assert process.returncode == 130
+
+
+@pytest.mark.slow
+def test_a_terminal_is_drawn_on_and_given_back_before_the_report(place: Place) -> None:
+    here = str(place.folder / "visit.py")
+    words = ("load", "run", here, "--base-url", place.url, "--processes", "1", "--store", "memory:")
+    with Terminal(*words, MAINSTAY_STORE="") as terminal:
+        terminal.wait_for("Ctrl-C ends it with a report")
+        terminal.wait_for("visit passed")
+
+        assert terminal.end() == 0
+
+
+@pytest.mark.slow
+def test_what_is_detached_waits_for_a_worker(place: Place, shell: Shell) -> None:
+    done = place.run("--detach", "--store", shell.url, "--vus", "7")
+
+    job = shell.get(done.stdout.strip())
+    assert (done.returncode, job.kind, job.name, job.status) == (0, "load", "visit", "pending")
+    assert place.counts()["begun"] == 0
+
+
+# what cannot be started ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "visit.py").write_text(TEST, encoding="utf-8")
+    return "visit.py"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--duration", "10x"), "duration"),
+        (("--rate", "fast"), "rate: 'fast' is not a rate"),
+        (("--stages", "30s:10,50"), "stages"),
+        (("--think", "3s-1s"), "think"),
+        (("--threshold", "p95 of brwse < 1s"), "browse"),
+        (("--threshold", "p95 << 1s"), "^"),
+        (("Vist",), "did you mean 'Visit'?"),
+        (("--ui", "fancy"), "ui: 'fancy' is none of full, ci, none"),
+        (("--set", "user"), "set: 'user' is no name with a value"),
+        (("--tag", "=x"), "tag: '=x' is no name with a value"),
+        (("--html", "no/such/folder/run.html"), "html: the folder 'no/such/folder' is not there"),
+        (("--detach",), "store: which one?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_bad_input_is_refused_before_anything_starts(
+    shell: Shell, file: str, words: tuple[str, ...], says: str
+) -> None:
+    done = shell.run("load", "run", file, "--base-url", "http://127.0.0.1:1", *words, columns=None, MAINSTAY_STORE="")
+
+    assert done.exit_code == 2, done.output
+    assert says in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(("value", "at"), [("10x", "x"), ("1m3", "")])
+def test_a_bad_duration_is_pointed_at(shell: Shell, file: str, value: str, at: str) -> None:
+    done = shell.run("load", "run", file, "--duration", value, columns=None, MAINSTAY_STORE="")
+
+    _, text, mark = done.stderr.splitlines()
+    assert text.strip() == value
+    assert mark.index("^") == (text.index(at) if at else len(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 1", "defines no workflow"),
+        ("import no_such_module", "no_such_module"),
+        ("def (", "visit.py"),
+        (TEST.replace('@step("browse")', '@step("brows")'), "brows"),
+        (TEST.replace("-> HTTPResponse", "-> NoSuchType"), "NoSuchType"),
+    ],
+    ids=["nothing", "import", "syntax", "unknown step", "annotation"],
+)
+def test_a_file_that_is_no_load_test_is_refused_with_the_reason(shell: Shell, file: str, text: str, says: str) -> None:
+    Path(file).write_text(text, encoding="utf-8")
+
+    done = shell.run("load", "run", file, columns=None, MAINSTAY_STORE="")
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_is_not_there_is_named(shell: Shell, tmp_path: Path) -> None:
+    done = shell.run("load", "run", str(tmp_path / "nothing.py"), columns=None)
+
+    assert done.exit_code == 2
+    assert "nothing.py" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [("http://no-such-host.invalid", "no-such-host.invalid"), ("http://127.0.0.1:1", "127.0.0.1:1 refused")],
+    ids=["unresolvable", "refused"],
+)
+def test_a_target_that_cannot_be_reached_is_told_before_the_load(place: Place, url: str, says: str) -> None:
+    place.words = (*place.words, "--base-url", url)
+
+    done = place.run()
+
+    assert done.returncode == 2, done.stdout
+    assert says in done.stderr
+
+
+# how it ends --------------------------------------------------------------------------------------------
+
+
+def ended(**how: Any) -> Summary:
+    header = Header(run="1", name="visit", started_ms=0, version="0", processes=1, duration_s=1.0)
+    return Summary(header=header, elapsed_s=1.0, requests=1, failed=0, rate=1.0, iterations=1, users=1, **how)
+
+
+@pytest.mark.parametrize(
+    ("how", "strict", "code"),
+    [
+        ({}, True, 0),
+        ({"verdict": "failed"}, False, 99),
+        ({"verdict": "failed", "trust": Trust(ok=False)}, True, 99),
+        ({"trust": Trust(ok=False)}, True, 98),
+        ({"trust": Trust(ok=False)}, False, 0),
+        ({"ended": "stopped by a threshold", "verdict": "failed"}, False, 99),
+        ({"ended": "stopped by a threshold"}, False, 0),
+        ({"ended": "failed: a generator was lost"}, False, 1),
+        ({"ended": "cancelled: by ann", "verdict": "failed"}, False, 1),
+        ({"ended": "interrupted"}, False, 130),
+    ],
+)
+def test_the_exit_code_says_how_a_run_came_out(how: dict[str, Any], strict: bool, code: int) -> None:
+    from mainstay.cli.load_running import code_of
+
+    assert code_of(ended(**how), strict=strict) == code

@@ -97,7 +97,7 @@ async def test_a_cookie_that_ends_is_no_longer_sent_with_a_call_that_was_encoded
         for path in ("/set", "/x", "/x"):
             await http.get(server.url + path)
         now[0] += 61
-        http._forget()  # what its timer does
+        http._encoder.forget()  # what its timer does
         await http.get(f"{server.url}/x")
 
     assert [heard.headers.get("cookie") for heard in server.heard] == [None, "n=1", "n=1", None]

@@ -25,8 +25,8 @@ class Call:
     """One request, encoded. Nothing changes it, so all users that ask for the same share one."""
 
     __slots__ = (
-        "auth", "body", "content_type", "cookies", "expect", "headers", "limits", "method", "parts", "redirects",
-        "repeatable", "request", "size", "stream", "upload",
+        "auth", "body", "content_type", "cookies", "expect", "headers", "lead", "limits", "method", "parts",
+        "redirects", "repeatable", "request", "size", "stream", "upload",
     )  # fmt: skip
 
     def __init__(
@@ -63,10 +63,42 @@ class Call:
         self.expect = expect
         self.stream = stream
         self.repeatable = method in _IDEMPOTENT and upload is None
-        self.request = self._encoded(jar, proxy)
+        self.lead = self._encoded_lead(jar, proxy)
+        """the head without what tells the length of the body"""
+        self.request = self.encoded()
         self.size = len(self.request)
 
-    def _encoded(self, jar: str, proxy: bytes | None) -> bytes:
+    def with_body(self, body: bytes) -> Call:
+        """The same call with another body: all but that is encoded already."""
+        made = Call.__new__(Call)
+        made.method = self.method
+        made.parts = self.parts
+        made.limits = self.limits
+        made.headers = self.headers
+        made.auth = self.auth
+        made.cookies = self.cookies
+        made.body = body
+        made.content_type = self.content_type
+        made.upload = None
+        made.redirects = self.redirects
+        made.expect = self.expect
+        made.stream = self.stream
+        made.repeatable = self.repeatable
+        made.lead = self.lead
+        made.request = made.encoded()
+        made.size = len(made.request)
+        return made
+
+    def encoded(self) -> bytes:
+        """All of it."""
+        # the length comes last, so that what stands before it does not depend on the body
+        if self.upload is not None:
+            return b"%bTransfer-Encoding: chunked\r\n\r\n" % self.lead
+        if self.body or self.method in _WITH_BODY:
+            return b"%bContent-Length: %d\r\n\r\n%b" % (self.lead, len(self.body), self.body)
+        return b"%b\r\n" % self.lead
+
+    def _encoded_lead(self, jar: str, proxy: bytes | None) -> bytes:
         parts = self.parts
         named = self.headers.names if self.headers else frozenset[str]()
         target = parts.target if proxy is None else b"http://%b%b" % (parts.authority, parts.target)
@@ -83,12 +115,6 @@ class Call:
             lines.append(b"Cookie: %b\r\n" % cookies.encode("latin-1", "replace"))
         if self.content_type and "content-type" not in named:
             lines.append(b"Content-Type: %b\r\n" % self.content_type.encode("latin-1", "replace"))
-        if self.upload is not None:
-            lines.append(b"Transfer-Encoding: chunked\r\n")
-        elif (self.body or self.method in _WITH_BODY) and "content-length" not in named:
-            lines.append(b"Content-Length: %d\r\n" % len(self.body))
         if proxy is not None:
             lines.append(proxy)
-        lines.append(b"\r\n")
-        lines.append(self.body)
         return b"".join(lines)

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from ....errors import CallFailed
 from ...results import Opening
-from .bodies import Body, OpenBody, body_of
 from .calls import Call, Upload
-from .heads import MOST, Head, heads, read_head
+from .heads import heads
 from .pool import Pool
+from .reading import Reading
 from .response import HTTPResponse
 from .shared import Shared
 from .stream import Stream
@@ -41,20 +41,6 @@ class Owner(Protocol):
     def again(self, call: Call, started: float, waiter: asyncio.Future[HTTPResponse]) -> None:
         """The other side had closed the connection before it got the call."""
         ...
-
-
-class _Reading:
-    """An answer that does not come in one piece, or is not plain."""
-
-    __slots__ = ("body", "first", "head", "held", "received", "stream")
-
-    def __init__(self, first: float) -> None:
-        self.first = first
-        self.received = 0
-        self.held = b""
-        self.head: Head | None = None
-        self.body: Body | None = None
-        self.stream: Stream | None = None
 
 
 class Connection:
@@ -81,7 +67,7 @@ class Connection:
         self._shared = shared
         self._network = shared.network
         self._waiter: asyncio.Future[HTTPResponse] | None = None
-        self._reading: _Reading | None = None
+        self._reading: Reading | None = None
         self._rest: memoryview | None = None
         """what of the request could not be written yet"""
         self._uploading: asyncio.Task[None] | None = None
@@ -110,13 +96,9 @@ class Connection:
         if count != call.size:
             self._rest = memoryview(call.request)[count:]
             self._loop.add_writer(self._fd, self._on_write)
-        if call.stream or call.upload is not None:
-            self._start_more(call)
-        return waiter
-
-    def _start_more(self, call: Call) -> None:
         if call.upload is not None:
             self._uploading = self._loop.create_task(self._send_up(call.upload))
+        return waiter
 
     def _on_read(self) -> None:
         try:
@@ -158,89 +140,60 @@ class Connection:
     # what follows is for answers that are not plain
 
     def _read_on(self, data: bytes, at: float) -> None:
-        if self._waiter is not None and self._waiter.cancelled():
+        call, waiter, reading = self.call, self._waiter, self._reading
+        assert call is not None
+        assert waiter is not None
+        if waiter.cancelled():
             self.give_up()
             return
-        reading = self._reading
         if reading is None:
-            reading = self._reading = _Reading(at)
-        reading.received += len(data)
+            reading = self._reading = Reading(call.method, at)
         self._last = at
         try:
-            if reading.body is None:
-                data = self._read_head(reading, data)
-            if reading.body is None:
-                return
-            done = reading.body.feed(data)
+            done = reading.feed(data)
         except CallFailed as error:
             self._fail(error)
             return
+        if call.stream and reading.stream is None and reading.head is not None and reading.head.location is None:
+            self._start_stream(call, waiter, reading)
         if done:
             self._finish(reading, at)
         elif reading.stream is not None:
             reading.stream.arrived()
 
-    def _read_head(self, reading: _Reading, data: bytes) -> bytes:
-        """Look for the head, and return what follows it."""
-        assert self.call is not None
-        held = reading.held + data
-        while True:
-            end = held.find(b"\r\n\r\n")
-            if end < 0:
-                _check_start(held)
-                reading.held = held
-                return b""
-            _check_start(held[: end + 4])
-            head = read_head(held[:end])
-            held = held[end + 4 :]
-            # 100 Continue and its like announce the answer; they are not it
-            if head.status >= 200 or head.status == 101:
-                break
-        reading.head = head
-        reading.held = b""
-        reading.body = body_of(head, method=self.call.method)
-        if self.call.stream and head.location is None:
-            self._start_stream(reading, head)
-        return held
-
-    def _start_stream(self, reading: _Reading, head: Head) -> None:
-        assert self.call is not None
-        assert self._waiter is not None
-        assert reading.body is not None
-        response = HTTPResponse(
-            self.call, head, b"", self._started, self._written, reading.first, _now(), reading.received, self.opening
+    def _answer(self, call: Call, reading: Reading, body: bytes, ended: float) -> HTTPResponse:
+        assert reading.head is not None
+        return HTTPResponse(
+            *(call, reading.head, body, self._started, self._written, reading.first, ended),
+            *(reading.received, self.opening),
         )
-        stream = reading.stream = Stream(self, reading.body, response)
-        response._stream = stream  # noqa: SLF001 - the two are made for each other
-        waiter = self._waiter
-        if not waiter.done():
-            self._owner.settle(self.call, response, waiter)
 
-    def _finish(self, reading: _Reading, at: float) -> None:
-        call, waiter, head, opening = self.call, self._waiter, reading.head, self.opening
+    def _start_stream(self, call: Call, waiter: asyncio.Future[HTTPResponse], reading: Reading) -> None:
+        """The head is the answer for now; its body is the reader's."""
+        assert reading.body is not None
+        response = self._answer(call, reading, b"", _now())
+        reading.stream = response.stream = Stream(self, reading.body, response)
+        self._owner.settle(call, response, waiter)
+
+    def _finish(self, reading: Reading, at: float) -> None:
+        call, waiter, head = self.call, self._waiter, reading.head
         assert call is not None
         assert waiter is not None
         assert head is not None
-        assert reading.body is not None
+        response = self._answer(call, reading, b"" if reading.stream else reading.content, at)
         self._network.answered += 1
         self._used = True
         self.call = self._waiter = self._reading = self.opening = None
-        clean = self._rest is None and self._uploading is None and not isinstance(reading.body, OpenBody)
-        if head.keep and clean and head.status != 101:
+        if reading.keeps and self._rest is None and self._uploading is None:
             self.resume()
             self.pool.release(self)
         else:
             self.close()
         if reading.stream is not None:
             reading.stream.finish(at, reading.received)
+        elif waiter.done():
             return
-        body = b"".join(reading.body.parts)
-        response = HTTPResponse(
-            call, head, body, self._started, self._written, reading.first, at, reading.received, opening
-        )
-        if waiter.done():
-            return
-        if head.cookies or head.location is not None:
+        elif head.cookies or head.location is not None:
             self._owner.settle(call, response, waiter)
         else:
             waiter.set_result(response)
@@ -252,7 +205,7 @@ class Connection:
             self.close()
             return
         assert waiter is not None
-        if reading is not None and reading.body is not None and error is None and reading.body.at_close():
+        if reading is not None and error is None and reading.at_close():
             self._finish(reading, _now())
             return
         if reading is None and self._used and call.repeatable and not waiter.done():
@@ -408,18 +361,6 @@ class Connection:
     def tls_session(self) -> ssl.SSLSession | None:
         session: Any = getattr(self.sock, "session", None)
         return session if isinstance(session, ssl.SSLSession) else None
-
-
-def _check_start(held: bytes) -> None:
-    """Refuse early what cannot become a head."""
-    if held[:5] != b"HTTP/"[: len(held)]:
-        raise CallFailed("protocol", f"the answer is not HTTP/1; it begins {held[:60]!r}")
-    if len(held) > MOST:
-        raise CallFailed(
-            "protocol", f"the head of the answer has more than {MOST // 1024} KB; that is not read further"
-        )
-    if b"\n\n" in held:
-        raise CallFailed("protocol", "the head of the answer has line ends of one character; HTTP wants two")
 
 
 def _too_long(part: str, limit: float, call: Call) -> CallFailed:

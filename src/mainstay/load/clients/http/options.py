@@ -43,6 +43,7 @@ class Options(TypedDict, total=False):
     """the answer is there with its head; read its body with `chunks()`"""
 
 
+_LENGTHS = frozenset({"content-length", "transfer-encoding"})
 _KNOWN = frozenset(Options.__annotations__)
 
 
@@ -75,7 +76,10 @@ def with_params(parts: Parts, params: Any) -> Parts:
 
 
 def headers_of(value: Headers | Mapping[str, str] | None) -> Headers | None:
-    return value if value is None or isinstance(value, Headers) else Headers(value)
+    headers = value if value is None or isinstance(value, Headers) else Headers(value)
+    if headers is not None and not headers.names.isdisjoint(_LENGTHS):
+        raise InvalidInput("headers", "the length of the body is told by the client; leave Content-Length out")
+    return headers
 
 
 def auth_of(value: Any, parts: Parts) -> bytes | None:

@@ -24,7 +24,7 @@ class HTTPResponse(Result):
     `ok` is False, and `failure` says "http 503", for statuses from 400 on that were not in `expect`.
     """
 
-    __slots__ = ("_body", "_call", "_content", "_head", "_stream", "redirects")
+    __slots__ = ("_body", "_call", "_content", "_head", "redirects", "stream")
 
     def __init__(
         self,
@@ -54,7 +54,8 @@ class HTTPResponse(Result):
         self._head = head
         self._body = body
         self._content: bytes | None = None
-        self._stream: Stream | None = None
+        self.stream: Stream | None = None
+        """where its body comes from, if it is read while it comes in"""
         if call.expect is not None:
             self.failure = "" if head.status in call.expect else f"http {head.status}"
 
@@ -93,7 +94,7 @@ class HTTPResponse(Result):
     def content(self) -> bytes:
         """The body, decompressed."""
         if self._content is None:
-            if self._stream is not None:
+            if self.stream is not None:
                 raise InvalidInput("content", "this answer is a stream; read it with chunks() or read()")
             encoding = self._head.fields.get("content-encoding")
             self._content = decoded(self._body, encoding) if encoding else self._body
@@ -122,10 +123,10 @@ class HTTPResponse(Result):
 
         Leaving the loop before that closes the connection.
         """
-        if self._stream is None:
+        if self.stream is None:
             yield self.content
             return
-        pieces = self._stream.pieces()
+        pieces = self.stream.pieces()
         try:
             async for piece in pieces:
                 yield piece
@@ -139,8 +140,8 @@ class HTTPResponse(Result):
 
     def leave(self) -> None:
         """Read no more of a stream. If it is not at its end, its connection is closed, and the call ends here."""
-        if self._stream is not None:
-            self._stream.close()
+        if self.stream is not None:
+            self.stream.close()
 
     def __repr__(self) -> str:
         return f"<HTTPResponse {self.status} {self._head.reason}, {self.received} bytes, {self.elapsed * 1000:.1f} ms>"

@@ -10,22 +10,22 @@ from typing import Any, Unpack
 import msgspec
 
 from ....errors import CallFailed, InvalidInput
-from ...prepared import URL, Parts, joined, split
+from ...prepared import URL
 from ...results import Opening
 from ..network import Network
 from .calls import Call
 from .connection import Connection
 from .cookies import Jar
+from .encoder import Encoder
 from .opening import open_socket
-from .options import Options, auth_of, body_of, check_options, cookies_of, headers_of, limits_of, with_params
+from .options import Options, headers_of
 from .pool import LIMIT, Pool
-from .redirects import USED_UP, next_call, next_parts
+from .redirects import USED_UP, next_parts
 from .response import HTTPResponse
 from .shared import Shared
 from .sse import Events
 
 _now = time.perf_counter
-_MOST_OWN_CALLS = 64
 
 
 class HTTPClient:
@@ -36,29 +36,34 @@ class HTTPClient:
         r.status, r.json()["token"], r.elapsed
     """
 
-    __slots__ = (
-        "_expiry", "_gets", "_loop", "_network", "_pools", "_seen", "_shared", "_tasks", "base_url", "cookies",
-    )  # fmt: skip
+    __slots__ = ("_encoder", "_loop", "_network", "_pools", "_shared", "_tasks")
 
     def __init__(self, network: Network, *, base_url: str = "") -> None:
-        self.base_url = base_url
-        """what URLs without scheme and host are put behind"""
-        self.cookies = Jar()
-        """what servers have set"""
+        """`base_url`: what URLs without scheme and host are put behind."""
         self._network = network
         self._loop = asyncio.get_running_loop()
         self._shared = network.keep(Shared)
-        self._gets = self._shared.gets
-        """calls by URL: everybody's, until there are cookies"""
-        self._seen = 0
-        self._expiry: asyncio.TimerHandle | None = None
+        self._encoder = Encoder(self._shared, base_url=base_url)
         self._pools: dict[str, Pool] = {}
         self._tasks: set[asyncio.Task[HTTPResponse]] = set()
+
+    @property
+    def cookies(self) -> Jar:
+        """What servers have set."""
+        return self._encoder.cookies
+
+    @property
+    def base_url(self) -> str:
+        return self._encoder.base_url
+
+    @base_url.setter
+    def base_url(self, value: str) -> None:
+        self._encoder.base_url = value
 
     def get(self, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
         # not a coroutine: one frame less for each call
         started = _now()
-        if not options and (call := self._gets.get(url)) is not None:
+        if not options and (call := self._encoder.gets.get(url)) is not None:
             try:
                 connection = self._pools[call.parts.origin].idle.pop()
             except (KeyError, IndexError):
@@ -108,8 +113,7 @@ class HTTPClient:
 
     async def close(self) -> None:
         """Close all connections; what is under way on them is given up."""
-        if self._expiry is not None:
-            self._expiry.cancel()
+        self._encoder.close()
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
@@ -123,72 +127,11 @@ class HTTPClient:
     def _launch(
         self, method: str, url: URL | str, options: Options | dict[str, Any], started: float
     ) -> Awaitable[HTTPResponse]:
-        call = self._call(method, url, options)
+        call = self._encoder.call(method, url, options)
         pool = self._pools.get(call.parts.origin)
         if pool is not None and pool.idle:
             return pool.idle.pop().start(call, started)
         return self._perform(call, started)
-
-    def _call(self, method: str, url: URL | str, options: Options | dict[str, Any]) -> Call:
-        whole = joined(url.whole if type(url) is URL else url, self.base_url)
-        if not options:
-            known = self._gets.get(whole) if method == "GET" else None
-            return known or self._bare(method, whole)
-        check_options(options)
-        parts = _http_parts(whole)
-        params = options.get("params")
-        if params is not None:
-            parts = with_params(parts, params)
-        body, content_type, upload = body_of(options)
-        return Call(
-            method,
-            parts,
-            limits=limits_of(options.get("timeout"), self._network.timeouts),
-            headers=headers_of(options.get("headers")),
-            auth=auth_of(options.get("auth"), parts),
-            cookies=cookies_of(options.get("cookies")),
-            jar=self.cookies.header(parts) if len(self.cookies) else "",
-            body=body,
-            content_type=content_type,
-            upload=upload,
-            redirects=options.get("redirects", 10),
-            expect=options.get("expect"),
-            stream=options.get("stream", False),
-            proxy=self._shared.proxy_head(parts),
-        )
-
-    def _bare(self, method: str, whole: str) -> Call:
-        """A call with nothing but its URL; kept, if it is a GET."""
-        parts = _http_parts(whole)
-        call = Call(
-            method,
-            parts,
-            limits=self._network.timeouts,
-            auth=auth_of(None, parts),
-            jar=self.cookies.header(parts) if len(self.cookies) else "",
-            proxy=self._shared.proxy_head(parts),
-        )
-        if method == "GET":
-            if self._gets is self._shared.gets:
-                self._shared.keep_get(whole, call)
-            else:
-                self._keep_own(whole, call)
-        return call
-
-    def _keep_own(self, whole: str, call: Call) -> None:
-        if len(self._gets) >= _MOST_OWN_CALLS:
-            self._gets.clear()
-        self._gets[whole] = call
-        soonest = self.cookies.soonest
-        if self._expiry is None and soonest is not None:
-            self._expiry = self._loop.call_later(max(soonest - time.time(), 0.0), self._forget)
-
-    def _forget(self) -> None:
-        """Cookies have changed: what was encoded with them is of no use."""
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
-        self._gets = {} if len(self.cookies) else self._shared.gets
 
     async def _perform(self, call: Call, started: float, *, fresh: bool = False) -> HTTPResponse:
         """A call for which no connection is at hand."""
@@ -257,10 +200,7 @@ class HTTPClient:
         """An answer that sets cookies, leads elsewhere, or is a stream."""
         head = response._head  # noqa: SLF001 - the session and its answers are one part
         if head.cookies:
-            self.cookies.store(head.cookies, call.parts)
-            if self.cookies.changes != self._seen:
-                self._seen = self.cookies.changes
-                self._forget()
+            self._encoder.take_cookies(head.cookies, call.parts)
         if head.location is None or call.redirects == 0:
             waiter.set_result(response)
         else:
@@ -278,9 +218,7 @@ class HTTPClient:
         parts = next_parts(call, location)
         if call.redirects == USED_UP:
             raise CallFailed("redirects", f"{call.parts.shown} leads on to {parts.shown}, and too often already")
-        jar = self.cookies.header(parts) if len(self.cookies) else ""
-        following = next_call(call, answer.status, parts, jar=jar, proxy=self._shared.proxy_head(parts))
-        response = await self._perform(following, answer.started)
+        response = await self._perform(self._encoder.next_call(call, answer.status, parts), answer.started)
         # the way there is part of waiting for the answer
         response.written = answer.written
         response.opening = answer.opening
@@ -312,13 +250,6 @@ class HTTPClient:
 
         task.add_done_callback(over)
         waiter.add_done_callback(not_wanted)
-
-
-def _http_parts(whole: str) -> Parts:
-    parts = split(whole)
-    if parts.scheme not in ("http", "https", "http+unix"):
-        raise InvalidInput("url", f"{parts.shown!r} is not for HTTP; write http:// or https://")
-    return parts
 
 
 def _method(name: str) -> str:

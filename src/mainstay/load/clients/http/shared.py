@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ....errors import InvalidInput
 from ....storage.urls import shown_url
@@ -29,6 +29,8 @@ class Shared:
         self.network = network
         self.gets: dict[str, Call] = {}
         """GETs without options and without cookies, by whole URL"""
+        self.leads: dict[Any, Call] = {}
+        """other calls without cookies and without their bodies"""
         self.connections: set[Connection] = set()
         self.tls: dict[str, ssl.SSLSession] = {}
         """by origin: the next handshake is shorter"""
@@ -41,10 +43,10 @@ class Shared:
             return None
         return proxy_line(self.proxy)
 
-    def keep_get(self, url: str, call: Call) -> None:
-        if len(self.gets) >= _MOST_CALLS:
-            self.gets.clear()
-        self.gets[url] = call
+    def keep_call(self, calls: dict[Any, Call], key: Any, call: Call) -> None:
+        if len(calls) >= _MOST_CALLS:
+            calls.clear()
+        calls[key] = call
 
     def watch(self, connection: Connection) -> None:
         """From now on, look after its limits."""

@@ -128,6 +128,18 @@ async def test_what_is_cut_off_anywhere_is_read_up_to_there(path: Path) -> None:
     assert found[0] < found[-1] <= 20
 
 
+async def test_a_run_without_its_end_is_judged_anew_as_it_was_judged(tmp_path: Path) -> None:
+    path = tmp_path / "run.ndjson"
+    summary = await recorded(path, run(50))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.rindex(b'{"type":"end"')])
+    again = remade(path)
+    assert again.thresholds == summary.thresholds
+    assert again.trust == summary.trust
+    assert not again.trust.ok
+    assert (again.steps[0].service, again.points) == (summary.steps[0].service, summary.points)
+
+
 async def test_damage_before_the_end_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "run.ndjson"
     await recorded(path, run(20))

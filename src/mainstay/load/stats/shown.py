@@ -6,7 +6,8 @@ _SIZES = ("B", "KB", "MB", "GB", "TB")
 
 
 def time_text(seconds: float) -> str:
-    """
+    """A time in s, ms or µs.
+
     >>> time_text(0.2131), time_text(1.5), time_text(0.000085), time_text(125), time_text(0)
     ('213 ms', '1.5 s', '85 µs', '125 s', '0 s')
     """
@@ -19,7 +20,8 @@ def time_text(seconds: float) -> str:
 
 
 def share_text(part: float) -> str:
-    """
+    """A part, in per cent.
+
     >>> share_text(0.0041), share_text(1.0), share_text(0.99999)
     ('0.41 %', '100 %', '99.999 %')
     """
@@ -29,7 +31,8 @@ def share_text(part: float) -> str:
 
 
 def size_text(count: float) -> str:
-    """
+    """Bytes.
+
     >>> size_text(512), size_text(3_200_000)
     ('512 B', '3.2 MB')
     """
@@ -41,7 +44,8 @@ def size_text(count: float) -> str:
 
 
 def digits(number: float) -> str:
-    """
+    """A number, with three digits that matter, or all those before the point.
+
     >>> digits(1204.4), digits(12.345), digits(0.04), digits(7), digits(1234567)
     ('1,204', '12.3', '0.04', '7', '1,234,567')
     """

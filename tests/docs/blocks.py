@@ -170,7 +170,7 @@ def _importing_from_here() -> Iterator[None]:
         yield
     finally:
         sys.path.remove(str(here))
-        for name, module in list(sys.modules.items()):
+        for name, module in sys.modules.copy().items():
             if (file := getattr(module, "__file__", None)) and Path(file).parent == here:
                 del sys.modules[name]
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 from types import TracebackType
 from typing import Self
 
@@ -56,6 +58,8 @@ class Shell:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                 )
+                if rest[:2] == ["load", "target"]:
+                    _await_port(int(rest[rest.index("--port") + 1]))
             case [*kill, "$!"] if tuple(kill) in _SIGNALS and self.running:
                 self._end(_SIGNALS[tuple(kill)])
             case _:
@@ -73,3 +77,16 @@ class Shell:
             raise
         finally:
             self._job = None
+
+
+def _await_port(port: int) -> None:
+    """A person would read the line that says it listens; here it is tried until it does."""
+    ends = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < ends:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+        else:
+            return
+    raise TimeoutError(f"nobody listens on port {port}")

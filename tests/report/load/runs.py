@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from typing import Any
+
+import msgspec
 
 from mainstay.load.stats.model import (
     CheckSummary,
@@ -45,6 +48,12 @@ def latency(values: list[float]) -> Latency:
     )
 
 
+def scaled(found: Latency, by: float) -> Latency:
+    values = {name: value * by for name, value in msgspec.structs.asdict(found).items() if name != "count"}
+    return Latency(count=found.count, **values)
+
+
+@functools.cache
 def drawn(seed: int, *, middle: float = 0.02, count: int = 4000, slow: float = 0.01) -> list[float]:
     """Times around `middle`, and a few that took 1.5 s."""
     rng = random.Random(seed)
@@ -69,9 +78,9 @@ def a_step(name: str, values: list[float], *, failed: int = 0, elapsed: float = 
     n = service.count
     phases = {
         "connect": latency([0.0012] * 50),
-        "send": latency([0.00005] * n),
-        "wait": latency([one * 0.9 for one in values]),
-        "receive": latency([one * 0.09 for one in values]),
+        "send": scaled(service, 0.001),
+        "wait": scaled(service, 0.9),
+        "receive": scaled(service, 0.09),
     }
     fields: dict[str, Any] = {
         "workflow": "Shop",

@@ -11,7 +11,7 @@ from mainstay.report.load.charts import axis_text, bins_of, percentile_line, spr
 times = st.floats(min_value=1e-7, max_value=1e5)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.lists(times, min_size=1, max_size=20), st.sampled_from([None, True, False]))
 def test_an_axis_has_room_for_all_values_and_few_short_names(values: list[float], log: bool | None) -> None:
     axis = axis_over(values, log=log)
@@ -26,7 +26,7 @@ def test_an_axis_has_room_for_all_values_and_few_short_names(values: list[float]
     assert all(len(axis_text(tick)) <= 8 for tick in ticks)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.floats(min_value=0.1, max_value=1e7))
 def test_a_time_axis_has_few_ticks_from_its_start(length: float) -> None:
     ticks = Axis(0.0, length).times()
@@ -36,7 +36,7 @@ def test_a_time_axis_has_few_ticks_from_its_start(length: float) -> None:
     assert ticks[-1] <= length * 1.0001
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(times, st.integers(min_value=1, max_value=1000)), min_size=1, max_size=30))
 def test_wider_bins_hold_as_many_as_the_buckets_did(found: list[tuple[float, int]]) -> None:
     buckets = [(value, value * 1.0078, n) for value, n in sorted(found)]

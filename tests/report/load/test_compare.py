@@ -100,8 +100,8 @@ def test_few_requests_are_not_judged_by_their_tail() -> None:
 
 def test_failures_count_when_they_are_more_than_chance_and_more_than_a_trifle() -> None:
     def judged(before: int, after: int, count: int) -> tuple[str, str]:
-        values = [0.02] * count
-        found = of_all(compare(a_run(values, failed=before), a_run(values, failed=after)))["failed"]
+        runs = [a_summary(requests=count, failed=failed) for failed in (before, after)]
+        found = of_all(compare(*runs))["failed"]
         return found.judgement, found.note
 
     assert judged(0, 100, 2000) == ("worse", "")

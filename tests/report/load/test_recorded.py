@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from mainstay.errors import InvalidInput
 from mainstay.load.stats.folding import Tally
 from mainstay.load.stats.histogram import sketch_of
-from mainstay.load.stats.model import Moment, StepStats, Summary, Trust, Window
+from mainstay.load.stats.model import Moment, Sketch, StepStats, Summary, Trust, Window
 from mainstay.load.stream import StreamOutput
 from mainstay.report.load.compare import compare
 from mainstay.report.load.files import write_report
@@ -18,6 +19,10 @@ from mainstay.report.load.recorded import read_result
 from tests.report.load.runs import a_header, a_summary, drawn
 
 HEADER = a_header(thresholds=["p95 of browse < 200ms"])
+
+
+def sketch(values: list[float]) -> Sketch | None:
+    return sketch_of(array("d", values))
 
 
 def windows(*, slower: float = 1.0) -> list[Window]:
@@ -32,8 +37,8 @@ def windows(*, slower: float = 1.0) -> list[Window]:
                 users=5,
                 iterations=40,
                 steps=[
-                    StepStats(workflow="Shop", step="login", ok=sketch_of(login[:30]), failed=sketch_of(login[30:])),
-                    StepStats(workflow="Shop", step="browse", ok=sketch_of(browse), response=sketch_of(late)),
+                    StepStats(workflow="Shop", step="login", ok=sketch(login[:30]), failed=sketch(login[30:])),
+                    StepStats(workflow="Shop", step="browse", ok=sketch(browse), response=sketch(late)),
                 ],
             )
         )

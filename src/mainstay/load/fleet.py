@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from typing import IO, Any, Self
 
@@ -42,6 +44,8 @@ _MAIN = "mainstay.load.engine.main"
 #: between the order to go and the start: all processes must have heard it
 _AHEAD_S = 0.2
 _LEAVE_S = 5.0
+#: how long a process may go on after its load and its drain are over: users say goodbye, the last window is made
+_OVERTIME_S = 20.0
 _TOLD = 2000
 
 
@@ -58,9 +62,15 @@ class Fleet:
     def __init__(self, processes: int, on_window: Callable[[Window], None]) -> None:
         self._members = [_Member(number) for number in range(processes)]
         self._merger = Merger(processes, on_window)
+        self._limit: asyncio.Timeout | None = None
+        self._drain_s = 0.0
 
     async def __aenter__(self) -> Self:
-        await asyncio.gather(*(member.start() for member in self._members))
+        try:
+            await asyncio.gather(*(member.start() for member in self._members))
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -95,37 +105,54 @@ class Fleet:
         """What is done once is done by the first of them."""
         return await self._first(SetUp(list(workflows), shared))
 
-    async def go(self, workflows: Sequence[str], shared: dict[str, dict[str, Any]], *, now: float) -> list[Over]:
-        """Run workflows in all of them, until all are done. `now`: the wall clock."""
+    async def go(
+        self, workflows: Sequence[str], shared: dict[str, dict[str, Any]], *, longest_s: float, drain_s: float
+    ) -> tuple[list[Over], GeneratorLost | None]:
+        """Run workflows in all of them, until all are done: how it was for each, and whether one was lost. Those that
+        go on for longer than they may, `longest_s` from now or `drain_s` from a stop, are ended."""
         self._merger.open()
-        order = Go(workflows=list(workflows), shared=shared, at=now + _AHEAD_S)
+        self._drain_s = drain_s
+        at = time.perf_counter() + _AHEAD_S
+        order = Go(workflows=list(workflows), shared=shared, at=at, wall=time.time() + _AHEAD_S)
         tasks = [asyncio.ensure_future(self._going(member, order)) for member in self._members]
         try:
-            _, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            if others:
-                # one is lost; what the others measure without it would not be the load that was asked for
-                self.stop(hurry=True)
-                await asyncio.wait(others)
+            async with asyncio.timeout(None if math.isinf(longest_s) else longest_s + _OVERTIME_S) as self._limit:
+                await asyncio.wait(tasks)
+        except TimeoutError:
+            for member, task in zip(self._members, tasks, strict=True):
+                if not task.done():
+                    member.give_up("did not come to its end; does one of its steps never wait for anything?")
+            await asyncio.wait(tasks)
         except asyncio.CancelledError:
             for task in tasks:
                 task.cancel()
             raise
-        for error in [task.exception() for task in tasks]:
-            if error is not None:
-                raise error
-        return [task.result() for task in tasks]
+        finally:
+            self._limit = None
+        answers = [task.result() for task in tasks]
+        lost = [answer for answer in answers if isinstance(answer, GeneratorLost)]
+        return [answer for answer in answers if isinstance(answer, Over)], lost[0] if lost else None
 
-    async def _going(self, member: _Member, order: Go) -> Over:
-        answer = await member.ask(order, lambda window: self._merger.add(member.number, window))
-        if not isinstance(answer, Over):
-            raise GeneratorLost(f"generator {member.number} answered with {type(answer).__name__}")
-        self._merger.close(member.number)
-        return answer
+    async def _going(self, member: _Member, order: Go) -> Over | GeneratorLost:
+        try:
+            answer = await member.ask(order, lambda window: self._merger.add(member.number, window))
+            if isinstance(answer, Over):
+                return answer
+            return GeneratorLost(f"generator {member.number} answered with {type(answer).__name__}")
+        except GeneratorLost as error:
+            # what the others measure without it would not be the load that was asked for
+            self.stop(hurry=True)
+            return error
+        finally:
+            self._merger.close(member.number)
 
     def stop(self, *, hurry: bool) -> None:
         """Have what runs come to its end."""
         for member in self._members:
             member.say(Stop(hurry))
+        if self._limit is not None:
+            latest = asyncio.get_running_loop().time() + self._drain_s + _OVERTIME_S
+            self._limit.reschedule(min(self._limit.when() or latest, latest))
 
     async def give(self, workflows: Sequence[str]) -> Values:
         return await self._first(Give(list(workflows)))
@@ -176,14 +203,23 @@ class _Member:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self._process: asyncio.subprocess.Process
-        self._writer: asyncio.StreamWriter
+        self._process: asyncio.subprocess.Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
         self._ear: Ear
         self._words: IO[bytes]
+        self._given_up = ""
 
     @property
     def pid(self) -> int:
+        assert self._process is not None
         return self._process.pid
+
+    def give_up(self, why: str) -> None:
+        """End it; whoever waits for its answer is told why."""
+        assert self._process is not None
+        self._given_up = why
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
 
     async def start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -202,8 +238,9 @@ class _Member:
         self._ear = Ear(reader, FromGenerator)
 
     def say(self, message: ToGenerator) -> None:
-        with contextlib.suppress(ConnectionError, RuntimeError):
-            self._writer.write(framed(message))
+        if self._writer is not None:
+            with contextlib.suppress(ConnectionError, RuntimeError):
+                self._writer.write(framed(message))
 
     async def ask(self, message: ToGenerator, on_window: Callable[[Window], None] | None = None) -> FromGenerator:
         """Say something and wait for the answer; windows come before it."""
@@ -214,7 +251,10 @@ class _Member:
                 return answer
             if on_window is not None:
                 on_window(heard.window)
+        assert self._process is not None
         code = await self._process.wait()
+        if self._given_up:
+            raise GeneratorLost(f"generator {self.number} {self._given_up}")
         raise GeneratorLost(
             f"generator {self.number} ended with {_ended(code)}; it said last: {self._said() or 'nothing'}"
         )
@@ -224,6 +264,8 @@ class _Member:
         return self._words.read()[-_TOLD:].decode(errors="replace").strip()
 
     async def stop(self) -> None:
+        if self._process is None:
+            return
         self.say(Quit())
         try:
             await asyncio.wait_for(self._process.wait(), _LEAVE_S)
@@ -231,7 +273,8 @@ class _Member:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
         self._words.close()
 
 

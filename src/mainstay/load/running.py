@@ -6,6 +6,7 @@ It knows nothing of jobs and stores; see `works` for that.
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -198,13 +199,18 @@ class LoadRun:
         shared: dict[str, dict[str, Any]],
         failed: dict[str, str],
     ) -> None:
-        overs = await fleet.go(workflows, shared, now=self._clock.now_ms() / 1000)
-        self._over_s += max(over.took for over in overs)
+        plans = [self._planned.plan.workflows[name] for name in workflows]
+        drain_s = max(plan.drain_s for plan in plans)
+        lasts_s = max(math.inf if plan.duration_s is None else plan.duration_s for plan in plans)
+        overs, lost = await fleet.go(workflows, shared, longest_s=lasts_s + drain_s, drain_s=drain_s)
+        self._over_s = self.elapsed_s if lost else self._over_s + max(over.took for over in overs)
         self._first_bucket = None
         self._calls = {
             "sent_calls": sum(over.sent for over in overs),
             "answered_calls": sum(over.answered for over in overs),
         }
+        if lost is not None:
+            raise lost
         for name in workflows:
             iterations = sum(over.workflows[name].iterations for over in overs if name in over.workflows)
             clean = sum(over.workflows[name].clean for over in overs if name in over.workflows)

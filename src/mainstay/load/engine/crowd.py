@@ -12,8 +12,9 @@ from typing import Any
 from ..blueprint import Blueprint
 from ..clients.all import Clients
 from ..clients.network import Network
-from ..feeders import NoMoreRows, feed_of
+from ..feeders import Feed, NoMoreRows
 from ..plan import WorkflowPlan
+from .guard import guarded, kind_of
 from .recorder import MetricRecorder
 from .user import Notes, Stop, User, Walker
 
@@ -67,6 +68,7 @@ class Crowd:
         shared: Mapping[str, Any],
         params: Mapping[str, str],
         metrics: MetricRecorder,
+        feed: Feed | None = None,
     ) -> None:
         self.blueprint = blueprint
         self.plan = plan
@@ -86,7 +88,6 @@ class Crowd:
         self._metrics = metrics
         self._made = 0
         self._uses = [state for state in blueprint.states if not state.provides]
-        feed = feed_of(blueprint.workflow.data)
         self._feed = feed
         self._row: Callable[[int], Any] | None = None
         if feed is not None:
@@ -139,9 +140,10 @@ class Crowd:
         """Before its first iteration; whether it can begin."""
         for name in self.blueprint.on_starts:
             try:
-                await getattr(visitor.walker.me, name)()
+                await guarded(getattr(visitor.walker.me, name)())
             except Exception as error:  # noqa: BLE001 - the user's own code; counted, and this user stays out
-                self._count(f"on_start {type(error).__name__}", error)
+                self._count(f"on_start {kind_of(error)}", error)
+                await self.leave(visitor)
                 return False
         return True
 
@@ -149,9 +151,9 @@ class Crowd:
         """After its last iteration."""
         for name in self.blueprint.on_stops:
             try:
-                await asyncio.wait_for(getattr(visitor.walker.me, name)(), _GOODBYE_S)
+                await asyncio.wait_for(guarded(getattr(visitor.walker.me, name)()), _GOODBYE_S)
             except Exception as error:  # noqa: BLE001 - the user's own code; it leaves all the same
-                self._count(f"on_stop {type(error).__name__}", error)
+                self._count(f"on_stop {kind_of(error)}", error)
         await self.leave(visitor)
 
     async def leave(self, visitor: Visitor) -> None:

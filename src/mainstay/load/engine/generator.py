@@ -13,11 +13,13 @@ import msgspec
 from ...errors import CallFailed, InvalidInput, MainstayError
 from ..blueprint import Blueprint, blueprint_of, check_states
 from ..clients.network import Network, Timeouts, Tls
+from ..feeders import Feed, feed_of
 from ..plan import LoadOptions, RunPlan, plan_of
 from ..sources import found_in
 from ..stats.model import WINDOW_MS, StepStats, Window
 from . import preflight
 from .crowd import Crowd, Seat
+from .guard import guarded, told_of
 from .health import Watch
 from .messages import Begin, FromGenerator, Give, Go, Over, Ready, Refused, Seen, SetUp, Stop, TearDown, Told, Values
 from .recorder import MetricRecorder
@@ -45,6 +47,7 @@ class Generator:
         self._aborted = 0
         self._stopped: Stop | None = None
         self._stopping = asyncio.Event()
+        self._feeds: dict[str, Feed | None] = {}
 
     async def hear(self, message: Any) -> None:
         """Do what is said. `Stop` may come while `Go` is under way; everything else comes one after the other."""
@@ -80,6 +83,7 @@ class Generator:
             self._plan = plan_of(test.workflows, options)
             self._blueprints = {name: blueprint_of(test.workflows[name]) for name in self._plan.workflows}
             check_states(self._blueprints)
+            self._feeds = {name: _fed(blueprint) for name, blueprint in self._blueprints.items()}
             preflight.make_room(self._plan, begin.processes)
             self._network = _network(options, self._plan)
             for name, blueprint in self._blueprints.items():
@@ -112,20 +116,19 @@ class Generator:
         failed: dict[str, str] = {}
         for name in workflows:
             crowd = self._crowd(name, shared.get(name, {}), MetricRecorder())
-            self._once[name] = crowd
-            values[name] = {}
-            me = crowd.visitor().walker.me
-            crowd.first = me
-            for method in self._blueprints[name].setups:
-                try:
+            method = "__init__"
+            try:
+                me = crowd.visitor().walker.me
+                self._once[name] = crowd
+                values[name] = {}
+                for method in self._blueprints[name].setups:
                     values[name][method] = as_data(await self._unless_stopped(getattr(me, method)()))
-                except Exception as error:  # noqa: BLE001 - the user's own code; told, and the workflow is not run
-                    failed[name] = f"{method}: {type(error).__name__}: {error}"
-                    break
+            except Exception as error:  # noqa: BLE001 - the user's own code; told, and the workflow is not run
+                failed[name] = f"{method}: {told_of(error)}"
         return Values(values=values, failed=failed)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, Any]) -> Any:
-        task = asyncio.ensure_future(work)
+        task = asyncio.ensure_future(guarded(work))
         await either(asyncio.wait([task], timeout=_ONCE_S), self._stopping.wait())
         if not task.done():
             task.cancel()
@@ -139,10 +142,8 @@ class Generator:
         loop = asyncio.get_running_loop()
         self._crowds = {name: self._crowd(name, go.shared.get(name, {}), self._metrics) for name in go.workflows}
         self._end_crowds()
-        # one look at both clocks: from here on only the steady one counts
-        wall, steady = time.time(), time.perf_counter()
-        start = steady + max(0.0, go.at - wall)
-        clock = Buckets(wall, steady)
+        start = max(go.at, time.perf_counter())
+        clock = Buckets(go.wall, go.at)
         await asyncio.sleep(max(0.0, start - time.perf_counter()))
         watch = Watch(loop)
         watch.start()
@@ -218,7 +219,7 @@ class Generator:
                 try:
                     values.setdefault(name, {})[state.name] = as_data(getattr(crowd.first, state.name)())
                 except Exception as error:  # noqa: BLE001 - the user's own code; told, and who needs it is not run
-                    failed[name] = f"{state.name}: {type(error).__name__}: {error}"
+                    failed[name] = f"{state.name}: {told_of(error)}"
         return Values(values=values, failed=failed)
 
     async def _tear_down(self, workflows: Sequence[str]) -> Values:
@@ -229,9 +230,9 @@ class Generator:
                 continue
             for method in self._blueprints[name].teardowns:
                 try:
-                    await asyncio.wait_for(getattr(crowd.first, method)(), _ONCE_S)
+                    await asyncio.wait_for(guarded(getattr(crowd.first, method)()), _ONCE_S)
                 except Exception as error:  # noqa: BLE001 - the user's own code; told in the summary
-                    failed[name] = f"{method}: {type(error).__name__}: {error}"
+                    failed[name] = f"{method}: {told_of(error)}"
             await crowd.first.client.close()
         return Values(failed=failed)
 
@@ -244,7 +245,19 @@ class Generator:
             shared=shared,
             params=self._options.params,
             metrics=metrics,
+            feed=self._feeds[name],
         )
+
+
+def _fed(blueprint: Blueprint) -> Feed | None:
+    """The rows of a workflow, read: what cannot be read is refused before the load."""
+    try:
+        feed = feed_of(blueprint.workflow.data)
+        if feed is not None:
+            feed.read()
+    except InvalidInput as error:
+        raise InvalidInput(f"{blueprint.name}.data", error.rule) from None
+    return feed
 
 
 class Buckets:
@@ -264,10 +277,11 @@ class Buckets:
 def as_data(value: Any) -> Any:
     """What can be handed to other processes; raises `InvalidInput`."""
     try:
-        return msgspec.to_builtins(value)
-    except (TypeError, NotImplementedError):
+        # as it will be read there: what cannot travel is noticed here, where it was made
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(value))
+    except (TypeError, ValueError, OverflowError, NotImplementedError, RecursionError) as error:
         raise InvalidInput(
-            "value", f"a {type(value).__name__} is no data; return dicts, lists, text, numbers"
+            "value", f"a {type(value).__name__} is no data ({error}); return dicts, lists, text, numbers"
         ) from None
 
 

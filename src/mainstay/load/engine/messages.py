@@ -40,7 +40,9 @@ class Go(msgspec.Struct, tag=True, kw_only=True):
     shared: dict[str, dict[str, Any]]
     """by workflow: what their users find in their context"""
     at: float
-    """when, by the wall clock: the same for all processes"""
+    """when, by `time.perf_counter`: on one machine it is the same for all processes, and nobody sets it"""
+    wall: float
+    """what the wall clock says then, which the numbers of windows follow from"""
 
 
 class Stop(msgspec.Struct, tag=True):

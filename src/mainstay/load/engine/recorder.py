@@ -86,6 +86,9 @@ class StepRecorder:
 
     def raised(self, kind: str, took: float, delay: float) -> None:
         """A call that came to none."""
+        # a result whose times are no numbers may have left a part of a row
+        if torn := len(self._rows) % _WIDTH:
+            del self._rows[-torn:]
         self._errors[kind] += 1
         self._failed.append(took)
         if self.open_model:
@@ -212,11 +215,11 @@ class MetricRecorder:
         key = (name, tuple(sorted((tags or {}).items())))
         values = self._values.get(key)
         if values is None:
-            self._seen.add(key)
-            if len(self._seen) > _MOST_METRICS:
+            if key not in self._seen and len(self._seen) >= _MOST_METRICS:
                 raise InvalidInput(
                     name, f"more than {_MOST_METRICS} metrics, counting each of their tags; use tags with few values"
                 )
+            self._seen.add(key)
             values = self._values[key] = []
         values.append(number)
 

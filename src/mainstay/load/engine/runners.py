@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
 from ..feeders import NoMoreRows
-from ..pacing import Arrivals, Ramp
+from ..pacing import Arrivals, Ramp, shares
 from .crowd import Crowd, Visitor
 from .timer import Timer
 
@@ -19,6 +19,8 @@ log = logging.getLogger("mainstay.load")
 
 _now = time.perf_counter
 
+#: how long a user that was given up may take to leave
+_LEAVE_S = 10.0
 #: for ever, as far as a timer goes
 _LONG_S = 1e6
 
@@ -56,8 +58,7 @@ class Closed:
         self._tasks: set[asyncio.Task[None]] = set()
         self._visitors: list[Visitor] = []
         self._changed = asyncio.Event()
-        total = crowd.plan.iterations
-        self._left = math.inf if total is None else crowd.seat.share(total)
+        self._left = _own_iterations(crowd)
         """iterations that nobody has begun"""
         self._out = 0
         """users that could not begin; nobody takes their place"""
@@ -156,6 +157,15 @@ class Closed:
         if self._left > 0 and plan.pacing_s is not None:
             await stop.pause(began + plan.pacing_s - _now())
         return self._left > 0
+
+
+def _own_iterations(crowd: Crowd) -> float:
+    """This process's part of a fixed number; a process without users has none, or nobody would do them."""
+    plan, seat = crowd.plan, crowd.seat
+    if plan.iterations is None or plan.users is None:
+        return math.inf
+    parts = min(seat.processes, max(1, round(plan.users.highest)))
+    return shares(plan.iterations, parts)[seat.process] if seat.process < parts else 0
 
 
 class Open:
@@ -271,10 +281,13 @@ class Open:
             if visitor.user.iteration == 0:
                 if not await crowd.welcome(visitor):
                     self._made -= 1
+                    crowd.dropped += 1
                     return
             elif crowd.renews and not await crowd.renew(visitor):
                 self._made -= 1
+                crowd.dropped += 1
                 self._rows_end()
+                await crowd.goodbye(visitor)
                 return
             await visitor.walker.iterate(max(0.0, _now() - due))
         if self._waiting and not crowd.stop.ending:
@@ -298,10 +311,14 @@ async def gone(tasks: set[asyncio.Task[None]], within_s: float) -> None:
     """All of them, or their time is over and they are given up."""
     if tasks:
         await asyncio.wait(set(tasks), timeout=within_s)
-    for task in list(tasks):
-        task.cancel()
+    latest = _now() + _LEAVE_S
+    while tasks and _now() < latest:
+        # more than once: a step may have taken the first for something else
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.wait(set(tasks), timeout=1.0)
     if tasks:
-        await asyncio.wait(set(tasks))
+        log.error("users=%s do not leave; a step of theirs takes no cancellation", len(tasks))
 
 
 def told(task: asyncio.Task[None]) -> None:

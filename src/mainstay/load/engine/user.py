@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...errors import CallFailed, InvalidInput
+from ...errors import InvalidInput
 from ..blueprint import Blueprint, StepPlan
 from ..hooks import Metric
+from .guard import Left, is_ours, kind_of, told_of
 from .recorder import CheckRecorder, MetricRecorder, StepRecorder
 
 if TYPE_CHECKING:
@@ -52,9 +53,9 @@ class Notes:
         found, self._taken = self.iterations - self._taken, self.iterations
         return found
 
-    def example(self, kind: str, error: BaseException) -> None:
+    def example(self, kind: str, error: Exception) -> None:
         if kind not in self.examples and len(self.examples) < 50:
-            self.examples[kind] = f"{type(error).__name__}: {error}"[:300]
+            self.examples[kind] = told_of(error)[:300]
 
 
 class User:
@@ -143,31 +144,33 @@ class Walker:
         else:
             clean = await self._walk(self._chain, context, delay)
         notes = self._notes
-        notes.iterations += 1
-        if clean:
-            notes.clean += 1
         notes.last = _now()
         self.me.vu.iteration += 1
+        if clean is not None:
+            notes.iterations += 1
+            notes.clean += clean
 
-    async def _walk(self, chain: list[_Step], context: dict[str, Any], delay: float) -> bool:
-        """Steps of which each waits for all before it."""
+    async def _walk(self, chain: list[_Step], context: dict[str, Any], delay: float) -> bool | None:
+        """Steps of which each waits for all before it. Whether nothing raised; None if it was cut short."""
         stop = self._stop
         for at, step in enumerate(chain):
+            if stop.hurried and at:
+                return None
             if not await self._take(step, context, delay):
                 for other in chain[at + 1 :]:
                     other.skip()
                 return False
-            if stop.hurried:
-                break
         return True
 
-    async def _spread(self, context: dict[str, Any], delay: float) -> bool:
-        """Steps that overlap: each begins when all that it comes after are done."""
+    async def _spread(self, context: dict[str, Any], delay: float) -> bool | None:
+        """Steps that overlap: each begins when all that it comes after are done. Answers as `_walk` does."""
         waits = {name: len(before) for name, before in self._graph.after.items()}
+        left = len(waits)
         lost: set[str] = set()
         tasks: list[asyncio.Task[None]] = []
 
         async def walk(name: str) -> None:
+            nonlocal left
             following: str | None = name
             while following is not None and not self._stop.hurried:
                 step = self._steps[following]
@@ -176,6 +179,7 @@ class Walker:
                     lost.add(step.name)
                 elif not await self._take(step, context, delay):
                     lost.add(step.name)
+                left -= 1
                 ready = []
                 for other in self._dependants[step.name]:
                     waits[other] -= 1
@@ -193,7 +197,9 @@ class Walker:
         finally:
             for task in tasks:
                 task.cancel()
-        return not lost
+            if tasks:
+                await asyncio.wait(tasks)
+        return None if left else not lost
 
     async def _take(self, step: _Step, context: dict[str, Any], delay: float) -> bool:
         began = _now()
@@ -203,6 +209,11 @@ class Walker:
             step.note(result, delay)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the step's, and is counted
             step.raised(error, _now() - began, delay)
+            return False
+        except BaseException as error:
+            if is_ours(error):
+                raise
+            step.raised(Left(error), _now() - began, delay)
             return False
         return True
 
@@ -238,9 +249,9 @@ class _Step:
 
     def raised(self, error: Exception, took: float, delay: float) -> None:
         if self.plan.kind == "check":
-            self._notes.checks[self.name].failed(f"{type(error).__name__}: {error}")
+            self._notes.checks[self.name].failed(told_of(error))
             return
-        kind = error.kind if isinstance(error, CallFailed) else type(error).__name__
+        kind = kind_of(error)
         self._notes.example(kind, error)
         recorder = self._notes.steps[self.name]
         if self.plan.kind == "measured":

@@ -1,0 +1,51 @@
+"""Whole runs for tests: a file of workflows, a target in this process, and generators that are real processes."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from mainstay.clock import SystemClock
+from mainstay.load.plan import LoadOptions
+from mainstay.load.running import LoadRun, Planned
+from mainstay.load.sources import LoadTest, load_file
+from mainstay.load.stats.model import Summary
+
+HEAD = """
+from __future__ import annotations
+import asyncio, os, sys
+from mainstay.load import (
+    URL, Check, Counter, CustomResult, Data, Feed, Headers, HTTPResponse, Metric, Provide, Rate, Trend, Use, Workflow,
+    depends, on_start, on_stop, setup, state, step, teardown,
+)
+"""
+
+GET = """
+class Shop(Workflow):
+    @step()
+    async def browse(self, url: URL = "/") -> HTTPResponse:
+        return await self.client.http.get(url)
+"""
+
+
+def written(folder: Path, text: str, name: str = "shop.py") -> LoadTest:
+    """The test that a file with these workflows is."""
+    file = folder / name
+    file.write_text(HEAD + textwrap.dedent(text))
+    return load_file(file)
+
+
+def run_of(test: LoadTest, **options: Any) -> LoadRun:
+    """A run that has not begun."""
+    return LoadRun(Planned(test, LoadOptions(**{"processes": 1, **options})), "run-1", clock=SystemClock())
+
+
+async def ran(test: LoadTest, **options: Any) -> Summary:
+    """A run to its end."""
+    return await run_of(test, **options).run()
+
+
+def told(path: Path) -> list[str]:
+    """What processes wrote down, each a line."""
+    return path.read_text().splitlines() if path.exists() else []

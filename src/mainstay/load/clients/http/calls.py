@@ -68,6 +68,11 @@ class Call:
         self.request = self.encoded()
         self.size = len(self.request)
 
+    @property
+    def what(self) -> str:
+        """For messages."""
+        return f"{self.method} {self.parts.shown}"
+
     def with_body(self, body: bytes) -> Call:
         """The same call with another body: all but that is encoded already."""
         made = Call.__new__(Call)

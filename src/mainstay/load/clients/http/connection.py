@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from ....errors import CallFailed
 from ...results import Opening
+from ..waiting import too_long
 from .calls import Call, Upload
 from .heads import heads
 from .pool import Pool
@@ -77,6 +78,7 @@ class Connection:
         """it has brought an answer before"""
         self._paused = False
         self._loop.add_reader(self._fd, self._on_read)
+        pool.connections.add(self)
         shared.watch(self)
 
     def start(self, call: Call, started: float) -> asyncio.Future[HTTPResponse]:
@@ -262,14 +264,14 @@ class Connection:
             return
         limits = call.limits
         if limits.total is not None and now - self._started > limits.total:
-            self._fail(_too_long("total", limits.total, call))
+            self._fail(too_long("total", limits.total, call.what))
         elif self._paused:
             self._last = now  # the reader takes its time, not the server
         elif self._rest is not None:
             if limits.write is not None and now - self._last > limits.write:
-                self._fail(_too_long("write", limits.write, call))
+                self._fail(too_long("write", limits.write, call.what))
         elif self._uploading is None and limits.read is not None and now - self._last > limits.read:
-            self._fail(_too_long("read", limits.read, call))
+            self._fail(too_long("read", limits.read, call.what))
 
     # writing what did not go at once
 
@@ -361,12 +363,3 @@ class Connection:
     def tls_session(self) -> ssl.SSLSession | None:
         session: Any = getattr(self.sock, "session", None)
         return session if isinstance(session, ssl.SSLSession) else None
-
-
-def _too_long(part: str, limit: float, call: Call) -> CallFailed:
-    what = {
-        "total": "the call was not over",
-        "write": "the request could not be sent on",
-        "read": "nothing (more) was answered",
-    }[part]
-    return CallFailed(f"{part} timeout", f"{call.method} {call.parts.shown}: {what} within {limit:g} s")

@@ -52,6 +52,7 @@ class Encoder:
         if upload is None and options.keys() <= _KEPT:
             return self._from_lead(method, whole, options.get("headers"), body, content_type)
         parts = http_parts(whole)
+        auth = auth_of(options.get("auth"), parts)
         params = options.get("params")
         if params is not None:
             parts = with_params(parts, params)
@@ -60,7 +61,7 @@ class Encoder:
             parts,
             limits=limits_of(options.get("timeout"), self._shared.network.timeouts),
             headers=headers_of(options.get("headers")),
-            auth=auth_of(options.get("auth"), parts),
+            auth=auth,
             cookies=cookies_of(options.get("cookies")),
             jar=self._cookies_for(parts),
             body=body,

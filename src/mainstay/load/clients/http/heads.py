@@ -17,6 +17,7 @@ with extra_needed("HTTP"):
 MOST = 64 * 1024
 """bytes of a head"""
 _REMEMBERED = 1024
+_LONGEST_REMEMBERED = 4096
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _BODYLESS = frozenset({204, 304})
 
@@ -134,7 +135,8 @@ def read_head(raw: bytes) -> Head:
         version=parser.get_http_version(),
         fields=Fields(collected.fields),
     )
-    if len(heads) >= _REMEMBERED:
-        heads.clear()
-    heads[raw] = head
+    if len(raw) <= _LONGEST_REMEMBERED:
+        if len(heads) >= _REMEMBERED:
+            heads.clear()
+        heads[raw] = head
     return head

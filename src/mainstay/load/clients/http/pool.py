@@ -16,13 +16,14 @@ LIMIT = 6
 class Pool:
     """Those that are idle, how many there are in all, and who waits for one."""
 
-    __slots__ = ("idle", "open", "origin", "waiters")
+    __slots__ = ("connections", "idle", "open", "origin", "waiters")
 
     def __init__(self, origin: str) -> None:
         self.origin = origin
+        self.connections: set[Connection] = set()
         self.idle: list[Connection] = []
         self.open = 0
-        """connections, idle, at work or being opened"""
+        """how many are there or being opened"""
         self.waiters: collections.deque[asyncio.Future[Connection | None]] = collections.deque()
 
     def release(self, connection: Connection) -> None:
@@ -32,6 +33,7 @@ class Pool:
 
     def drop(self, connection: Connection) -> None:
         """It is closed: whoever waits may open another."""
+        self.connections.discard(connection)
         if connection in self.idle:
             self.idle.remove(connection)
         self.give_back()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Unpack
 
 import msgspec
@@ -29,8 +29,11 @@ _now = time.perf_counter
 
 
 class HTTPClient:
-    """Calls return when their answer is complete, and raise `CallFailed` if there is none; an answer such as 503 is
+    """Calls are over when their answer is complete, and raise `CallFailed` if there is none; an answer such as 503 is
     one. Connections are kept open and cookies are kept, both for this user alone.
+
+    A call is under way as soon as it is made, and what it returns is a future: `await` it, or several with
+    `asyncio.gather`.
 
         r = await self.client.http.post(url, json={"user": "ann"}, timeout="5s")
         r.status, r.json()["token"], r.elapsed
@@ -60,36 +63,36 @@ class HTTPClient:
     def base_url(self, value: str) -> None:
         self._encoder.base_url = value
 
-    def get(self, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+    def get(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
         # not a coroutine: one frame less for each call
         started = _now()
         if not options and (call := self._encoder.gets.get(url)) is not None:
             try:
                 connection = self._pools[call.parts.origin].idle.pop()
             except (KeyError, IndexError):
-                return self._perform(call, started)
+                return self._task(self._perform(call, started))
             return connection.start(call, started)
         return self._launch("GET", url, options, started)
 
-    def post(self, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+    def post(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
         return self._launch("POST", url, options, _now())
 
-    def put(self, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+    def put(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
         return self._launch("PUT", url, options, _now())
 
-    def patch(self, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+    def patch(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
         return self._launch("PATCH", url, options, _now())
 
-    def delete(self, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+    def delete(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
         return self._launch("DELETE", url, options, _now())
 
-    def head(self, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+    def head(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
         return self._launch("HEAD", url, options, _now())
 
-    def options(self, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+    def options(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
         return self._launch("OPTIONS", url, options, _now())
 
-    def request(self, method: str, url: URL | str, **options: Unpack[Options]) -> Awaitable[HTTPResponse]:
+    def request(self, method: str, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
         """Any method."""
         return self._launch(_method(method), url, options, _now())
 
@@ -114,24 +117,32 @@ class HTTPClient:
     async def close(self) -> None:
         """Close all connections; what is under way on them is given up."""
         self._encoder.close()
+        for pool in self._pools.values():
+            for connection in tuple(pool.connections):
+                connection.give_up()
+        # those that were told just now get to say so; those that wait for a connection have none to wait for
+        await asyncio.sleep(0)
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        mine = [one for one in tuple(self._shared.connections) if self._pools.get(one.pool.origin) is one.pool]
-        for connection in mine:
-            connection.give_up()
 
     # making calls
 
     def _launch(
         self, method: str, url: URL | str, options: Options | dict[str, Any], started: float
-    ) -> Awaitable[HTTPResponse]:
+    ) -> asyncio.Future[HTTPResponse]:
         call = self._encoder.call(method, url, options)
         pool = self._pools.get(call.parts.origin)
         if pool is not None and pool.idle:
             return pool.idle.pop().start(call, started)
-        return self._perform(call, started)
+        return self._task(self._perform(call, started))
+
+    def _task(self, coroutine: Coroutine[Any, Any, HTTPResponse]) -> asyncio.Task[HTTPResponse]:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _perform(self, call: Call, started: float, *, fresh: bool = False) -> HTTPResponse:
         """A call for which no connection is at hand."""
@@ -154,9 +165,7 @@ class HTTPClient:
             async with asyncio.timeout(left):
                 return await self._wait_and_open(call, fresh=fresh)
         except TimeoutError:
-            raise CallFailed(
-                "total timeout", f"{call.method} {call.parts.shown}: no connection within {limits.total:g} s"
-            ) from None
+            raise CallFailed("total timeout", f"{call.what}: no connection within {limits.total:g} s") from None
 
     async def _wait_and_open(self, call: Call, *, fresh: bool) -> tuple[Connection, Opening | None]:
         parts = call.parts
@@ -189,7 +198,7 @@ class HTTPClient:
                 )
         except TimeoutError:
             raise CallFailed(
-                "connect timeout", f"{call.method} {parts.shown}: no connection within {call.limits.connect:g} s"
+                "connect timeout", f"{call.what}: no connection within {call.limits.connect:g} s"
             ) from None
         connection = Connection(sock, pool=pool, owner=self, shared=self._shared)
         return connection, opening._replace(blocked=blocked)
@@ -229,11 +238,9 @@ class HTTPClient:
 
     def _go_on(self, coroutine: Coroutine[Any, Any, HTTPResponse], waiter: asyncio.Future[HTTPResponse]) -> None:
         """The call takes more than one request; whoever waits for it does not notice."""
-        task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
+        task = self._task(coroutine)
 
         def over(done: asyncio.Task[HTTPResponse]) -> None:
-            self._tasks.discard(done)
             if waiter.done():
                 if not done.cancelled():
                     done.exception()

@@ -10,8 +10,8 @@ import msgspec
 
 from ..errors import InvalidInput
 from .graph import Graph
-from .kinds import StepKind, state_direction, told_by
-from .prepared import Prepared
+from .kinds import StepKind, members_of, state_direction, told_by
+from .prepared import URL, Prepared
 from .stats.model import MetricType
 from .workflow import Workflow
 
@@ -66,8 +66,9 @@ def blueprint_of(workflow: type[Workflow]) -> Blueprint:
     if not names.get("step"):
         raise InvalidInput(workflow.__name__, "has no steps; write @step() above an `async def`")
     states = tuple(_state(workflow, name) for name in names.get("state", []))
-    known = {*names["step"], *names.get("setup", []), *(state.name for state in states)}
+    known = {*names["step"], *names.get("setup", [])}
     known |= {name for state in states for name in state.taken}
+    _check_made(workflow)
     steps = {name: _step(workflow, name, known) for name in names["step"]}
     return Blueprint(
         workflow=workflow,
@@ -81,6 +82,17 @@ def blueprint_of(workflow: type[Workflow]) -> Blueprint:
     )
 
 
+def _check_made(workflow: type[Workflow]) -> None:
+    """Users are made without arguments."""
+    for name, parameter in inspect.signature(workflow).parameters.items():
+        named = parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if named and parameter.default is inspect.Parameter.empty:
+            raise InvalidInput(
+                f"{workflow.__name__}.__init__({name})",
+                "has no value: users are made without arguments; use `data` for what differs, `params` for what is set",
+            )
+
+
 def _step(workflow: type[Workflow], name: str, known: set[str]) -> StepPlan:
     field = f"{workflow.__name__}.{name}"
     mark = workflow.__marks__[name]
@@ -89,7 +101,7 @@ def _step(workflow: type[Workflow], name: str, known: set[str]) -> StepPlan:
     taken: list[str] = []
     for argument, parameter in told.parameters.items():
         wanted = _prepared_type(told.hints.get(argument))
-        if wanted is not None:
+        if wanted is not None and parameter.default is not None:
             prepared[argument] = _prepared(wanted, parameter, field=f"{field}({argument})")
             continue
         taken.append(argument)
@@ -122,8 +134,7 @@ def _is_before(graph: Graph, first: str, then: str) -> bool:
 
 def _prepared_type(hint: Any) -> type[Prepared] | None:
     """The prepared type that an argument is annotated with, also in `URL | None`."""
-    members = getattr(hint, "__args__", ()) if not isinstance(hint, type) else (hint,)
-    for one in members or (hint,):
+    for one in members_of(hint):
         if isinstance(one, type) and issubclass(one, Prepared):
             return one
     return None
@@ -133,7 +144,15 @@ def _prepared(wanted: type[Prepared], parameter: inspect.Parameter, *, field: st
     default = parameter.default
     if default is inspect.Parameter.empty:
         raise InvalidInput(field, f"a {wanted.__name__} is prepared before the load starts; give it a value here")
-    return default if isinstance(default, wanted) else wanted(default)
+    # a URL is joined to the base of its workflow, and another workflow may have another
+    if isinstance(default, wanted) and not isinstance(default, URL):
+        return default
+    try:
+        return wanted(default)
+    except InvalidInput as error:
+        raise InvalidInput(field, error.rule) from None
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(field, f"{default!r} is no {wanted.__name__} ({error})") from None
 
 
 def _state(workflow: type[Workflow], name: str) -> StatePlan:

@@ -76,8 +76,9 @@ class Feed:
         `NoMoreRows`."""
         rows = self.read()
         if self.share == "split":
-            # fewer rows than processes: some share one, rather than none has any
-            rows = rows[process::processes] or rows
+            own = rows[process::processes]
+            # fewer rows than processes: some share one, rather than none has any; unless each is to be used once
+            rows = own if own or self.at_end == "stop" else rows
         order = random.Random(f"{seed} {process}") if self.order == "random" else None
         if self.share != "user":
             source = self._through(rows, order)
@@ -93,7 +94,7 @@ class Feed:
         return own
 
     def _through(self, rows: Sequence[Any], order: random.Random | None) -> Iterator[Any]:
-        while True:
+        while rows:
             turn = list(rows)
             if order is not None:
                 order.shuffle(turn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, TypeVar
 
@@ -148,6 +149,9 @@ def _marking(mark: Mark, name: str, *, plain: bool = False) -> Callable[[F], F]:
             raise InvalidInput(function.__qualname__, f"is an `async def`; a @{name} is a plain function")
         if hasattr(function, MARK):
             raise InvalidInput(function.__qualname__, f"is marked twice, with @{name} and @{mark_of(function).role}")
+        # in the body of a class, what is defined later takes the place of what has the same name: nobody would notice
+        if hasattr(sys._getframe(1).f_locals.get(function.__name__), MARK):  # noqa: SLF001 - where it is defined
+            raise InvalidInput(function.__qualname__, "is there twice; give one of them another name")
         setattr(function, MARK, mark)
         return function
 

@@ -56,7 +56,7 @@ def _kind(hint: Any, *, field: str) -> tuple[StepKind, MetricType | None]:
     """The kind, and for a metric its type."""
     if _origin(hint) is Metric:
         return "metric", _metric_type(hint, field=field)
-    parts = [part for part in _members(hint) if part is not type(None)]
+    parts = [part for part in members_of(hint) if part is not type(None)]
     if parts and all(_is(part, Result) for part in parts):
         return "measured", None
     if parts and all(_is(part, Check) or _is_checks(part) or _is(part, BaseException) for part in parts):
@@ -81,7 +81,7 @@ def _metric_type(hint: Any, *, field: str) -> MetricType:
     return _METRICS[of[0]]
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
+def members_of(hint: Any) -> tuple[Any, ...]:
     """The parts of a union; itself if it is none."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return typing.get_args(hint)

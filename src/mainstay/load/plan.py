@@ -255,6 +255,9 @@ def _by_weight(layer: Sequence[tuple[WorkflowPlan, type[Workflow]]]) -> dict[str
     part = [weight / sum(weights) for weight in weights]
     counts = None if first.iterations is None else weighted(first.iterations, weights)
     users = None if first.users is None else _divided(first.users, weights)
+    if counts is not None and users is not None:
+        # whoever has iterations to do needs somebody who does them
+        users = [_at_least_one(ramp) if count else ramp for ramp, count in zip(users, counts, strict=True)]
     found = {}
     for at, (plan, _) in enumerate(group):
         rate = plan.arrivals and Ramp(tuple((when, level * part[at]) for when, level in plan.arrivals.points))
@@ -266,6 +269,10 @@ def _by_weight(layer: Sequence[tuple[WorkflowPlan, type[Workflow]]]) -> dict[str
             max_in_flight=math.ceil(plan.max_in_flight * part[at]),
         )
     return found
+
+
+def _at_least_one(ramp: Ramp) -> Ramp:
+    return Ramp(tuple((when, max(1.0, level)) for when, level in ramp.points))
 
 
 def _divided(ramp: Ramp, weights: Sequence[float]) -> list[Ramp]:

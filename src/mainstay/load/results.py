@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
+
+from ..errors import InvalidInput
 
 
 class Opening(NamedTuple):
@@ -75,3 +78,11 @@ class CustomResult(Result):
     """
 
     __slots__ = ()
+
+    def __init__(self, *, started: float, ended: float, **more: Any) -> None:
+        super().__init__(started=started, ended=ended, **more)
+        times = self.started, self.written, self.first, self.ended
+        if not all(isinstance(one, (int, float)) and math.isfinite(one) for one in times):
+            raise InvalidInput("result", f"its times are {times}; give seconds of time.perf_counter()")
+        if not self.started <= self.written <= self.first <= self.ended:
+            raise InvalidInput("result", f"its times {times} do not follow one another; it ends after it has started")

@@ -50,6 +50,7 @@ def moments(
     intended: bool = False,
     distrust: tuple[str, ...] = (),
     seed: int = 1,
+    slower: float = 1.0,
 ) -> Iterator[Moment]:
     """What a run says of itself in its first seconds."""
     rng = random.Random(seed)
@@ -65,7 +66,7 @@ def moments(
                 StepStats(
                     workflow="Shop",
                     step=name,
-                    ok=sketch(rng, n - bad, 0.02 * (1 + place)),
+                    ok=sketch(rng, n - bad, slower * 0.02 * (1 + place)),
                     failed=sketch(rng, bad, 0.05) if bad else None,
                     response=sketch(rng, n, 0.5) if intended else None,
                     statuses={"200": n - bad},

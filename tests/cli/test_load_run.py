@@ -86,7 +86,9 @@ def place(tmp_path: Path, served: str) -> Place:
 
 
 @pytest.mark.slow
-def test_a_run_is_told_in_lines_reported_and_written_and_its_counts_are_those_of_the_target(place: Place) -> None:
+def test_a_run_is_told_in_lines_reported_and_written_and_its_counts_are_those_of_the_target(
+    place: Place, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = place.run("--html", "run.html", "--json", "run.json", "--junit", "run.xml", "--ndjson", "run.ndjson")
 
     assert done.returncode == 0, done.stderr
@@ -99,6 +101,12 @@ def test_a_run_is_told_in_lines_reported_and_written_and_its_counts_are_those_of
     assert "<title>visit" in (place.folder / "run.html").read_text(encoding="utf-8")
     assert ET.parse(place.folder / "run.xml").getroot().tag == "testsuites"
     assert json.loads((place.folder / "run.ndjson").read_text(encoding="utf-8").splitlines()[0])["type"] == "run"
+    # by the job, which is in a store of this folder unless one is named
+    monkeypatch.chdir(place.folder)
+    again = shell.run("load", "report", told["header"]["run"][-12:], "--json", "-", MAINSTAY_STORE="")
+    assert json.loads(again.stdout)["requests"] == told["requests"]
+    same = shell.run("load", "compare", "run.json", "run.ndjson", MAINSTAY_STORE="")
+    assert (same.exit_code, "NOT COMPARABLE" in same.stdout) == (0, not told["trust"]["ok"])
 
 
 @pytest.mark.slow

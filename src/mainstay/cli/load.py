@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from . import load_new, load_ping, load_run, load_target
+from . import load_new, load_ping, load_report, load_run, load_target
 
 group = typer.Typer(
     help="Test how a system bears load, and whether the numbers can be trusted.",
@@ -18,6 +18,6 @@ group = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for module in (load_run, load_new, load_ping, load_target):
+    for module in (load_run, load_new, load_ping, load_target, load_report):
         module.register(group)
     app.add_typer(group, name="load")

@@ -19,7 +19,9 @@ Serve a target for load tests, until Ctrl-C: with latencies, errors and sizes th
 
 It answers / as it is told by the options, or by the request: /?delay=50ms&status=503&size=10KB. It also has /echo,
 /login, /me, /cookies, /redirect/3, /chunked, /gzip, /sse, /slow-body, /close, /reset, /ws, /stall?for=2s and /stats,
-and speaks HTTP/1.1, HTTP/2 and WebSocket on one port. Only this machine can reach it, unless --host says otherwise.
+and speaks HTTP/1.1, HTTP/2 and WebSocket on one port.
+
+Only this machine can reach it, unless --host says otherwise.
 
 Latencies: none, 20ms, "uniform 10ms 30ms", "normal 20ms 5ms", "lognormal 20ms 0.5", "exponential 20ms",
 "bimodal 20ms 1.5s 1%" and "trace p50=20ms p99=80ms p100=1s".

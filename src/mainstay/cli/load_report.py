@@ -1,0 +1,130 @@
+"""`mainstay load report` and `mainstay load compare`: what came out of runs that are over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from .bundles import bundled
+from .common import print_json, reflowed, screen
+from .exits import NO
+from .load_needs import load_needed
+from .target import Where
+
+_STDOUT = "-"
+_RESULT = "A recorded stream, a JSON summary, or the id of the job."
+
+_REPORT = reflowed("""
+Report a load test that is over, as it was reported when it ended; or write it as a page, a table, or for a build
+server.
+
+RESULT is a recorded stream (.ndjson or .ndjson.zst), a JSON summary, or the id of its job: in the store that is named,
+or among the runs of this folder. A stream of a run that was killed is reported as far as it goes.
+
+Exit codes: 0 reported, 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay load report 4de452e6b59d
+  mainstay load report run.ndjson.zst --html run.html --csv run.csv
+  mainstay load report 4de452e6b59d --store postgresql://db/jobs --json -
+""")
+
+_COMPARE = reflowed("""
+Compare two load tests: which steps got faster or slower, more or fewer, and whether the runs can be compared at all.
+
+A and B are recorded streams, JSON summaries, or ids of jobs; A is the run before. A change counts if it is more than
+the tolerance, and more than chance within the runs explains.
+
+Exit codes: 0 nothing got worse, 1 something did, 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay load compare before.json after.json
+  mainstay load compare 4de452e6b59d 81f0c3b8e2aa --tolerance 5% --html change.html
+""")
+
+JsonPath = Annotated[
+    str | None, typer.Option("--json", metavar="PATH", help="As JSON; - for stdout.", show_default=False)
+]
+HtmlPath = Annotated[str | None, typer.Option("--html", metavar="PATH", help="As a page.", show_default=False)]
+
+
+def register(group: typer.Typer) -> None:
+    """Add the commands."""
+    group.command(name="report", help=_REPORT)(report)
+    group.command(name="compare", help=_COMPARE)(compare)
+
+
+@bundled
+def report(
+    where: Where,
+    result: Annotated[str, typer.Argument(metavar="RESULT", help=_RESULT, show_default=False)],
+    html: HtmlPath = None,
+    json: JsonPath = None,
+    csv: Annotated[
+        str | None, typer.Option("--csv", metavar="PATH", help="Steps, and points.", show_default=False)
+    ] = None,
+    junit: Annotated[
+        str | None, typer.Option("--junit", metavar="PATH", help="For build servers.", show_default=False)
+    ] = None,
+) -> None:
+    """Report a run."""
+    with load_needed("a report"):
+        from ..load.stats.folding import to_json  # noqa: PLC0415 - an extra
+        from ..report.load.files import write_report  # noqa: PLC0415 - the same
+        from ..report.load.text import show_summary  # noqa: PLC0415 - the same
+        from .load_results import result_of  # noqa: PLC0415 - the same
+    run = result_of(result, where)
+    console = screen()
+    wanted = {"html": html, "json": json, "csv": csv, "junit": junit}
+    given = {kind: path for kind, path in wanted.items() if path is not None}
+    if given.pop("json", None) == _STDOUT:
+        typer.echo(to_json(run.summary).decode())
+    elif json is not None:
+        given["json"] = json
+    for kind, path in given.items():
+        for written in write_report(kind, path, run.summary):
+            console.print(f"{written} is written", markup=False, soft_wrap=True)
+    if not any(wanted.values()):
+        show_summary(run.summary, console)
+        if run.note:
+            console.print(run.note, style="yellow", markup=False)
+
+
+@bundled
+def compare(
+    where: Where,
+    a: Annotated[str, typer.Argument(metavar="A", help="The run before.", show_default=False)],
+    b: Annotated[str, typer.Argument(metavar="B", help="The run after it.", show_default=False)],
+    tolerance: Annotated[
+        str, typer.Option("--tolerance", metavar="10%", help="What is less counts as the same.")
+    ] = "10%",
+    html: HtmlPath = None,
+    json: JsonPath = None,
+) -> None:
+    """Compare two runs."""
+    with load_needed("a comparison"):
+        from ..load.target.units import share_of  # noqa: PLC0415 - an extra
+        from ..report.load.compare import compare as compared  # noqa: PLC0415 - the same
+        from ..report.load.compare_page import comparison_html  # noqa: PLC0415 - the same
+        from ..report.load.compare_text import show_comparison  # noqa: PLC0415 - the same
+        from ..report.load.files import write_whole  # noqa: PLC0415 - the same
+        from .load_results import result_of  # noqa: PLC0415 - the same
+    part = share_of(tolerance, field="tolerance")
+    first, second = result_of(a, where), result_of(b, where)
+    found = compared(first, second, tolerance=part)
+    console = screen()
+    if json == _STDOUT:
+        print_json(msgspec.to_builtins(found))
+    elif json is not None:
+        write_whole("json", Path(json), msgspec.json.encode(found))
+    if html is not None:
+        write_whole("html", Path(html), comparison_html(found, first, second).encode())
+    if json != _STDOUT:
+        show_comparison(found, console)
+    if found.exit_code:
+        raise typer.Exit(NO)

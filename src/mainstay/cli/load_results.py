@@ -1,0 +1,56 @@
+"""From what people type to a run that is over: a file that it left, or its job in a store."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..app.load_here import FOLDER, STORE
+from ..errors import InvalidInput, JobNotFound
+from ..load.works import summary_of
+from ..report.load.compare import Run, as_run
+from ..report.load.recorded import read_result
+from ..task.sealing import Sealer
+from .ids import full_id
+from .programs import Connected, connecting
+from .target import Where
+
+_ID = re.compile(r"[0-9a-fA-F]{8}[0-9a-fA-F-]*|[0-9a-fA-F-]*[0-9a-fA-F]{8}")
+
+
+def result_of(given: str, where: Where) -> Run:
+    """The run that is meant."""
+    if Path(given).exists():
+        return as_run(read_result(given))
+    if not _ID.fullmatch(given):
+        raise InvalidInput(
+            "result", f"{given!r} is no file, and no id of a job; give a recorded stream, a JSON summary or an id"
+        )
+    return connecting(_or_own(where, given), lambda to: _of_job(to, given))
+
+
+async def _of_job(to: Connected, given: str) -> Run:
+    job = await to.control.get(await full_id(to.control.store, given))
+    sealer = Sealer(None) if to.app is None else to.app.client.sealer
+
+    def unpack(data: bytes) -> Any:
+        return msgspec.msgpack.decode(sealer.open(data, field="result"))
+
+    summary = summary_of(job, unpack)
+    if summary is None:
+        raise InvalidInput("result", f"job {job.id} ({job.name}) is {job.status}, and has no numbers yet")
+    # the stream has what a job has no room for; it is there if the run was on this machine
+    stream = Path(summary.stream) if summary.stream else None
+    return as_run(read_result(stream) if stream is not None and stream.is_file() else summary)
+
+
+def _or_own(where: Where, given: str) -> Where:
+    """Without a store: the one that runs without a store are kept in."""
+    if where.store or where.app:
+        return where
+    if not Path(FOLDER).is_dir():
+        raise JobNotFound(f"{given} (and no {FOLDER} here with runs in it; name a store with --store)")
+    return Where(store=STORE, typed=frozenset({"store"}))

@@ -94,7 +94,7 @@ class HTTPClient:
 
     def request(self, method: str, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
         """Any method."""
-        return self._launch(_method(method), url, options, _now())
+        return self._launch(method_name(method), url, options, _now())
 
     def sse(self, url: URL | str, **options: Unpack[Options]) -> Events:
         """Server-sent events. The whole call has no limit unless `timeout` says so.
@@ -259,7 +259,8 @@ class HTTPClient:
         waiter.add_done_callback(not_wanted)
 
 
-def _method(name: str) -> str:
+def method_name(name: str) -> str:
+    """A method as it is sent; what is none is refused."""
     if not name.isascii() or not name.replace("-", "").isalnum():
         raise InvalidInput("method", f"{name!r} is no method; write GET, POST or the like")
     return name.upper()

@@ -189,3 +189,25 @@ def test_the_bars_of_the_phases_add_up_to_the_mean_request() -> None:
 
     widths = [float(one) for one in re.findall(r'class="ph-\w+" style="width:([\d.]+)%"', page)]
     assert widths == [5.0, 95.0]
+
+
+def test_a_share_is_drawn_as_a_part_of_all() -> None:
+    held = [
+        ThresholdOutcome(text="checks > 99%", passed=True, value=1.0, shown="100 %"),
+        ThresholdOutcome(text="error rate < 1%", passed=True, value=0.005, shown="0.5 %"),
+    ]
+
+    page = load_html(a_summary(thresholds=held))
+
+    assert re.findall(r'<b style="width:([\d.]+)%"></b><i style="left:([\d.]+)%">', page) == [
+        ("100.0", "99.0"),
+        ("25.0", "50.0"),
+    ]
+
+
+def test_where_only_some_percentiles_are_known_no_line_is_drawn_between_them() -> None:
+    page = load_html(an_open_summary())
+
+    (chart,) = re.findall(r"Time by percentile</title>(.*?)</svg>", page, re.DOTALL)
+    assert chart.count('<circle class="c4 dot"') == 7
+    assert '<path class="c4"' not in chart

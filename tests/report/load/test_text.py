@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from mainstay.load.stats.model import Summary, ThresholdOutcome
+from mainstay.load.stats.model import OutputOutcome, Summary, ThresholdOutcome
 from mainstay.report.load.text import show_summary
 from tests.report.load.runs import a_step, a_summary, an_empty_summary, an_open_summary
 
@@ -78,6 +78,10 @@ def test_what_was_not_run_and_what_was_not_written_is_said() -> None:
     assert "output html x/y.html: the disk is full" in text
     assert "recorded: shop.ndjson.zst" in text
     assert "mainstay load report shop.ndjson.zst --html report.html" in text
+    drawn = shown(a_summary(outputs=[OutputOutcome(name="html shop.html"), OutputOutcome(name="live view")]))
+    assert "written: html shop.html" in drawn
+    assert "live view" not in drawn
+    assert "load report" not in drawn
 
 
 def test_a_run_without_a_request_says_what_it_died_of() -> None:

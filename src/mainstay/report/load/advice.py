@@ -54,7 +54,8 @@ def advice_for(summary: Summary) -> list[Advice]:
     if summary.failed and not any("error" in one or "fail" in one for one in summary.header.thresholds):
         share = share_text(summary.failed, summary.requests)
         told.append(Advice(why=f"{share} failed, and no threshold looks at it; to fail such a run", command=_THRESHOLD))
-    if summary.stream and summary.requests:
+    drawn = any(one.name.startswith("html ") and not one.error for one in summary.outputs)
+    if summary.stream and summary.requests and not drawn:
         told.append(
             Advice(why="For charts", command=f"mainstay load report {shlex.quote(summary.stream)} --html report.html")
         )

@@ -185,8 +185,9 @@ def _failed_part(one: Point) -> float | None:
 
 
 def step_charts(points: Sequence[Point], limits: dict[str, list[Mark]]) -> dict[str, Chart]:
-    """One small chart for each step, all to one scale: "workflow.step" -> chart."""
-    names = dict.fromkeys(name for one in points for name in one.by_step)
+    """One small chart for each step, all to one scale: "workflow.step" -> chart. `limits` names the steps, in order."""
+    seen = {name for one in points for name in one.by_step}
+    names = [name for name in limits if name in seen]
     looks = {"p50": (1, "c1"), "p95": (2, "c3"), "p99": (3, "c4")}
     lines = {
         step: [
@@ -208,7 +209,7 @@ def step_charts(points: Sequence[Point], limits: dict[str, list[Mark]]) -> dict[
             y_text=axis_text,
             x_ticks=time_axis(points).times(4),
             lines=each,
-            limits=[one for one in limits.get(step, []) if y.low <= one.value <= y.high],
+            limits=[one for one in limits[step] if y.low <= one.value <= y.high],
             height=_SMALL,
             width=400,
         )
@@ -300,7 +301,7 @@ def percentile_line(buckets: Buckets, *, name: str, look: str) -> Line:
 def named_line(found: Latency, *, name: str, look: str) -> Line:
     """The percentiles that a summary keeps, where nothing finer is known."""
     values: list[Value] = [(at, getattr(found, which)) for at, which in _NAMED if at <= found.count]
-    return Line(name=name, look=look, values=[*values, (float(max(found.count, 1)), found.max)])
+    return Line(name=name, look=look, values=[*values, (float(max(found.count, 1)), found.max)], dots=True)
 
 
 def percentile_chart(lines: Sequence[Line]) -> Chart | None:

@@ -25,6 +25,8 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     of: str
     """the step; empty for all"""
     value: float
+    most: float | None = None
+    """there is no more: of a share, all"""
 
 
 def limits_of(summary: Summary) -> list[Limit | None]:
@@ -49,5 +51,6 @@ def _limit(text: str) -> Limit | None:
         scale = "latency"
     elif meaning.measure.source == "calls" and meaning.reading == "per_s":
         scale = "rate"
+    most = 1.0 if meaning.reading == "share" else None
     short = f"{threshold.metric} {threshold.op} {threshold.limit}"
-    return Limit(text=short, scale=scale, of=threshold.of or "", value=meaning.limit)
+    return Limit(text=short, scale=scale, of=threshold.of or "", value=meaning.limit, most=most)

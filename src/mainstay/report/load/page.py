@@ -105,8 +105,9 @@ def _thresholds(summary: Summary, limits: Sequence[Limit | None]) -> str:
     for one, limit in zip(summary.thresholds, limits, strict=True):
         bar = ""
         if limit is not None and one.value is not None and limit.value > 0:
-            # the limit in the middle, unless the value lies far beyond it
+            # the limit in the middle, unless the value lies far beyond it, or there is no more than all
             whole = max(2 * limit.value, one.value * 1.05)
+            whole = whole if limit.most is None else min(whole, limit.most)
             bar = gauge(one.value / whole, limit.value / whole, over=not one.passed)
         state = '<span class="good">✓ holds</span>' if one.passed else '<span class="bad">✗ broken</span>'
         rows.append((state, code(one.text), text(threshold_text(one.shown, one.at_s, one.stopped)), bar))
@@ -204,7 +205,7 @@ def _steps(summary: Summary, limits: Sequence[Limit | None]) -> str:
         f"{one.workflow}.{one.step}": marks_for(limits, "latency", one.step, f"{one.workflow}.{one.step}")
         for one in summary.steps
     }
-    small = charts.step_charts(summary.points, limited) if len(summary.steps) > 1 else {}
+    small = charts.step_charts(summary.points, limited) if len(limited) > 1 else {}
     grid = ""
     if small:
         figures = "\n".join(figure(chart, f"step{place}", key=False) for place, chart in enumerate(small.values()))
@@ -269,7 +270,7 @@ def _errors(summary: Summary) -> str:
         return section("Statuses", by_status)
     return section(
         "Errors",
-        table(("kind", "requests", "", "for instance"), rows, words=(0, 3), grow=2),
+        table(("kind", "requests", "", "for instance" if summary.examples else ""), rows, words=(0, 3), grow=2),
         more,
         folded("By step", table(("step", "kind", "requests"), by_step, words=(0, 1))) if len(by_step) > 1 else "",
         folded("Statuses", by_status),

@@ -35,6 +35,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """its class in the style sheet: colour and dashes"""
     values: Sequence[Value]
     filled: bool = False
+    dots: bool = False
+    """only the values, because nothing is known between them"""
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,11 +110,14 @@ def drawing(chart: Chart, ident: str) -> str:
 def legend(lines: Sequence[Line]) -> str:
     """Which line is which, by colour and dashes."""
     made = "".join(
-        f'<span><svg viewBox="0 0 28 10" aria-hidden="true"><path class="{look}" d="M0 5H28"/></svg>'
-        f"{escape(name)}</span> "
-        for look, name in dict.fromkeys((one.look, one.name) for one in lines)
+        f'<span><svg viewBox="0 0 28 10" aria-hidden="true">{_key(look, dots=dots)}</svg>{escape(name)}</span> '
+        for look, name, dots in dict.fromkeys((one.look, one.name, one.dots) for one in lines)
     )
     return f'<p class="legend">{made.strip()}</p>'
+
+
+def _key(look: str, *, dots: bool) -> str:
+    return f'<circle class="{look} dot" cx="14" cy="5" r="4"/>' if dots else f'<path class="{look}" d="M0 5H28"/>'
 
 
 class _Frame:
@@ -173,8 +178,8 @@ def _line(frame: _Frame, line: Line) -> str:
     parts = []
     for run in _runs(line.values):
         places = [(frame.x(x), frame.y(y)) for x, y in run]
-        if len(places) == 1:  # a line of one value would not be seen
-            parts.append(f'<circle class="{line.look} dot" cx="{_n(places[0][0])}" cy="{_n(places[0][1])}" r="3"/>')
+        if line.dots or len(places) == 1:  # a line of one value would not be seen
+            parts += [f'<circle class="{line.look} dot" cx="{_n(x)}" cy="{_n(y)}" r="3.5"/>' for x, y in places]
             continue
         path = "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in places)
         if line.filled:

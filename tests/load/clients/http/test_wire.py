@@ -108,6 +108,8 @@ async def test_a_body_without_a_length_ends_with_its_connection() -> None:
         (b"HTTP/3.7 200 OK\r\n\r\n", "not HTTP/1"),
         (b"HTTP/1.1 200 OK\nContent-Length: 0\n\n", "line ends"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "not HTTP/1"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n", "not HTTP/1"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok", "not HTTP/1"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "not HTTP/1"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", "not HTTP/1"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nok", "not HTTP/1"),

@@ -1,12 +1,12 @@
 """Heads of answers: what they say about the body that follows, and their headers.
 
 Most answers of a load test have a head that came before, byte for byte: the same file, within the same second. So heads
-are remembered, and looking one up takes the place of parsing it (measured: 0.1 us instead of 5).
+are remembered, and looking one up takes the place of parsing it (measured: 0.1 us instead of 7).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from ....errors import CallFailed
 from ...extra import extra_needed
@@ -61,55 +61,89 @@ class Fields(Mapping[str, str]):
 class Head:
     """What the first lines of an answer say. Shared by all answers that begin alike; nothing changes it."""
 
-    __slots__ = ("cookies", "failure", "fields", "keep", "length", "location", "plain", "reason", "status", "version")
+    __slots__ = (
+        "_fields", "_raw", "cookies", "failure", "keep", "length", "location", "plain", "reason", "status", "version",
+    )  # fmt: skip
 
-    def __init__(self, *, status: int, reason: str, version: str, fields: Fields) -> None:
+    def __init__(
+        self,
+        *,
+        status: int,
+        reason: str,
+        version: str,
+        fields: Fields | None = None,
+        raw: bytes = b"",
+    ) -> None:
+        """`raw`: instead of `fields`, where they are read from when somebody asks for them."""
         self.status = status
         self.reason = reason
         self.version = version
-        self.fields = fields
         self.failure = f"http {status}" if status >= 400 else ""
-        self.cookies = fields.getlist("set-cookie")
-        self.location = fields.get("location") if status in _REDIRECTS else None
-        self.keep = _keeps(version, fields)
-        self.length = _length(status, fields)
+        self._fields = fields
+        self._raw = raw
+        find = _finder(raw) if fields is None else fields.getlist
+        self.cookies = find("set-cookie")
+        self.location = next(iter(find("location")), None) if status in _REDIRECTS else None
+        self.keep = _keeps(version, find("connection"))
+        self.length = _length(status, find("transfer-encoding"), find("content-length"))
         """of the body, in bytes; or UNTIL_CLOSE, or CHUNKED"""
         plain = self.keep and self.length >= 0 and not self.cookies and self.location is None and status >= 200
         self.plain = self.length if plain else -1
         """the same if there is nothing to do but to take the body; else -1"""
 
+    @property
+    def fields(self) -> Fields:
+        if self._fields is None:
+            self._fields = Fields(_pairs(self._raw))
+        return self._fields
 
-def _keeps(version: str, fields: Fields) -> bool:
-    words = {word.strip().lower() for word in fields.get("connection", "").split(",")}
-    if version == "1.0":
-        return "keep-alive" in words
-    return "close" not in words
+
+def _finder(raw: bytes) -> Callable[[str], list[str]]:
+    """Finds the values of a header without a look at the others: most answers are never asked for them."""
+    low = raw.lower()
+
+    def find(name: str) -> list[str]:
+        start = b"\r\n%b:" % name.encode()
+        values = []
+        at = low.find(start)
+        while at >= 0:
+            at += len(start)
+            end = raw.find(b"\r\n", at)
+            values.append((raw[at:end] if end >= 0 else raw[at:]).strip().decode("latin-1"))
+            at = low.find(start, at)
+        return values
+
+    return find
 
 
-def _length(status: int, fields: Fields) -> int:
+def _pairs(raw: bytes) -> list[tuple[bytes, bytes]]:
+    pairs: list[tuple[bytes, bytes]] = []
+    for line in raw.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if line[:1] in b" \t" and pairs:
+            # the value before goes on here; an old way to write long ones
+            pairs[-1] = (pairs[-1][0], b"%b %b" % (pairs[-1][1], line.strip()))
+        else:
+            pairs.append((name, value.strip()))
+    return pairs
+
+
+def _keeps(version: str, said: list[str]) -> bool:
+    if not said:
+        return version != "1.0"
+    words = {word.strip().lower() for word in ",".join(said).split(",")}
+    return "keep-alive" in words if version == "1.0" else "close" not in words
+
+
+def _length(status: int, codings: list[str], lengths: list[str]) -> int:
     if status < 200 or status in _BODYLESS:
         return 0
-    coding = fields.get("transfer-encoding")
-    if coding is not None:
-        if coding.strip().lower() != "chunked":
+    if codings:
+        coding = ", ".join(codings)
+        if coding.lower() != "chunked":
             raise CallFailed("protocol", f"the answer has the transfer encoding {coding!r}, which is not known here")
         return CHUNKED
-    length = fields.getlist("content-length")
-    return int(length[0]) if length else UNTIL_CLOSE
-
-
-class _Collector:
-    __slots__ = ("fields", "reason")
-
-    def __init__(self) -> None:
-        self.reason = b""
-        self.fields: list[tuple[bytes, bytes]] = []
-
-    def on_status(self, status: bytes) -> None:
-        self.reason += status
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.fields.append((name, value))
+    return int(lengths[0]) if lengths else UNTIL_CLOSE
 
 
 heads: dict[bytes, Head] = {}
@@ -121,19 +155,17 @@ def read_head(raw: bytes) -> Head:
     known = heads.get(raw)
     if known is not None:
         return known
-    collected = _Collector()
-    parser = httptools.HttpResponseParser(collected)
+    # judges the syntax; it gets nobody to tell what it reads, because that is where its time goes
+    parser = httptools.HttpResponseParser(None)
     try:
         parser.feed_data(raw + b"\r\n\r\n")
     except httptools.HttpParserUpgrade:
         pass
     except httptools.HttpParserError as error:
         raise CallFailed("protocol", f"the answer is not HTTP/1 ({error}); it begins {raw[:60]!r}") from None
+    words = raw.partition(b"\r\n")[0].decode("latin-1").split(" ", 2)
     head = Head(
-        status=parser.get_status_code(),
-        reason=collected.reason.decode("latin-1"),
-        version=parser.get_http_version(),
-        fields=Fields(collected.fields),
+        status=parser.get_status_code(), reason=words[2] if len(words) > 2 else "", version=words[0][5:], raw=raw
     )
     if len(raw) <= _LONGEST_REMEMBERED:
         if len(heads) >= _REMEMBERED:

@@ -57,9 +57,7 @@ class Ramp(msgspec.Struct, frozen=True):
             if area <= done + piece and piece > 0:
                 left = area - done
                 slope = (high - low) / width
-                if abs(slope) < 1e-12:
-                    return start + left / low
-                # low * t + slope * t² / 2 = left, in the form that does not cancel when the slope is small
+                # low * t + slope * t² / 2 = left, in the form that holds when the slope is small or nothing
                 root = math.sqrt(max(0.0, low * low + 2 * slope * left))
                 return min(end, start + 2 * left / (low + root)) if low + root > 0 else start
             done += piece

@@ -60,17 +60,17 @@ class TCPConnection:
 
     def send(self, data: Any, *, timeout: Timeout | None = None) -> Calling:
         """Send, and be done when the system has taken all of it."""
-        return self._call(_now(), bytes_of(data), None, self._limits(timeout))
+        return self._call(bytes_of(data), None, self._limits(timeout))
 
     def receive(self, *, until: bytes | str = b"", size: int = 0, timeout: Timeout | None = None) -> Calling:
         """Wait for what the other side sends."""
-        return self._call(_now(), b"", _wanted(until, size), self._limits(timeout))
+        return self._call(b"", _wanted(until, size), self._limits(timeout))
 
     def bidirectional(
         self, data: Any, *, until: bytes | str = b"", size: int = 0, timeout: Timeout | None = None
     ) -> Calling:
         """Send, and wait for the answer."""
-        return self._call(_now(), bytes_of(data), _wanted(until, size), self._limits(timeout))
+        return self._call(bytes_of(data), _wanted(until, size), self._limits(timeout))
 
     @property
     def usable(self) -> bool:
@@ -92,7 +92,8 @@ class TCPConnection:
             self._network, self._parts, limits, on_data=self._came, on_end=self._over, on_written=self._written
         )
 
-    async def _call(self, started: float, data: bytes, wanted: _Wanted | None, limits: Timeouts) -> TCPResponse:
+    async def _call(self, data: bytes, wanted: _Wanted | None, limits: Timeouts, started: float = 0.0) -> TCPResponse:
+        started = started or _now()
         network = self._network
         if self._waiting is not None:
             raise InvalidInput("tcp", "a call is under way on this connection; wait for it, or open another")
@@ -205,13 +206,12 @@ class TCPClient:
         self._kept.close()
 
     def _call(self, url: URL | str, data: bytes, wanted: _Wanted | None, timeout: Timeout | None) -> Calling:
-        return self._lent(_now(), self._parts(url), data, wanted, limits_of(timeout, self._network.timeouts))
+        return self._lent(self._parts(url), data, wanted, limits_of(timeout, self._network.timeouts))
 
-    async def _lent(
-        self, started: float, parts: Parts, data: bytes, wanted: _Wanted | None, limits: Timeouts
-    ) -> TCPResponse:
+    async def _lent(self, parts: Parts, data: bytes, wanted: _Wanted | None, limits: Timeouts) -> TCPResponse:
+        started = _now()
         with self._kept.lend(parts.origin, lambda: TCPConnection(self._network, parts)) as connection:
-            return await connection._call(started, data, wanted, limits)  # noqa: SLF001 - the two are one part
+            return await connection._call(data, wanted, limits, started)  # noqa: SLF001 - the two are one part
 
     @contextlib.asynccontextmanager
     async def _connected(self, parts: Parts, limits: Timeouts) -> AsyncIterator[TCPConnection]:

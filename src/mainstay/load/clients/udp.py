@@ -175,10 +175,9 @@ class UDPClient:
         if self._network.proxy is not None:
             raise InvalidInput("proxy", "datagrams go through no proxy; leave it out for UDP")
         parts = parts_of(url, self.base_url, ("udp",), "UDP")
-        return self._lent(_now(), parts, data, answered, limits_of(timeout, self._network.timeouts))
+        return self._lent(parts, data, answered, limits_of(timeout, self._network.timeouts))
 
-    async def _lent(
-        self, started: float, parts: Parts, data: bytes | None, answered: bool, limits: Timeouts
-    ) -> UDPResponse:
+    async def _lent(self, parts: Parts, data: bytes | None, answered: bool, limits: Timeouts) -> UDPResponse:
+        started = _now()
         with self._kept.lend(parts.origin, lambda: _Endpoint(self._network, parts)) as endpoint:
             return await endpoint.call(started, data, answered=answered, limits=limits)

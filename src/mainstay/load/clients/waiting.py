@@ -61,14 +61,20 @@ class Watch:
 
     async def answer(self, waiting: Waiting) -> Any:
         """What its future comes to, or what ended it."""
-        self._waiting.add(waiting)
-        if not self._sweeping:
-            self._sweeping = True
-            asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+        self.add(waiting)
         try:
             return await waiting.future
         finally:
             self._waiting.discard(waiting)
+
+    def add(self, waiting: Waiting) -> None:
+        self._waiting.add(waiting)
+        if not self._sweeping:
+            self._sweeping = True
+            asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    def discard(self, waiting: Waiting) -> None:
+        self._waiting.discard(waiting)
 
     def _sweep(self) -> None:
         now = _now()

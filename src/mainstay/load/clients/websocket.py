@@ -91,15 +91,15 @@ class WebsocketConnection:
 
     def send(self, data: Any, *, timeout: Timeout | None = None) -> Calling:
         """Send a message, and be done when the system has taken it. Text goes as text, bytes as bytes, data as JSON."""
-        return self._call(_now(), data, answered=False, limits=self._limits(timeout))
+        return self._call(data, answered=False, limits=self._limits(timeout))
 
     def receive(self, *, timeout: Timeout | None = None) -> Calling:
         """The next message."""
-        return self._call(_now(), None, answered=True, limits=self._limits(timeout))
+        return self._call(None, answered=True, limits=self._limits(timeout))
 
     def request(self, data: Any, *, timeout: Timeout | None = None) -> Calling:
         """Send a message, and wait for the next one."""
-        return self._call(_now(), data, answered=True, limits=self._limits(timeout))
+        return self._call(data, answered=True, limits=self._limits(timeout))
 
     async def close(self, code: int = CloseCode.NORMAL_CLOSURE) -> None:
         """Say goodbye, and wait a moment for the other side to do so, too."""
@@ -153,7 +153,8 @@ class WebsocketConnection:
     def _limits(self, timeout: Timeout | None) -> Timeouts:
         return limits_of(timeout, self._network.timeouts)
 
-    async def _call(self, started: float, data: Any, *, answered: bool, limits: Timeouts) -> WebsocketResponse:
+    async def _call(self, data: Any, *, answered: bool, limits: Timeouts, started: float = 0.0) -> WebsocketResponse:
+        started = started or _now()
         network = self._network
         opening = await self.open(started, limits) if self._line is None else None
         if self._ended is not None and not (data is None and self._held):
@@ -314,7 +315,7 @@ class WebsocketClient:
         """Send a message, and wait for the next one, on a connection that is kept. Headers are for its opening."""
         parts = self._parts(url)
         how = _PLAIN if headers is None else _How(headers_of(headers), (), False)
-        return self._lent(_now(), parts, data, how, limits_of(timeout, self._network.timeouts))
+        return self._lent(parts, data, how, limits_of(timeout, self._network.timeouts))
 
     def connect(
         self,
@@ -333,10 +334,11 @@ class WebsocketClient:
     async def close(self) -> None:
         self._kept.close()
 
-    async def _lent(self, started: float, parts: Parts, data: Any, how: _How, limits: Timeouts) -> WebsocketResponse:
+    async def _lent(self, parts: Parts, data: Any, how: _How, limits: Timeouts) -> WebsocketResponse:
+        started = _now()
         key = parts.full if how.headers is None else f"{parts.full} {how.headers.block!r}"
         with self._kept.lend(key, lambda: WebsocketConnection(self._network, parts, how)) as connection:
-            return await connection._call(started, data, answered=True, limits=limits)  # noqa: SLF001 - one part
+            return await connection._call(data, answered=True, limits=limits, started=started)  # noqa: SLF001 - one part
 
     @contextlib.asynccontextmanager
     async def _connected(self, connection: WebsocketConnection, limits: Timeouts) -> AsyncIterator[WebsocketConnection]:

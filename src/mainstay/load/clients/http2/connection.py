@@ -1,0 +1,473 @@
+"""A connection of HTTP/2, and the calls that are under way on it."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import time
+from collections.abc import AsyncIterable
+from typing import Any, cast
+
+from ....errors import CallFailed
+from ...prepared import Parts
+from ...results import Opening
+from ..http.calls import Call, Upload
+from ..http.stream import Stream
+from ..line import Line, open_line
+from ..network import Network, Timeouts
+from ..waiting import Waiting, Watch
+from . import frames as f
+from .exchange import Exchange, NotProcessed
+from .fields import block_of, head_of
+from .response import HTTP2Response
+
+_now = time.perf_counter
+#: what the server may send before it hears that it was taken: of one answer, and of all
+STREAM_WINDOW = 8 * 1024 * 1024
+WINDOW = 64 * 1024 * 1024
+#: of an upload, before whoever makes it has to wait
+_HIGH = 256 * 1024
+_HELLO = (
+    f.PREFACE
+    + f.settings({f.HEADER_TABLE_SIZE: 0, f.ENABLE_PUSH: 0, f.INITIAL_WINDOW_SIZE: STREAM_WINDOW})
+    + f.frame(f.WINDOW_UPDATE, 0, 0, f.number(WINDOW - f.USUAL_WINDOW))
+)
+
+
+class Connection:
+    """Made for one user and one origin."""
+
+    def __init__(self, network: Network, parts: Parts) -> None:
+        self._network = network
+        self._watch = network.keep(Watch)
+        self._parts = parts
+        self._line: Line | None = None
+        self._reader = f.Reader()
+        self._exchanges: dict[int, Exchange] = {}
+        self._calls: dict[int, Call] = {}
+        self._next = 1
+        self._most = 100
+        """calls at a time that the server takes; it may say otherwise"""
+        self._window = f.USUAL_WINDOW
+        self._stream_window = f.USUAL_WINDOW
+        self._frame = f.USUAL_FRAME
+        self._unread = 0
+        self._heading: tuple[f.Frame, bytes] | None = None
+        """an answer's head whose end has not come yet"""
+        self._waiters: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._heard = False
+        self._answered = False
+        self.retired = False
+        """takes no further calls"""
+
+    async def open(self, limits: Timeouts) -> Opening:
+        line, opening = await open_line(
+            self._network,
+            self._parts,
+            limits,
+            alpn=("h2",),
+            on_data=self._came,
+            on_end=self._lost,
+            on_written=lambda: None,
+        )
+        if self._parts.secure and line.protocol != "h2":
+            line.close()
+            raise CallFailed("protocol", f"{self._parts.shown} does not offer HTTP/2; call it with self.client.http")
+        self._line = line
+        line.write(_HELLO)
+        return opening
+
+    # calls
+
+    @property
+    def full(self) -> bool:
+        return len(self._exchanges) >= self._most
+
+    async def room(self) -> None:
+        """Wait until another call may begin; the connection may be retired then."""
+        while self.full and not self.retired:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self._wake()
+                raise
+
+    def start(self, call: Call, waiting: Waiting, opening: Opening | None) -> Exchange:
+        """Send a call; the answer is what `waiting` comes to."""
+        line = self._line
+        assert line is not None
+        number, self._next = self._next, self._next + 2
+        if self._next > f.LARGEST_WINDOW:
+            self.retired = True
+        exchange = Exchange(self, number, call, waiting, opening, self._stream_window)
+        self._exchanges[number] = exchange
+        self._calls[number] = call
+        self._network.sent += 1
+        bare = exchange.whole and not exchange.left
+        out = self._headers(number, block_of(call), f.END_STREAM if bare else 0)
+        if not bare:
+            waiting.writing = True
+            out += self._data(exchange)
+        exchange.sent = len(out)
+        line.write(out)
+        exchange.written = _now()
+        if call.upload is not None:
+            exchange.uploading = asyncio.get_running_loop().create_task(self._send_up(exchange, call.upload))
+        return exchange
+
+    def give_up(self, exchange: Exchange) -> None:
+        """Whoever made the call does not want it any more."""
+        if self._exchanges.get(exchange.id) is exchange:
+            self._network.aborted += 1
+            self.drop(exchange)
+
+    def leave(self, exchange: Exchange) -> None:
+        """Whoever reads the stream has enough. That is an end, too: of an endless stream there is no other."""
+        if self._exchanges.get(exchange.id) is exchange and exchange.stream is not None:
+            self._network.answered += 1
+            self.drop(exchange)
+            exchange.waiting.settle(None)
+            exchange.stream.finish(_now(), exchange.received)
+
+    def drop(self, exchange: Exchange) -> None:
+        """Forget a call that came to no end, and tell the server."""
+        if self._exchanges.get(exchange.id) is exchange:
+            self._forget(exchange)
+            self._write(f.frame(f.RST_STREAM, 0, exchange.id, f.number(f.CANCEL)))
+
+    def close(self) -> None:
+        """Give up all that is under way."""
+        closed = CallFailed("closed", "the session was closed while the call was under way")
+        for exchange in tuple(self._exchanges.values()):
+            self._network.aborted += 1
+            self._fail(exchange, closed)
+        self._end()
+
+    def took(self, exchange: Exchange) -> None:
+        """What came of an answer has been taken: the server may send more."""
+        if exchange.unread >= STREAM_WINDOW // 2 and not exchange.paused and not exchange.ended:
+            self._write(f.frame(f.WINDOW_UPDATE, 0, exchange.id, f.number(exchange.unread)))
+            exchange.unread = 0
+
+    # sending
+
+    def _headers(self, number: int, block: bytes, flags: int) -> bytes:
+        size = self._frame
+        if len(block) <= size:
+            return f.frame(f.HEADERS, flags | f.END_HEADERS, number, block)
+        out = f.frame(f.HEADERS, flags, number, block[:size])
+        for at in range(size, len(block), size):
+            last = f.END_HEADERS if at + size >= len(block) else 0
+            out += f.frame(f.CONTINUATION, last, number, block[at : at + size])
+        return out
+
+    def _data(self, exchange: Exchange) -> bytes:
+        """As much of a request's body as the server takes now."""
+        out = []
+        left = exchange.left
+        while left or exchange.whole:
+            size = min(len(left), self._window, exchange.window, self._frame)
+            if left and size <= 0:
+                break
+            self._window -= size
+            exchange.window -= size
+            piece = bytes(left[:size])
+            del left[:size]
+            last = exchange.whole and not left
+            out.append(f.frame(f.DATA, f.END_STREAM if last else 0, exchange.id, piece))
+            if last:
+                exchange.waiting.writing = False
+                break
+        exchange.written = exchange.waiting.last = _now()
+        if exchange.room is not None and not exchange.room.done() and len(left) < _HIGH:
+            exchange.room.set_result(None)
+        return b"".join(out)
+
+    def _pour(self) -> None:
+        for exchange in tuple(self._exchanges.values()):
+            if exchange.left:
+                self._send_data(exchange)
+
+    def _send_data(self, exchange: Exchange) -> None:
+        out = self._data(exchange)
+        exchange.sent += len(out)
+        self._write(out)
+
+    async def _send_up(self, exchange: Exchange, upload: Upload) -> None:
+        """A body that is made while it is sent."""
+        try:
+            if isinstance(upload, AsyncIterable):
+                async for piece in upload:
+                    await self._push(exchange, piece)
+            else:
+                for piece in upload:
+                    await self._push(exchange, piece)
+            exchange.whole = True
+            self._send_data(exchange)
+        except Exception as error:  # noqa: BLE001  what the user's own code raised is the user's to see
+            if self._exchanges.get(exchange.id) is exchange:
+                self._network.aborted += 1
+                self.drop(exchange)
+                exchange.waiting.fail(error)
+
+    async def _push(self, exchange: Exchange, piece: bytes) -> None:
+        exchange.left += piece
+        self._send_data(exchange)
+        while len(exchange.left) >= _HIGH:
+            exchange.room = asyncio.get_running_loop().create_future()
+            await exchange.room
+
+    def _write(self, data: bytes) -> None:
+        if data and self._line is not None:
+            self._line.write(data)
+
+    # receiving
+
+    def _came(self, data: bytes) -> None:
+        now = _now()
+        if not self._heard:
+            self._heard = True
+            if data.startswith(b"HTTP/1"):
+                self._broken(
+                    CallFailed("protocol", f"{self._parts.shown} speaks HTTP/1.1; call it with self.client.http")
+                )
+                return
+        try:
+            for found in self._reader.feed(data):
+                self._take(found, now)
+        except CallFailed as error:
+            self._broken(error)
+            return
+        if self.retired and not self._exchanges:
+            self._end()
+
+    def _take(self, found: f.Frame, now: float) -> None:
+        if self._heading is not None and found.kind != f.CONTINUATION:
+            raise CallFailed("protocol", "the server sent half of an answer's headers")
+        kind = found.kind
+        if kind == f.HEADERS:
+            self._take_headers(found, f.content(found), now)
+        elif kind == f.DATA:
+            self._take_data(found, now)
+        elif kind == f.CONTINUATION:
+            if self._heading is None or self._heading[0].stream != found.stream:
+                raise CallFailed("protocol", "the server sent the end of headers that have no beginning")
+            first, block = self._heading
+            self._heading = None
+            flags = first.flags | found.flags & f.END_HEADERS
+            self._take_headers(first._replace(flags=flags), block + found.payload, now)
+        else:
+            self._take_other(kind, found)
+
+    def _take_other(self, kind: int, found: f.Frame) -> None:
+        """What is about the connection, or ends a call."""
+        if kind == f.WINDOW_UPDATE:
+            self._take_window(found)
+        elif kind == f.SETTINGS:
+            self._take_settings(found)
+        elif kind == f.PING:
+            if not found.flags & f.ACK:
+                self._write(f.frame(f.PING, f.ACK, 0, found.payload))
+        elif kind == f.RST_STREAM:
+            self._take_reset(found)
+        elif kind == f.GOAWAY:
+            self._take_goaway(found)
+        elif kind == f.PUSH_PROMISE:
+            raise CallFailed("protocol", "the server pushed an answer that it was told not to push")
+
+    def _take_headers(self, found: f.Frame, block: bytes, now: float) -> None:
+        if not found.flags & f.END_HEADERS:
+            if len(block) > 16 * f.USUAL_FRAME:
+                raise CallFailed(
+                    "protocol", "the headers of the answer have more than 256 KB; that is not read further"
+                )
+            self._heading = (found, block)
+            return
+        exchange = self._exchanges.get(found.stream)
+        if exchange is None:
+            return
+        exchange.received += 9 + len(block)
+        exchange.waiting.last = now
+        if exchange.head is None:
+            head = head_of(block)
+            exchange.first = exchange.first or now
+            # 103 Early Hints and its like announce the answer; they are not it
+            if head.status < 200:
+                return
+            exchange.head = head
+            if self._calls[found.stream].stream and head.location is None:
+                self._start_stream(exchange)
+        if found.ends:
+            self._finish(exchange, now)
+
+    def _take_data(self, found: f.Frame, now: float) -> None:
+        size = len(found.payload)
+        self._unread += size
+        if self._unread >= WINDOW // 2:
+            self._write(f.frame(f.WINDOW_UPDATE, 0, 0, f.number(self._unread)))
+            self._unread = 0
+        exchange = self._exchanges.get(found.stream)
+        if exchange is None:
+            return
+        if exchange.head is None:
+            raise CallFailed("protocol", "the server sent the body of an answer before its head")
+        piece = f.content(found) if found.flags & f.PADDED else found.payload
+        exchange.received += 9 + size
+        exchange.size += len(piece)
+        exchange.waiting.last = now
+        if piece:
+            exchange.parts.append(piece)
+        if found.ends:
+            self._finish(exchange, now)
+            return
+        exchange.unread += size
+        if exchange.stream is not None:
+            exchange.stream.arrived()
+        self.took(exchange)
+
+    def _take_window(self, found: f.Frame) -> None:
+        more = f.number_of(found.payload) & f.LARGEST_WINDOW
+        if found.stream == 0:
+            self._window += more
+        elif (exchange := self._exchanges.get(found.stream)) is not None:
+            exchange.window += more
+        self._pour()
+
+    def _take_settings(self, found: f.Frame) -> None:
+        if found.flags & f.ACK:
+            return
+        told = f.settings_of(found.payload)
+        self._most = told.get(f.MAX_CONCURRENT_STREAMS, self._most if self._answered else f.LARGEST_WINDOW)
+        self._answered = True
+        self._frame = told.get(f.MAX_FRAME_SIZE, self._frame)
+        window = told.get(f.INITIAL_WINDOW_SIZE, self._stream_window)
+        for exchange in self._exchanges.values():
+            exchange.window += window - self._stream_window
+        self._stream_window = window
+        self._write(f.frame(f.SETTINGS, f.ACK, 0))
+        self._pour()
+        for _ in range(len(self._waiters)):
+            self._wake()
+
+    def _take_reset(self, found: f.Frame) -> None:
+        code = f.number_of(found.payload)
+        exchange = self._exchanges.get(found.stream)
+        if exchange is None:
+            return
+        shown = exchange.waiting.what
+        if code == f.REFUSED_STREAM:
+            self._fail(exchange, NotProcessed("refused stream", f"{shown}: the server refused to begin with the call"))
+        else:
+            self._fail(exchange, CallFailed("reset", f"{shown}: the server ended the call with {f.code_name(code)}"))
+
+    def _take_goaway(self, found: f.Frame) -> None:
+        """The server takes no more calls; those up to a number it still answers."""
+        last, code = f.number_of(found.payload) & f.LARGEST_WINDOW, f.number_of(found.payload, 4)
+        self.retired = True
+        shown, why = self._parts.shown, f.code_name(code)
+        for number in [number for number in self._exchanges if number > last]:
+            self._fail(self._exchanges[number], NotProcessed("goaway", f"{shown} takes no more calls ({why})"))
+        for _ in range(len(self._waiters)):
+            self._wake()
+
+    # ends of calls
+
+    def _start_stream(self, exchange: Exchange) -> None:
+        response = self._response(exchange, b"", _now())
+        # an exchange is to a stream what a connection and a body are in HTTP/1.1
+        exchange.stream = response.stream = Stream(cast("Any", exchange), cast("Any", exchange), response)
+        before = exchange.waiting
+        exchange.waiting = Waiting(started=before.started, limits=before.limits, what=before.what)
+        exchange.waiting.future.add_done_callback(lambda done: self._stream_over(exchange, done))
+        self._watch.add(exchange.waiting)
+        before.settle(response)
+
+    def _stream_over(self, exchange: Exchange, done: asyncio.Future[Any]) -> None:
+        self._watch.discard(exchange.waiting)
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, CallFailed) and exchange.stream is not None:
+            self.drop(exchange)
+            exchange.stream.fail(error, _now())
+
+    def _finish(self, exchange: Exchange, now: float) -> None:
+        call, head = self._calls[exchange.id], exchange.head
+        assert head is not None
+        unsent = bool(exchange.left) or not exchange.whole
+        exchange.ended = True
+        if 0 <= head.length != exchange.size and call.method != "HEAD":
+            told = f"{exchange.size} bytes of an answer of {head.length}"
+            self._fail(
+                exchange, CallFailed("protocol", f"{exchange.waiting.what}: the server sent {told}, and ended it")
+            )
+            return
+        self._forget(exchange)
+        if unsent:
+            self._write(f.frame(f.RST_STREAM, 0, exchange.id, f.number(f.NO_ERROR)))
+        if not exchange.waiting.future.cancelled():
+            self._network.answered += 1
+        if exchange.stream is not None:
+            exchange.stream.finish(now, exchange.received)
+            exchange.waiting.settle(None)
+            return
+        body = exchange.parts[0] if len(exchange.parts) == 1 else b"".join(exchange.parts)
+        exchange.waiting.settle(self._response(exchange, body, now, call))
+
+    def _response(self, exchange: Exchange, body: bytes, now: float, call: Call | None = None) -> HTTP2Response:
+        assert exchange.head is not None
+        response = HTTP2Response(
+            call or self._calls[exchange.id],
+            exchange.head,
+            body,
+            exchange.waiting.started,
+            exchange.written,
+            exchange.first,
+            now,
+            exchange.received,
+            exchange.opening,
+        )
+        response.sent = exchange.sent
+        return response
+
+    def _fail(self, exchange: Exchange, error: CallFailed) -> None:
+        self._forget(exchange)
+        exchange.waiting.fail(error)
+
+    def _forget(self, exchange: Exchange) -> None:
+        del self._exchanges[exchange.id], self._calls[exchange.id]
+        if exchange.uploading is not None and not exchange.whole:
+            exchange.uploading.cancel()
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    # ends of the connection
+
+    def _lost(self, error: CallFailed) -> None:
+        for exchange in tuple(self._exchanges.values()):
+            call = self._calls[exchange.id]
+            if exchange.head is None and call.repeatable and self._answered and exchange.id > 1:
+                # as with HTTP/1.1: it had been idle, and the server closed it before it got the call
+                self._fail(exchange, NotProcessed(error.kind, str(error)))
+            else:
+                self._fail(exchange, error)
+        self._end()
+
+    def _broken(self, error: CallFailed) -> None:
+        self._write(f.frame(f.GOAWAY, 0, 0, f.number(0) + f.number(f.PROTOCOL_ERROR)))
+        for exchange in tuple(self._exchanges.values()):
+            self._fail(exchange, error)
+        self._end()
+
+    def _end(self) -> None:
+        self.retired = True
+        if self._line is not None:
+            self._line.close()
+        for _ in range(len(self._waiters)):
+            self._wake()

@@ -1,0 +1,14 @@
+"""What an HTTP/2 call comes back with."""
+
+from __future__ import annotations
+
+from ..http.response import HTTPResponse
+
+
+class HTTP2Response(HTTPResponse):
+    """An answer, like that of HTTP/1.1; its `version` is "2", and it has no words after the status."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<HTTP2Response {self.status}, {self.received} bytes, {self.elapsed * 1000:.1f} ms>"

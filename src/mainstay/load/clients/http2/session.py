@@ -1,0 +1,190 @@
+"""`self.client.http2`: the HTTP/2 client of one virtual user."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Coroutine
+from typing import Any, Unpack
+
+from ....errors import CallFailed, InvalidInput
+from ...prepared import URL
+from ...results import Opening
+from ..http.calls import Call
+from ..http.cookies import Jar
+from ..http.encoder import Encoder
+from ..http.options import Options
+from ..http.redirects import USED_UP, next_parts
+from ..http.session import method_name
+from ..http.shared import Shared
+from ..network import Network
+from ..waiting import Waiting, Watch, too_long
+from .connection import Connection
+from .exchange import NotProcessed
+from .response import HTTP2Response
+
+_now = time.perf_counter
+#: how often a call is sent that the server does not even begin with
+_MOST_TRIES = 5
+Calling = Coroutine[Any, Any, HTTP2Response]
+
+
+class HTTP2Client:
+    """The calls and options are those of HTTP/1.1. A user has one connection to each origin, for all its calls.
+
+    r = await self.client.http2.get("https://127.0.0.1:8443/")
+    r.status, r.version, r.elapsed
+    """
+
+    def __init__(self, network: Network, *, base_url: str = "") -> None:
+        self._network = network
+        self._watch = network.keep(Watch)
+        self._encoder = Encoder(network.keep(Shared), base_url=base_url)
+        self._connections: dict[str, Connection] = {}
+        self._opening: dict[str, asyncio.Task[tuple[Connection, Opening]]] = {}
+        self._all: set[Connection] = set()
+
+    @property
+    def cookies(self) -> Jar:
+        """What servers have set."""
+        return self._encoder.cookies
+
+    @property
+    def base_url(self) -> str:
+        return self._encoder.base_url
+
+    @base_url.setter
+    def base_url(self, value: str) -> None:
+        self._encoder.base_url = value
+
+    def get(self, url: URL | str, **options: Unpack[Options]) -> Calling:
+        return self._launch("GET", url, options)
+
+    def post(self, url: URL | str, **options: Unpack[Options]) -> Calling:
+        return self._launch("POST", url, options)
+
+    def put(self, url: URL | str, **options: Unpack[Options]) -> Calling:
+        return self._launch("PUT", url, options)
+
+    def patch(self, url: URL | str, **options: Unpack[Options]) -> Calling:
+        return self._launch("PATCH", url, options)
+
+    def delete(self, url: URL | str, **options: Unpack[Options]) -> Calling:
+        return self._launch("DELETE", url, options)
+
+    def head(self, url: URL | str, **options: Unpack[Options]) -> Calling:
+        return self._launch("HEAD", url, options)
+
+    def options(self, url: URL | str, **options: Unpack[Options]) -> Calling:
+        return self._launch("OPTIONS", url, options)
+
+    def request(self, method: str, url: URL | str, **options: Unpack[Options]) -> Calling:
+        """Any method."""
+        return self._launch(method_name(method), url, options)
+
+    async def close(self) -> None:
+        """Close all connections; what is under way on them is given up."""
+        self._encoder.close()
+        for task in tuple(self._opening.values()):
+            task.cancel()
+        for connection in tuple(self._all):
+            connection.close()
+        self._connections.clear()
+        self._all.clear()
+
+    # making calls
+
+    def _launch(self, method: str, url: URL | str, options: Options | dict[str, Any]) -> Calling:
+        return self._perform(self._encoder.call(method, url, options))
+
+    async def _perform(self, call: Call, started: float = 0.0) -> HTTP2Response:
+        started = started or _now()
+        response = await self._sent(call, started)
+        head = response._head  # noqa: SLF001 - the session and its answers are one part
+        if head.cookies:
+            self._encoder.take_cookies(head.cookies, call.parts)
+        if head.location is None or call.redirects == 0:
+            return response
+        parts = next_parts(call, head.location)
+        if call.redirects == USED_UP:
+            raise CallFailed("redirects", f"{call.parts.shown} leads on to {parts.shown}, and too often already")
+        following = await self._perform(self._encoder.next_call(call, response.status, parts), started)
+        # the way there is part of waiting for the answer
+        following.written = response.written
+        following.opening = response.opening
+        following.sent += response.sent
+        following.received += response.received
+        following.redirects += 1
+        return following
+
+    async def _sent(self, call: Call, started: float) -> HTTP2Response:
+        what = f"{call.method} {call.parts.shown}"
+        wasted = 0
+        for attempt in itertools.count(1):
+            connection, opening = await self._connection(call, started)
+            waiting = Waiting(started=started, limits=call.limits, what=what)
+            exchange = connection.start(call, waiting, opening)
+            try:
+                response: HTTP2Response = await self._watch.answer(waiting)
+            except NotProcessed:
+                wasted += exchange.sent
+                if attempt == _MOST_TRIES or call.upload is not None:
+                    raise
+            except asyncio.CancelledError:
+                connection.give_up(exchange)
+                raise
+            except CallFailed:
+                connection.drop(exchange)
+                raise
+            else:
+                response.sent += wasted
+                return response
+        raise AssertionError("without end")
+
+    async def _connection(self, call: Call, started: float) -> tuple[Connection, Opening | None]:
+        """The connection to where a call goes, opened if there is none that takes more."""
+        connection = self._connections.get(call.parts.origin)
+        if connection is not None and not connection.retired and not connection.full:
+            return connection, None
+        total = call.limits.total
+        try:
+            async with asyncio.timeout(None if total is None else max(total - (_now() - started), 0.0)):
+                return await self._wait_or_open(call)
+        except TimeoutError:
+            raise too_long("total", total or 0.0, f"{call.method} {call.parts.shown}") from None
+
+    async def _wait_or_open(self, call: Call) -> tuple[Connection, Opening | None]:
+        origin = call.parts.origin
+        since = _now()
+        while True:
+            connection = self._connections.get(origin)
+            if connection is not None and not connection.retired:
+                if not connection.full:
+                    return connection, Opening(_now() - since, 0.0, 0.0)
+                await connection.room()
+                continue
+            task = self._opening.get(origin)
+            if task is not None:
+                # somebody else has it opened; how that ends is theirs to tell
+                await asyncio.wait((task,))
+                continue
+            task = self._opening[origin] = asyncio.get_running_loop().create_task(self._open(call))
+            # whoever had it opened may be gone by then
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            made, opening = await asyncio.shield(task)
+            return made, opening._replace(blocked=max(0.0, _now() - since - sum(opening)))
+
+    async def _open(self, call: Call) -> tuple[Connection, Opening]:
+        parts = call.parts
+        if self._network.proxy is not None and not parts.secure:
+            raise InvalidInput("proxy", "HTTP/2 goes through a proxy with https:// only")
+        try:
+            connection = Connection(self._network, parts)
+            opening = await connection.open(call.limits)
+            self._all = {one for one in self._all if not one.retired}
+            self._all.add(connection)
+            self._connections[parts.origin] = connection
+            return connection, opening
+        finally:
+            del self._opening[parts.origin]

@@ -14,10 +14,10 @@ from tests.conformance.world import World
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what an adapter does not run; see `Adapter.modules`."""
-    left = [item for item in items if _is_left_out(item)]
+    left = {item for item in items if _is_left_out(item)}
     if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in set(left)]
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
 
 
 def _is_left_out(item: pytest.Item) -> bool:

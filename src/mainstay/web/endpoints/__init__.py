@@ -1,0 +1,1 @@
+"""Slow HTTP handlers as jobs, for Starlette and FastAPI: `AsyncEndpoint`."""

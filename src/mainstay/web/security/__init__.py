@@ -1,0 +1,1 @@
+"""Who is let in: tokens, sign-in, limits, headers. Start at `guard`."""

@@ -1,0 +1,92 @@
+"""The stores that a server looks after, by name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Self
+
+from ..batch.desk import Desk
+from ..control import Control
+from ..errors import InvalidInput, StoreError
+from ..stores import JobStore, open_store, shown_url
+
+
+class Place:
+    """One store: the rules on it, what is done to batches in it, and whether it answers."""
+
+    def __init__(self, name: str, store: JobStore) -> None:
+        self.name = name
+        self.store = store
+        self.control = Control(store)
+        self.desk = Desk(self.control)
+        self.url = shown_url(store.url)
+        """without its secrets"""
+        self.answered_s = time.monotonic()
+        """when it last answered"""
+        self.error = ""
+        """why it did not, if that was later"""
+
+    @contextlib.asynccontextmanager
+    async def asking(self) -> AsyncIterator[Control]:
+        """Ask it something; whether it answers is remembered for `/readyz`."""
+        try:
+            yield self.control
+        except StoreError as error:
+            self.error = str(error)
+            raise
+        self.answered_s, self.error = time.monotonic(), ""
+
+    def control_as(self, actor: str) -> Control:
+        """The rules, with what is submitted and done in somebody's name."""
+        return Control(self.store, actor=actor)
+
+
+class Shelf:
+    """All of them. The first is the one that is meant when none is named."""
+
+    def __init__(self, places: Mapping[str, Place]) -> None:
+        if not places:
+            raise InvalidInput("store", "which store? pass --store sqlite:///jobs.db, or set MAINSTAY_STORE")
+        self.places = dict(places)
+
+    @classmethod
+    async def open(cls, urls: Mapping[str, str]) -> Self:
+        """Open stores by URL; all or none."""
+        opened: dict[str, Place] = {}
+        try:
+            for name, url in urls.items():
+                opened[name] = Place(name, await open_store(url))
+        except BaseException:
+            await asyncio.gather(*(place.store.close() for place in opened.values()), return_exceptions=True)
+            raise
+        return cls(opened)
+
+    @property
+    def first(self) -> Place:
+        return next(iter(self.places.values()))
+
+    def find(self, name: str | None) -> Place:
+        """By name; raises `InvalidInput`."""
+        if name is None:
+            return self.first
+        found = self.places.get(name)
+        if found is None:
+            raise InvalidInput("store", f"there is no store {name!r} here; there is {', '.join(self.places)}")
+        return found
+
+    async def close(self) -> None:
+        for place in self.places.values():
+            await place.desk.close()
+            await place.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -117,7 +117,8 @@ def run(system: LoadSystem, programs: dict[str, str], target: Nginx, folder: Pat
         took_s = time.monotonic() - began
     said = (folder / "said").read_text(errors="replace")
     if process.returncode != 0 or early is None or late is None:
-        raise RunFailed(f"{system.title} ended with {process.returncode} after {took_s:.1f} s:\n{_tail(said)}")
+        answered = f"{count.served():,} requests were answered"
+        raise RunFailed(f"{system.title} ended with {process.returncode}, and {answered}:\n{_tail(said)}")
     try:
         requests, failed = system.counted(said, out)
     except (OSError, ValueError, KeyError) as error:
@@ -165,7 +166,8 @@ def told(
         "stem": out.with_suffix(""),
     }
     env = {
-        **os.environ,
+        # an interpreter that may not keep what it compiled would show in the start, of some and not of others
+        **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
         "PYTHONPATH": str(ROOT),
         "BENCH_SCENARIO": job.scenario,
         "BENCH_BASE": base,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import batch_report, report
+from bench import batch_report, load_report, report
 from docs.vocabularies import VOCABULARIES, Vocabulary
 from mainstay.lifecycle import JOB, UNIT, Table
 from mainstay.lifecycle.diagram import FLAG_MEANINGS, HEADINGS, mermaid, rows
@@ -81,6 +81,14 @@ def _batch_benchmark() -> str:
     return "\n\n".join([batch_report.about(kept), *tables])
 
 
+def _load_benchmark() -> str:
+    if not load_report.KEPT.exists():
+        return "No run is kept yet: `make bench` makes one."
+    kept = load_report.load()
+    tables = [f"### {each.title}\n\n{grid(each.headings, each.lines)}" for each in load_report.sections(kept)]
+    return "\n\n".join([load_report.about(kept), *tables])
+
+
 def _soak() -> str:
     kept = soaks.load()
     return f"{grid(soaks.headings(kept), soaks.lines(kept))}\n\n{soaks.about(kept)}"
@@ -103,6 +111,7 @@ ISLANDS: dict[str, Callable[[], str]] = {
     "metrics": _metrics,
     "queue benchmark": _queue_benchmark,
     "batch benchmark": _batch_benchmark,
+    "load benchmark": _load_benchmark,
     "soak": _soak,
 }
 

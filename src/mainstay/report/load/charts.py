@@ -163,10 +163,9 @@ def users_chart(points: Sequence[Point]) -> Chart | None:
 def failed_chart(points: Sequence[Point]) -> Chart | None:
     """What part of the requests failed."""
     line = Line(name="failed", look="c4", filled=True, values=over_time(points, _failed_part))
-    if not any(one.failed for one in points):
-        return None
     y = axis_over(_seen([line]), log=False)
-    assert y is not None
+    if y is None or not any(one.failed for one in points):
+        return None
     return Chart(
         title="Failed requests over time",
         about=f"The part of the requests that failed; at most {share_text(max(_seen([line])), 100)}.",

@@ -79,6 +79,7 @@ class Network:
         self.aborted = 0
         self._lookup = lookup
         self._addresses: dict[tuple[str, int, int], list[Address]] = {}
+        self._asking: dict[tuple[str, int, int], asyncio.Future[list[Address]]] = {}
         self._kept: dict[Any, Any] = {}
 
     async def resolve(self, host: str, port: int, kind: int = socket.SOCK_STREAM) -> Address:
@@ -87,9 +88,25 @@ class Network:
 
     async def addresses(self, host: str, port: int, kind: int = socket.SOCK_STREAM) -> list[Address]:
         """All places where it is, the one to try first in front. Whoever finds that another answers moves it there."""
-        known = self._addresses.get((host, port, kind))
+        key = (host, port, kind)
+        known = self._addresses.get(key)
         if known is not None:
             return known
+        # a thousand users that start at once ask once
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = self._asking[key] = asyncio.ensure_future(self._ask(host, port, kind))
+
+            def answered(done: asyncio.Future[list[Address]]) -> None:
+                del self._asking[key]
+                if not done.cancelled():
+                    done.exception()  # for the case that all who asked have given up
+
+            asking.add_done_callback(answered)
+        found = await asyncio.shield(asking)
+        return self._addresses.setdefault(key, found)
+
+    async def _ask(self, host: str, port: int, kind: int) -> list[Address]:
         try:
             found = await self._lookup(host, port, kind)
         except (OSError, UnicodeError) as error:
@@ -97,7 +114,7 @@ class Network:
             raise CallFailed("dns", f"the host {host} cannot be resolved ({reason}); check its name") from None
         if not found:
             raise CallFailed("dns", f"the host {host} has no address; check its name")
-        return self._addresses.setdefault((host, port, kind), found)
+        return found
 
     def keep(self, make: Callable[[Network], T]) -> T:
         """What a protocol keeps for all its users of this process: made when the first of them asks."""

@@ -252,6 +252,32 @@ async def test_no_file_descriptors_left_is_named_and_how_to_get_more() -> None:
     assert failed.value.kind == "files"
 
 
+async def test_users_that_start_at_once_look_the_host_up_once() -> None:
+    asked, go = [], asyncio.Event()
+
+    async def lookup(host: str, port: int, kind: int) -> list[Address]:
+        asked.append(host)
+        await go.wait()
+        return [Address(socket.AF_INET, ("127.0.0.1", port))]
+
+    network = Network(lookup=lookup)
+    clients = [HTTPClient(network) for _ in range(5)]
+    async with serving(OK) as server:
+        calls = [http.get(f"http://app.example:{server.port}/") for http in clients]
+        given_up = calls.pop()
+        while not asked:
+            await asyncio.sleep(0)
+        given_up.cancel()
+        go.set()
+        answers = await asyncio.gather(*calls)
+        for http in clients:
+            await http.close()
+
+    assert asked == ["app.example"]
+    assert [r.status for r in answers] == [200] * 4
+    assert (network.sent, network.aborted) == (4, 0)
+
+
 class Proxy:
     """Passes on what it is told to, and remembers what that was."""
 
@@ -343,6 +369,21 @@ async def test_a_proxy_that_refuses_is_named_without_its_password() -> None:
 
     assert failed.value.kind == "proxy"
     assert "s3cret" not in str(failed.value)
+
+
+async def test_a_proxy_that_hangs_up_is_named() -> None:
+    async with (
+        serving(OK) as server,
+        proxying(Proxy(server.port, b"")) as port,
+        client(proxy=f"http://127.0.0.1:{port}", timeouts=Timeouts(connect=0.05)) as http,
+    ):
+        with pytest.raises(CallFailed) as silent:
+            await http.get("https://localhost:444/x")
+    async with serving(lambda heard, talk: asyncio.sleep(0)) as closing, client(proxy=closing.url) as http:
+        with pytest.raises(CallFailed, match="gave no answer to CONNECT") as closed:
+            await http.get("https://localhost:444/x")
+
+    assert (silent.value.kind, closed.value.kind) == ("connect timeout", "proxy")
 
 
 @pytest.mark.parametrize("proxy", ["socks5://u:s3cret@h:1", "127.0.0.1:8080", "http://u:s3cret@:x"])

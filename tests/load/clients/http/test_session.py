@@ -138,6 +138,28 @@ async def test_what_the_maker_of_a_body_raises_is_raised_by_the_call(http: HTTPC
     assert (network.sent, network.answered, network.aborted) == (1, 0, 1)
 
 
+async def test_a_server_may_answer_before_it_has_heard_all(http: HTTPClient) -> None:
+    async def endless():
+        while True:
+            yield bytes(1000)
+
+    async def too_large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+        await reader.read()
+        writer.close()
+        over.set()
+
+    over = asyncio.Event()
+    listening = await asyncio.start_server(too_large, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
+    for data in (endless(), bytes(20_000_000)):
+        over.clear()
+        assert (await http.post(url, data=data)).status == 413
+        await over.wait()
+    listening.close()
+
+
 async def test_a_body_larger_than_the_socket_takes_is_sent_in_full(http: HTTPClient) -> None:
     body = bytes(range(256)) * 40_000
     async with serving(OK) as server:

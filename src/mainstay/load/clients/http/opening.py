@@ -94,16 +94,19 @@ async def _through(sock: socket.socket, proxy: Parts, parts: Parts) -> None:
     loop = asyncio.get_running_loop()
     host = f"[{parts.host}]" if ":" in parts.host else parts.host
     authority = f"{host}:{parts.port}".encode()
-    await loop.sock_sendall(
-        sock, b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (authority, authority, proxy_line(proxy))
-    )
+    request = b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (authority, authority, proxy_line(proxy))
     answer = b""
-    while b"\r\n\r\n" not in answer:
-        # byte by byte would be exact, and a proxy says nothing more before the client speaks
-        piece = await loop.sock_recv(sock, 4096)
-        if not piece or len(answer) > MOST:
-            raise CallFailed("proxy", f"the proxy {proxy.host}:{proxy.port} gave no answer to CONNECT")
-        answer += piece
+    try:
+        await loop.sock_sendall(sock, request)
+        while b"\r\n\r\n" not in answer:
+            # a server says nothing before the client speaks, so that nothing but the proxy's answer is taken here
+            piece = await loop.sock_recv(sock, 4096)
+            if not piece or len(answer) > MOST:
+                raise ConnectionError("it closed the connection, or talked on")
+            answer += piece
+    except OSError as error:
+        reason = error.strerror or error
+        raise CallFailed("proxy", f"the proxy {proxy.host}:{proxy.port} gave no answer to CONNECT ({reason})") from None
     head = read_head(answer.partition(b"\r\n\r\n")[0])
     if not 200 <= head.status < 300:
         raise CallFailed(

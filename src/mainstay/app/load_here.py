@@ -12,7 +12,7 @@ import logging
 import os
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,8 +27,6 @@ from ..model import Job, Session
 from ..worker.engine import Engine
 from ..worker.outage import Outage
 from .app import App
-
-log = logging.getLogger("mainstay.load")
 
 #: in the working folder: the store and the recorded streams of runs that name no store
 FOLDER = ".mainstay"
@@ -79,8 +77,9 @@ async def run_here(
         work.attached[handle.id] = Attached(outputs, stop or asyncio.Event())
         if on_submitted is not None:
             on_submitted(handle.id)
-        async with _engine(app, queue):
-            job = await app.control.wait(handle.id)
+        with _quiet():
+            async with _engine(app, queue):
+                job = await app.control.wait(handle.id)
     ended = work.ended.get(handle.id)
     if isinstance(ended, Summary):
         return Ran(job, ended)
@@ -88,6 +87,18 @@ async def run_here(
         raise ended
     why = job.error.message if job.error is not None else job.reason
     raise MainstayError(f"load test {test.name} (job {job.id}) is {job.status}: {why or 'nobody said why'}")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """How the job ended is told by whoever waits for it here, and not by its worker as well."""
+    log = logging.getLogger("mainstay.job")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 @contextlib.asynccontextmanager

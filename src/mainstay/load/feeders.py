@@ -76,9 +76,9 @@ class Feed:
         `NoMoreRows`."""
         rows = self.read()
         if self.share == "split":
-            own = rows[process::processes]
+            part = rows[process::processes]
             # fewer rows than processes: some share one, rather than none has any; unless each is to be used once
-            rows = own if own or self.at_end == "stop" else rows
+            rows = part if part or self.at_end == "stop" else rows
         order = random.Random(f"{seed} {process}") if self.order == "random" else None
         if self.share != "user":
             source = self._through(rows, order)

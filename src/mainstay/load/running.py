@@ -5,6 +5,7 @@ It knows nothing of jobs and stores; see `works` for that.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import os
@@ -159,13 +160,15 @@ class LoadRun:
         try:
             for layer in layers:
                 workflows = [name for name in layer if not self._skip(name, failed)]
+                if self._ended:
+                    self._skipped.update(dict.fromkeys(workflows, f"the run had ended before ({self._ended})"))
                 if not workflows or self._ended:
                     continue
                 shared = {name: _used(planned.blueprints, name, provided) for name in workflows}
                 set_up += workflows
                 found = await fleet.set_up(workflows, shared)
                 for name, why in found.failed.items():
-                    failed[name] = self._skipped[name] = f"its setup failed: {why}"
+                    failed[name] = self._skipped[name] = self._ended or f"its setup failed: {why}"
                 workflows = [name for name in workflows if name not in found.failed]
                 if not workflows or self._ended:
                     continue
@@ -176,6 +179,10 @@ class LoadRun:
                 given = await fleet.give([name for name in workflows if name not in failed])
                 provided.update(given.values)
                 failed.update({name: f"what it provides failed: {why}" for name, why in given.failed.items()})
+        except asyncio.CancelledError:
+            # nobody waits for what would be torn down
+            set_up.clear()
+            raise
         finally:
             if set_up:
                 torn = await fleet.tear_down(set_up)
@@ -214,7 +221,7 @@ class LoadRun:
         for name in workflows:
             iterations = sum(over.workflows[name].iterations for over in overs if name in over.workflows)
             clean = sum(over.workflows[name].clean for over in overs if name in over.workflows)
-            if not clean:
+            if not clean and not self._ended:
                 said = f"all {iterations} iterations had errors" if iterations else "not one iteration was made"
                 failed[name] = said
 
@@ -256,7 +263,7 @@ class LoadRun:
     async def _finish(self) -> Summary:
         summary = self._summary(self._judge.finish())
         summary.trust = self._doubts.finish()
-        if not summary.requests and not self._ended.startswith("failed") and summary.skipped:
+        if not summary.requests and not self._ended and summary.skipped:
             summary.ended = "failed: " + "; ".join(f"{name}: {why}" for name, why in summary.skipped.items())
         summary.outputs = self._outputs.outcomes()
         await self._outputs.stop(summary)

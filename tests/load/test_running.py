@@ -1,0 +1,530 @@
+"""Whole runs: real generator processes against the target, whose own counts are the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mainstay.load.running import LoadRun
+from mainstay.load.stats.model import StepSummary, Summary
+from mainstay.load.target import Target, TargetOptions
+from tests.load.trials import GET, ran, run_of, told, written
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def target() -> AsyncIterator[Target]:
+    async with Target(TargetOptions(errors="10%", seed=1)) as found:
+        yield found
+
+
+def step_of(summary: Summary, name: str) -> StepSummary:
+    return next(one for one in summary.steps if one.step == name)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# counts ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_counts_are_those_of_the_target(target: Target, tmp_path: Path, processes: int) -> None:
+    summary = await ran(written(tmp_path, GET), vus=6, duration="500ms", processes=processes, base_url=target.url)
+
+    counts = target.counts()
+    assert summary.requests == counts.completed == counts.begun > 50
+    assert summary.failed == counts.statuses["503"] > 0
+    assert step_of(summary, "browse").statuses == counts.statuses
+    assert (summary.sent_calls, summary.answered_calls, summary.aborted) == (counts.begun, counts.begun, 0)
+    assert summary.iterations == summary.requests
+    assert counts.connections == 6 + 1  # one was looked whether it can be reached
+    assert (summary.ended, summary.verdict, summary.skipped) == ("finished", "passed", {})
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_a_run_that_is_stopped_waits_for_what_is_under_way(
+    target: Target, tmp_path: Path, processes: int
+) -> None:
+    run = run_of(
+        written(tmp_path, GET.replace('"/"', '"/?delay=150ms"')),
+        vus=5,
+        duration="1m",
+        processes=processes,
+        base_url=target.url,
+    )
+    task = asyncio.ensure_future(run.run())
+    while not target.counts().under_way:
+        await asyncio.sleep(0.005)
+    run.stop("interrupted")
+    summary = await task
+
+    counts = target.counts()
+    assert summary.requests == counts.completed == counts.begun == summary.sent_calls > 0
+    assert (summary.aborted, counts.abandoned, summary.ended) == (0, 0, "interrupted")
+
+
+async def test_with_too_short_a_drain_what_is_given_up_is_told(target: Target, tmp_path: Path) -> None:
+    test = written(tmp_path, GET.replace('"/"', '"/?delay=10s"') + "    drain = '50ms'\n")
+
+    summary = await ran(test, vus=5, duration="300ms", base_url=target.url)
+
+    counts = target.counts()
+    assert (summary.requests, summary.aborted, summary.sent_calls) == (0, 5, 5)
+    assert summary.requests <= counts.begun <= summary.sent_calls
+
+
+async def test_no_drain_at_all_gives_up_at_once(target: Target, tmp_path: Path) -> None:
+    test = written(tmp_path, GET.replace('"/"', '"/?delay=20ms"'))
+
+    summary = await ran(test, vus=5, duration="310ms", drain="0s", base_url=target.url)
+
+    counts = target.counts()
+    assert summary.requests + summary.aborted == summary.sent_calls
+    assert summary.requests <= counts.begun <= summary.sent_calls
+
+
+@pytest.mark.parametrize(
+    ("iterations", "vus", "processes"), [(1, 1, 2), (7, 3, 2), (10, 3, 4), (100, 5, 2), (3, 10, 2)]
+)
+async def test_a_fixed_number_of_iterations_is_exact(
+    target: Target, tmp_path: Path, iterations: int, vus: int, processes: int
+) -> None:
+    summary = await ran(
+        written(tmp_path, GET), iterations=iterations, vus=vus, processes=processes, base_url=target.url
+    )
+
+    assert summary.iterations == summary.requests == target.counts().completed == iterations
+
+
+async def test_iterations_shared_by_weight_are_exact(target: Target, tmp_path: Path) -> None:
+    text = """
+    class Often(Workflow):
+        iterations, weight = 20, 3
+        @step()
+        async def a(self, url: URL = "/?as=often") -> HTTPResponse:
+            return await self.client.http.get(url)
+
+    class Seldom(Workflow):
+        iterations, weight = 20, 1
+        @step()
+        async def b(self, url: URL = "/?as=seldom") -> HTTPResponse:
+            return await self.client.http.get(url)
+    """
+    summary = await ran(written(tmp_path, text), processes=2, base_url=target.url)
+
+    assert (step_of(summary, "a").requests, step_of(summary, "b").requests) == (15, 5)
+
+
+async def test_a_duration_shorter_than_a_call_has_that_call(target: Target, tmp_path: Path) -> None:
+    test = written(tmp_path, GET.replace('"/"', '"/?delay=300ms"'))
+
+    summary = await ran(test, vus=2, duration="50ms", processes=2, base_url=target.url)
+
+    assert summary.requests == target.counts().completed == 2
+    assert 0.25 < summary.elapsed_s < 1
+
+
+# open model -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_the_rate_of_an_open_model_is_kept(target: Target, tmp_path: Path, processes: int) -> None:
+    summary = await ran(written(tmp_path, GET), rate="300/s", duration="2s", processes=processes, base_url=target.url)
+
+    assert summary.arrivals == 600
+    assert summary.requests == target.counts().completed == 600 - summary.dropped
+    assert summary.dropped == 0
+    assert summary.response is not None
+    assert summary.response.count == 600
+
+
+async def test_what_cannot_start_is_dropped_and_counted(target: Target, tmp_path: Path) -> None:
+    test = written(tmp_path, GET.replace('"/"', '"/?delay=200ms"'))
+
+    summary = await ran(test, rate="50/s", duration="1s", max_in_flight=1, catch_up=False, base_url=target.url)
+
+    assert summary.arrivals == 50
+    assert summary.requests == target.counts().completed
+    assert summary.requests + summary.dropped == 50
+    assert summary.requests in (4, 5, 6)
+    assert not summary.trust.ok
+
+
+async def test_what_waits_to_be_caught_up_has_its_wait_in_its_response_time(target: Target, tmp_path: Path) -> None:
+    test = written(tmp_path, GET.replace('"/"', '"/?delay=100ms"'))
+
+    summary = await ran(test, rate="20/s", duration="1s", max_in_flight=1, base_url=target.url)
+
+    assert summary.arrivals == 20
+    assert summary.requests + summary.dropped == 20
+    assert summary.service is not None
+    assert summary.response is not None
+    # each takes 100 ms and they come every 50 ms: the tenth waits for half a second
+    assert summary.service.max < 0.3
+    assert 0.3 < summary.response.max < 0.8
+
+
+async def test_a_stall_of_the_target_shows_fully_in_response_time(tmp_path: Path) -> None:
+    async with Target() as target:
+        run = run_of(written(tmp_path, GET), rate="100/s", duration="3s", max_in_flight=10, base_url=target.url)
+        task = asyncio.ensure_future(run.run())
+        while target.counts().completed < 20:
+            await asyncio.sleep(0.005)
+        target.stall(1.5)
+        summary = await task
+        counts = target.counts()
+
+    assert summary.requests == counts.completed
+    assert summary.requests + summary.dropped == 300
+    assert summary.service is not None
+    assert summary.response is not None
+    # only the ten under way are slow by themselves; the 140 that were due behind them waited for them
+    slow = sum(n for low, _, n in summary.distribution if low > 0.1)
+    assert slow <= 11
+    assert summary.response.max == pytest.approx(1.5, abs=0.2)
+    # half of the run was the stall: response times fall evenly from 1.5 s to nothing
+    assert summary.response.p75 == pytest.approx(0.75, abs=0.2)
+    assert summary.service.p75 < 0.1
+
+
+# what runs once, and per user -----------------------------------------------------------------------
+
+ONCE = """
+def say(*words):
+    with open(os.environ["TRIAL_FILE"], "a") as file:
+        file.write(" ".join(map(str, words)) + "\\n")
+
+class Shop(Workflow):
+    @setup
+    async def token(self):
+        say("setup")
+        return {"raw": b"bytes", "n": 5}
+
+    @on_start
+    async def come(self):
+        say("start", self.vu.id)
+
+    @step()
+    async def browse(self, token, url: URL = "/") -> HTTPResponse:
+        assert token == {"raw": b"bytes", "n": 5}, token
+        return await self.client.http.get(url)
+
+    @on_stop
+    async def go(self):
+        say("stop", self.vu.id)
+
+    @teardown
+    async def clean(self):
+        say("teardown")
+"""
+
+
+@pytest.fixture
+def trial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "told.txt"
+    monkeypatch.setenv("TRIAL_FILE", str(file))
+    return file
+
+
+async def test_setup_and_teardown_are_done_once_and_users_come_and_go(
+    target: Target, tmp_path: Path, trial_file: Path
+) -> None:
+    summary = await ran(written(tmp_path, ONCE), vus=5, duration="300ms", processes=2, base_url=target.url)
+
+    said = told(trial_file)
+    assert summary.errors.get("AssertionError") is None
+    assert (said[0], said[-1]) == ("setup", "teardown")
+    assert sorted(said[1:6]) == [f"start {number}" for number in range(5)]
+    assert sorted(said[6:-1]) == [f"stop {number}" for number in range(5)]
+
+
+async def test_users_of_an_open_model_come_and_go_as_well(target: Target, tmp_path: Path, trial_file: Path) -> None:
+    await ran(written(tmp_path, ONCE), rate="50/s", duration="300ms", processes=2, base_url=target.url)
+
+    said = Counter(line.split()[0] for line in told(trial_file))
+    assert said["start"] == said["stop"] > 0
+    assert (said["setup"], said["teardown"]) == (1, 1)
+
+
+async def test_rows_are_dealt_out_over_processes_without_a_duplicate(
+    target: Target, tmp_path: Path, trial_file: Path
+) -> None:
+    text = """
+    class Shop(Workflow):
+        data = Feed([{"user": n} for n in range(40)], every="iteration", at_end="stop")
+
+        @step()
+        async def use(self) -> None:
+            with open(os.environ["TRIAL_FILE"], "a") as file:
+                file.write(f"{self.vu.data['user']}\\n")
+            await asyncio.sleep(0.001)
+    """
+    summary = await ran(written(tmp_path, text), vus=6, duration="20s", processes=2)
+
+    assert sorted(map(int, told(trial_file))) == list(range(40))
+    assert summary.iterations == 40
+    assert summary.elapsed_s < 10
+
+
+async def test_rows_that_can_be_gone_through_only_once_are_read_once(
+    target: Target, tmp_path: Path, trial_file: Path
+) -> None:
+    text = """
+    class Shop(Workflow):
+        data = (n for n in range(3))
+
+        @step()
+        async def use(self) -> None:
+            assert self.vu.data in (0, 1, 2)
+            await asyncio.sleep(0.01)
+    """
+    summary = await ran(written(tmp_path, text), vus=3, duration="100ms")
+
+    assert (summary.ended, summary.errors) == ("finished", {})
+
+
+async def test_one_row_that_is_used_once_is_not_given_to_two_processes(tmp_path: Path) -> None:
+    text = """
+    class Shop(Workflow):
+        data = Feed([1], every="iteration", at_end="stop")
+
+        @step()
+        async def use(self) -> None: ...
+    """
+    summary = await ran(written(tmp_path, text), vus=4, duration="5s", processes=2)
+
+    assert summary.iterations == 1
+
+
+async def test_what_a_workflow_provides_reaches_those_that_come_after_it(
+    target: Target, tmp_path: Path, trial_file: Path
+) -> None:
+    text = """
+    class Login(Workflow):
+        iterations = 1
+        @step()
+        async def login(self) -> None:
+            self.found = "secret"
+
+        @state("Read")
+        def token(self) -> Provide[str]:
+            return self.found
+
+        @state("Nobody")
+        def other(self) -> Provide[str]:
+            return "not for Read"
+
+    class Nobody(Workflow):
+        iterations = 1
+        @step()
+        async def rest(self) -> None: ...
+
+    @depends("Login")
+    class Read(Workflow):
+        iterations = 4
+        vus = 4
+        @state("Login")
+        def given(self, token: str = "", other: str = "nothing") -> Use[str]:
+            return f"{token} {other}"
+
+        @step()
+        async def read(self, token: str) -> None:
+            with open(os.environ["TRIAL_FILE"], "a") as file:
+                file.write(f"{token}/{self.given()}/{self.context.get('token')}\\n")
+    """
+    summary = await ran(written(tmp_path, text), processes=2)
+
+    assert (summary.ended, summary.skipped, summary.errors) == ("finished", {}, {})
+    assert told(trial_file) == ["secret/secret nothing/secret"] * 4
+
+
+async def test_a_provider_that_fails_skips_what_depends_on_it_and_the_run_says_so(
+    target: Target, tmp_path: Path
+) -> None:
+    text = """
+    class Login(Workflow):
+        iterations = 2
+        @step()
+        async def login(self) -> None:
+            raise LookupError("no account")
+
+    @depends("Login")
+    class Read(Workflow):
+        @step()
+        async def read(self, url: URL = "/read") -> HTTPResponse:
+            return await self.client.http.get(url)
+
+    @depends("Read")
+    class Last(Read): ...
+
+    class Other(Workflow):
+        iterations = 3
+        @step()
+        async def other(self, url: URL = "/") -> HTTPResponse:
+            return await self.client.http.get(url)
+    """
+    summary = await ran(written(tmp_path, text), base_url=target.url)
+
+    assert "/read" not in target.counts().paths
+    assert summary.requests == 3
+    assert "Login failed" in summary.skipped["Read"]
+    assert "Read failed" in summary.skipped["Last"]
+    assert "Other" not in summary.skipped
+
+
+async def test_a_setup_that_fails_keeps_its_workflow_from_running(target: Target, tmp_path: Path) -> None:
+    text = (
+        GET
+        + """
+    @setup
+    async def make(self):
+        sys.exit("no database")
+    """
+    )
+
+    summary = await ran(written(tmp_path, text), duration="200ms", processes=2, base_url=target.url)
+
+    assert target.counts().begun == 0
+    assert summary.ended.startswith("failed")
+    assert "make: SystemExit: no database" in summary.skipped["Shop"]
+
+
+async def test_users_are_divided_by_weight(target: Target, tmp_path: Path) -> None:
+    text = """
+    class Often(Workflow):
+        vus, weight, duration = 40, 3, "1s"
+        @step()
+        async def a(self) -> None:
+            self.gauge(f"often {self.vu.id}", 1)
+            await asyncio.sleep(0.01)
+
+    class Seldom(Workflow):
+        vus, weight, duration = 40, 1, "1s"
+        @step()
+        async def b(self) -> None:
+            self.gauge(f"seldom {self.vu.id}", 1)
+            await asyncio.sleep(0.01)
+    """
+    summary = await ran(written(tmp_path, text), duration="200ms", processes=2)
+
+    seen = Counter(one.name.split()[0] for one in summary.metrics)
+    assert seen == {"often": 30, "seldom": 10}
+    assert summary.users == 40
+
+
+# ends -----------------------------------------------------------------------------------------------
+
+
+async def test_a_threshold_ends_the_run_early(target: Target, tmp_path: Path) -> None:
+    summary = await ran(
+        written(tmp_path, GET),
+        vus=2,
+        duration="1m",
+        thresholds=("error rate < 1%, stop as failed",),
+        base_url=target.url,
+    )
+
+    assert summary.elapsed_s < 10
+    assert (summary.verdict, summary.ended) == ("failed", "stopped by a threshold")
+    assert summary.requests == target.counts().completed
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_a_generator_that_is_killed_ends_the_run_which_says_so(
+    target: Target, tmp_path: Path, which: int, trial_file: Path
+) -> None:
+    run = run_of(written(tmp_path, ONCE), vus=4, duration="1m", processes=2, base_url=target.url)
+    task = asyncio.ensure_future(run.run())
+    while target.counts().completed < 50:
+        await asyncio.sleep(0.005)
+    pids = run_pids(run)
+    os.kill(pids[which], signal.SIGKILL)
+    summary = await asyncio.wait_for(task, 10)
+
+    assert f"failed: generator {which} ended with signal 9" in summary.ended
+    assert summary.requests > 0
+    assert not any(map(alive, pids))
+    assert ("teardown" in told(trial_file)) == (which == 1)
+
+
+def run_pids(run: LoadRun) -> list[int]:
+    assert run._fleet is not None
+    return run._fleet.pids
+
+
+async def test_no_process_is_left_behind(target: Target, tmp_path: Path) -> None:
+    run = run_of(written(tmp_path, GET), vus=2, duration="300ms", processes=2, base_url=target.url)
+    task = asyncio.ensure_future(run.run())
+    while not target.counts().completed:
+        await asyncio.sleep(0.005)
+    pids = run_pids(run)
+    await task
+
+    assert len(pids) == 2
+    assert not any(map(alive, pids))
+    # closed by the generators, not when they were ended
+    assert target.counts().open == 0
+
+
+async def test_a_run_that_is_given_up_leaves_no_process_behind(target: Target, tmp_path: Path) -> None:
+    run = run_of(written(tmp_path, GET), vus=2, duration="1m", processes=2, base_url=target.url)
+    task = asyncio.ensure_future(run.run())
+    while not target.counts().completed:
+        await asyncio.sleep(0.005)
+    pids = run_pids(run)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert not any(map(alive, pids))
+
+
+async def test_a_run_that_is_stopped_before_it_began_sends_nothing(target: Target, tmp_path: Path) -> None:
+    run = run_of(written(tmp_path, GET), vus=2, duration="1m", base_url=target.url)
+    run.stop("interrupted")
+
+    summary = await run.run()
+
+    assert target.counts().begun == 0
+    assert (summary.ended, summary.requests) == ("interrupted", 0)
+
+
+async def test_a_run_that_is_stopped_while_it_is_set_up_sends_nothing_and_cleans_up(
+    target: Target, tmp_path: Path, trial_file: Path
+) -> None:
+    text = (
+        GET
+        + """
+    @setup
+    async def make(self):
+        open(os.environ["TRIAL_FILE"], "w").close()
+        await asyncio.sleep(3600)
+
+    @teardown
+    async def clean(self):
+        open(os.environ["TRIAL_FILE"], "a").write("cleaned")
+    """
+    )
+    run = run_of(written(tmp_path, text), duration="1m", processes=2, base_url=target.url)
+    task = asyncio.ensure_future(run.run())
+    while not trial_file.exists():
+        await asyncio.sleep(0.005)
+    run.stop("interrupted")
+    summary = await asyncio.wait_for(task, 10)
+
+    assert target.counts().begun == 0
+    assert summary.ended == "interrupted"
+    assert told(trial_file) == ["cleaned"]

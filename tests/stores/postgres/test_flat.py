@@ -13,8 +13,9 @@ from mainstay.stores.postgres.rows import JOB_FIELDS, job_values
 from servers import Postgres
 from tests.conformance.world import World
 
-#: By hand: 1,360 pages in an empty store, 1,900 behind 250,000 jobs, 1,927 behind a million
-PASSED = 250_000
+#: By hand: 1,360 pages in an empty store, 1,900 behind 250,000 jobs, 1,927 behind a million. A claim that walked past
+#: them would touch a page for each
+PASSED = 60_000
 TAKEN = 100
 #: pages that a claim of `TAKEN` rows may touch more than it did in an empty store: the trees have grown a level or two
 MORE = 1.5
@@ -78,7 +79,7 @@ class Queue:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_a_claim_touches_hardly_more_pages_after_a_quarter_of_a_million_jobs_than_before(
+async def test_a_claim_touches_hardly_more_pages_after_tens_of_thousands_of_jobs_than_before(
     postgres_url: str,
 ) -> None:
     store = await open_store(postgres_url)

@@ -17,7 +17,7 @@ from mainstay.stores import JobStore, open_store
 from tests import places
 from tests.conformance.world import World
 
-ROUNDS, AT_ONCE = 60, 50
+ROUNDS, AT_ONCE = 40, 50
 SIDES = ("left", "right")
 
 

@@ -44,6 +44,13 @@ class Owner(Protocol):
         ...
 
 
+class _Gone(Exception):
+    """The other side is; told from what the maker of a body raises."""
+
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+
 class Connection:
     """Made for one user and one origin."""
 
@@ -305,9 +312,9 @@ class Connection:
                     await self._push(b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b"")
             await self._push(b"0\r\n\r\n")
             self._uploading = None
-        except OSError as error:
+        except _Gone as gone:
             self._uploading = None
-            self._lost(error)
+            self._lost(gone.error)
         except Exception as error:  # noqa: BLE001 - passed on to whoever waits for the call
             self._uploading = None
             waiter = self._waiter
@@ -324,6 +331,8 @@ class Connection:
             count = self._send(data) if data else 0
         except _LATER:
             count = 0
+        except OSError as error:
+            raise _Gone(error) from None
         self._written = self._last = _now()
         if count < len(data):
             self._rest = memoryview(data)[count:]

@@ -28,6 +28,8 @@ class Pool:
 
     def release(self, connection: Connection) -> None:
         """It is free: for who waits longest, or for the next call."""
+        if connection.closed:
+            return
         if not self._hand_over(connection):
             self.idle.append(connection)
 

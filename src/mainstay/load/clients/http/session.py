@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Coroutine
 from typing import Any, Unpack
@@ -13,6 +14,7 @@ from ....errors import CallFailed, InvalidInput
 from ...prepared import URL
 from ...results import Opening
 from ..network import Network
+from ..waiting import too_long
 from .calls import Call
 from .connection import Connection
 from .cookies import Jar
@@ -97,13 +99,9 @@ class HTTPClient:
         return self._launch(method_name(method), url, options, _now())
 
     def sse(self, url: URL | str, **options: Unpack[Options]) -> Events:
-        """Server-sent events. The whole call has no limit unless `timeout` says so.
+        """Server-sent events: `async with self.client.http.sse(url) as events: async for event in events: ...`
 
-        async with self.client.http.sse(url) as events:
-            async for event in events:
-                if event.data == "done":
-                    break
-        return events.result
+        Return `events.result` from the step. The whole call has no limit unless `timeout` says so.
         """
         headers = headers_of(options.get("headers"))
         if headers is None or "accept" not in headers.names:
@@ -159,49 +157,51 @@ class HTTPClient:
         return response
 
     async def _connection(self, call: Call, started: float, *, fresh: bool) -> tuple[Connection, Opening | None]:
-        limits = call.limits
-        left = None if limits.total is None else max(limits.total - (_now() - started), 0.0)
-        try:
-            async with asyncio.timeout(left):
-                return await self._wait_and_open(call, fresh=fresh)
-        except TimeoutError:
-            raise CallFailed("total timeout", f"{call.what}: no connection within {limits.total:g} s") from None
-
-    async def _wait_and_open(self, call: Call, *, fresh: bool) -> tuple[Connection, Opening | None]:
-        parts = call.parts
-        pool = self._pools.get(parts.origin)
+        """One that is idle, one that becomes free, or a new one."""
+        origin = call.parts.origin
+        pool = self._pools.get(origin)
         if pool is None:
-            pool = self._pools[parts.origin] = Pool(parts.origin)
+            pool = self._pools[origin] = Pool(origin)
         if pool.idle and not fresh:
             return pool.idle.pop(), None
         blocked = 0.0
         while pool.open >= LIMIT:
             since = _now()
-            connection = await pool.wait()
+            connection = await self._freed(call, started, pool)
             blocked += _now() - since
-            if connection is not None:
+            if connection is not None and not connection.closed:
                 return connection, Opening(blocked, 0.0, 0.0)
         pool.open += 1
         try:
-            return await self._open(call, pool, blocked)
+            sock, opening = await self._opened(call, started)
         except BaseException:
             pool.give_back()
             raise
+        return Connection(sock, pool=pool, owner=self, shared=self._shared), opening._replace(blocked=blocked)
 
-    async def _open(self, call: Call, pool: Pool, blocked: float) -> tuple[Connection, Opening]:
-        parts = call.parts
-        proxy = None if parts.unix is not None else self._shared.proxy
+    async def _freed(self, call: Call, started: float, pool: Pool) -> Connection | None:
+        for connection in tuple(pool.connections):
+            connection.check(_now())  # nobody may wait for its call any more
+        if pool.open < LIMIT:
+            return None
         try:
-            async with asyncio.timeout(call.limits.connect):
-                sock, opening = await open_socket(
-                    self._network, parts, proxy=proxy, session=self._shared.tls.get(parts.origin)
-                )
+            async with asyncio.timeout(_left(call, started)):
+                return await pool.wait()
         except TimeoutError:
-            raise CallFailed(
-                "connect timeout", f"{call.what}: no connection within {call.limits.connect:g} s"
-            ) from None
-        connection = Connection(sock, pool=pool, owner=self, shared=self._shared)
-        return connection, opening._replace(blocked=blocked)
+            raise too_long("total", call.limits.total or 0.0, call.what) from None
+
+    async def _opened(self, call: Call, started: float) -> tuple[socket.socket, Opening]:
+        connect, left = call.limits.connect, _left(call, started)
+        shorter = connect if left is None or (connect is not None and connect < left) else left
+        proxy = None if call.parts.unix is not None else self._shared.proxy
+        known = self._shared.tls.get(call.parts.origin)
+        try:
+            async with asyncio.timeout(shorter):
+                return await open_socket(self._network, call.parts, proxy=proxy, session=known)
+        except TimeoutError:
+            if shorter == connect:
+                raise too_long("connect", connect or 0.0, call.what) from None
+            raise too_long("total", call.limits.total or 0.0, call.what) from None
 
     # what connections hand on
 
@@ -257,6 +257,12 @@ class HTTPClient:
 
         task.add_done_callback(over)
         waiter.add_done_callback(not_wanted)
+
+
+def _left(call: Call, started: float) -> float | None:
+    """Seconds until the limit of the whole call."""
+    total = call.limits.total
+    return None if total is None else max(total - (_now() - started), 0.0)
 
 
 def method_name(name: str) -> str:

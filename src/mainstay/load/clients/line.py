@@ -18,7 +18,9 @@ from .http.shared import Shared
 from .network import Network, Timeouts
 from .waiting import too_long
 
-_READ = 64 * 1024
+#: making room for more than usually comes takes a fifth of a small call
+_READ = 16 * 1024
+_READ_MORE = 256 * 1024
 _LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 OnData = Callable[[bytes], None]
@@ -29,7 +31,7 @@ class Line:
     """Calls `on_data` with what comes in, `on_written` when bytes that had to wait are gone, and `on_end` once, when
     the other side has ended it."""
 
-    __slots__ = ("_fd", "_left", "_loop", "_on_data", "_on_end", "_on_written", "_sock", "_what", "closed")
+    __slots__ = ("_fd", "_left", "_loop", "_on_data", "_on_end", "_on_written", "_read", "_sock", "_what", "closed")
 
     def __init__(
         self, sock: socket.socket, *, what: str, on_data: OnData, on_end: OnEnd, on_written: Callable[[], None]
@@ -41,6 +43,7 @@ class Line:
         self._on_written = on_written
         self._fd = sock.fileno()
         self._left = bytearray()
+        self._read = _READ
         self._loop = asyncio.get_running_loop()
         self.closed = False
         self._loop.add_reader(self._fd, self._readable)
@@ -79,7 +82,7 @@ class Line:
 
     def _readable(self) -> None:
         try:
-            data = self._sock.recv(_READ)
+            data = self._sock.recv(self._read)
         except _LATER:
             return
         except OSError as error:
@@ -88,10 +91,11 @@ class Line:
         if not data:
             self._end(None)
             return
+        self._read = _READ if len(data) < _READ else _READ_MORE
         self._on_data(data)
         # what OpenSSL has decrypted already, the loop does not see
         while not self.closed and isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
-            self._on_data(self._sock.recv(_READ))
+            self._on_data(self._sock.recv(_READ_MORE))
 
     def _writable(self) -> None:
         try:

@@ -10,6 +10,10 @@ from .registry import factory
 
 if TYPE_CHECKING:
     from .http import HTTPClient
+    from .http2 import HTTP2Client
+    from .tcp import TCPClient
+    from .udp import UDPClient
+    from .websocket import WebsocketClient
 
 
 class Clients:
@@ -17,14 +21,21 @@ class Clients:
 
     if TYPE_CHECKING:
         http: HTTPClient
+        http2: HTTP2Client
+        websocket: WebsocketClient
+        tcp: TCPClient
+        udp: UDPClient
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, *, base_url: str = "") -> None:
         self._network = network
+        self._base_url = base_url
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         session = factory(name)(self._network)
+        if self._base_url and hasattr(session, "base_url"):
+            session.base_url = self._base_url
         setattr(self, name, session)
         return session
 

@@ -21,6 +21,8 @@ from .network import Network, Timeouts
 from .responses import TCPResponse
 from .waiting import Waiting, Watch, bytes_of
 
+__all__ = ["TCPClient", "TCPConnection", "TCPResponse"]
+
 _now = time.perf_counter
 Calling = Coroutine[Any, Any, TCPResponse]
 

@@ -19,6 +19,8 @@ from .network import Network, Timeouts
 from .responses import UDPResponse
 from .waiting import Waiting, Watch, bytes_of
 
+__all__ = ["UDPClient", "UDPResponse"]
+
 _now = time.perf_counter
 _READ = 65_535
 #: datagrams that came while nobody waited; as with the system's own buffer, more are lost

@@ -30,6 +30,8 @@ with extra_needed("WebSocket"):
     from websockets.typing import Subprotocol
     from websockets.uri import parse_uri
 
+__all__ = ["WebsocketClient", "WebsocketConnection", "WebsocketResponse"]
+
 _now = time.perf_counter
 _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 #: messages that came while nobody waited; of more, the oldest are dropped

@@ -156,7 +156,8 @@ def serve(
     started: Callable[[Target], None] = lambda _target: None,
     each_second: Callable[[Target], None] | None = None,
 ) -> Counts:
-    """Run a target until Ctrl-C or SIGTERM, and return its counts."""
+    """Run a target until Ctrl-C or SIGTERM, and return its counts. It takes as many connections as the system lets it."""
+    _raise_open_files()
 
     async def until_told() -> Counts:
         stop = asyncio.Event()
@@ -177,6 +178,17 @@ def serve(
     except ModuleNotFoundError:
         return asyncio.run(until_told())
     return uvloop.run(until_told())
+
+
+def _raise_open_files() -> None:
+    """Up to what this user may have without asking anybody."""
+    try:
+        import resource  # noqa: PLC0415  there is none on Windows
+    except ModuleNotFoundError:
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 @contextlib.contextmanager

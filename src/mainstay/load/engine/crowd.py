@@ -106,7 +106,7 @@ class Crowd:
         if self._row is not None:
             user.data = self._row(user.number)
         self._made += 1
-        clients = Clients(self._network)
+        clients = Clients(self._network, base_url=self.plan.base_url)
         me.client = clients
         me.vu = user
         me.params = self._params

@@ -262,8 +262,7 @@ class Open:
         """There is data for nobody else; with nobody left, it is over."""
         self._most = self._made
         if not self._made:
-            self._next = math.inf
-            self._over.set()
+            self._crowd.stop.end(hurry=False)
 
     def _begin(self, visitor: Visitor, due: float) -> None:
         task = asyncio.ensure_future(self._visit(visitor, due))

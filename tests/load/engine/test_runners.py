@@ -1,0 +1,112 @@
+"""Users are sent off and brought home."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+import pytest
+
+from mainstay.load.engine import runners
+from mainstay.load.engine.runners import gone, runner_of
+from mainstay.load.feeders import Feed
+from mainstay.load.hooks import on_stop, step
+from mainstay.load.workflow import Workflow
+from tests.load.engine.walking import crowd_of
+
+
+async def test_a_user_that_takes_no_cancellation_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runners, "_LEAVE_S", 0.01)
+    stubborn = True
+
+    async def stays() -> None:
+        while stubborn:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+
+    task = asyncio.ensure_future(stays())
+    await asyncio.sleep(0)
+    with caplog.at_level(logging.ERROR):
+        await asyncio.wait_for(gone({task}, 0.0), 5)
+
+    assert "users=1 do not leave" in caplog.text
+    stubborn = False
+    task.cancel()
+    await task
+
+
+async def test_what_ends_within_the_drain_is_not_given_up() -> None:
+    tasks = {asyncio.ensure_future(asyncio.sleep(0.01, "done"))}
+    (task,) = tasks
+    await gone(tasks, 5.0)  # type: ignore[arg-type] # what they return is nobody's business
+
+    assert task.result() == "done"
+
+
+@pytest.mark.parametrize(("processes", "users"), [(4, 3), (3, 8), (2, 1)])
+async def test_processes_share_the_iterations_of_those_that_have_users(processes: int, users: int) -> None:
+    class Shop(Workflow):
+        @step()
+        async def act(self) -> None: ...
+
+    made = []
+    for process in range(processes):
+        crowd = crowd_of(Shop, process=process, processes=processes, vus=users, iterations=10)
+        await runner_of(crowd).run(runners._now())
+        made.append(crowd.notes.iterations)
+
+    assert sum(made) == 10
+
+
+async def test_users_without_a_row_do_not_start_and_the_others_end_when_the_rows_do() -> None:
+    left = []
+
+    class Shop(Workflow):
+        @step()
+        async def act(self) -> None:
+            await asyncio.sleep(0)
+
+        @on_stop
+        async def go(self) -> None:
+            left.append(self.vu.id)
+
+    crowd = crowd_of(Shop, vus=5, duration="1h", feed=Feed([1, 2, 3], every="iteration", at_end="stop"))
+    await asyncio.wait_for(runner_of(crowd).run(runners._now()), 5)
+
+    assert crowd.notes.iterations == 3
+    assert sorted(left) == [0, 1, 2]
+
+
+async def test_an_open_model_ends_when_the_rows_do() -> None:
+    left = []
+
+    class Shop(Workflow):
+        @step()
+        async def act(self) -> None:
+            await asyncio.sleep(0)
+
+        @on_stop
+        async def go(self) -> None:
+            left.append(self.vu.id)
+
+    crowd = crowd_of(Shop, rate="1000/s", duration="1h", feed=Feed([1, 2, 3], every="iteration", at_end="stop"))
+    await asyncio.wait_for(runner_of(crowd).run(runners._now()), 5)
+
+    assert crowd.notes.iterations == 3
+    assert len(left) == len(set(left)) > 0
+    assert crowd.arrivals == crowd.notes.iterations + crowd.dropped
+
+
+async def test_a_run_that_was_told_to_stop_before_it_began_begins_nothing() -> None:
+    class Shop(Workflow):
+        @step()
+        async def act(self) -> None: ...
+
+    for options in ({"vus": 3, "duration": "1h"}, {"rate": "100/s", "duration": "1h"}):
+        crowd = crowd_of(Shop, **options)
+        crowd.stop.end(hurry=True)
+        await asyncio.wait_for(runner_of(crowd).run(runners._now()), 5)
+        assert (crowd.notes.iterations, crowd.arrivals) == (0, 0)

@@ -1,0 +1,240 @@
+"""What a test does that its author did not mean to: the run survives it, and says what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mainstay.load import fleet
+from mainstay.load.target import Target, TargetOptions
+from tests.load.trials import GET, ran, run_of, written
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def target() -> AsyncIterator[Target]:
+    async with Target(TargetOptions(seed=1)) as found:
+        yield found
+
+
+def one_step(body: str, *, more: str = "") -> str:
+    return f"class Shop(Workflow):\n    @step()\n    async def act(self) -> None:\n        {body}\n{more}"
+
+
+async def test_steps_that_never_wait_leave_others_their_turn(tmp_path: Path) -> None:
+    summary = await ran(written(tmp_path, one_step("self.count('turns')")), vus=3, duration="300ms")
+
+    assert summary.ended == "finished"
+    assert summary.elapsed_s < 2
+    assert summary.metrics[0].value == summary.iterations > 100
+
+
+async def test_a_step_that_holds_the_process_for_ever_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "_OVERTIME_S", 1.0)
+
+    summary = await ran(
+        written(tmp_path, one_step("while True: pass")), duration="200ms", drain="200ms", processes=2, vus=2
+    )
+
+    assert "did not come to its end" in summary.ended
+
+
+async def test_a_step_that_holds_the_process_is_ended_after_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "_OVERTIME_S", 0.5)
+    began = tmp_path / "began"
+    run = run_of(
+        written(tmp_path, one_step(f"open({str(began)!r}, 'w').close()\n        while True: pass")),
+        iterations=1,
+        drain="100ms",
+    )
+    task = asyncio.ensure_future(run.run())
+    while not began.exists():
+        await asyncio.sleep(0.005)
+    run.stop("interrupted")
+
+    summary = await asyncio.wait_for(task, 20)
+
+    assert "did not come to its end" in summary.ended
+
+
+@pytest.mark.parametrize("error", ["SystemExit(3)", "KeyboardInterrupt", "asyncio.CancelledError", "GeneratorExit"])
+async def test_a_step_that_wants_to_leave_is_counted_and_the_user_goes_on(tmp_path: Path, error: str) -> None:
+    summary = await ran(written(tmp_path, one_step(f"raise {error}")), vus=2, iterations=6)
+
+    kind = error.split("(", maxsplit=1)[0].removeprefix("asyncio.")
+    assert summary.iterations == 6
+    assert summary.errors == {kind: 6}
+
+
+@pytest.mark.parametrize("model", [{"vus": 5}, {"rate": "50/s"}])
+async def test_users_that_cannot_start_end_the_run_with_the_reason(
+    target: Target, tmp_path: Path, model: dict[str, object]
+) -> None:
+    text = GET + "\n    @on_start\n    async def come(self):\n        raise LookupError('no account')\n"
+
+    summary = await ran(written(tmp_path, text), duration="300ms", processes=2, base_url=target.url, **model)
+
+    assert target.counts().begun == 0
+    assert summary.errors["on_start LookupError"] >= 5
+    assert "no account" in summary.examples["on_start LookupError"]
+    assert summary.ended.startswith("failed")
+
+
+async def test_a_user_that_cannot_start_closes_what_it_had_opened(target: Target, tmp_path: Path) -> None:
+    text = GET + "\n    @on_start\n    async def come(self):\n        await self.client.http.get('/')\n        1 / 0\n"
+    run = run_of(written(tmp_path, text), vus=4, duration="300ms", base_url=target.url)
+    summary = await run.run()
+
+    assert summary.errors == {"on_start ZeroDivisionError": 4}
+    assert target.counts().open == 0
+
+
+async def test_an_on_stop_that_hangs_or_raises_keeps_nobody(tmp_path: Path) -> None:
+    text = one_step("await asyncio.sleep(0.01)", more="    @on_stop\n    async def go(self):\n        sys.exit(9)\n")
+
+    summary = await ran(written(tmp_path, text), vus=3, duration="100ms")
+
+    assert summary.ended == "finished"
+    assert summary.errors == {"on_stop SystemExit": 3}
+
+
+async def test_more_processes_than_users_is_no_problem(target: Target, tmp_path: Path) -> None:
+    summary = await ran(written(tmp_path, GET), vus=1, duration="300ms", processes=3, base_url=target.url)
+
+    assert summary.requests == target.counts().completed > 0
+    assert (summary.users, summary.ended) == (1, "finished")
+
+
+async def test_big_answers_are_counted_to_the_byte(target: Target, tmp_path: Path) -> None:
+    test = written(tmp_path, GET.replace('"/"', '"/?size=8MiB"'))
+
+    summary = await ran(test, iterations=3, vus=2, base_url=target.url)
+
+    counts = target.counts()
+    assert (summary.requests, summary.failed) == (3, 0)
+    assert summary.received == counts.sent > 3 * 8 * 1024 * 1024
+
+
+async def test_names_may_be_in_any_script(target: Target, tmp_path: Path) -> None:
+    text = """
+    class Größe(Workflow):
+        thresholds = ["p95 of 'größe' < 10s"]
+        tags = {"Stadt": "Köln"}
+        @step(tags={"ä": "ö"})
+        async def größe(self, url: URL = "/?q=ü") -> HTTPResponse:
+            self.count("zähler", tags={"é": "ñ"})
+            return await self.client.http.get(url)
+    """
+    summary = await ran(written(tmp_path, text), iterations=2, base_url=target.url)
+
+    assert (summary.requests, summary.failed, summary.verdict) == (2, 0, "passed")
+    assert summary.steps[0].step == "größe"
+    assert summary.metrics[0].tags == {"é": "ñ"}
+
+
+async def test_a_workflow_and_a_step_of_one_name_are_told_apart(target: Target, tmp_path: Path) -> None:
+    text = """
+    class browse(Workflow):
+        @step()
+        async def browse(self, url: URL = "/") -> HTTPResponse:
+            return await self.client.http.get(url)
+
+    class Other(Workflow):
+        thresholds = ["requests of browse.browse == 2", "requests of Other.browse == 3"]
+        iterations = 3
+        @step()
+        async def browse(self, url: URL = "/") -> HTTPResponse:
+            return await self.client.http.get(url)
+    """
+    test = written(tmp_path, text.replace("class browse(Workflow):", "class browse(Workflow):\n        iterations = 2"))
+
+    summary = await ran(test, base_url=target.url)
+
+    assert [(one.workflow, one.requests) for one in summary.steps] == [("browse", 2), ("Other", 3)]
+    assert summary.verdict == "passed", summary.thresholds
+
+
+async def test_each_iteration_can_be_a_new_visitor(target: Target, tmp_path: Path) -> None:
+    text = """
+    class Shop(Workflow):
+        new_session = True
+        @step()
+        async def first(self, url: URL = "/cookies?seen=yes") -> HTTPResponse:
+            return await self.client.http.get(url)
+
+        @step("first")
+        async def none_before(self, first: HTTPResponse) -> Check:
+            return Check(first.json()["cookies"] == {}, f"cookies {first.json()}")
+    """
+    summary = await ran(written(tmp_path, text), vus=2, iterations=8, base_url=target.url)
+
+    assert (summary.checks[0].passed, summary.checks[0].failed) == (8, 0), summary.checks[0].reasons
+    assert target.counts().connections == 8 + 1
+
+
+async def test_think_time_and_pacing_are_kept_and_cut_short_at_the_end(target: Target, tmp_path: Path) -> None:
+    began = time.monotonic()
+    paced = await ran(written(tmp_path, GET), vus=2, duration="500ms", pacing="100ms", base_url=target.url)
+    thoughtful = await ran(written(tmp_path, GET), vus=2, duration="300ms", think="1h", base_url=target.url)
+
+    assert paced.iterations == 10
+    assert thoughtful.iterations == 2
+    assert time.monotonic() - began < 20
+
+
+async def test_users_come_and_go_in_stages(target: Target, tmp_path: Path) -> None:
+    test = written(tmp_path, GET.replace('"/"', '"/?delay=5ms"'))
+
+    summary = await ran(test, stages="300ms:20,200ms:20,300ms:0", processes=2, base_url=target.url)
+
+    assert summary.users == 20
+    assert summary.requests == target.counts().completed
+    assert summary.elapsed_s == pytest.approx(0.8, abs=0.3)
+    assert summary.ended == "finished"
+
+
+async def test_a_rate_can_rise_in_stages(target: Target, tmp_path: Path) -> None:
+    summary = await ran(written(tmp_path, GET), stages="500ms:100/s,500ms:100/s", processes=2, base_url=target.url)
+
+    assert summary.arrivals == 75 == summary.requests + summary.dropped
+
+
+async def test_arrivals_by_chance_are_the_same_with_the_same_seed(target: Target, tmp_path: Path) -> None:
+    def once(seed: int) -> object:
+        return ran(
+            written(tmp_path, GET), rate="100/s", arrivals="poisson", duration="500ms", seed=seed, base_url=target.url
+        )
+
+    first, again, other = [(await once(seed)).arrivals for seed in (1, 1, 2)]  # type: ignore[misc, attr-defined]
+
+    assert first == again
+    assert 20 < other < 90
+
+
+async def test_an_output_that_fails_does_not_fail_the_run(target: Target, tmp_path: Path) -> None:
+    from mainstay.clock import SystemClock
+    from mainstay.load.plan import LoadOptions
+    from mainstay.load.running import LoadRun, Planned
+
+    class Broken:
+        name = "broken"
+
+        async def start(self, header: object) -> None: ...
+
+        def add(self, moment: object) -> None:
+            raise OSError("disk full")
+
+        async def stop(self, summary: object) -> None: ...
+
+    planned = Planned(written(tmp_path, GET), LoadOptions(duration="200ms", processes=1, base_url=target.url))
+    summary = await LoadRun(planned, "run-1", clock=SystemClock(), outputs=[Broken()]).run()
+
+    assert summary.requests == target.counts().completed > 0
+    assert [(one.name, one.error) for one in summary.outputs] == [("broken", "OSError: disk full")]

@@ -308,16 +308,17 @@ async def either(one: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any])
 
 async def gone(tasks: set[asyncio.Task[None]], within_s: float) -> None:
     """All of them, or their time is over and they are given up."""
-    if tasks:
-        await asyncio.wait(set(tasks), timeout=within_s)
+    left = set(tasks)
+    if left:
+        _, left = await asyncio.wait(left, timeout=within_s)
     latest = _now() + _LEAVE_S
-    while tasks and _now() < latest:
+    while left and _now() < latest:
         # more than once: a step may have taken the first for something else
-        for task in list(tasks):
+        for task in left:
             task.cancel()
-        await asyncio.wait(set(tasks), timeout=1.0)
-    if tasks:
-        log.error("users=%s do not leave; a step of theirs takes no cancellation", len(tasks))
+        _, left = await asyncio.wait(left, timeout=min(1.0, _LEAVE_S))
+    if left:
+        log.error("users=%s do not leave; a step of theirs takes no cancellation", len(left))
 
 
 def told(task: asyncio.Task[None]) -> None:

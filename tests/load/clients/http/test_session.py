@@ -204,6 +204,37 @@ async def test_params_headers_cookies_and_auth_are_sent_prepared_or_plain(http: 
     assert prepared.headers["authorization"] == "Basic YW5uOnB3"
 
 
+async def test_a_call_that_differs_in_one_option_from_the_last_is_another(http: HTTPClient) -> None:
+    busy = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
+    shared = Headers({"X-A": "prepared"})
+    async with serving(busy) as server:
+        answers = [
+            await http.get(server.url, **options)
+            for options in (
+                {},
+                {"expect": {503}},
+                {"expect": [200]},
+                {"expect": {503: "busy"}},
+                {"headers": {"X-A": "1"}},
+                {"headers": {"X-A": "2"}, "expect": (503,)},
+                {"headers": shared},
+                {"headers": shared, "expect": {503}},
+                {"timeout": "5s"},
+                {},
+            )
+        ]
+
+    assert [r.ok for r in answers] == [False, True, False, True, False, True, False, True, False, False]
+    assert [heard.headers.get("x-a") for heard in server.heard] == [
+        None, None, None, None, "1", "2", "prepared", "prepared", None, None,
+    ]  # fmt: skip
+
+
+async def test_a_length_that_the_caller_tells_is_refused(http: HTTPClient) -> None:
+    with pytest.raises(InvalidInput, match="Content-Length"):
+        http.post("http://127.0.0.1:1", data=b"abc", headers={"content-length": "5"})
+
+
 async def test_a_user_in_the_url_is_sent_and_not_shown(http: HTTPClient) -> None:
     async with serving(OK) as server:
         r = await http.get(f"http://ann:s3cret@127.0.0.1:{server.port}/x")

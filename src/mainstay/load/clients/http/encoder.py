@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from ....errors import InvalidInput
 from ...prepared import URL, Headers, Parts, joined, split
-from .calls import Call
+from .calls import Call, Upload
 from .cookies import Jar
 from .options import Options, auth_of, body_of, check_options, cookies_of, headers_of, limits_of, with_params
 from .redirects import next_call
@@ -21,7 +20,7 @@ from .shared import Shared
 
 _MOST_OWN = 64
 #: with no other options than these, all but the body is the same each time
-_KEPT = frozenset({"json", "data", "headers", "files"})
+_KEPT = frozenset({"json", "data", "headers", "files", "timeout", "expect", "redirects", "stream"})
 
 
 class Encoder:
@@ -45,12 +44,54 @@ class Encoder:
         whole = joined(url.whole if type(url) is URL else url, self.base_url)
         if not options:
             if method != "GET":
-                return self._from_lead(method, whole, None, b"", "")
+                return self._from_lead(method, whole, options, b"", "")
             return self.gets.get(whole) or self._new_get(whole)
         check_options(options)
         body, content_type, upload = body_of(options)
         if upload is None and options.keys() <= _KEPT:
-            return self._from_lead(method, whole, options.get("headers"), body, content_type)
+            return self._from_lead(method, whole, options, body, content_type)
+        return self._new(method, whole, options, body=body, content_type=content_type, upload=upload)
+
+    def _new_get(self, whole: str) -> Call:
+        call = self._new("GET", whole, {})
+        self._keep(self.gets, whole, call)
+        return call
+
+    def _from_lead(
+        self, method: str, whole: str, options: Options | dict[str, Any], body: bytes, content_type: str
+    ) -> Call:
+        headers, expect = options.get("headers"), options.get("expect")
+        said: Any = headers
+        leads = self._leads
+        if headers is not None and not isinstance(headers, Headers):
+            leads, said = self._own, tuple(headers.items())
+        if isinstance(expect, set | list):
+            expect = frozenset(expect)
+        key = (
+            *(method, whole, content_type, said, expect),
+            *(options.get("timeout"), options.get("redirects"), options.get("stream")),
+        )
+        try:
+            known = leads.get(key)
+        except TypeError:  # something in it has no hash
+            return self._new(method, whole, options, body=body, content_type=content_type)
+        if known is None:
+            known = self._new(method, whole, options, content_type=content_type)
+            # a form with files has another content type each time
+            if not content_type.startswith("multipart/"):
+                self._keep(leads, key, known)
+        return known.with_body(body) if body else known
+
+    def _new(
+        self,
+        method: str,
+        whole: str,
+        options: Options | dict[str, Any],
+        *,
+        body: bytes = b"",
+        content_type: str = "",
+        upload: Upload | None = None,
+    ) -> Call:
         parts = http_parts(whole)
         auth = auth_of(options.get("auth"), parts)
         params = options.get("params")
@@ -70,40 +111,6 @@ class Encoder:
             redirects=options.get("redirects", 10),
             expect=options.get("expect"),
             stream=options.get("stream", False),
-            proxy=self._shared.proxy_head(parts),
-        )
-
-    def _new_get(self, whole: str) -> Call:
-        call = self._new_lead("GET", whole, None, "")
-        self._keep(self.gets, whole, call)
-        return call
-
-    def _from_lead(
-        self, method: str, whole: str, headers: Headers | Mapping[str, str] | None, body: bytes, content_type: str
-    ) -> Call:
-        key: Any
-        if headers is None or isinstance(headers, Headers):
-            leads, key = self._leads, (method, whole, content_type, headers)
-        else:
-            leads, key = self._own, (method, whole, content_type, tuple(headers.items()))
-        known = leads.get(key)
-        if known is None:
-            known = self._new_lead(method, whole, headers_of(headers), content_type)
-            # a form with files has another content type each time
-            if not content_type.startswith("multipart/"):
-                self._keep(leads, key, known)
-        return known.with_body(body) if body else known
-
-    def _new_lead(self, method: str, whole: str, headers: Headers | None, content_type: str) -> Call:
-        parts = http_parts(whole)
-        return Call(
-            method,
-            parts,
-            limits=self._shared.network.timeouts,
-            headers=headers,
-            auth=auth_of(None, parts),
-            jar=self._cookies_for(parts),
-            content_type=content_type,
             proxy=self._shared.proxy_head(parts),
         )
 

@@ -32,7 +32,7 @@ class Encoder:
         self.base_url = base_url
         self.cookies = Jar()
         self.gets = shared.gets
-        """by whole URL: everybody's, until there are cookies"""
+        """by whole URL, and by what was prepared of it: everybody's, until there are cookies"""
         self._leads = shared.leads
         self._own: dict[Any, Call] = {}
         """with headers of this user's own"""
@@ -45,7 +45,11 @@ class Encoder:
         if not options:
             if method != "GET":
                 return self._from_lead(method, whole, options, b"", "")
-            return self.gets.get(whole) or self._new_get(whole)
+            call = self.gets.get(whole) or self._new_get(whole)
+            if type(url) is URL and whole is url.whole:
+                # from now on it is found as it is
+                self._keep(self.gets, url, call)
+            return call
         check_options(options)
         body, content_type, upload = body_of(options)
         if upload is None and options.keys() <= _KEPT:

@@ -19,7 +19,6 @@ from rich.text import Text
 from ..clock import duration_text
 from ..control import Control
 from ..errors import InvalidInput, StoreDamaged
-from ..model import Session
 from ..stores import JobStore, open_store
 from .target import Target, Where
 
@@ -138,13 +137,6 @@ def screen() -> Console:
 def aside(text: str, *, style: str = "yellow") -> None:
     """A remark on stderr: the output is for scripts."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(text, style=style, markup=False)
-
-
-def session_data(session: Session) -> dict[str, Any]:
-    """A session for programs. Its last beat is left out: that is time of the lease clock, and no date."""
-    data: dict[str, Any] = msgspec.to_builtins(session)
-    del data["beat_ms"]
-    return data
 
 
 def print_json(data: Any) -> None:

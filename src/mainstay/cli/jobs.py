@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from ..control import Control
+from ..control.data import event_data, job_data
 from ..lifecycle import Event
 from ..model import Job, Session, check_id
 from ..stores import JobStore, Query, Refusal
@@ -98,7 +99,7 @@ def list_jobs(
 
     found, more, now_ms = looking(where, look)
     if as_json:
-        print_json({"jobs": [jobs_view.job_data(job) for job in found], "cursor": more})
+        print_json({"jobs": [job_data(job) for job in found], "cursor": more})
     else:
         jobs_view.show_list(found, more, now_ms, screen())
 
@@ -158,7 +159,7 @@ async def _seen(store: JobStore, job_id: str) -> Seen:
 
 def _seen_data(seen: Seen, *, payload: bool) -> dict[str, Any]:
     return {
-        "job": None if seen.job is None else jobs_view.job_data(seen.job, payload=payload),
-        "events": [jobs_view.event_data(event) for event in seen.events],
+        "job": None if seen.job is None else job_data(seen.job, payload=payload),
+        "events": [event_data(event) for event in seen.events],
         "refusals": msgspec.to_builtins(seen.refusals),
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 from rich import box
@@ -14,14 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..clock import duration_text
-from ..control import decoded
+from ..control.data import PRIVATE, stored_value
 from ..lifecycle import Event, table_of, time_text
 from ..model import AWAITS_MS, ErrorInfo, Job, Options, Session
 from ..stores import Refusal
 from .common import age, coloured, printable, shortened
 
-#: what belongs to the user and may be secret; shown only when asked for
-_PRIVATE = ("payload", "result", "checkpoint")
 #: events shown on a screen; all are in --json
 _SHOWN = 200
 #: where lines have no limit, a rule still needs one
@@ -31,28 +28,6 @@ _WHOLE_ID, _ONE_LINE, _WITH_WHY, _WITH_QUEUE = 56, 70, 85, 120
 #: a session's id: digits, after the name of its worker where that is known
 _SESSION = re.compile(r"(?:(?P<worker>[A-Za-z0-9._-]+)\.)?(?<![0-9A-Za-z-])[0-9a-f]{32}(?![0-9A-Za-z-])")
 _UNNAMED = "session"
-
-
-def job_data(job: Job, *, payload: bool = False) -> dict[str, Any]:
-    """A job for programs."""
-    data = {
-        **msgspec.structs.asdict(job),
-        "options": _options(job.options),
-        "error": msgspec.to_builtins(job.error),
-        "progress": msgspec.to_builtins(job.progress),
-        "head": job.head.hex(),
-        "trimmed_digest": job.trimmed_digest.hex(),
-    }
-    for name in _PRIVATE:
-        stored = data.pop(name)
-        if payload:
-            data[name] = None if stored is None else _value(stored)
-    return data
-
-
-def event_data(event: Event) -> dict[str, Any]:
-    """An event for programs."""
-    return {**msgspec.structs.asdict(event), "details": event.data or None, "digest": event.digest.hex()}
 
 
 def show_list(jobs: Sequence[Job], cursor: str | None, now_ms: int, console: Console) -> None:
@@ -217,11 +192,11 @@ def _progress(job: Job) -> str | None:
 
 
 def _show_private(job: Job, console: Console) -> None:
-    for name in _PRIVATE:
+    for name in PRIVATE:
         stored = getattr(job, name)
         if stored is None:
             continue
-        shown = msgspec.json.encode(_value(stored), enc_hook=str).decode()
+        shown = msgspec.json.encode(stored_value(stored), enc_hook=str).decode()
         console.print(Text(f"{name}: ", style="dim").append(printable(shown), style="not dim"), soft_wrap=True)
 
 
@@ -266,17 +241,3 @@ def _named(text: str, sessions: Mapping[str, Session]) -> str:
 
 def _since(ms: int) -> str:
     return f"+{ms / 1000:.3f}s" if ms < 60_000 else f"+{duration_text(ms // 1000)}"
-
-
-def _options(options: Options) -> dict[str, Any]:
-    """By name: in the store they are an array."""
-    return {**msgspec.structs.asdict(options), "retry": msgspec.structs.asdict(options.retry)}
-
-
-def _value(stored: bytes) -> Any:
-    try:
-        value = decoded(stored)
-        msgspec.json.encode(value, enc_hook=str)
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-        return {"undecodable": stored.hex()}
-    return value

@@ -9,6 +9,7 @@ from typing import Annotated, Protocol
 import typer
 
 from ..control import Control
+from ..control.data import schedule_data
 from ..control.schedules import ScheduleView, describe, drop, pause, resume, run_now
 from ..errors import InvalidInput
 from ..lifecycle import time_text
@@ -117,7 +118,7 @@ def list_schedules(where: Where, as_json: JsonOption = False) -> None:
     """List the schedules."""
     views, now_ms = connecting(where, _look)
     if as_json:
-        print_json({"schedules": [schedules_view.data(view) for view in views]})
+        print_json({"schedules": [schedule_data(view) for view in views]})
     else:
         schedules_view.show_list(views, now_ms, screen())
 
@@ -129,7 +130,7 @@ def show_schedule(where: Where, name: NameArgument, as_json: JsonOption = False)
     views, now_ms = connecting(where, _look)
     (view,) = _known(views, [name])
     if as_json:
-        print_json(schedules_view.data(view))
+        print_json(schedule_data(view))
     else:
         schedules_view.show_one(view, now_ms, screen(), where)
 
@@ -229,7 +230,7 @@ def _known(views: Sequence[ScheduleView], names: Sequence[str]) -> list[Schedule
 def _tell(seen: tuple[list[ScheduleView], int], *, as_json: bool) -> None:
     views, now_ms = seen
     if as_json:
-        print_json({"schedules": [schedules_view.data(view) for view in views]})
+        print_json({"schedules": [schedule_data(view) for view in views]})
         return
     for view in views:
         typer.echo(schedules_view.told(view, now_ms))

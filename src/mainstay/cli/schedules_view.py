@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from rich import box
@@ -18,26 +17,6 @@ from .target import Where
 
 #: widths of a terminal from which on the list has more to show
 _WITH_LAST, _WITH_TASK, _WITH_RULES = 80, 100, 140
-
-
-def data(view: ScheduleView) -> dict[str, Any]:
-    """A schedule for programs."""
-    return {
-        "name": view.name,
-        "when": view.when,
-        "tz": view.tz,
-        "task": view.task,
-        "paused": view.paused,
-        "registered": view.registered,
-        "catch_up": view.catch_up,
-        "overlap": view.overlap,
-        "next_ticks_ms": [_ms(tick) for tick in view.next_ticks],
-        "last_tick_ms": None if view.last_tick is None else _ms(view.last_tick),
-        "counted_from_ms": None if view.counted_from is None else _ms(view.counted_from),
-        "last_job": None if view.last_job is None else {"id": view.last_job, "status": view.last_status},
-        "ticks_without_job": view.ticks_without_job,
-        "problem": view.problem,
-    }
 
 
 def show_list(views: Sequence[ScheduleView], now_ms: int, console: Console) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..control.data import session_data
 from ..control.explain import is_alive
 from ..lifecycle import JOB
 from ..model import QueueSettings, Session
@@ -27,7 +28,6 @@ from .common import (
     printable,
     reflowed,
     screen,
-    session_data,
     shortened,
 )
 from .target import Where

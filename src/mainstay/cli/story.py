@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..control import Control
+from ..control.data import event_data
 from ..control.explain import Explanation, explained
 from ..lifecycle import Event
 from ..model import Session
@@ -75,7 +76,7 @@ def events(
     whole, found, sessions = looking(where, look)
     more = found[-1].seq if len(found) == limit else None
     if as_json:
-        print_json({"id": whole, "events": [jobs_view.event_data(event) for event in found], "after": more})
+        print_json({"id": whole, "events": [event_data(event) for event in found], "after": more})
         return
     console = screen()
     if not found:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 import typer
 
-from ..clock import seconds
+from ..control.written import deadline, moment
 from ..errors import InvalidInput
 from ..stores import JobStore
 from . import completion
@@ -110,9 +109,9 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
         if self.unique or self.unique_key is not None:
             made["unique"] = True if self.unique_key is None else self.unique_key
         if self.run_at is not None:
-            made["run_at"] = _moment(self.run_at, field="run_at")
+            made["run_at"] = moment(self.run_at, field="run_at")
         if self.queue_deadline is not None:
-            made["queue_deadline"] = _deadline(self.queue_deadline)
+            made["queue_deadline"] = deadline(self.queue_deadline)
         if self.tag:
             made["tags"] = self.tag
         if self.metadata:
@@ -120,26 +119,6 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
         if self.after:
             made["after"] = [await full_id(store, each, field="after") for each in self.after]
         return made
-
-
-def _moment(text: str, *, field: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise InvalidInput(field, f"{text!r} is not a time; write it like 2030-01-31T08:00+01:00") from None
-    if at.utcoffset() is None:
-        raise InvalidInput(field, f"{text!r} does not say in which time zone; write {text}Z for UTC, or {text}+01:00")
-    return at
-
-
-def _deadline(text: str) -> str | datetime:
-    try:
-        seconds(text, field="queue_deadline")
-    except InvalidInput:
-        if not text.strip()[:4].isdigit() or "-" not in text:
-            raise
-        return _moment(text, field="queue_deadline")
-    return text
 
 
 def _entries(given: Sequence[str]) -> dict[str, str]:

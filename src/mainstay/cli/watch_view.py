@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ..control.data import event_data
 from ..lifecycle import Event, table_of
 from ..model import Job, Session
 from . import jobs_view
@@ -107,7 +108,7 @@ def _job(job: Job) -> dict[str, Any]:
 
 
 def _event(event: Event) -> dict[str, Any]:
-    data = jobs_view.event_data(event)
+    data = event_data(event)
     return {name: data[name] for name in ("seq", "at_ms", "source", "actor", "reason", "token", "flag", "details")}
 
 

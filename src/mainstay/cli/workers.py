@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..control.data import session_data
 from ..control.explain import is_alive
 from ..model import Session
 from ..stores import JobStore, Query
 from .bundles import bundled
-from .common import JsonOption, age, looking, print_json, printable, reflowed, screen, session_data, shortened
+from .common import JsonOption, age, looking, print_json, printable, reflowed, screen, shortened
 from .target import Where
 
 #: held jobs that are counted per session

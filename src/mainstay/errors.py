@@ -13,6 +13,7 @@
     │   ├── KeyConflict         idempotency key used before with other content
     │   ├── UniqueClash         an unsettled job already holds this unique key
     │   ├── AlreadySubmitted    a job that had to be new was submitted before
+    │   ├── VersionChanged      the job is not at the version that the change was meant for
     │   └── TooManyConflicts    a versioned value changed under every try to change it; also a StoreError
     ├── JobNotFound             no such job
     ├── OutputMissing           an output is not there, or was never published
@@ -164,6 +165,21 @@ class AlreadySubmitted(Conflict):
     def __init__(self, message: str, *, job_id: str) -> None:
         self.job_id = job_id
         super().__init__(message)
+
+
+class VersionChanged(Conflict):
+    """A change was meant for the job as it stood at one version, and it stands at another. Nothing was written."""
+
+    code = "version_changed"
+
+    def __init__(self, job_id: str, wanted: int, *, now: int) -> None:
+        self.job_id = job_id
+        self.wanted = wanted
+        self.now = now
+        super().__init__(
+            f"job {job_id} is at version {now}, and the change was meant for version {wanted}; nothing was written. "
+            "Read it again and decide anew"
+        )
 
 
 class JobNotFound(MainstayError, LookupError):

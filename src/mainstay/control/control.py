@@ -249,9 +249,12 @@ class Control:
 
     # operate ------------------------------------------------------------------------------------------
 
-    async def cancel(self, job_id: str, *, actor: str, reason: str = "cancelled on request") -> Job:
-        """Cancel: at once if nobody works on it, else through `cancelling` with its grace. Twice is once."""
-        return await self._operator.cancel(job_id, actor=actor, reason=reason)
+    async def cancel(
+        self, job_id: str, *, actor: str, reason: str = "cancelled on request", version: int | None = None
+    ) -> Job:
+        """Cancel: at once if nobody works on it, else through `cancelling` with its grace. Twice is once. With a
+        `version`, here and below, only as long as the job is at that one; else `VersionChanged` is raised."""
+        return await self._operator.cancel(job_id, actor=actor, reason=reason, version=version)
 
     async def cancel_many(
         self, ids: Sequence[str], *, actor: str, reason: str = "cancelled on request"
@@ -265,21 +268,23 @@ class Control:
         """Cancel those that wait; what was taken meanwhile is refused and goes on. Each is answered for."""
         return await self._operator.withdraw_many(ids, actor=actor, reason=reason)
 
-    async def retry(self, job_id: str, *, actor: str, reason: str = "retried on request") -> Job:
+    async def retry(
+        self, job_id: str, *, actor: str, reason: str = "retried on request", version: int | None = None
+    ) -> Job:
         """Send a job that settled short of success, or waits for its retry, back to the queue now."""
-        return await self._operator.retry(job_id, actor=actor, reason=reason)
+        return await self._operator.retry(job_id, actor=actor, reason=reason, version=version)
 
     async def retry_many(self, ids: Sequence[str], *, actor: str, reason: str = "retried on request") -> list[Outcome]:
         """Retry many; each is answered for."""
         return await self._operator.retry_many(ids, actor=actor, reason=reason)
 
-    async def force(self, job_id: str, to: str, *, actor: str, reason: str) -> Job:
+    async def force(self, job_id: str, to: str, *, actor: str, reason: str, version: int | None = None) -> Job:
         """Move a job against the table, audited as forced."""
-        return await self._operator.force(job_id, to, actor=actor, reason=reason)
+        return await self._operator.force(job_id, to, actor=actor, reason=reason, version=version)
 
-    async def set_priority(self, job_id: str, priority: int, *, actor: str) -> Job:
+    async def set_priority(self, job_id: str, priority: int, *, actor: str, version: int | None = None) -> Job:
         """Change a job's place in its queue."""
-        return await self._operator.set_priority(job_id, priority, actor=actor)
+        return await self._operator.set_priority(job_id, priority, actor=actor, version=version)
 
     async def delete(self, job_id: str, *, actor: str, reason: str) -> None:
         """Delete a job nobody works on."""

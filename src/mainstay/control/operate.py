@@ -6,8 +6,8 @@ import logging
 from collections.abc import Sequence
 from typing import Literal
 
-from ..errors import Conflict, InvalidInput, InvalidTransition, JobNotFound
-from ..lifecycle import Move, table_of
+from ..errors import Conflict, InvalidInput, InvalidTransition, JobNotFound, VersionChanged
+from ..lifecycle import Move, Moved, table_of
 from ..model import AWAITS_MS, Job, Settings, check_id, rank_of
 from ..stores import JobStore
 from ..stores.judge import is_left_to_its_units
@@ -28,10 +28,10 @@ class Operator:
         self._writer = writer
         self._boost_ms = round(settings.priority_boost_s * 1000)
 
-    async def cancel(self, job_id: str, *, actor: str, reason: str) -> Job:
+    async def cancel(self, job_id: str, *, actor: str, reason: str, version: int | None = None) -> Job:
         """Cancel one job; raises `InvalidTransition` if it has ended otherwise."""
         _who_and_why(actor, reason)
-        job = await self._writer.one(check_id(job_id), _cancel(reason), actor=actor)
+        job = await self._writer.one(check_id(job_id), _at(version, _cancel(reason)), actor=actor)
         await self._driving.nudge(job)
         return job
 
@@ -49,17 +49,17 @@ class Operator:
         _who_and_why(actor, reason)
         return await self._many(ids, _withdraw(reason), actor)
 
-    async def retry(self, job_id: str, *, actor: str, reason: str) -> Job:
+    async def retry(self, job_id: str, *, actor: str, reason: str, version: int | None = None) -> Job:
         """Send one job that settled short of success back to the queue."""
         _who_and_why(actor, reason)
-        return await self._writer.one(check_id(job_id), _retry(reason), actor=actor)
+        return await self._writer.one(check_id(job_id), _at(version, _retry(reason)), actor=actor)
 
     async def retry_many(self, ids: Sequence[str], *, actor: str, reason: str) -> list[Outcome]:
         """Send many jobs back to the queue, each on its own merits."""
         _who_and_why(actor, reason)
         return await self._many(ids, _retry(reason), actor)
 
-    async def force(self, job_id: str, to: str, *, actor: str, reason: str) -> Job:
+    async def force(self, job_id: str, to: str, *, actor: str, reason: str, version: int | None = None) -> Job:
         """Move a job against the table. Audited as forced; nothing leaves a final state."""
         _who_and_why(actor, reason)
 
@@ -68,11 +68,11 @@ class Operator:
             fields = {"due_ms": now_ms, "extra_ms": 0} if to == "pending" or job.due_ms == AWAITS_MS else {}
             return (Move(to=to, reason=reason, fields=fields, flag="forced"),)
 
-        job = await self._writer.one(check_id(job_id), decide, actor=actor)
+        job = await self._writer.one(check_id(job_id), _at(version, decide), actor=actor)
         log.warning("forced job_id=%s to=%s actor=%s reason=%s", job_id, to, actor, reason)
         return job
 
-    async def set_priority(self, job_id: str, priority: int, *, actor: str) -> Job:
+    async def set_priority(self, job_id: str, priority: int, *, actor: str, version: int | None = None) -> Job:
         """Change where a job stands in its queue."""
         check_text(actor, field="actor")
         check_priority(priority)
@@ -87,7 +87,7 @@ class Operator:
             why = f"priority changed from {job.priority} to {priority}"
             return (Move(to=job.status, reason=why, fields={"priority": priority, "rank": rank}, flag="note"),)
 
-        return await self._writer.one(check_id(job_id), decide, actor=actor)
+        return await self._writer.one(check_id(job_id), _at(version, decide), actor=actor)
 
     async def delete(self, job_id: str, *, actor: str, reason: str) -> None:
         """Delete one job nobody works on; its tombstone stays."""
@@ -120,6 +120,19 @@ class Operator:
             next(outcomes) if job is not None else Outcome("missing", None, JobNotFound(job_id))
             for job_id, job in zip(ids, found, strict=True)
         ]
+
+
+def _at(version: int | None, decide: Decision) -> Decision:
+    """Decide so only about the job at this version; None: however it stands by now."""
+    if version is None:
+        return decide
+
+    def checked(job: Job, now_ms: int) -> Moves | Moved:
+        if job.version != version:
+            raise VersionChanged(job.id, version, now=job.version)
+        return decide(job, now_ms)
+
+    return checked
 
 
 def _cancel(reason: str) -> Decision:

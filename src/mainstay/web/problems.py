@@ -16,6 +16,7 @@ from ..errors import (
     OutputMissing,
     PayloadTooLarge,
     StoreError,
+    VersionChanged,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -59,6 +60,8 @@ def problem_of(error: MainstayError) -> Problem:
         return Problem(422, error.code, error.rule, field=error.field)
     if isinstance(error, JobNotFound | OutputMissing):
         return Problem(404, error.code, str(error))
+    if isinstance(error, VersionChanged):
+        return Problem(412, error.code, str(error), version=error.now)
     if isinstance(error, InvalidTransition | Conflict):
         return Problem(409, error.code, str(error))
     if isinstance(error, StoreError):

@@ -1,0 +1,75 @@
+"""How often somebody may ask: a bucket for each, which fills steadily and holds a burst."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..problems import Problem
+
+#: callers that are remembered at most; whoever was seen least lately is forgotten first, and starts afresh
+_MOST = 10_000
+
+
+class Buckets:
+    """One for each key.
+
+    >>> buckets = Buckets(2.0, burst=1, time_s=lambda: 0.0)
+    >>> buckets.take("ann"), buckets.take("ann"), buckets.take("ben")
+    (0.0, 0.5, 0.0)
+    """
+
+    def __init__(self, rate: float, *, burst: float, time_s: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._time_s = time_s
+        self._left: dict[str, tuple[float, float]] = {}
+        """key -> what was left, and when; the one seen least lately first"""
+
+    def take(self, key: str) -> float:
+        """Take one. Zero if there was one; else the seconds until there will be, and nothing is taken.
+
+        A rate of zero is no limit.
+        """
+        if self._rate <= 0:
+            return 0.0
+        now_s = self._time_s()
+        left, then_s = self._left.pop(key, (self._burst, now_s))
+        left = min(self._burst, left + (now_s - then_s) * self._rate)
+        wait_s = 0.0 if left >= 1 else (1 - left) / self._rate
+        self._left[key] = (left - 1 if left >= 1 else left, now_s)
+        if len(self._left) > _MOST:
+            del self._left[next(iter(self._left))]
+        return wait_s
+
+    def check(self, key: str, *, what: str = "requests") -> None:
+        """Take one, or refuse, saying when to come back."""
+        wait_s = self.take(key)
+        if wait_s > 0:
+            after = str(max(1, math.ceil(wait_s)))
+            detail = f"too many {what}; try again in {after} s"
+            raise Problem(429, "too_many_requests", detail, headers={"Retry-After": after})
+
+
+def address_of(scope: Mapping[str, Any]) -> str:
+    """Whom an anonymous request counts for: its address; of IPv6 the network, of which everybody has plenty.
+
+    >>> address_of({"client": ("192.0.2.7", 4711)}), address_of({"client": ("2001:db8::1", 1)}), address_of({})
+    ('192.0.2.7', '2001:db8::/64', 'unknown')
+    """
+    client = scope.get("client")
+    if not client:
+        return "unknown"
+    host = str(client[0])
+    if ":" not in host:
+        return host
+    try:
+        return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return host
+
+
+__all__ = ["Buckets", "address_of"]

@@ -1,0 +1,180 @@
+"""What surrounds every request, before anybody knows who asks: sizes, times, rates, headers, and a line in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+from urllib.parse import quote
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..caller import Caller
+from ..options import WebOptions
+from ..problems import Problem, answer
+from .buckets import Buckets, address_of
+from .guard import BURST_S
+from .headers import secured
+from .limits import Limits
+from .origin import check_host, place_of
+from .streams import Stream, Streams
+
+_LONGEST_PATH = 256
+_LEFT: Message = {"type": "http.disconnect"}
+
+log = logging.getLogger("mainstay.web.access")
+
+
+class Wrapped:
+    """An app with its surroundings."""
+
+    def __init__(self, app: ASGIApp, options: WebOptions, limits: Limits) -> None:
+        self.app = app
+        self.options = options
+        self.limits = limits
+        self.streams = Streams(options.streams)
+        self.strangers = Buckets(options.rate, burst=options.rate * BURST_S)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        await _Exchange(self, scope, receive, send).run()
+
+    def end_streams(self) -> None:
+        """The server stops: live streams end now, and what is being answered goes on."""
+        self.streams.end_all()
+
+
+def wrapped(app: ASGIApp, options: WebOptions, limits: Limits | None = None) -> Wrapped:
+    """The app as it is served."""
+    return Wrapped(app, options, limits or Limits())
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, around: Wrapped, scope: Scope, receive: Receive, send: Send) -> None:
+        self._around = around
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._headers = Headers(scope=scope)
+        self._read = 0
+        self._read_all = False
+        self._read_by_s = 0.0
+        self._status = 0
+        self._sent = 0
+        self._sent_all = False
+        self._stream = Stream()
+        self._is_stream = False
+        self._refused = False
+
+    async def run(self) -> None:
+        began_s = time.perf_counter()
+        self._scope.setdefault("state", {})
+        try:
+            await self._answer()
+        finally:
+            self._around.streams.left(self._stream)
+            if log.isEnabledFor(logging.INFO):
+                self._log(time.perf_counter() - began_s)
+
+    async def _answer(self) -> None:
+        try:
+            self._check()
+            await self._around.app(self._scope, self._next, self._tell)
+        except Problem as problem:
+            if self._status:
+                raise
+            await answer(problem)(self._scope, self._receive, self._tell)
+        if self._is_stream and not self._sent_all:
+            # ended by us: the client is told that this was all, and comes back
+            await self._tell({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _check(self) -> None:
+        around, headers = self._around, self._headers
+        hosts = headers.getlist("host")
+        if len(hosts) > 1 or (hosts and place_of(hosts[0], "http") is None):
+            raise Problem(400, "bad_host", "the Host header names no host", field="Host")
+        if around.options.tokens is None:
+            check_host(headers)
+        if "authorization" not in headers and "mainstay" not in headers.get("cookie", ""):
+            around.strangers.check(address_of(self._scope))
+        length = headers.get("content-length", "")
+        # not as a number at once: one of thousands of digits is refused by Python itself
+        if length.isdecimal() and (len(length) > 18 or int(length) > around.options.body_limit):
+            raise self._too_large()
+
+    async def _next(self) -> Message:
+        if self._read_all:
+            return await self._stream.or_over(self._receive, _LEFT)
+        self._read_by_s = self._read_by_s or asyncio.get_running_loop().time() + self._around.limits.body_s
+        try:
+            async with asyncio.timeout_at(self._read_by_s):
+                message = await self._receive()
+        except TimeoutError:
+            limit_s = self._around.limits.body_s
+            detail = f"the body of the request did not arrive within {limit_s:g} s"
+            raise Problem(408, "too_slow", detail, headers={"Connection": "close"}) from None
+        if message["type"] == "http.request":
+            self._read += len(message.get("body", b""))
+            if self._read > self._around.options.body_limit:
+                raise self._too_large()
+            self._read_all = not message.get("more_body", False)
+        return message
+
+    async def _tell(self, message: Message) -> None:
+        if self._refused:
+            return
+        if message["type"] == "http.response.start":
+            await self._begin(message)
+            return
+        if message["type"] == "http.response.body":
+            self._sent += len(message.get("body", b""))
+            self._sent_all = not message.get("more_body", False)
+        await self._send(message)
+
+    async def _begin(self, message: Message) -> None:
+        given: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
+        if any(name.lower() == b"content-type" and value.startswith(b"text/event-stream") for name, value in given):
+            try:
+                self._around.streams.begin(self._stream)
+            except Problem as problem:
+                await answer(problem)(self._scope, self._receive, self._tell)
+                # whatever the handler still says is not heard, and it is told that its client has left
+                self._refused = True
+                self._stream.end()
+                return
+            self._is_stream = True
+        self._status = message["status"]
+        tls = self._scope.get("scheme") == "https"
+        await self._send({**message, "headers": secured(given, tls=tls)})
+
+    def _too_large(self) -> Problem:
+        limit = self._around.options.body_limit
+        return Problem(413, "body_too_large", f"the body of the request is larger than {limit:,} bytes", limit=limit)
+
+    def _log(self, took_s: float) -> None:
+        """Never the query, a header or a body: secrets and payloads are in those."""
+        scope = self._scope
+        raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+        caller: Any = scope["state"].get("caller")
+        log.info(
+            "%s %s",
+            scope["method"],
+            raw[:_LONGEST_PATH].decode("ascii", "backslashreplace"),
+            extra={
+                "status": self._status,
+                "ms": round(took_s * 1000, 1),
+                "read": self._read,
+                "sent": self._sent,
+                "caller": caller.name if isinstance(caller, Caller) else "-",
+                "client": address_of(scope),
+            },
+        )
+
+
+__all__ = ["Wrapped", "wrapped"]

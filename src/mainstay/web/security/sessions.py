@@ -1,0 +1,93 @@
+"""What the dashboard's sign-in leaves in a browser: a cookie that says which token was shown, signed, and that ends.
+
+The token itself is not in it. The key that signs is made when the server starts and kept nowhere: kept beside the
+tokens, it would let whoever reads that file sign in, which their digests do not. So a restart signs everybody out.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import secrets
+
+import msgspec
+
+from ...clock import Clock, SystemClock
+
+#: how long one lasts, whatever is done in it
+LASTS_S = 12 * 3600.0
+#: nothing longer is looked at
+_LONGEST = 1024
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody's sign-in."""
+
+    id: str
+    """chance; new at every sign-in, so nobody can be made to go on in a session that somebody else began"""
+    token_id: str
+    expires_ms: int
+
+
+class Sessions:
+    """Signs them and knows them again.
+
+    >>> sessions = Sessions(key=b"k" * 32)
+    >>> cookie = sessions.begin("ab12")
+    >>> sessions.read(cookie).token_id, sessions.read(cookie + "x")
+    ('ab12', None)
+    """
+
+    def __init__(self, *, key: bytes | None = None, clock: Clock | None = None) -> None:
+        self._key = key or secrets.token_bytes(32)
+        self._clock = clock or SystemClock()
+        self._ended: dict[str, int] = {}
+        """session -> when it would have ended by itself"""
+
+    def begin(self, token_id: str) -> str:
+        """A new session, as the cookie's value."""
+        expires_ms = self._clock.now_ms() + round(LASTS_S * 1000)
+        session = Session(id=secrets.token_urlsafe(16), token_id=token_id, expires_ms=expires_ms)
+        body = base64.urlsafe_b64encode(msgspec.json.encode(session)).decode()
+        return f"{body}.{self._sign('session', body)}"
+
+    def read(self, cookie: str) -> Session | None:
+        """The session of a cookie; None if it was not made here, is over, or was ended."""
+        body, dot, signature = cookie.partition(".")
+        if not dot or len(cookie) > _LONGEST:
+            return None
+        if not hmac.compare_digest(_bytes(self._sign("session", body)), _bytes(signature)):
+            return None
+        try:
+            session = msgspec.json.decode(base64.urlsafe_b64decode(body), type=Session)
+        except (msgspec.MsgspecError, binascii.Error, ValueError):
+            return None
+        if self._clock.now_ms() >= session.expires_ms or session.id in self._ended:
+            return None
+        return session
+
+    def end(self, session: Session) -> None:
+        """Sign out: a copy of the cookie that somebody kept is worth nothing from now on."""
+        now_ms = self._clock.now_ms()
+        self._ended = {key: expires_ms for key, expires_ms in self._ended.items() if expires_ms > now_ms}
+        self._ended[session.id] = session.expires_ms
+
+    def csrf_token(self, session: Session) -> str:
+        """What a page of this session has to say with each change; no other site can know it."""
+        return self._sign("csrf", session.id)
+
+    def is_csrf_token(self, session: Session, given: str) -> bool:
+        return hmac.compare_digest(_bytes(self.csrf_token(session)), _bytes(given))
+
+    def _sign(self, purpose: str, text: str) -> str:
+        # with its purpose, so that what was signed for one is worth nothing for the other
+        return hmac.new(self._key, _bytes(f"{purpose}:{text}"), "sha256").hexdigest()
+
+
+def _bytes(text: str) -> bytes:
+    """Whatever a header has, also what is no text: `compare_digest` takes only ASCII as text."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+__all__ = ["LASTS_S", "Session", "Sessions"]

@@ -42,8 +42,8 @@ QUICK = Sizes(
     flat=1000,
     repeats=1,
 )
-QUICK_QUEUES = queues.Sizes(share=0.02, repeats=1, idle=5, load=40, watch_s=6.0)
-QUICK_BATCH = batch.Sizes(units=40, scale=(200, 400))
+QUICK_QUEUES = queues.Sizes(share=0.005, repeats=1, idle=5, load=40, watch_s=6.0)
+QUICK_BATCH = batch.Sizes(units=40, scale=(100, 200))
 QUICK_LOAD = load.Sizes(seconds=4, connections=(4,), rounds=1, users=200)
 SUITES = {
     "sqlite": tuple(SCENARIOS),

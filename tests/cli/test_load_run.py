@@ -158,6 +158,18 @@ def test_a_second_ctrl_c_gives_up_at_once(place: Place) -> None:
 
 
 @pytest.mark.slow
+def test_a_reader_that_goes_away_ends_the_run(place: Place) -> None:
+    process = place.start("--duration", "60s")
+    assert process.stdout is not None
+    assert "visit begins" in process.stdout.readline()
+    process.stdout.close()
+    process.stdout = None
+    _, noise = process.communicate(timeout=60)
+
+    assert (process.returncode, noise) == (141, "")
+
+
+@pytest.mark.slow
 def test_a_terminal_is_drawn_on_and_given_back_before_the_report(place: Place) -> None:
     here = str(place.folder / "visit.py")
     words = ("load", "run", here, "--base-url", place.url, "--processes", "1", "--store", "memory:")
@@ -198,6 +210,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (("--threshold", "p95 << 1s"), "^"),
         (("Vist",), "did you mean 'Visit'?"),
         (("--ui", "fancy"), "ui: 'fancy' is none of full, ci, none"),
+        (("--ui", "full"), "ui: there is no terminal to draw on"),
         (("--set", "user"), "set: 'user' is no name with a value"),
         (("--tag", "=x"), "tag: '=x' is no name with a value"),
         (("--html", "no/such/folder/run.html"), "html: the folder 'no/such/folder' is not there"),
@@ -213,6 +226,13 @@ def test_bad_input_is_refused_before_anything_starts(
     assert done.exit_code == 2, done.output
     assert says in done.stderr
     assert done.stdout == ""
+
+
+def test_whoever_reads_json_gets_errors_as_json(shell: Shell, file: str) -> None:
+    done = shell.run("load", "run", file, "--duration", "10x", "--json", "-", MAINSTAY_STORE="")
+
+    assert (done.exit_code, done.stderr) == (2, "")
+    assert json.loads(done.stdout)["error"]["code"] == "invalid_input"
 
 
 @pytest.mark.parametrize(("value", "at"), [("10x", "x"), ("1m3", "")])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
+import io
 import itertools
+import logging
 import os
 import pty
 import signal
@@ -13,11 +16,13 @@ import sys
 import termios
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
 from mainstay.cli.load_frame import frame
+from mainstay.cli.load_live import Display, LiveView
 from mainstay.cli.load_plot import Slice, plot
 from mainstay.cli.load_seen import Picture, Watched
 from mainstay.load.stats.histogram import Histogram
@@ -175,6 +180,42 @@ def test_a_terminal_without_braille_gets_letters() -> None:
     assert "x" in lines[0]
     assert "o" in lines[-2]
     assert all(line.isascii() for line in lines)
+
+
+def test_names_that_are_wide_take_the_room_that_they_need() -> None:
+    lines = frame(seen("買い物かご", "browse", seconds=1), 60, 30)
+
+    (wide,) = (line.plain for line in lines if "買い物かご" in line.plain)
+    (narrow,) = (line.plain for line in lines if line.plain.startswith("browse"))
+    assert cell_len(wide) == cell_len(narrow)
+
+
+class Broken(Display):
+    """A terminal that cannot be written to any more."""
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        raise OSError("the terminal is gone")
+
+
+async def test_what_cannot_be_drawn_fails_the_view_and_not_silently() -> None:
+    of = header("browse")
+    with LiveView(Broken(file=io.StringIO(), force_terminal=True)) as view:
+        await view.start(of)
+        await asyncio.sleep(0)
+
+        (moment,) = moments(of, seconds=0.1)
+        with pytest.raises(OSError, match="the terminal is gone"):
+            view.add(moment)
+
+
+async def test_warnings_of_the_log_are_kept_until_the_screen_is_given_back(capsys: pytest.CaptureFixture[str]) -> None:
+    log = logging.getLogger("mainstay.load")
+    with LiveView(Display(file=io.StringIO(), force_terminal=True)) as view:
+        await view.start(header("browse"))
+        log.warning("something was odd")
+        assert "odd" not in capsys.readouterr().err
+
+    assert "something was odd\n" in capsys.readouterr().err
 
 
 # on a terminal ------------------------------------------------------------------------------------------

@@ -37,6 +37,12 @@ class Bundle(Protocol):
         ...
 
 
+def told_as_json(error: MainstayError) -> typer.Exit:
+    """Print an error for programs: whoever asked for JSON gets it in any case. To be raised: the end of the command."""
+    print_json({"error": {"code": error.code, "message": str(error)}})
+    return typer.Exit(FAILED)
+
+
 def bundled(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose bundles are spread out into their options, after its own. With --json, its errors are JSON."""
     signature = inspect.signature(command, eval_str=True)
@@ -62,9 +68,7 @@ def bundled(command: Callable[..., None]) -> Callable[..., None]:
         except MainstayError as error:
             if not values.get("as_json"):
                 raise
-            # whoever asked for JSON gets it in any case
-            print_json({"error": {"code": error.code, "message": str(error)}})
-            raise typer.Exit(FAILED) from None
+            raise told_as_json(error) from None
 
     # a parameter without a default may not come after one with
     own.sort(key=lambda parameter: parameter.default is not parameter.empty)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from ..clock import duration_text
@@ -90,7 +91,7 @@ class _Part(NamedTuple):
 
 def _fitting(parts: Sequence[_Part], width: int) -> Text:
     left = list(parts)
-    while len(left) > 1 and sum(len(each.text) + 2 for each in left) - 2 > width:
+    while len(left) > 1 and sum(cell_len(each.text) + 2 for each in left) - 2 > width:
         left.remove(max(left, key=lambda each: each.rank))
     line = Text()
     for number, each in enumerate(left):
@@ -225,14 +226,14 @@ _COLUMNS = (
 
 
 def _steps(seen: Picture, width: int, height: int) -> list[Text]:
-    chosen, left = [], width - max(_NAME_LEAST, min(30, max((len(row.name) for row in seen.steps), default=0)))
+    chosen, left = [], width - max(_NAME_LEAST, min(30, max((cell_len(row.name) for row in seen.steps), default=0)))
     for column in _COLUMNS:
         if column.width <= left and (column.title != "skipped" or any(row.skipped for row in seen.steps)):
             chosen.append(column)
             left -= column.width
     chosen.sort(key=lambda column: column.shown_at)
     name = max(4, width - sum(column.width for column in chosen))
-    name = min(name, max(_NAME_LEAST, *(len(row.name) for row in seen.steps))) if seen.steps else name
+    name = min(name, max(_NAME_LEAST, *(cell_len(row.name) for row in seen.steps))) if seen.steps else name
     titles = _said("step".ljust(name), "bold")
     for column in chosen:
         titles.append(column.title.rjust(column.width), style="bold")
@@ -245,8 +246,8 @@ def _steps(seen: Picture, width: int, height: int) -> list[Text]:
 
 def _step(row: StepRow, chosen: Sequence[_Column], name: int) -> Text:
     line = Text()
-    short = row.name if len(row.name) <= name else row.name[: name - 1] + "…"
-    line.append(short.ljust(name))
+    short = row.name if cell_len(row.name) <= name else set_cell_size(row.name, name - 1) + "…"
+    line.append(set_cell_size(short, name))
     for column in chosen:
         style = "red" if column.title == "failed" and row.failed else column.style
         line.append(column.cell(row).rjust(column.width), style=style)

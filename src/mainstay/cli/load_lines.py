@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rich.console import Console
 
 from ..clock import duration_text
@@ -19,8 +21,11 @@ class Lines:
 
     name = "lines"
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, gone: Callable[[], None] = lambda: None) -> None:
         self._console = console
+        self._gone = gone
+        """called when nobody reads the lines any more"""
+        self._is_read = True
         self._said_s = 0.0
         self._since = _Since()
         self._distrusted: list[str] = []
@@ -65,8 +70,14 @@ class Lines:
                 self._say(f"NOT TRUSTWORTHY: {one_line(reason)}")
 
     def _say(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
-        self._console.file.flush()  # whoever follows a file sees it at once
+        if not self._is_read:
+            return
+        try:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._console.file.flush()  # whoever follows a file sees it at once
+        except BrokenPipeError:
+            self._is_read = False
+            self._gone()
 
 
 class _Since:

@@ -25,6 +25,13 @@ _KEPT = 50
 _REST_OF_LINE = Control((ControlType.ERASE_IN_LINE, 0))
 
 
+class Display(Console):
+    """A console that says when its reader is gone, instead of leaving the program in the middle of a run."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704 - rich calls it while it handles the error
+
+
 class LiveView:
     """Draws a run on a terminal. To be used `with`, so that the terminal is as it was whatever happens."""
 
@@ -54,6 +61,11 @@ class LiveView:
 
     def add(self, moment: Moment) -> None:
         """Take in what has happened; drawn with the next frame."""
+        if self._task is not None and self._task.done():
+            # it could not be drawn: the screen is given back, and whoever runs this is told
+            drawing = self._task
+            self.close()
+            drawing.result()
         if self._watched is not None:
             self._watched.add(moment)
 

@@ -5,6 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from ..errors import MainstayError
+from .bundles import told_as_json
+
+#: in place of a path: to where a pipe reads it
+STDOUT = "-"
+
 
 @contextlib.contextmanager
 def load_needed(what: str) -> Iterator[None]:
@@ -13,3 +19,14 @@ def load_needed(what: str) -> Iterator[None]:
 
     with extra_needed(what):
         yield
+
+
+@contextlib.contextmanager
+def errors_for(json: str | None) -> Iterator[None]:
+    """Around a command whose JSON goes to a path: if that is stdout, so do its errors."""
+    try:
+        yield
+    except MainstayError as error:
+        if json != STDOUT:
+            raise
+        raise told_as_json(error) from None

@@ -11,10 +11,9 @@ import typer
 from .bundles import bundled
 from .common import print_json, reflowed, screen
 from .exits import NO
-from .load_needs import load_needed
+from .load_needs import STDOUT, errors_for, load_needed
 from .target import Where
 
-_STDOUT = "-"
 _RESULT = "A recorded stream, a JSON summary, or the id of the job."
 
 _REPORT = reflowed("""
@@ -73,26 +72,27 @@ def report(
     ] = None,
 ) -> None:
     """Report a run."""
-    with load_needed("a report"):
-        from ..load.stats.folding import to_json  # noqa: PLC0415 - an extra
-        from ..report.load.files import write_report  # noqa: PLC0415 - the same
-        from ..report.load.text import show_summary  # noqa: PLC0415 - the same
-        from .load_results import result_of  # noqa: PLC0415 - the same
-    run = result_of(result, where)
-    console = screen()
-    wanted = {"html": html, "json": json, "csv": csv, "junit": junit}
-    given = {kind: path for kind, path in wanted.items() if path is not None}
-    if given.pop("json", None) == _STDOUT:
-        typer.echo(to_json(run.summary).decode())
-    elif json is not None:
-        given["json"] = json
-    for kind, path in given.items():
-        for written in write_report(kind, path, run.summary):
-            console.print(f"{written} is written", markup=False, soft_wrap=True)
-    if not any(wanted.values()):
-        show_summary(run.summary, console)
-        if run.note:
-            console.print(run.note, style="yellow", markup=False)
+    with errors_for(json):
+        with load_needed("a report"):
+            from ..load.stats.folding import to_json  # noqa: PLC0415 - an extra
+            from ..report.load.files import write_report  # noqa: PLC0415 - the same
+            from ..report.load.text import show_summary  # noqa: PLC0415 - the same
+            from .load_results import result_of  # noqa: PLC0415 - the same
+        run = result_of(result, where)
+        console = screen()
+        wanted = {"html": html, "json": json, "csv": csv, "junit": junit}
+        given = {kind: path for kind, path in wanted.items() if path is not None}
+        if given.pop("json", None) == STDOUT:
+            typer.echo(to_json(run.summary).decode())
+        elif json is not None:
+            given["json"] = json
+        for kind, path in given.items():
+            for written in write_report(kind, path, run.summary):
+                console.print(f"{written} is written", markup=False, soft_wrap=True)
+        if not any(wanted.values()):
+            show_summary(run.summary, console)
+            if run.note:
+                console.print(run.note, style="yellow", markup=False)
 
 
 @bundled
@@ -107,24 +107,25 @@ def compare(
     json: JsonPath = None,
 ) -> None:
     """Compare two runs."""
-    with load_needed("a comparison"):
-        from ..load.target.units import share_of  # noqa: PLC0415 - an extra
-        from ..report.load.compare import compare as compared  # noqa: PLC0415 - the same
-        from ..report.load.compare_page import comparison_html  # noqa: PLC0415 - the same
-        from ..report.load.compare_text import show_comparison  # noqa: PLC0415 - the same
-        from ..report.load.files import write_whole  # noqa: PLC0415 - the same
-        from .load_results import result_of  # noqa: PLC0415 - the same
-    part = share_of(tolerance, field="tolerance")
-    first, second = result_of(a, where), result_of(b, where)
-    found = compared(first, second, tolerance=part)
-    console = screen()
-    if json == _STDOUT:
-        print_json(msgspec.to_builtins(found))
-    elif json is not None:
-        write_whole("json", Path(json), msgspec.json.encode(found))
-    if html is not None:
-        write_whole("html", Path(html), comparison_html(found, first, second).encode())
-    if json != _STDOUT:
-        show_comparison(found, console)
-    if found.exit_code:
-        raise typer.Exit(NO)
+    with errors_for(json):
+        with load_needed("a comparison"):
+            from ..load.target.units import share_of  # noqa: PLC0415 - an extra
+            from ..report.load.compare import compare as compared  # noqa: PLC0415 - the same
+            from ..report.load.compare_page import comparison_html  # noqa: PLC0415 - the same
+            from ..report.load.compare_text import show_comparison  # noqa: PLC0415 - the same
+            from ..report.load.files import write_whole  # noqa: PLC0415 - the same
+            from .load_results import result_of  # noqa: PLC0415 - the same
+        part = share_of(tolerance, field="tolerance")
+        first, second = result_of(a, where), result_of(b, where)
+        found = compared(first, second, tolerance=part)
+        console = screen()
+        if json == STDOUT:
+            print_json(msgspec.to_builtins(found))
+        elif json is not None:
+            write_whole("json", Path(json), msgspec.json.encode(found))
+        if html is not None:
+            write_whole("html", Path(html), comparison_html(found, first, second).encode())
+        if json != STDOUT:
+            show_comparison(found, console)
+        if found.exit_code:
+            raise typer.Exit(NO)

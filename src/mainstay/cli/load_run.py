@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .common import reflowed
-from .load_needs import load_needed
+from .load_needs import errors_for, load_needed
 
 _MUCH = "How much"
 _WHAT = "On what"
@@ -207,39 +207,41 @@ def run(
     detach: Annotated[bool, typer.Option("--detach", help="Submit it, print its id, and leave.")] = False,
 ) -> None:
     """Run a load test."""
-    with load_needed("a load test"):
-        from ..load.plan import LoadOptions  # noqa: PLC0415 - an extra
-        from . import load_running as running  # noqa: PLC0415 - the same
-    options = LoadOptions(
-        workflows=tuple(workflows or ()),
-        vus=vus,
-        duration=duration,
-        rate=rate,
-        stages=stages,
-        iterations=iterations,
-        think=think,
-        pacing=pacing,
-        processes=processes,
-        drain=drain,
-        base_url=base_url,
-        params=running.pairs(set_ or (), field="set"),
-        tags=running.pairs(tag or (), field="tag"),
-        timeout=timeout,
-        verify=not insecure,
-        ca=ca,
-        cert=cert,
-        key=key,
-        proxy=proxy,
-        thresholds=tuple(threshold or ()),
-    )
-    files = {"json": json, "html": html, "csv": csv, "ndjson": ndjson, "junit": junit}
-    asked = running.Asked(
-        file=file,
-        options=options,
-        name=name,
-        store=store,
-        ui=ui,
-        files={kind: path for kind, path in files.items() if path is not None},
-        strict=strict,
-    )
-    raise typer.Exit(running.submitted(asked) if detach else running.ran(asked))
+    with errors_for(json):
+        with load_needed("a load test"):
+            from ..load.plan import LoadOptions  # noqa: PLC0415 - an extra
+            from . import load_running as running  # noqa: PLC0415 - the same
+        options = LoadOptions(
+            workflows=tuple(workflows or ()),
+            vus=vus,
+            duration=duration,
+            rate=rate,
+            stages=stages,
+            iterations=iterations,
+            think=think,
+            pacing=pacing,
+            processes=processes,
+            drain=drain,
+            base_url=base_url,
+            params=running.pairs(set_ or (), field="set"),
+            tags=running.pairs(tag or (), field="tag"),
+            timeout=timeout,
+            verify=not insecure,
+            ca=ca,
+            cert=cert,
+            key=key,
+            proxy=proxy,
+            thresholds=tuple(threshold or ()),
+        )
+        files = {"json": json, "html": html, "csv": csv, "ndjson": ndjson, "junit": junit}
+        asked = running.Asked(
+            file=file,
+            options=options,
+            name=name,
+            store=store,
+            ui=ui,
+            files={kind: path for kind, path in files.items() if path is not None},
+            strict=strict,
+        )
+        code = running.submitted(asked) if detach else running.ran(asked)
+    raise typer.Exit(code)

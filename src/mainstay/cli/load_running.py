@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -28,10 +28,11 @@ from ..stores import shown_url
 from .common import aside, screen
 from .exits import BROKEN, DONE, INTERRUPTED, NO, UNTRUSTED
 from .load_lines import Lines
-from .load_live import LiveView
+from .load_live import Display, LiveView
+from .load_needs import STDOUT
 
 UIS = ("full", "ci", "none")
-_STDOUT = "-"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ENDING = "ending: what is under way is waited for; Ctrl-C again gives up"
 
 
@@ -50,23 +51,22 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Interrupts:
-    """Ctrl-C and SIGTERM while a run goes on: the first ends it in good order, the second at once."""
+    """Ctrl-C, SIGTERM and a terminal that is closed while a run goes on: the first ends it in good order, the second at
+    once."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self) -> None:
         self.stop = asyncio.Event()
-        self._note = note
+        self.pressed = False
         self._run: asyncio.Task[object] | None = None
-
-    @property
-    def pressed(self) -> bool:
-        return self.stop.is_set()
+        self._shown: Sequence[LiveView | Lines] = ()
 
     @contextlib.contextmanager
-    def caught(self) -> Iterator[None]:
+    def caught(self, shown: Sequence[LiveView | Lines]) -> Iterator[None]:
         """While this is open; the task that is running now is what they end."""
         loop = asyncio.get_running_loop()
-        self._run = asyncio.current_task()
-        numbers = (signal.SIGINT, signal.SIGTERM)
+        self._run, self._shown = asyncio.current_task(), shown
+        # nohup has it ignored: that stays so
+        numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         for number in numbers:
             loop.add_signal_handler(number, self._press)
         try:
@@ -76,19 +76,22 @@ class Interrupts:
                 loop.remove_signal_handler(number)
 
     def _press(self) -> None:
-        if self.stop.is_set() and self._run is not None:
+        if self.pressed and self._run is not None:
             self._run.cancel()
+        self.pressed = True
         self.stop.set()
-        self._note(_ENDING)
+        for each in self._shown:
+            with contextlib.suppress(OSError):  # nobody is there to read it
+                each.note(_ENDING)
 
 
 def ran(asked: Asked) -> int:
     """Run it to its end: the exit code."""
-    ui = _ui(asked)
+    quiet_stdout = asked.files.get("json") == STDOUT
+    console = Display(stderr=quiet_stdout, highlight=False)
+    ui = _ui(asked, console, quiet=quiet_stdout)
     files = _outputs(asked.files)
     test = _test(asked)
-    quiet_stdout = asked.files.get("json") == _STDOUT
-    console = Console(stderr=quiet_stdout, highlight=False)
     try:
         summary, pressed = asyncio.run(_run(test, asked, ui, files, console))
     except asyncio.CancelledError:
@@ -105,19 +108,15 @@ def ran(asked: Asked) -> int:
 async def _run(
     test: LoadTest, asked: Asked, ui: str, files: Sequence[Output], console: Console
 ) -> tuple[Summary, bool]:
+    interrupts = Interrupts()
     with contextlib.ExitStack() as stack:
         shown: list[LiveView | Lines] = []
         if ui == "full":
             shown.append(stack.enter_context(LiveView(console)))
         elif ui == "ci":
-            shown.append(Lines(console))
-
-        def note(text: str) -> None:
-            for each in shown:
-                each.note(text)
-
-        interrupts = Interrupts(note)
-        with interrupts.caught():
+            # as `head` does: nobody wants the rest
+            shown.append(Lines(console, gone=interrupts.stop.set))
+        with interrupts.caught(shown):
             done = await run_here(
                 test, asked.options, store=asked.store, outputs=[*shown, *files], stop=interrupts.stop
             )
@@ -178,15 +177,15 @@ def _test(asked: Asked) -> LoadTest:
     return test if asked.name is None else LoadTest(asked.name, test.workflows.values(), source=test.source)
 
 
-def _ui(asked: Asked) -> str:
+def _ui(asked: Asked, console: Console, *, quiet: bool) -> str:
+    drawable = console.is_terminal and not console.is_dumb_terminal
     if asked.ui is not None:
         if asked.ui not in UIS:
             raise InvalidInput("ui", f"{asked.ui!r} is none of {', '.join(UIS)}")
+        if asked.ui == "full" and not drawable:
+            raise InvalidInput("ui", "there is no terminal to draw on; write ci, for lines")
         return asked.ui
-    if asked.files.get("json") == _STDOUT:
-        return "none"
-    console = Console()
-    return "full" if console.is_terminal and not console.is_dumb_terminal else "ci"
+    return "full" if drawable else "none" if quiet else "ci"
 
 
 def _outputs(files: dict[str, str]) -> list[Output]:
@@ -194,7 +193,7 @@ def _outputs(files: dict[str, str]) -> list[Output]:
     found: list[Output] = []
     kinds: tuple[Kind, ...] = ("json", "html", "csv", "junit")
     for kind in kinds:
-        if kind in files and files[kind] != _STDOUT:
+        if kind in files and files[kind] != STDOUT:
             output = FileOutput(kind, Path(files[kind]))
             output.check()
             found.append(output)

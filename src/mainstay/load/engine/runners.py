@@ -56,7 +56,8 @@ class Closed:
         self._crowd = crowd
         self._plan = crowd.plan
         self._tasks: set[asyncio.Task[None]] = set()
-        self._visitors: list[Visitor] = []
+        self._visitors: dict[Visitor, None] = {}
+        """those who are here, the first to come first"""
         self._changed = asyncio.Event()
         self._left = _own_iterations(crowd)
         """iterations that nobody has begun"""
@@ -108,7 +109,7 @@ class Closed:
         return missing > _AT_ONCE
 
     def _add(self, visitor: Visitor) -> None:
-        self._visitors.append(visitor)
+        self._visitors[visitor] = None
         task = asyncio.ensure_future(self._live(visitor))
         self._tasks.add(task)
         task.add_done_callback(self._left_by)
@@ -138,7 +139,7 @@ class Closed:
                         await asyncio.sleep(0)
                 await crowd.goodbye(visitor)
         finally:
-            self._visitors.remove(visitor)
+            del self._visitors[visitor]
 
     async def _one(self, visitor: Visitor) -> bool:
         """An iteration and what comes between two; whether it goes on."""

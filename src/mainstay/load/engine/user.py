@@ -61,7 +61,7 @@ class Notes:
 class User:
     """Who a virtual user is: `self.vu`."""
 
-    __slots__ = ("data", "id", "iteration", "metrics", "number", "process", "random")
+    __slots__ = ("_random", "_seed", "data", "id", "iteration", "metrics", "number", "process")
 
     def __init__(self, *, number: int, process: int, processes: int, metrics: MetricRecorder, seed: int) -> None:
         self.number = number
@@ -74,8 +74,16 @@ class User:
         self.data: Any = None
         """its row"""
         self.metrics = metrics
-        self.random = random.Random(f"{seed} {self.id}")
-        """chance of its own: the same in every run with the same seed"""
+        self._seed = seed
+        self._random: random.Random | None = None
+
+    @property
+    def random(self) -> random.Random:
+        """Chance of its own: the same in every run with the same seed."""
+        # made when it is asked for: it is larger than all the rest of a user
+        if self._random is None:
+            self._random = random.Random(f"{self._seed} {self.id}")
+        return self._random
 
 
 class Stop:

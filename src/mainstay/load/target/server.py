@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import signal
 import ssl
 import tempfile
@@ -13,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ...errors import InvalidInput
+from ...worker.ports import opening
 from .certificate import self_signed, server_context
 from .counts import Counts, Delays
 from .echo import TcpEcho, UdpEcho
@@ -107,7 +106,7 @@ class Target:
                 stack, lambda: TcpEcho(site, self._open), options.tcp_port, context, field="tcp_port"
             )
         if options.udp_port is not None:
-            with _refused("udp_port", options.host, options.udp_port):
+            with opening(options.host, options.udp_port, field="udp_port"):
                 transport, _ = await loop.create_datagram_endpoint(
                     lambda: UdpEcho(site), local_addr=(options.host, options.udp_port)
                 )
@@ -135,7 +134,7 @@ class Target:
         field: str,
     ) -> int:
         loop = asyncio.get_running_loop()
-        with _refused(field, self.options.host, port):
+        with opening(self.options.host, port, field=field):
             server = await loop.create_server(make, self.options.host, port, ssl=context, backlog=BACKLOG)
         stack.callback(server.close)
         found: int = server.sockets[0].getsockname()[1]
@@ -156,7 +155,7 @@ def serve(
     started: Callable[[Target], None] = lambda _target: None,
     each_second: Callable[[Target], None] | None = None,
 ) -> Counts:
-    """Run a target until Ctrl-C or SIGTERM, and return its counts. It takes as many connections as the system lets it."""
+    """Run a target until Ctrl-C or SIGTERM, and return its counts."""
     _raise_open_files()
 
     async def until_told() -> Counts:
@@ -189,17 +188,3 @@ def _raise_open_files() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-@contextlib.contextmanager
-def _refused(field: str, host: str, port: int) -> Any:
-    try:
-        yield
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            rule = f"{port} is in use on {host}; choose another port, or 0 for any that is free"
-        elif error.errno in (errno.EACCES, errno.EPERM):
-            rule = f"{port} may not be opened by this user; choose one above 1023, or 0 for any that is free"
-        else:
-            rule = f"{host}:{port} cannot be opened ({error.strerror or error})"
-        raise InvalidInput(field, rule) from None

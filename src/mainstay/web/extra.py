@@ -1,0 +1,35 @@
+"""What the HTTP side needs beside Mainstay itself are extras, which may be missing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from ..errors import MissingExtra
+
+#: top-level packages, and the extra that brings each
+PACKAGES = {
+    "httptools": "web",
+    "jinja2": "web",
+    "starlette": "web",
+    "uvicorn": "web",
+    "httpx": "client",
+}
+
+
+@contextlib.contextmanager
+def extra_needed(what: str) -> Iterator[None]:
+    """Wrap the imports with it. `what` begins the sentence: "mainstay serve"."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in PACKAGES:
+            raise
+        extra = PACKAGES[name]
+        raise MissingExtra(
+            extra, f"{what} needs {name}, which is not installed; run: pip install 'mainstay[{extra}]'"
+        ) from None
+
+
+__all__ = ["PACKAGES", "extra_needed"]

@@ -1,0 +1,125 @@
+"""One connection of uvicorn, with the limits that uvicorn has not.
+
+Uvicorn keeps a connection for as long as its client sends a byte now and then, however long its headers become, and
+waits for ever for a client that reads nothing. Here a request has to be told within a time and a size, what was sent
+has to be read, and what cannot be parsed is answered like every other mistake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from ..problems import Problem, answer
+from .headers import secured
+from .limits import Limits
+
+
+class Connection(HttpToolsProtocol):
+    """As uvicorn makes one for each client."""
+
+    limits: ClassVar[Limits] = Limits()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._waits: asyncio.TimerHandle | None = None
+        """until the headers have to be there; None while a request is being answered"""
+        self._unread: asyncio.TimerHandle | None = None
+        self._head = 0
+        self._in_head = True
+        self._problem: Problem | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._waits, self._unread):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._waits is None and (self.cycle is None or self.cycle.response_complete):
+            self._expect_head()
+        if self._in_head:
+            self._head += len(data)
+        super().data_received(data)
+        if self._in_head and self._head > self.limits.head and not self.transport.is_closing():
+            self._refuse(self._head_too_large())
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._head = 0
+        if self._waits is not None:
+            self._waits.cancel()
+            self._waits = None
+        if len(self.url) > self.limits.url:
+            self._problem = Problem(414, "url_too_long", f"the URL is longer than {self.limits.url:,} bytes")
+        elif sum(len(name) + len(value) + 4 for name, value in self.headers) > self.limits.head:
+            self._problem = self._head_too_large()
+        if self._problem is not None:
+            # ends the parsing; uvicorn then asks for the answer below
+            raise self._problem
+        super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._unread is None:
+            # not closed but aborted: to close would wait until all is read
+            self._unread = self.loop.call_later(self.limits.unread_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's own words
+        self._refuse(self._problem or Problem(400, "bad_request", "this is not a request of HTTP/1.1"))
+
+    def _expect_head(self) -> None:
+        self._head = 0
+        self._waits = self.loop.call_later(self.limits.head_s, self._too_slow)
+
+    def _too_slow(self) -> None:
+        self._waits = None
+        if self.transport.is_closing():
+            return
+        if self._head == 0 or not self._in_head:
+            # it has said nothing, or what was thrown away: there is nothing to answer
+            self.transport.close()
+            return
+        detail = f"the headers of the request did not arrive within {self.limits.head_s:g} s"
+        self._refuse(Problem(408, "too_slow", detail))
+
+    def _head_too_large(self) -> Problem:
+        detail = f"the headers of the request are larger than {self.limits.head:,} bytes"
+        return Problem(431, "headers_too_large", detail)
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer without asking the app, and close. In the middle of another answer, only close."""
+        cycle = self.cycle
+        if not self.pipeline and (cycle is None or cycle.response_complete or not cycle.response_started):
+            told = answer(problem)
+            headers = [*self.server_state.default_headers, *secured(told.raw_headers, tls=self.scheme == "https")]
+            lines = [name + b": " + value for name, value in [*headers, (b"connection", b"close")]]
+            phrase = HTTPStatus(problem.status).phrase
+            head = b"\r\n".join([f"HTTP/1.1 {problem.status} {phrase}".encode(), *lines])
+            self.transport.write(head + b"\r\n\r\n" + bytes(told.body))
+        self.transport.close()
+
+
+def connection_class(limits: Limits) -> type[Connection]:
+    """Connections with these limits."""
+    return type("Connection", (Connection,), {"limits": limits})
+
+
+__all__ = ["Connection", "connection_class"]

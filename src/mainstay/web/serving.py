@@ -1,0 +1,197 @@
+"""A server that listens: what it refuses to do in the open, how it starts, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import uvicorn
+
+from ..errors import InvalidInput, MainstayError
+from ..worker.ports import opening
+from .options import WebOptions
+from .security.connection import connection_class
+from .security.limits import Limits
+from .security.middleware import Wrapped, wrapped
+from .security.origin import is_loopback
+from .security.tokens import Tokens
+from .shelf import Shelf
+
+_BACKLOG = 2048
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared only
+
+log = logging.getLogger(__name__)
+
+
+def check(options: WebOptions) -> None:
+    """Refuse what would let strangers in.
+
+    >>> check(WebOptions(host="0.0.0.0", insecure=True))
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: tokens: other machines can reach 0.0.0.0, and ...
+    """
+    if options.tls_key is not None and options.tls_cert is None:
+        raise InvalidInput("tls-cert", "there is a key and no certificate; pass --tls-cert FILE, too")
+    if is_loopback(options.host):
+        return
+    if options.tls_cert is None and not options.insecure:
+        raise InvalidInput(
+            "host",
+            f"other machines can reach {options.host}, and without TLS everybody on the way reads tokens and payloads; "
+            "pass --tls-cert FILE and --tls-key FILE, or --insecure if something in front of this server does TLS",
+        )
+    if options.tokens is None:
+        raise InvalidInput(
+            "tokens",
+            f"other machines can reach {options.host}, and without tokens all of them could do everything; "
+            "run: mainstay tokens add NAME --scope admin, and pass --tokens FILE",
+        )
+
+
+def tls_context(options: WebOptions) -> ssl.SSLContext | None:
+    """With the certificate that was named; None without one."""
+    if options.tls_cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        # a password would be asked for on the terminal, by a server that may have none
+        context.load_cert_chain(options.tls_cert, options.tls_key, password=lambda: "")
+    except (OSError, ssl.SSLError) as error:
+        files = " and ".join(name for name in (options.tls_cert, options.tls_key) if name)
+        raise InvalidInput(
+            "tls-cert", f"{files} cannot be used ({error.strerror or error}); both have to be PEM, without a password"
+        ) from None
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+@contextlib.contextmanager
+def bound(options: WebOptions) -> Iterator[socket.socket]:
+    """The socket, open but not listening; raises `InvalidInput` if the port is taken."""
+    with opening(options.host, options.port):
+        family, kind, number, _, address = socket.getaddrinfo(
+            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, number)
+    with made:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with opening(options.host, options.port):
+            made.bind(address)
+            made.listen(_BACKLOG)
+        yield made
+
+
+def url_of(options: WebOptions, bound_to: socket.socket) -> str:
+    """Where it is, without a slash at the end."""
+    host = _EVERYWHERE.get(options.host, options.host)
+    place = f"[{host}]" if ":" in host else host
+    return f"{'http' if options.tls_cert is None else 'https'}://{place}:{bound_to.getsockname()[1]}"
+
+
+class Server(uvicorn.Server):
+    """Uvicorn's, which says when it has started, and leaves signals to whoever runs it."""
+
+    def __init__(self, config: uvicorn.Config, app: Wrapped, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._app = app
+        self._started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._started()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
+        """Take no more requests, end the streams, let answers be finished. The second time: end all at once."""
+        if self.should_exit:
+            for connection in list(self.server_state.connections):
+                transport: Any = connection.transport
+                transport.abort()
+            for task in list(self.server_state.tasks):
+                task.cancel()
+            return
+        self.should_exit = True
+        self._app.end_streams()
+
+
+def make_server(
+    app: Wrapped, options: WebOptions, *, started: Callable[[], None] = lambda: None, limits: Limits | None = None
+) -> Server:
+    """A server for an app; `await server.serve(sockets=[...])` runs it until `server.stop()`."""
+    limits = limits or app.limits
+    config = uvicorn.Config(
+        app,
+        http=connection_class(limits),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # only where something is said to be in front: else anybody could claim to be anywhere. It is believed if it is
+        # on this machine, or named by FORWARDED_ALLOW_IPS
+        proxy_headers=options.insecure,
+        limit_concurrency=limits.connections + options.streams,
+        timeout_keep_alive=limits.idle_s,
+        timeout_graceful_shutdown=limits.grace_s,
+        backlog=_BACKLOG,
+    )
+    config.load()
+    config.ssl = tls_context(options)
+    return Server(config, app, started)
+
+
+async def serve(
+    urls: Mapping[str, str],
+    options: WebOptions,
+    *,
+    ready: Callable[[str, Shelf], None] = lambda _url, _shelf: None,
+) -> None:
+    """Serve these stores, by name, until SIGINT or SIGTERM."""
+    from .site import make_site  # noqa: PLC0415 - all other parts
+
+    check(options)
+    tokens = None if options.tokens is None else Tokens.load(options.tokens)
+    # its news are of no use here: where it listens is told by us, in the same words as all else
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    with bound(options) as opened:
+        async with await Shelf.open(urls) as shelf:
+            app = wrapped(make_site(shelf, options, tokens=tokens), options)
+            server = make_server(app, options, started=lambda: ready(url_of(options, opened), shelf))
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, server.stop)
+            try:
+                await server.serve(sockets=[opened])
+            except SystemExit:
+                # how uvicorn says that the app did not start; it has logged why
+                raise MainstayError("the server could not start; the log says why") from None
+
+
+def run(
+    urls: Mapping[str, str],
+    options: WebOptions,
+    *,
+    ready: Callable[[str, Shelf], None] = lambda _url, _shelf: None,
+) -> None:
+    """The same, on the fastest loop there is."""
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform; asyncio does, more slowly
+
+        make_loop: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
+    except ModuleNotFoundError:
+        make_loop = None
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(serve(urls, options, ready=ready))
+
+
+__all__ = ["Server", "bound", "check", "make_server", "run", "serve", "tls_context", "url_of"]

@@ -1,0 +1,33 @@
+"""Ports that a program of ours listens on, and why one cannot be opened."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+
+from ..errors import InvalidInput
+
+
+@contextlib.contextmanager
+def opening(host: str, port: int, *, field: str = "port") -> Iterator[None]:
+    """What the system refuses inside is said in our words.
+
+    >>> with opening("127.0.0.1", 80):
+    ...     raise PermissionError(errno.EACCES, "Permission denied")
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: port: 80 may not be opened by this user; choose one above 1023, or 0 for ...
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            rule = f"{port} is in use on {host}; choose another port, or 0 for any that is free"
+        elif error.errno in (errno.EACCES, errno.EPERM):
+            rule = f"{port} may not be opened by this user; choose one above 1023, or 0 for any that is free"
+        else:
+            rule = f"{host}:{port} cannot be opened ({error.strerror or error})"
+        raise InvalidInput(field, rule) from None
+
+
+__all__ = ["opening"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....errors import InvalidInput
 from ...prepared import URL, Headers, Parts, joined, split
@@ -18,6 +18,9 @@ from .options import Options, auth_of, body_of, check_options, cookies_of, heade
 from .redirects import next_call
 from .shared import Shared
 
+if TYPE_CHECKING:
+    from .connection import Connection
+
 _MOST_OWN = 64
 #: with no other options than these, all but the body is the same each time
 _KEPT = frozenset({"json", "data", "headers", "files", "timeout", "expect", "redirects", "stream"})
@@ -26,13 +29,15 @@ _KEPT = frozenset({"json", "data", "headers", "files", "timeout", "expect", "red
 class Encoder:
     """The one of one user."""
 
-    __slots__ = ("_expiry", "_leads", "_own", "_seen", "_shared", "base_url", "cookies", "gets")
+    __slots__ = ("_expiry", "_leads", "_own", "_seen", "_shared", "base_url", "cookies", "gets", "ready")
 
     def __init__(self, shared: Shared, *, base_url: str) -> None:
         self.base_url = base_url
         self.cookies = Jar()
         self.gets = shared.gets
         """by whole URL, and by what was prepared of it: everybody's, until there are cookies"""
+        self.ready: dict[str, tuple[Call, list[Connection]]] = {}
+        """GETs by URL as it is written, each with the idle connections to where it goes: one look for both"""
         self._leads = shared.leads
         self._own: dict[Any, Call] = {}
         """with headers of this user's own"""
@@ -129,6 +134,11 @@ class Encoder:
         if self._expiry is None and soonest is not None:
             self._expiry = asyncio.get_running_loop().call_later(max(soonest - time.time(), 0.0), self.forget)
 
+    def keep_ready(self, url: str, call: Call, idle: list[Connection]) -> None:
+        if len(self.ready) >= _MOST_OWN:
+            self.ready.clear()
+        self.ready[url] = (call, idle)
+
     def take_cookies(self, lines: list[str], parts: Parts) -> None:
         """What an answer sets."""
         self.cookies.store(lines, parts)
@@ -142,6 +152,7 @@ class Encoder:
         shared = self._shared
         self.gets, self._leads = ({}, {}) if len(self.cookies) else (shared.gets, shared.leads)
         self._own = {}
+        self.ready.clear()
 
     def next_call(self, call: Call, status: int, parts: Parts) -> Call:
         """Where an answer leads."""

@@ -41,7 +41,7 @@ class HTTPClient:
         r.status, r.json()["token"], r.elapsed
     """
 
-    __slots__ = ("_encoder", "_loop", "_network", "_pools", "_shared", "_tasks")
+    __slots__ = ("_encoder", "_loop", "_network", "_pools", "_ready", "_shared", "_tasks")
 
     def __init__(self, network: Network, *, base_url: str = "") -> None:
         """`base_url`: what URLs without scheme and host are put behind."""
@@ -49,6 +49,7 @@ class HTTPClient:
         self._loop = asyncio.get_running_loop()
         self._shared = network.keep(Shared)
         self._encoder = Encoder(self._shared, base_url=base_url)
+        self._ready = self._encoder.ready
         self._pools: dict[str, Pool] = {}
         self._tasks: set[asyncio.Task[HTTPResponse]] = set()
 
@@ -64,16 +65,16 @@ class HTTPClient:
     @base_url.setter
     def base_url(self, value: str) -> None:
         self._encoder.base_url = value
+        self._encoder.ready.clear()
 
     def get(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
         # not a coroutine: one frame less for each call
         started = _now()
-        if not options and (call := self._encoder.gets.get(url)) is not None:
-            try:
-                connection = self._pools[call.parts.origin].idle.pop()
-            except (KeyError, IndexError):
-                return self._task(self._perform(call, started))
-            return connection.start(call, started)
+        if not options and (ready := self._ready.get(url)) is not None:
+            call, idle = ready
+            if idle:
+                return idle.pop().start(call, started)
+            return self._task(self._perform(call, started))
         return self._launch("GET", url, options, started)
 
     def post(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
@@ -131,8 +132,13 @@ class HTTPClient:
         self, method: str, url: URL | str, options: Options | dict[str, Any], started: float
     ) -> asyncio.Future[HTTPResponse]:
         call = self._encoder.call(method, url, options)
-        pool = self._pools.get(call.parts.origin)
-        if pool is not None and pool.idle:
+        origin = call.parts.origin
+        pool = self._pools.get(origin)
+        if pool is None:
+            pool = self._pools[origin] = Pool(origin)
+        if not options and method == "GET":
+            self._encoder.keep_ready(url, call, pool.idle)
+        if pool.idle:
             return pool.idle.pop().start(call, started)
         return self._task(self._perform(call, started))
 

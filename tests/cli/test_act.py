@@ -8,8 +8,7 @@ import socket
 
 import pytest
 
-from mainstay.cli import bulk
-from mainstay.control import Control, Failure, Outcome
+from mainstay.control import Control, Failure, Outcome, bulk
 from mainstay.stores import JobStore, Page, Query
 from tests.cli.conftest import Shell
 from tests.cli.terminal import Terminal

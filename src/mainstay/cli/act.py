@@ -6,29 +6,26 @@ import getpass
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 import typer
 
-from ..control import Control
+from ..control import Control, bulk
+from ..control.actions import Action, cancelling, deleting, retrying
+from ..control.bulk import Answer, Found
+from ..control.filtering import state_meant
 from ..errors import InvalidInput
 from ..lifecycle import JOB, UNIT
 from ..model import Job
 from ..stores import JobStore, Query
-from . import act_view, bulk, completion
-from .bulk import Answer, Do, Found
+from . import act_view, completion
 from .bundles import bundled
 from .common import JsonOption, Refused, looking, reflowed, screen, working
 from .exits import NO
-from .filters import Filters, state_meant
+from .filters import Filters
 from .ids import IdsArgument, full_id
 from .target import Where
-
-#: what a filter means that names no state
-_UNSETTLED = tuple(state.name for state in JOB.states.values() if not state.settled)
-_RETRIABLE = tuple(state.name for state in JOB.states.values() if state.settled and not state.final)
-_SETTLED = JOB.named("settled")
 
 _CODES = """
 Exit codes: 0 done (or already so), 1 some jobs were left as they were, 2 error, or not confirmed.
@@ -125,16 +122,6 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
         return self.actor or myself()
 
 
-class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done, and what it is called."""
-
-    verb: str
-    done: str
-    states: tuple[str, ...]
-    """what a filter means that names no state; empty: it must name one"""
-    do: Do
-
-
 def register(group: typer.Typer) -> None:
     """Add the commands to the group of jobs."""
     for name, text, command in (
@@ -151,19 +138,13 @@ def cancel(
     where: Where, filters: Filters, manner: Manner, ids: IdsArgument = None, as_json: JsonOption = False
 ) -> None:
     """Cancel jobs."""
-    run(cancelling(manner), where, ids, filters, manner, as_json=as_json)
+    run(cancelling(actor=manner.who, reason=manner.reason), where, ids, filters, manner, as_json=as_json)
 
 
 @bundled
 def retry(where: Where, filters: Filters, manner: Manner, ids: IdsArgument = None, as_json: JsonOption = False) -> None:
     """Retry jobs."""
-    why = manner.reason or "retried on request"
-
-    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
-        return bulk.answers(ids, await control.retry_many(ids, actor=manner.who, reason=why))
-
-    action = Action(verb="retry", done="sent back", states=_RETRIABLE, do=do)
-    run(action, where, ids, filters, manner, as_json=as_json)
+    run(retrying(actor=manner.who, reason=manner.reason), where, ids, filters, manner, as_json=as_json)
 
 
 @bundled
@@ -199,36 +180,7 @@ def delete(
     where: Where, filters: Filters, manner: Manner, ids: IdsArgument = None, as_json: JsonOption = False
 ) -> None:
     """Delete jobs."""
-    run(deleting(manner), where, ids, filters, manner, as_json=as_json)
-
-
-def cancelling(manner: Manner) -> Action:
-    """To cancel."""
-    why = manner.reason or "cancelled on request"
-
-    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
-        return bulk.answers(ids, await control.cancel_many(ids, actor=manner.who, reason=why))
-
-    return Action(verb="cancel", done="cancelled", states=_UNSETTLED, do=do)
-
-
-def deleting(manner: Manner) -> Action:
-    """To delete."""
-    why = manner.reason or "deleted on request"
-    refusals = {
-        "held": "it is being worked on; cancel it first, then delete it",
-        "missing": "there is no such job any more",
-    }
-
-    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
-        said: Sequence[Literal["deleted", "held", "missing"]]
-        said = await control.delete_many(ids, actor=manner.who, reason=why)
-        return [
-            Answer(id=job_id, outcome=outcome, error=refusals.get(outcome))
-            for job_id, outcome in zip(ids, said, strict=True)
-        ]
-
-    return Action(verb="delete", done="deleted", states=_SETTLED, do=do)
+    run(deleting(actor=manner.who, reason=manner.reason), where, ids, filters, manner, as_json=as_json)
 
 
 def run(

@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from ..control.bulk import Answer, Found, paged, walk
 from ..errors import MainstayError
 from ..lifecycle import is_stopping
 from ..model import Job
 from ..stores import JobStore
 from . import jobs_view
-from .bulk import Answer, Found, paged, walk
 from .common import coloured, printable
 from .exits import FAILED
 

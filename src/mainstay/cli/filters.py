@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 import typer
 
-from ..clock import seconds
-from ..errors import InvalidInput
-from ..lifecycle import JOB, UNIT
+from ..control.filtering import by_age, check_states
 from ..model import check_id
 from ..stores import JobStore, Query
 from . import completion
@@ -123,15 +120,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     async def query(self, store: JobStore) -> Query:
         """The same for a store; refuses what cannot be meant. Ages count from now."""
-        await _check_states(store, self.statuses)
-        now_ms = store.clock.now_ms()
-        before = None if self.older_than is None else now_ms - _ms(self.older_than, "older-than")
-        after = None if self.newer_than is None else now_ms - _ms(self.newer_than, "newer-than")
-        if before is not None and after is not None and before <= after:
-            raise InvalidInput(
-                "older-than", f"nothing is older than {self.older_than} and newer than {self.newer_than}"
-            )
-        return Query(
+        await check_states(store, self.statuses or ())
+        query = Query(
             status=self.statuses,
             queue=self.queue,
             name=self.name,
@@ -140,27 +130,11 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
             group=None
             if self.group is None
             else check_id(await full_id(store, self.group, field="group"), field="group"),
-            created_before_ms=before,
-            created_from_ms=after,
         )
-
-
-async def _check_states(store: JobStore, statuses: tuple[str, ...] | None) -> None:
-    """Refuse a misspelt status: an empty list would pass for good news."""
-    known = JOB.states.keys() | UNIT.states.keys()
-    asked = set(statuses or ()) - known
-    if not asked:
-        return
-    there = {status for queue in (await store.stats()).queues.values() for status in queue.counts}
-    for status in sorted(asked - there):
-        raise InvalidInput("status", f"{status!r} is no state that is known here; {state_meant(status)}")
-
-
-def state_meant(status: str) -> str:
-    """A hint for a misspelt state."""
-    close = difflib.get_close_matches(status, JOB.states.keys() | UNIT.states.keys(), n=1)
-    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(JOB.states)}"
-
-
-def _ms(age: str, option: str) -> int:
-    return round(seconds(age, field=option) * 1000)
+        return by_age(
+            query,
+            older_than=self.older_than,
+            newer_than=self.newer_than,
+            now_ms=store.clock.now_ms(),
+            fields=("older-than", "newer-than"),
+        )

@@ -12,21 +12,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..control import Control
+from ..control import Control, bulk
+from ..control.actions import WAITING, deleting, withdrawing
+from ..control.bulk import Found
 from ..control.explain import is_alive
 from ..errors import InvalidInput
-from ..lifecycle import JOB
 from ..model import QueueSettings
 from ..stores import JobStore, Query, Stats
-from . import act, act_view, bulk, completion
-from .act import Action, Manner
-from .bulk import Answer, Found
+from . import act, act_view, completion
+from .act import Manner
 from .bundles import bundled
 from .common import JsonOption, age, aside, looking, print_json, printable, reflowed, screen, working
 from .stats import in_order
 from .target import Where
 
-_WAITING = tuple(state.name for state in JOB.states.values() if not state.settled and not state.holds)
 _WIDE = 100
 
 _LIST = reflowed("""
@@ -101,7 +100,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waiting(self) -> int:
-        return sum(self.counts.get(status, 0) for status in _WAITING)
+        return sum(self.counts.get(status, 0) for status in WAITING)
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,24 +173,15 @@ def purge(
     as_json: JsonOption = False,
 ) -> None:
     """Purge one queue."""
-    manner = msgspec.structs.replace(manner, reason=manner.reason or f"queue {queue} was purged")
 
     async def find(store: JobStore) -> Found:
         await _known(store, [queue])
         with act_view.counting(quiet=as_json) as seen:
-            return await bulk.matching(store, Query(queue=queue, status=_WAITING), limit=manner.limit, seen=seen)
+            return await bulk.matching(store, Query(queue=queue, status=WAITING), limit=manner.limit, seen=seen)
 
-    action = act.deleting(manner) if delete else _withdrawing(manner)
+    why = manner.reason or f"queue {queue} was purged"
+    action = (deleting if delete else withdrawing)(actor=manner.who, reason=why)
     act.settle(action, where, looking(where, find), manner, as_json=as_json)
-
-
-def _withdrawing(manner: Manner) -> Action:
-    why = manner.reason or ""
-
-    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
-        return bulk.answers(ids, await control.withdraw_many(ids, actor=manner.who, reason=why))
-
-    return Action(verb="cancel", done="cancelled", states=_WAITING, do=do)
 
 
 async def _look(store: JobStore) -> Seen:

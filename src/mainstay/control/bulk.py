@@ -11,10 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 
 import msgspec
 
-from ..control import Control, Outcome
 from ..errors import JobNotFound, MainstayError, StoreError
 from ..model import Job, check_id
 from ..stores import JobStore, Query
+from .control import Control
+from .writer import Outcome
 
 PAGE = 500
 #: rows shown in a preview

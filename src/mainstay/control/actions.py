@@ -1,0 +1,77 @@
+"""What can be done to many jobs at once, each with what it is called and whom it means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from ..lifecycle import JOB
+from . import bulk
+from .bulk import Answer, Do
+from .control import Control
+
+UNSETTLED = tuple(state.name for state in JOB.states.values() if not state.settled)
+RETRIABLE = tuple(state.name for state in JOB.states.values() if state.settled and not state.final)
+SETTLED = JOB.named("settled")
+WAITING = tuple(state.name for state in JOB.states.values() if not state.settled and not state.holds)
+
+_NOT_DELETED = {
+    "held": "it is being worked on; cancel it first, then delete it",
+    "missing": "there is no such job any more",
+}
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done, and what it is called."""
+
+    verb: str
+    done: str
+    states: tuple[str, ...]
+    """what a filter means that names no state; empty: it must name one"""
+    do: Do
+
+
+def cancelling(*, actor: str, reason: str | None = None) -> Action:
+    """To cancel."""
+    why = reason or "cancelled on request"
+
+    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
+        return bulk.answers(ids, await control.cancel_many(ids, actor=actor, reason=why))
+
+    return Action(verb="cancel", done="cancelled", states=UNSETTLED, do=do)
+
+
+def withdrawing(*, actor: str, reason: str) -> Action:
+    """To cancel those that wait; what somebody has taken meanwhile goes on."""
+
+    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
+        return bulk.answers(ids, await control.withdraw_many(ids, actor=actor, reason=reason))
+
+    return Action(verb="cancel", done="cancelled", states=WAITING, do=do)
+
+
+def retrying(*, actor: str, reason: str | None = None) -> Action:
+    """To send back to the queue."""
+    why = reason or "retried on request"
+
+    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
+        return bulk.answers(ids, await control.retry_many(ids, actor=actor, reason=why))
+
+    return Action(verb="retry", done="sent back", states=RETRIABLE, do=do)
+
+
+def deleting(*, actor: str, reason: str | None = None) -> Action:
+    """To delete."""
+    why = reason or "deleted on request"
+
+    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
+        said: Sequence[Literal["deleted", "held", "missing"]]
+        said = await control.delete_many(ids, actor=actor, reason=why)
+        return [
+            Answer(id=job_id, outcome=outcome, error=_NOT_DELETED.get(outcome))
+            for job_id, outcome in zip(ids, said, strict=True)
+        ]
+
+    return Action(verb="delete", done="deleted", states=SETTLED, do=do)

@@ -1,0 +1,125 @@
+"""What people do to one job. Each is done in the name of whoever asks, and may name the version it is meant for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from ...control.filtering import state_meant
+from ...errors import InvalidInput
+from ...lifecycle import JOB, UNIT
+from ...model import Job
+from .fields import Priority, Reason, Status
+from .operation import Answered, Ask, Nothing, Operation, told
+from .shapes import Deleted, JobShape
+from .versions import check_version, wanted_version
+from .views import etag_of, job_view
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why it is done."""
+
+    reason: Reason | None = None
+
+
+class Force(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to, and why."""
+
+    to: Status
+    reason: Reason
+
+
+class NewPriority(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Its place in the queue."""
+
+    priority: Priority
+
+
+class WhyDelete(msgspec.Struct, frozen=True, kw_only=True):
+    """Why it is deleted."""
+
+    reason: Reason = "deleted on request"
+
+
+async def cancel_job(ask: Ask[Nothing, Why]) -> Response:
+    why = ask.body.reason or "cancelled on request"
+    version = wanted_version(ask)
+    return _moved(ask, await ask.control.cancel(ask.path("id"), actor=ask.caller.actor, reason=why, version=version))
+
+
+async def retry_job(ask: Ask[Nothing, Why]) -> Response:
+    why = ask.body.reason or "retried on request"
+    version = wanted_version(ask)
+    return _moved(ask, await ask.control.retry(ask.path("id"), actor=ask.caller.actor, reason=why, version=version))
+
+
+async def force_job(ask: Ask[Nothing, Force]) -> Response:
+    version = wanted_version(ask, needed=True)
+    to, why = ask.body.to, ask.body.reason
+    if to not in JOB.states and to not in UNIT.states:
+        raise InvalidInput("to", f"{to!r} is no state; {state_meant(to)}")
+    moved = await ask.control.force(ask.path("id"), to, actor=ask.caller.actor, reason=why, version=version)
+    return _moved(ask, moved)
+
+
+async def set_priority(ask: Ask[Nothing, NewPriority]) -> Response:
+    version = wanted_version(ask)
+    moved = await ask.control.set_priority(ask.path("id"), ask.body.priority, actor=ask.caller.actor, version=version)
+    return _moved(ask, moved)
+
+
+async def delete_job(ask: Ask[WhyDelete, None]) -> Response:
+    job_id, control = ask.path("id"), ask.control
+    check_version(await control.get(job_id), wanted_version(ask, needed=True))
+    await control.delete(job_id, actor=ask.caller.actor, reason=ask.query.reason)
+    return told({"id": job_id, "deleted": True})
+
+
+def _moved(ask: Ask[Any, Any], job: Job) -> Response:
+    return told(job_view(job, ask.site.masker, payload=False), ETag=etag_of(job))
+
+
+def _change(path: str, handler: Any, summary: str, body: type[msgspec.Struct], **more: Any) -> Operation:
+    return Operation(
+        method="POST",
+        path=f"/jobs/{{id}}/{path}",
+        handler=handler,
+        scope=more.pop("scope", "operate"),
+        tag="jobs",
+        summary=summary,
+        body=body,
+        answers={200: Answered(told="The job as it is now.", type=JobShape, headers={"ETag": "its new version"})},
+        refusals=(404, 409),
+        if_match=more.pop("if_match", "may"),
+        **more,
+    )
+
+
+OPERATIONS = (
+    _change("cancel", cancel_job, "Cancel a job: at once, or by asking its worker to stop", Why),
+    _change("retry", retry_job, "Send a job back to its queue", Why),
+    _change("priority", set_priority, "Change a job's place in its queue", NewPriority),
+    _change(
+        "force",
+        force_job,
+        "Move a job against the lifecycle's table",
+        Force,
+        about="The audit trail says forced, by whom and why. Nothing leaves a final state.",
+        if_match="must",
+        scope="admin",
+    ),
+    Operation(
+        method="DELETE",
+        path="/jobs/{id}",
+        handler=delete_job,
+        scope="admin",
+        tag="jobs",
+        summary="Delete a job nobody works on; its tombstone stays",
+        query=WhyDelete,
+        answers={200: Answered(told="It is gone.", type=Deleted)},
+        refusals=(404, 409),
+        if_match="must",
+    ),
+)

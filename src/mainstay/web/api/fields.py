@@ -1,0 +1,78 @@
+"""The kinds of value that are asked for, each declared once: what checks them also describes them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+_HEX = "[0-9a-f]"
+
+JobId = Annotated[
+    str,
+    Meta(
+        pattern=f"^{_HEX}{{8}}-{_HEX}{{4}}-7{_HEX}{{3}}-[89ab]{_HEX}{{3}}-{_HEX}{{12}}$",
+        description="A job's id: a UUIDv7.",
+        examples=["018bcfe5-6800-7000-8000-0123456789ab"],
+    ),
+]
+#: of a task
+Name = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:/\-]*$",
+        description="Letters, digits and _ . : / - only.",
+    ),
+]
+Queue = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=100,
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:/\-]*$",
+        description="Letters, digits and _ . : / - only.",
+    ),
+]
+#: printable; what is not is refused by control, whose idea of that is Unicode's
+Text = Annotated[
+    str, Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")
+]
+Tag = Annotated[
+    str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")
+]
+Reason = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=1000,
+        pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$",
+        description="Why, for the audit trail.",
+    ),
+]
+Duration = Annotated[
+    str,
+    Meta(
+        max_length=50,
+        pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d|w))+$",
+        description="With a unit: 500ms, 30s, 5m, 1h30m, 2d, 1w.",
+        examples=["30s", "1h30m"],
+    ),
+]
+#: a duration, or none
+Limit = Annotated[
+    str,
+    Meta(
+        max_length=50,
+        pattern=r"^(off|([0-9]+(\.[0-9]+)?(ms|s|m|h|d|w))+)$",
+        description="With a unit: 30s, 5m, 1h30m; or off.",
+        examples=["5m", "off"],
+    ),
+]
+Millis = Annotated[int, Meta(ge=0, le=32_503_680_000_000, description="Milliseconds since 1970, UTC.")]
+Priority = Annotated[int, Meta(ge=-100, le=100, description="Higher goes first.")]
+Status = Annotated[str, Meta(pattern="^[a-z_]{1,40}$")]
+PageSize = Annotated[int, Meta(ge=1, le=10_000, description="At most so many; the server may give fewer.")]
+Seq = Annotated[int, Meta(ge=0, le=9_000_000_000_000_000)]
+Action = Literal["retry", "cancel", "delete"]

@@ -1,0 +1,143 @@
+"""Finding jobs, and looking at one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from ...control.filtering import by_age, check_states
+from ...stores import JobStore, Page, Query
+from .fields import Duration, JobId, Millis, Name, PageSize, Queue, Status, Tag, Text
+from .operation import Answered, Ask, Operation, told
+from .shapes import JobPage, JobShape
+from .versions import is_known
+from .views import etag_of, job_view
+
+#: how long a page is looked for where a filter finds little; then a short one is given, with its cursor
+_LOOK_MS = 200
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which jobs are meant; what is left out, or null, does not narrow."""
+
+    status: Annotated[list[Status], Meta(min_length=1, max_length=20)] | None = None
+    """in one of these"""
+    queue: Queue | None = None
+    name: Name | None = None
+    tag: Tag | None = None
+    key: Text | None = None
+    text: Text | None = None
+    """with this in its id, name, reason or last error"""
+    group: JobId | None = None
+    """members of the group whose callback this is"""
+    parent: JobId | None = None
+    """units of this job"""
+    session: Text | None = None
+    """held by this session"""
+    older_than: Duration | None = None
+    """submitted longer ago than this"""
+    newer_than: Duration | None = None
+    """submitted within this time"""
+    created_from_ms: Millis | None = None
+    created_before_ms: Millis | None = None
+
+    @property
+    def narrows(self) -> bool:
+        """Whether anything is said at all."""
+        return any(getattr(self, name) is not None for name in Filter.__struct_fields__)
+
+    async def query(self, store: JobStore) -> Query:
+        """The same for a store. Ages count from now."""
+        await check_states(store, self.status or ())
+        query = Query(
+            status=None if self.status is None else tuple(self.status),
+            queue=self.queue,
+            name=self.name,
+            tag=self.tag,
+            key=self.key,
+            text=self.text,
+            group=self.group,
+            parent=self.parent,
+            session=self.session,
+            created_from_ms=self.created_from_ms,
+            created_before_ms=self.created_before_ms,
+        )
+        return by_age(query, older_than=self.older_than, newer_than=self.newer_than, now_ms=store.clock.now_ms())
+
+
+class Listing(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A page of what matches."""
+
+    oldest_first: bool = False
+    limit: PageSize = 50
+    cursor: JobId | None = None
+    """where the page before ended: its `next`"""
+    payload: bool = False
+    """with payloads, results and checkpoints"""
+
+
+class Looking(msgspec.Struct, frozen=True, kw_only=True):
+    """How one job is looked at."""
+
+    payload: bool = True
+    """with its payload, result and checkpoint"""
+
+
+async def list_jobs(ask: Ask[Listing, None]) -> Response:
+    wanted, store = ask.query, ask.place.store
+    query = msgspec.structs.replace(await wanted.query(store), oldest_first=wanted.oldest_first)
+    page = await full_page(store, query, wanted.cursor, min(wanted.limit, ask.site.options.page_limit))
+    masker = ask.site.masker
+    return told({"jobs": [job_view(job, masker, payload=wanted.payload) for job in page.jobs], "next": page.cursor})
+
+
+async def get_job(ask: Ask[Looking, None]) -> Response:
+    job = await ask.place.control.get(ask.path("id"))
+    tag = etag_of(job)
+    if is_known(ask, tag):
+        return Response(status_code=304, headers={"ETag": tag})
+    return told(job_view(job, ask.site.masker, payload=ask.query.payload), ETag=tag)
+
+
+async def full_page(store: JobStore, query: Query, cursor: str | None, limit: int) -> Page:
+    """A full page, if one is found soon: the store answers in short stretches when a filter finds little."""
+    found: list[Any] = []
+    until_ms = store.clock.lease_ms() + _LOOK_MS
+    while True:
+        page = await store.find(query, cursor=cursor, limit=limit - len(found))
+        found += page.jobs
+        cursor = page.cursor
+        if cursor is None or len(found) >= limit or store.clock.lease_ms() >= until_ms:
+            return Page(found, cursor)
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/jobs",
+        handler=list_jobs,
+        scope="read",
+        tag="jobs",
+        summary="Find jobs, newest first, a page at a time",
+        query=Listing,
+        answers={200: Answered(told="A page.", type=JobPage)},
+    ),
+    Operation(
+        method="GET",
+        path="/jobs/{id}",
+        handler=get_job,
+        scope="read",
+        tag="jobs",
+        summary="Look at one job",
+        query=Looking,
+        answers={
+            200: Answered(told="The job.", type=JobShape, headers={"ETag": "its version, to be sent as If-Match"}),
+            304: Answered(told="It is as you know it."),
+        },
+        refusals=(404,),
+        if_none_match=True,
+    ),
+)

@@ -1,0 +1,93 @@
+"""Operation: one thing that can be asked of the API. What routes, checks and describes it is this one record."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...control import Control
+from ..caller import Caller, Scope
+from ..shelf import Place
+
+if TYPE_CHECKING:
+    from ..site import Site
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """No parameters; an empty body."""
+
+
+class Ask(Generic[Q, B]):
+    """A request that was let in and read."""
+
+    def __init__(self, site: Site, request: Request, caller: Caller, place: Place, query: Q, body: B) -> None:
+        self.site = site
+        self.request = request
+        self.caller = caller
+        self.place = place
+        self.query = query
+        self.body = body
+
+    @property
+    def control(self) -> Control:
+        """The rules of the store that is meant; what is submitted is submitted in the caller's name."""
+        return self.place.control_as(self.caller.actor)
+
+    def path(self, name: str) -> str:
+        """A part of the path."""
+        return str(self.request.path_params[name])
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """One way an operation is answered."""
+
+    told: str
+    type: Any = None
+    """what the body is made of; None: it has none"""
+    headers: Mapping[str, str] = {}
+    """name -> what it says"""
+    media: str = "application/json"
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One method of one path."""
+
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str
+    handler: Callable[[Ask[Any, Any]], Awaitable[Response]]
+    scope: Scope
+    summary: str
+    about: str = ""
+    tag: str
+    query: type[msgspec.Struct] = Nothing
+    body: type[msgspec.Struct] | None = None
+    """None: it takes none. One whose fields all have defaults may be left out"""
+    answers: Mapping[int, Answered]
+    refusals: tuple[int, ...] = ()
+    """beside those that any operation has"""
+    if_match: Literal["", "may", "must"] = ""
+    """whether a change may, or must, name the version of the job that it is meant for"""
+    if_none_match: bool = False
+    idempotency_key: bool = False
+    in_store: bool = True
+    """it is about one store, which `?store=` names"""
+
+    @property
+    def id(self) -> str:
+        """A name for it, as clients that are generated call it."""
+        return self.handler.__name__
+
+
+def told(data: Any, status: int = 200, **headers: str) -> Response:
+    """An answer in JSON. Headers are written with `_` for `-`."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(_encode(data), status, named, "application/json")

@@ -1,0 +1,138 @@
+"""From what was sent to what was declared. Whatever it is, it is read or refused, and the refusal names the field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import cache
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from ...errors import InvalidInput, UnknownOption
+from ..problems import Problem
+from .operation import Operation
+
+_AT = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+_INDEX = re.compile(r"\[[^\]]*\]")
+_SHOWN = 100
+
+
+def read_query(request: Request, operation: Operation) -> tuple[str | None, Any]:
+    """The store that is named, and the rest as it was declared."""
+    lists = _lists(operation.query)
+    known = lists.keys() | {"store"} if operation.in_store else lists.keys()
+    given: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        if name not in known:
+            raise _unknown(name, known)
+        if lists.get(name):
+            given.setdefault(name, []).extend(value.split(","))
+        elif name in given:
+            raise InvalidInput(name, "is given twice; give it once")
+        else:
+            given[name] = value
+    store = given.pop("store", None)
+    try:
+        return store, msgspec.convert(given, operation.query, strict=False)
+    except msgspec.ValidationError as error:
+        raise refusal(str(error), operation.query) from None
+
+
+async def read_body(request: Request, operation: Operation) -> Any:
+    """The body as it was declared; None where none is taken."""
+    data = await request.body()
+    declared = operation.body
+    if declared is None:
+        if data:
+            raise Problem(400, "invalid_input", f"{operation.method} {operation.path} takes no body; send none")
+        return None
+    said = request.headers.get("content-type", "")
+    if data or said:
+        _check_media(said)
+    try:
+        return _decoder(declared).decode(data or b"{}")
+    except msgspec.ValidationError as error:
+        raise refusal(str(error), declared) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Problem(400, "malformed_json", f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise Problem(400, "malformed_json", "the body is nested too deeply") from None
+
+
+def refusal(message: str, to: Any) -> InvalidInput:
+    """What was refused in our words: the field, and what would be accepted.
+
+    >>> str(refusal("Expected `int`, got `str` - at `$.limit`", None))
+    'limit: expected int, got str'
+    """
+    found = _AT.search(message)
+    said, path = (message[: found.start()], found[1].lstrip(".")) if found else (message, "")
+    if unknown := _UNKNOWN.fullmatch(said):
+        return _under(path, _unknown(unknown[1], _fields_at(to, path)))
+    if missing := _MISSING.fullmatch(said):
+        return _under(path, InvalidInput(missing[1], "is missing, and is needed"))
+    said = said.replace("`", "")
+    return InvalidInput(path or "body", said[:1].lower() + said[1:])
+
+
+def _check_media(said: str) -> None:
+    media, _, parameters = said.partition(";")
+    if media.strip().lower() == "application/json" and parameters.strip().lower() in ("", "charset=utf-8"):
+        return
+    raise Problem(
+        415,
+        "unsupported_media_type",
+        f"the body is to be JSON in UTF-8, sent with Content-Type: application/json, not {said[:_SHOWN]!r}",
+        headers={"Accept": "application/json"},
+    )
+
+
+def _under(path: str, error: InvalidInput) -> InvalidInput:
+    error.field = f"{path}.{error.field}".lstrip(".")
+    error.args = (f"{error.field}: {error.rule}",)
+    return error
+
+
+def _unknown(name: str, known: Collection[str]) -> InvalidInput:
+    if not known:
+        return InvalidInput(name[:_SHOWN], "unknown; there are none here")
+    return UnknownOption(name[:_SHOWN], known)
+
+
+@cache
+def _decoder(declared: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(declared)
+
+
+@cache
+def _lists(declared: type[msgspec.Struct]) -> dict[str, bool]:
+    """The parameters, and whether each takes several values: given again, or with commas."""
+    return {field.name: _is_list(field.type) for field in msgspec.structs.fields(declared)}
+
+
+def _is_list(found: Any) -> bool:
+    if getattr(found, "__origin__", None) is list:
+        return True
+    return any(_is_list(each) for each in getattr(found, "__args__", ()))
+
+
+def _fields_at(to: Any, path: str) -> list[str]:
+    """The fields of the struct that a path leads to."""
+    for step in filter(None, _INDEX.sub("", path).split(".")):
+        inner = next((field.type for field in msgspec.structs.fields(to) if field.encode_name == step), None)
+        to = _struct_in(inner)
+        if to is None:
+            return []
+    return [field.encode_name for field in msgspec.structs.fields(to)]
+
+
+def _struct_in(found: Any) -> Any:
+    """The struct in `list[Struct]`, `Struct | None`, `Annotated[Struct, ...]`."""
+    if isinstance(found, type) and issubclass(found, msgspec.Struct):
+        return found
+    inner = (_struct_in(each) for each in getattr(found, "__args__", ()))
+    return next((each for each in inner if each is not None), None)

@@ -1,0 +1,102 @@
+"""All operations, and how a request comes to one: find it, let the caller in, read, do, answer."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from ...errors import MainstayError
+from ...model import check_id
+from ..problems import Problem, answer, problem_of
+from . import change, jobs, submit, trail
+from .operation import Ask, Operation
+from .reading import read_body, read_query
+
+if TYPE_CHECKING:
+    from ..site import Site
+
+PREFIX = "/api/v1"
+
+OPERATIONS: tuple[Operation, ...] = (
+    *submit.OPERATIONS,
+    *jobs.OPERATIONS,
+    *trail.OPERATIONS,
+    *change.OPERATIONS,
+)
+
+log = logging.getLogger("mainstay.web")
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """One route for each path; whoever asks for something else there is told what there is."""
+    by_path: dict[str, dict[str, Operation]] = {}
+    for operation in OPERATIONS:
+        by_path.setdefault(operation.path, {})[operation.method] = operation
+    return [Route(_routed(path), Endpoint(site, by_path[path])) for path in sorted(by_path, key=_order)]
+
+
+def _routed(path: str) -> str:
+    """Names may have slashes in them."""
+    return path.replace("{name}", "{name:path}")
+
+
+def _order(path: str) -> tuple[bool, int, str]:
+    """The plain paths first: `jobs/bulk` is no job. Of those with a name the longer ones: `.../pause` is no name."""
+    return "{name}" in path, path.count("{") * 100 - path.count("/"), path
+
+
+class Endpoint:
+    """One path of the API, as an ASGI app."""
+
+    def __init__(self, site: Site, operations: Mapping[str, Operation]) -> None:
+        self._site = site
+        self._operations = operations
+        methods = {*operations, *(["HEAD"] if "GET" in operations else [])}
+        self._allowed = ", ".join(sorted(methods))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._answered(request)
+        except ClientDisconnect:
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer, and no stack trace
+            response = answer(as_problem(error, request))
+        await response(scope, receive, send)
+
+    async def _answered(self, request: Request) -> Response:
+        site = self._site
+        operation = self._operations.get("GET" if request.method == "HEAD" else request.method)
+        if operation is None:
+            detail = f"{request.method[:20]} is not done here; there is {self._allowed}"
+            raise Problem(405, "method_not_allowed", detail, headers={"Allow": self._allowed})
+        caller = await site.guard.admit(request, operation.scope)
+        if "id" in request.path_params:
+            check_id(request.path_params["id"], field="id")
+        store, query = read_query(request, operation)
+        body = await read_body(request, operation)
+        place = site.shelf.find(store)
+        async with place.asking():
+            return await operation.handler(Ask(site, request, caller, place, query, body))
+
+
+def as_problem(error: Exception, request: Request) -> Problem:
+    """What is said of an error. Of one that nobody foresaw only an id, by which the log tells more."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, MainstayError):
+        return problem_of(error)
+    mark = secrets.token_hex(8)
+    log.error("bug id=%s %s %s", mark, request.method, request.url.path, exc_info=error)
+    detail = f"this is a bug of the server; its log tells more under {mark}"
+    return Problem(500, "internal_error", detail, id=mark)
+
+
+__all__ = ["OPERATIONS", "PREFIX", "as_problem", "routes"]

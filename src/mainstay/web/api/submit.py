@@ -1,0 +1,168 @@
+"""Submitting: one job, or many that are stored together or not at all."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from ...control import Request
+from ...control.written import deadline
+from ...errors import Conflict, InvalidInput
+from ...stores import Durability
+from ..problems import Problem, problem_of
+from .fields import Duration, JobId, Limit, Name, Priority, Queue, Tag, Text
+from .operation import Answered, Ask, Nothing, Operation, told
+from .shapes import Submitted, SubmittedMany
+from .views import etag_of
+
+_INDEXED = re.compile(r"requests\[(\d+)\]")
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job to submit. What is left out, or null, is as the server's settings say."""
+
+    name: Name
+    """the task it is for"""
+    payload: Any = None
+    """its arguments: an object by name"""
+    queue: Queue | None = None
+    priority: Priority | None = None
+    delay: Duration | None = None
+    run_at: Annotated[datetime, Meta(tz=True)] | None = None
+    retries: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    backoff: Literal["exponential", "linear", "fixed"] | None = None
+    backoff_base: Duration | None = None
+    backoff_cap: Duration | None = None
+    jitter: bool | None = None
+    crash_budget: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    timeout: Limit | None = None
+    queue_deadline: Annotated[str, Meta(min_length=1, max_length=50)] | None = None
+    """a duration, or a time with its zone"""
+    stall_timeout: Limit | None = None
+    on_stall: Literal["retry", "hold"] | None = None
+    grace: Duration | None = None
+    key: Text | None = None
+    """submitted twice with this key is submitted once; also as the header Idempotency-Key"""
+    key_ttl: Duration | None = None
+    unique: bool | Text | None = None
+    """one unsettled job with this key; true: with these arguments"""
+    on_clash: Literal["return", "refuse", "replace"] | None = None
+    concurrency_key: Text | None = None
+    tags: Annotated[list[Tag], Meta(max_length=50)] | None = None
+    metadata: dict[Tag, Annotated[str, Meta(max_length=1000)]] | None = None
+    keep: Limit | None = None
+    after: Annotated[list[JobId], Meta(max_length=10_000)] | None = None
+    after_when: Literal["succeeded", "settled"] | None = None
+    after_failed: Literal["skip", "fail"] | None = None
+    durability: Durability | None = None
+
+    def request(self, key: str | None = None) -> Request:
+        """As control takes it."""
+        options = {
+            name: value
+            for name in self.__struct_fields__
+            if name not in ("name", "payload") and (value := getattr(self, name)) is not None
+        }
+        if self.unique is False:
+            del options["unique"]
+        if self.queue_deadline is not None:
+            options["queue_deadline"] = deadline(self.queue_deadline)
+        if key is not None:
+            if self.key not in (None, key):
+                raise InvalidInput("key", "is not the same as the header Idempotency-Key; send one of them")
+            options["key"] = key
+        return Request(self.name, self.payload, options)
+
+
+class NewJobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Jobs to submit, all or none."""
+
+    jobs: list[NewJob]
+
+
+async def submit_job(ask: Ask[Nothing, NewJob]) -> Response:
+    request = ask.body.request(ask.request.headers.get("idempotency-key"))
+    made = await ask.control.submit_request(request)
+    where = f"{ask.request.scope.get('root_path', '')}/jobs/{made.id}"
+    if "store" in ask.request.query_params:
+        where += f"?store={ask.place.name}"
+    headers = {"Location": where}
+    if made.created and not ask.body.after:
+        # a fresh row; whoever claims it at once makes it another version
+        headers["ETag"] = '"1"'
+    elif (found := (await ask.place.store.get([made.id]))[0]) is not None:
+        headers["ETag"] = etag_of(found)
+    return told(msgspec.to_builtins(made), 201 if made.created else 200, **headers)
+
+
+async def submit_jobs(ask: Ask[Nothing, NewJobs]) -> Response:
+    jobs = ask.body.jobs
+    most = ask.site.options.bulk_limit
+    if len(jobs) > most:
+        raise InvalidInput("jobs", f"{len(jobs):,} are more than the limit of {most:,} of one request")
+    requests = []
+    for index, job in enumerate(jobs):
+        try:
+            requests.append(job.request())
+        except InvalidInput as error:
+            raise _in_bulk(error, index) from None
+    try:
+        made = await ask.control.submit_many(requests)
+    except (InvalidInput, Conflict) as error:
+        named = _INDEXED.match(str(error))
+        raise _in_bulk(error, int(named[1]) if named else 0 if len(jobs) == 1 else None) from None
+    answer = {"jobs": msgspec.to_builtins(made), "created": sum(one.created for one in made)}
+    return told(answer, 201 if any(one.created for one in made) else 200)
+
+
+def _in_bulk(error: InvalidInput | Conflict, index: int | None) -> Problem:
+    """Say which of the jobs it was."""
+    problem = problem_of(error)
+    if index is None:
+        return problem
+    field = _INDEXED.sub("", error.field).lstrip(".") if isinstance(error, InvalidInput) else ""
+    problem.field = f"jobs[{index}].{field}".rstrip(".")
+    problem.detail = _INDEXED.sub("jobs[\\1]", problem.detail)
+    problem.more["index"] = index
+    return problem
+
+
+_LOCATED = {"Location": "where it is", "ETag": "its version"}
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/jobs",
+        handler=submit_job,
+        scope="submit",
+        tag="jobs",
+        summary="Submit one job",
+        about="With a key, what is sent again is submitted once. An answer means that it is stored.",
+        body=NewJob,
+        answers={
+            201: Answered(told="It was submitted.", type=Submitted, headers=_LOCATED),
+            200: Answered(told="It was there before.", type=Submitted, headers=_LOCATED),
+        },
+        refusals=(409, 413),
+        idempotency_key=True,
+    ),
+    Operation(
+        method="POST",
+        path="/jobs/bulk",
+        handler=submit_jobs,
+        scope="submit",
+        tag="jobs",
+        summary="Submit many jobs, all or none",
+        body=NewJobs,
+        answers={
+            201: Answered(told="They were submitted.", type=SubmittedMany),
+            200: Answered(told="All of them were there before, or none was sent.", type=SubmittedMany),
+        },
+        refusals=(409, 413),
+    ),
+)

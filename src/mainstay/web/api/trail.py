@@ -1,0 +1,144 @@
+"""What happened to a job, and how it ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from ...clock import seconds
+from ...control.data import stored_value
+from ...control.explain import explained
+from ...errors import InvalidInput, WaitTimeout
+from ...lifecycle import table_of
+from ...model import Job
+from ...stores import Query
+from ..problems import Problem
+from .fields import Duration, JobId, PageSize, Seq, Status
+from .jobs import full_page
+from .operation import Answered, Ask, Nothing, Operation, told
+from .shapes import Awaited, Explained, Result, Story, Trail, UnitPage
+from .views import event_view, job_view, refusal_view
+
+_LONGEST_WAIT_S = 30.0
+
+
+class Events(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events."""
+
+    after: Seq = 0
+    """only those with a higher number"""
+    limit: PageSize = 500
+
+
+class Units(msgspec.Struct, frozen=True, kw_only=True):
+    """Which units."""
+
+    status: list[Status] | None = None
+    limit: PageSize = 50
+    cursor: JobId | None = None
+    payload: bool = False
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """How long to wait for the end."""
+
+    wait: Duration | None = None
+    """answer when it is settled, or after this: 30s at most"""
+
+
+async def list_events(ask: Ask[Events, None]) -> Response:
+    limit = min(ask.query.limit, ask.site.options.page_limit)
+    found = await ask.place.control.events(ask.path("id"), after=ask.query.after, limit=limit)
+    return told(
+        {
+            "events": [event_view(event) for event in found],
+            "next": found[-1].seq if len(found) == limit else None,
+        }
+    )
+
+
+async def get_result(ask: Ask[Waiting, None]) -> Response:
+    job = await _settled(ask)
+    state = table_of(job.parent).get(job.status)
+    if state is None or not state.settled:
+        raise Problem(
+            409,
+            "not_settled",
+            f"job {job.id} is {job.status}, so there is no result yet; ask again later, or with ?wait=30s",
+            headers={"Retry-After": "2"},
+            job_status=job.status,
+        )
+    masker = ask.site.masker
+    result = None if job.result is None or not masker.shows else masker.mask(stored_value(job.result))
+    error = msgspec.to_builtins(job.error)
+    return told({"id": job.id, "status": job.status, "reason": job.reason, "result": result, "error": error})
+
+
+async def get_story(ask: Ask[Nothing, None]) -> Response:
+    job_id, control = ask.path("id"), ask.place.control
+    lines = await control.story(job_id)
+    return told({"lines": lines, "refusals": [refusal_view(each) for each in await control.refusals(job_id)]})
+
+
+async def explain_job(ask: Ask[Nothing, None]) -> Response:
+    return told(msgspec.to_builtins(await explained(ask.place.store, ask.path("id"))))
+
+
+async def list_awaited(ask: Ask[Nothing, None]) -> Response:
+    return told({"ids": await ask.place.control.awaited(ask.path("id"))})
+
+
+async def list_units(ask: Ask[Units, None]) -> Response:
+    job_id, wanted = ask.path("id"), ask.query
+    await ask.place.control.get(job_id)
+    status = None if wanted.status is None else tuple(wanted.status)
+    limit = min(wanted.limit, ask.site.options.page_limit)
+    query = Query(parent=job_id, status=status, oldest_first=True)
+    page = await full_page(ask.place.store, query, wanted.cursor, limit)
+    masker = ask.site.masker
+    return told(
+        {
+            "units": [job_view(unit, masker, payload=wanted.payload) for unit in page.jobs],
+            "counts": await ask.place.control.unit_counts(job_id),
+            "next": page.cursor,
+        }
+    )
+
+
+async def _settled(ask: Ask[Waiting, None]) -> Job:
+    job_id, control = ask.path("id"), ask.place.control
+    if ask.query.wait is None:
+        return await control.get(job_id)
+    wait_s = seconds(ask.query.wait, field="wait")
+    if wait_s > _LONGEST_WAIT_S:
+        raise InvalidInput("wait", f"{ask.query.wait} is longer than {_LONGEST_WAIT_S:g}s; ask again after that")
+    try:
+        return await control.wait(job_id, ask.query.wait)
+    except WaitTimeout:
+        return await control.get(job_id)
+
+
+def _look(path: str, handler: Any, summary: str, answer: Any, **more: Any) -> Operation:
+    return Operation(
+        method="GET",
+        path=f"/jobs/{{id}}/{path}",
+        handler=handler,
+        scope="read",
+        tag="jobs",
+        summary=summary,
+        answers={200: Answered(told=answer.__doc__.split("\n")[0], type=answer)},
+        refusals=(404, *more.pop("refusals", ())),
+        **more,
+    )
+
+
+OPERATIONS = (
+    _look("events", list_events, "Read a job's audit trail", Trail, query=Events),
+    _look("result", get_result, "Read how a job ended", Result, query=Waiting, refusals=(409,)),
+    _look("story", get_story, "Read a job's audit trail in words", Story),
+    _look("explain", explain_job, "Explain a job: where it is and why, and what to do", Explained),
+    _look("awaited", list_awaited, "List what a job waits for", Awaited),
+    _look("units", list_units, "List the units of a job, oldest first", UnitPage, query=Units),
+)

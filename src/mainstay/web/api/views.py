@@ -1,0 +1,56 @@
+"""The one JSON form of everything that the server shows: the API, the live streams and the dashboard use the same."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import msgspec
+
+from ...control.data import PRIVATE, event_data, job_data, schedule_data, session_data
+from ...control.explain import is_alive
+from ...lifecycle import Event
+from ...model import Job, Session
+from ...stores import Refusal
+from .masking import Masker
+
+
+def job_view(job: Job, masker: Masker, *, payload: bool) -> dict[str, Any]:
+    """A job. Its payload, result and checkpoint are there if they are wanted and may be shown at all."""
+    data = job_data(job, payload=payload and masker.shows)
+    for name in PRIVATE:
+        if name in data:
+            data[name] = masker.mask(data[name])
+    return data
+
+
+def event_view(event: Event) -> dict[str, Any]:
+    """One line of an audit trail."""
+    return event_data(event)
+
+
+def refusal_view(refusal: Refusal) -> dict[str, Any]:
+    """A write of a lost claim that was refused."""
+    found: dict[str, Any] = msgspec.to_builtins(refusal)
+    return found
+
+
+def session_view(session: Session, *, lease_ms: int, now_ms: int) -> dict[str, Any]:
+    """A worker's process: whether it is at work, and when it was last heard of."""
+    return {
+        **session_data(session),
+        "at_work": is_alive(session, lease_ms),
+        "silent_ms": max(0, lease_ms - session.beat_ms),
+        "age_ms": max(0, now_ms - session.started_ms),
+    }
+
+
+def etag_of(job: Job) -> str:
+    """Changes whenever the job looks different: its version, and what its holder has reported, which moves nothing."""
+    reported = (job.starts, job.started_ms, job.progress_ms, job.progress, job.checkpoint)
+    if not any(reported):
+        return f'"{job.version}"'
+    return f'"{job.version}-{zlib.crc32(msgspec.msgpack.encode(reported)):08x}"'
+
+
+__all__ = ["etag_of", "event_view", "job_view", "refusal_view", "schedule_data", "session_view"]

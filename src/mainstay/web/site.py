@@ -1,0 +1,100 @@
+"""Site: the parts of the server put together."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Router
+from starlette.types import Receive, Scope, Send
+
+from .api import routes as api
+from .api.masking import Masker
+from .options import WebOptions
+from .problems import Problem, answer
+from .security.guard import Guard
+from .security.tokens import Tokens
+from .shelf import Shelf
+
+_CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+class Site:
+    """What all handlers share: `request.app.state.site`."""
+
+    def __init__(self, shelf: Shelf, options: WebOptions, *, tokens: Tokens | None) -> None:
+        self.shelf = shelf
+        self.options = options
+        self.guard = Guard(options, tokens)
+        self.hub: Any = _hub(shelf, options)
+        self.masker = Masker(options.masked, shows=options.show_payloads)
+
+
+def make_site(shelf: Shelf, options: WebOptions, *, tokens: Tokens | None) -> Starlette:
+    """The server as an app; whoever runs it closes the shelf afterwards. Served through `security.middleware.wrapped`.
+
+    >>> import asyncio
+    >>> from mainstay.web.shelf import Shelf
+    >>> async def main():
+    ...     async with await Shelf.open({"main": "memory:"}) as shelf:
+    ...         return make_site(shelf, WebOptions(), tokens=None).state.site.shelf.first.name
+    >>> asyncio.run(main())
+    'main'
+    """
+    site = Site(shelf, options, tokens=tokens)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with site.hub:
+            yield
+
+    app = Starlette(
+        routes=[
+            # some of them are below the prefix of the API, so they come first
+            *_routes("live", site),
+            Mount(api.PREFIX, app=Router(api.routes(site), redirect_slashes=False, default=_nowhere)),
+            *_routes("dashboard", site),
+        ],
+        lifespan=lifespan,
+        exception_handlers={Problem: _refused, HTTPException: _refused, Exception: _refused},
+    )
+    # a path means one thing: with a slash at its end it is another, which there is not
+    app.router.redirect_slashes = False
+    app.state.site = site
+    return app
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """What no part of the site has answered by itself."""
+    if isinstance(error, HTTPException):
+        code = _CODES.get(error.status_code, "refused")
+        headers = dict(error.headers or {})
+        return answer(
+            Problem(error.status_code, code, f"{request.method} {request.url.path}: {error.detail}", headers=headers)
+        )
+    return answer(api.as_problem(error, request))
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    detail = f"there is nothing at {scope['path'][:200]}; what there is: {api.PREFIX}/openapi.json"
+    await answer(Problem(404, "not_found", detail))(scope, receive, send)
+
+
+def _hub(shelf: Shelf, options: WebOptions) -> Any:
+    if importlib.util.find_spec("mainstay.web.live.hub") is None:
+        return contextlib.AsyncExitStack()
+    return importlib.import_module("mainstay.web.live.hub").Hub(shelf, options)
+
+
+def _routes(part: str, site: Site) -> list[Any]:
+    if importlib.util.find_spec(f"mainstay.web.{part}.routes") is None:
+        return []
+    found: list[Any] = importlib.import_module(f"mainstay.web.{part}.routes").routes(site)
+    return found

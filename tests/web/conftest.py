@@ -1,0 +1,71 @@
+"""A server in this process, without a socket: the app as it is served, and a client that speaks to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mainstay.web.options import WebOptions
+from mainstay.web.security.middleware import wrapped
+from mainstay.web.security.tokens import Tokens
+from mainstay.web.shelf import Shelf
+from mainstay.web.site import Site, make_site
+
+BASE = "http://127.0.0.1:8330"
+
+
+class Server:
+    """A site, and a client that is let in."""
+
+    def __init__(self, site: Site, client: httpx.AsyncClient, app: Any) -> None:
+        self.site = site
+        self.shelf = site.shelf
+        self.client = client
+        self.app = app
+        self.control = site.shelf.first.control
+
+    def as_(self, token: str | None) -> httpx.AsyncClient:
+        """Another client, with another token."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=BASE, headers=headers)
+
+
+Serve = Callable[..., AbstractAsyncContextManager[Server]]
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    urls: dict[str, str] | None = None, *, tokens: Tokens | None = None, **options: Any
+) -> AsyncIterator[Server]:
+    """A server on these stores; one in memory without any. What nobody foresaw is an answer here, too."""
+    chosen = WebOptions(**{"rate": 1e6, "tokens": None if tokens is None else "given", **options})
+    async with await Shelf.open(urls or {"main": "memory:"}) as shelf:
+        app = make_site(shelf, chosen, tokens=tokens)
+        served = wrapped(app, chosen)
+        transport = httpx.ASGITransport(served)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url=BASE) as client,
+        ):
+            yield Server(app.state.site, client, served)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    """A store in memory, and nobody is asked for a token."""
+    async with serving() as found:
+        yield found
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def stored(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
+    """The same on each of two stores."""
+    url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
+    async with serving({"main": url}) as found:
+        yield found

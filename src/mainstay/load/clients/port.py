@@ -5,9 +5,9 @@ A *factory* is called once per virtual user, the first time a step says `self.cl
 name is what steps write), so another protocol needs no change here.
 
 What a session's calls return is a `Result`; what goes wrong is raised as `CallFailed`, whose `kind` is counted.
-A session tells the `Network` of each call that it sent, got answered, or gave up: `network.sent += 1` when its first byte
-is about to be written, `network.answered += 1` when the answer is complete, `network.aborted += 1` for one that was
-given up while it was under way (closed, cancelled); a call that failed otherwise is neither of the last two.
+A session tells the `Network` of its calls: `network.sent += 1` when the first byte of one is about to be written,
+`network.answered += 1` when the answer is complete, `network.aborted += 1` for one that was given up while it was under
+way (closed, cancelled); a call that failed otherwise is neither of the last two.
 """
 
 from __future__ import annotations

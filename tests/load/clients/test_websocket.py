@@ -177,4 +177,10 @@ async def test_two_that_receive_on_one_connection_are_refused() -> None:
 async def test_other_urls_are_refused() -> None:
     async with client() as (ws, _):
         with pytest.raises(InvalidInput, match="not for WebSocket"):
-            await ws.send("http://127.0.0.1:9000/", "x")
+            await ws.send("tcp://127.0.0.1:9000/", "x")
+
+
+async def test_a_path_is_put_behind_the_base_of_the_test() -> None:
+    async with Target() as target, client() as (ws, _):
+        ws.base_url = target.url
+        assert (await ws.send("/ws", "x")).data == "x"

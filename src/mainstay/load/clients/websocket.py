@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ...errors import CallFailed, InvalidInput
 from ..extra import extra_needed
-from ..prepared import URL, Data, Headers, Parts
+from ..prepared import URL, Data, Headers, Parts, joined
 from ..results import Opening
 from .http.options import Timeout, headers_of, limits_of
 from .kept import Kept, parts_of
@@ -354,7 +354,11 @@ class WebsocketClient:
             connection.give_up()
 
     def _parts(self, url: URL | str) -> Parts:
-        return parts_of(url, self.base_url, ("ws", "wss"), "WebSocket")
+        whole = joined(url.whole if isinstance(url, URL) else url, self.base_url)
+        # what stands behind the base of a test that is otherwise HTTP
+        if whole.startswith("http"):
+            whole = f"ws{whole.removeprefix('http')}"
+        return parts_of(whole, "", ("ws", "wss"), "WebSocket")
 
 
 def _protocol(parts: Parts, how: _How) -> ClientProtocol:

@@ -21,7 +21,7 @@ from .load_seen import Picture, StepRow
 #: from here on, what is short stands beside what is long
 _WIDE = 116
 _ASIDE = 44
-_PLOT_LEAST, _PLOT_MOST = 6, 22
+_PLOT_LEAST, _PLOT_MOST = 6, 40
 _ERRORS_MOST = 8
 _THRESHOLDS_MOST = 10
 _NAME_LEAST = 10

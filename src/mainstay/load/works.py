@@ -101,7 +101,7 @@ class LoadWork:
         except InvalidInput as error:
             if attached is not None:
                 self.ended[here.id] = error
-            raise
+            raise LoadFailed(f"load test {planned.test.name} could not be started: {error}") from error
         summary.stream = str(stream.path)
         if attached is not None:
             self.ended[here.id] = summary

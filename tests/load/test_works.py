@@ -1,0 +1,304 @@
+"""Load tests as jobs: submitted to a store, run by `mainstay worker`, and settled like any other job."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mainstay import App
+from mainstay.app.load_here import run_here
+from mainstay.errors import InvalidInput
+from mainstay.load.plan import LoadOptions
+from mainstay.load.stats.model import Summary
+from mainstay.load.stream import read_stream
+from mainstay.load.target import Target, TargetOptions
+from mainstay.load.works import summary_of
+from mainstay.model import Job
+from tests.load.trials import GET, written
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = """
+import os
+from pathlib import Path
+from mainstay import App
+from mainstay.load.sources import load_file
+
+app = App(os.environ["TRIAL_STORE"])
+app.load(load_file(Path(__file__).with_name("shop.py")))
+app.loads.folder = lambda: Path(__file__).parent
+"""
+SLOW = GET.replace('"/"', '"/?delay=100ms"')
+
+
+@pytest.fixture
+async def target() -> AsyncIterator[Target]:
+    async with Target(TargetOptions(errors="10%", seed=1)) as found:
+        yield found
+
+
+class Place:
+    """A folder with a test, a store, and workers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = f"sqlite:///{folder}/jobs.db"
+        self.workers: list[subprocess.Popen[bytes]] = []
+        (folder / "load_program.py").write_text(PROGRAM)
+
+    def app(self, text: str) -> App:
+        app = App(self.store)
+        app.load(written(self.folder, text))
+        return app
+
+    def worker(self) -> subprocess.Popen[bytes]:
+        """A worker as an operator starts it."""
+        with (self.folder / "worker.log").open("ab") as log:
+            started = subprocess.Popen(
+                [sys.executable, "-m", "mainstay", "worker", "load_program:app"],
+                cwd=self.folder,
+                env={**os.environ, "TRIAL_STORE": self.store, "PYTHONPATH": str(self.folder)},
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
+        self.workers.append(started)
+        return started
+
+    def close(self) -> None:
+        for worker in self.workers:
+            if worker.poll() is None:
+                worker.terminate()
+                try:
+                    worker.wait(20)
+                except subprocess.TimeoutExpired:
+                    worker.kill()
+                    worker.wait()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.close()
+
+
+def summary_in(app: App, job: Job) -> Summary:
+    found = summary_of(job, lambda data: msgspec.msgpack.decode(app.client.sealer.open(data, field="result")))
+    assert found is not None
+    return found
+
+
+async def until_loaded(target: Target, running: asyncio.Future[object] | None = None) -> None:
+    while target.counts().completed < 5:
+        assert running is None or not running.done(), running
+        await asyncio.sleep(0.01)
+
+
+def generators() -> dict[int, str]:
+    """All generator processes of this machine, by their number: the arguments."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"mainstay.load.engine.main" in words:
+                found[int(folder.name)] = words[-2].decode()
+    return found
+
+
+async def test_a_worker_runs_it_and_its_result_is_the_summary(place: Place, target: Target) -> None:
+    async with place.app(GET) as app:
+        handle = await app.submit_load("shop", LoadOptions(vus=3, duration="500ms", processes=2, base_url=target.url))
+        place.worker()
+        summary = await handle.result("30s")
+        job = await handle.job()
+
+    counts = target.counts()
+    assert (job.kind, job.status, job.crashes) == ("load", "succeeded", 0)
+    assert summary.requests == counts.completed > 0
+    assert summary.failed == counts.statuses["503"]
+    assert summary.header.run == job.id
+    assert Path(summary.stream).exists()
+    assert read_stream(summary.stream).header.run == job.id
+
+
+async def test_a_threshold_that_is_not_kept_fails_the_job_once(place: Place, target: Target) -> None:
+    async with place.app(GET) as app:
+        options = LoadOptions(vus=3, duration="400ms", thresholds=("error rate < 1%",), base_url=target.url)
+        handle = await app.submit_load("shop", options)
+        place.worker()
+        job = await handle.wait("30s")
+        summary = summary_in(app, job)
+
+    assert (job.status, job.crashes) == ("failed", 0)
+    assert job.error is not None
+    assert job.error.code == "threshold_failed"
+    assert "error rate < 1%" in job.error.message
+    assert (summary.verdict, summary.requests) == ("failed", target.counts().completed)
+
+
+async def test_a_job_that_is_cancelled_drains_and_keeps_what_it_measured(place: Place, target: Target) -> None:
+    async with place.app(SLOW) as app:
+        handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
+        place.worker()
+        await until_loaded(target)
+        await handle.cancel("enough")
+        job = await handle.wait("30s")
+        summary = summary_in(app, job)
+
+    counts = target.counts()
+    assert job.status == "cancelled"
+    assert summary.requests == counts.completed == counts.begun
+    assert (summary.aborted, counts.abandoned) == (0, 0)
+    assert summary.ended.startswith("cancelled")
+
+
+async def test_a_job_that_takes_too_long_is_ended_and_not_repeated(place: Place, target: Target) -> None:
+    async with place.app(SLOW) as app:
+        handle = await app.submit_load("shop", LoadOptions(vus=2, duration="5m", base_url=target.url), timeout="3s")
+        place.worker()
+        job = await handle.wait("40s")
+
+    counts = target.counts()
+    # as any job that was out of time and may not be repeated
+    assert job.status == "quarantined"
+    assert job.error is not None
+    assert job.error.code == "run_timeout"
+    assert counts.begun == counts.completed > 0
+    assert job.starts == 1
+
+
+async def test_what_cannot_be_started_fails_the_job_with_the_reason(place: Place) -> None:
+    async with place.app(GET) as app:
+        handle = await app.submit_load("shop", LoadOptions(base_url="http://nowhere.invalid"))
+        place.worker()
+        job = await handle.wait("30s")
+
+    assert (job.status, job.crashes) == ("failed", 0)
+    assert job.error is not None
+    assert "nowhere.invalid cannot be resolved" in job.error.message
+
+
+async def test_what_is_bad_is_refused_when_it_is_submitted(place: Place) -> None:
+    async with place.app(GET) as app:
+        with pytest.raises(InvalidInput, match="10x"):
+            await app.submit_load("shop", LoadOptions(duration="10x"))
+        with pytest.raises(InvalidInput, match="no load test of this app; it has shop"):
+            await app.submit_load("shopp")
+
+
+async def test_a_worker_that_is_killed_takes_its_generators_along_and_nobody_runs_it_again(
+    place: Place, target: Target
+) -> None:
+    async with place.app(SLOW) as app:
+        before = generators()
+        handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
+        worker = place.worker()
+        await until_loaded(target)
+        mine = set(generators()) - set(before)
+        assert len(mine) >= 2
+        engines = {generators()[pid] for pid in mine}
+        worker.kill()
+        for engine in engines:
+            os.kill(int(engine), signal.SIGKILL)
+        worker.wait()
+        place.worker()
+        job = await handle.wait("40s")
+
+    assert job.status in ("failed", "quarantined")
+    assert not mine & set(generators())
+    assert job.crashes == 1
+    while target.counts().under_way:
+        await asyncio.sleep(0.01)
+    counts = target.counts()
+    assert counts.open == 0
+
+
+async def test_a_run_in_this_process_is_a_job_too(
+    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    submitted: list[str] = []
+
+    job, summary = await run_here(
+        written(tmp_path, GET),
+        LoadOptions(vus=3, duration="400ms", processes=1, base_url=target.url),
+        on_submitted=submitted.append,
+    )
+
+    assert (job.status, job.kind, submitted) == ("succeeded", "load", [job.id])
+    assert summary.requests == target.counts().completed
+    assert Path(summary.stream).parent == tmp_path / ".mainstay" / "load"
+
+
+async def test_a_run_in_this_process_that_fails_a_threshold_has_its_summary(
+    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    job, summary = await run_here(
+        written(tmp_path, GET),
+        LoadOptions(duration="300ms", processes=1, thresholds=("requests < 1",), base_url=target.url),
+    )
+
+    assert (job.status, summary.verdict) == ("failed", "failed")
+    assert summary.requests == target.counts().completed
+
+
+async def test_a_run_in_this_process_can_be_stopped(
+    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stop = asyncio.Event()
+    running = asyncio.ensure_future(
+        run_here(
+            written(tmp_path, SLOW), LoadOptions(vus=3, duration="5m", processes=1, base_url=target.url), stop=stop
+        )
+    )
+    await until_loaded(target, running)
+    stop.set()
+    _, summary = await asyncio.wait_for(running, 20)
+
+    counts = target.counts()
+    assert summary.ended == "interrupted"
+    assert summary.requests == counts.completed == counts.begun
+
+
+async def test_a_generator_that_is_killed_fails_the_job(
+    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    running = asyncio.ensure_future(
+        run_here(written(tmp_path, SLOW), LoadOptions(vus=2, duration="5m", processes=2, base_url=target.url))
+    )
+    await until_loaded(target, running)
+    mine = [pid for pid, parent in generators().items() if parent == str(os.getpid())]
+    os.kill(mine[0], signal.SIGKILL)
+    job, summary = await asyncio.wait_for(running, 20)
+
+    assert len(mine) == 2
+    assert job.status == "failed"
+    assert job.error is not None
+    assert job.error.code == "load_failed"
+    assert "ended with signal 9" in summary.ended
+    assert not set(mine) & set(generators())
+
+
+async def test_a_run_in_this_process_refuses_what_cannot_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(InvalidInput, match="nowhere.invalid cannot be resolved"):
+        await run_here(written(tmp_path, GET), LoadOptions(base_url="http://nowhere.invalid"))

@@ -23,6 +23,7 @@ STORELESS = {
     ("batch", "run"),
     ("batch", "exec"),
     *(("outputs", name) for name in ("list", "verify", "migrate")),
+    *(("tokens", name) for name in ("add", "list", "revoke")),
     *(("load", name) for name in ("run", "new", "ping", "target", "report", "compare")),
 }
 

@@ -21,6 +21,7 @@ from .exits import EXIT_CODES, FAILED
 
 COMMANDS = (
     "worker",
+    "serve",
     "submit",
     "batch",
     "load",
@@ -33,6 +34,7 @@ COMMANDS = (
     "store",
     "outputs",
     "check",
+    "tokens",
     "machine",
 )
 

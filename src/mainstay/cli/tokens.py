@@ -1,0 +1,160 @@
+"""`mainstay tokens`: who may use the HTTP API and the dashboard."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from ..clock import SystemClock, duration_text, seconds
+from ..worker.state_folder import state_folder
+from .bundles import bundled
+from .common import JsonOption, aside, print_json, reflowed, screen
+
+if TYPE_CHECKING:
+    from ..web.security.tokens import Token, Tokens
+
+ENVIRON = "MAINSTAY_TOKENS"
+
+_ADD = reflowed("""
+Make a token, and print it: this once. Only its digest is kept, in a file that nobody else may read.
+
+A token may read; or also submit jobs; or also operate (cancel, retry, pause, ...); or be admin and do everything
+(force, delete, purge). Its name stands in the audit trail of what is done with it. A server that runs with the file
+knows it at once.
+
+Exit codes: 0 done, 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay tokens add ann --scope operate
+  mainstay tokens add ci --scope submit --expires 30d --file tokens.json
+""")
+
+_LIST = reflowed("""
+List the tokens: whose they are, what they may do, and until when. The tokens themselves are not kept.
+
+Exit codes: 0 fine, 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay tokens list
+  mainstay tokens list --json | jq '.tokens[].name'
+""")
+
+_REVOKE = reflowed("""
+Revoke a token: it is refused from the next request on, and sign-ins made with it are over.
+
+Exit codes: 0 done, 2 error, or no such token.
+
+[bold]Examples[/bold]
+
+  mainstay tokens revoke ann
+""")
+
+group = typer.Typer(help="Who may use the HTTP API and the dashboard.", no_args_is_help=True, rich_markup_mode="rich")
+
+FileOption = Annotated[
+    str,
+    typer.Option(
+        "--file", "-f", metavar="PATH", envvar=ENVIRON, help="The file of tokens.", show_default="one of your own"
+    ),
+]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Whose it is.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(group, name="tokens")
+
+
+@group.command(name="add", help=_ADD)
+@bundled
+def add(
+    name: NameArgument,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option("--scope", metavar="read|submit|operate|admin", help="What it may do.", show_default="read"),
+    ] = None,
+    expires: Annotated[
+        str, typer.Option("--expires", metavar="30d", help="After which time it ends.", show_default="never")
+    ] = "",
+    file: FileOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a token."""
+    tokens = _tokens(file)
+    expires_s = seconds(expires, field="expires") if expires else None
+    secret = tokens.add(name, scope or ["read"], expires_s=expires_s)
+    token = next(token for token in tokens.list() if token.name == name)
+    if as_json:
+        print_json({**_data(token), "token": secret, "file": str(tokens.path)})
+        return
+    # alone on stdout, to be piped to wherever it is kept
+    typer.echo(secret)
+    until = f", for {duration_text(expires_s)}" if expires_s is not None else ""
+    aside(f"token of {name}: may {' and '.join(token.scopes)}{until}. It is not shown again.", style="dim")
+    aside(f"mainstay serve --tokens {tokens.path}", style="cyan")
+
+
+@group.command(name="list", help=_LIST)
+@bundled
+def list_tokens(file: FileOption = "", as_json: JsonOption = False) -> None:
+    """List the tokens."""
+    tokens = _tokens(file)
+    found = tokens.list()
+    if as_json:
+        print_json({"file": str(tokens.path), "tokens": [_data(token) for token in found]})
+        return
+    console = screen()
+    if not found:
+        console.print("no tokens")
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for title in ("name", "may", "made", "until"):
+        table.add_column(title)
+    now_ms = SystemClock().now_ms()
+    for token in found:
+        over = "" if token.valid_at(now_ms) else " (over)"
+        until = "for ever" if token.expires_ms is None else f"{_day(token.expires_ms)}{over}"
+        table.add_row(token.name, ", ".join(token.scopes), _day(token.created_ms), until)
+    console.print(table)
+
+
+@group.command(name="revoke", help=_REVOKE)
+@bundled
+def revoke(name: NameArgument, file: FileOption = "", as_json: JsonOption = False) -> None:
+    """Revoke a token."""
+    token = _tokens(file).revoke(name)
+    if as_json:
+        print_json(_data(token))
+        return
+    screen().print(f"token of {token.name} is revoked", markup=False)
+
+
+def default_file() -> Path:
+    """Where tokens are kept if nobody says where."""
+    return state_folder("web") / "tokens.json"
+
+
+def _tokens(file: str) -> Tokens:
+    from ..web.security.tokens import Tokens  # noqa: PLC0415 - nothing of the HTTP side for the help
+
+    return Tokens(Path(file) if file else default_file())
+
+
+def _data(token: Token) -> dict[str, Any]:
+    return {
+        "name": token.name,
+        "scopes": token.scopes,
+        "created_ms": token.created_ms,
+        "expires_ms": token.expires_ms,
+    }
+
+
+def _day(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d}"

@@ -19,6 +19,7 @@ from .api import routes as api
 from .api.masking import Masker
 from .options import WebOptions
 from .problems import Problem, answer
+from .security import login
 from .security.guard import Guard
 from .security.tokens import Tokens
 from .shelf import Shelf
@@ -59,6 +60,7 @@ def make_site(shelf: Shelf, options: WebOptions, *, tokens: Tokens | None) -> St
         routes=[
             # some of them are below the prefix of the API, so they come first
             *_routes("live", site),
+            *login.routes(site),
             Mount(api.PREFIX, app=Router(api.routes(site), redirect_slashes=False, default=_nowhere)),
             *_routes("dashboard", site),
         ],

@@ -131,6 +131,12 @@ async def test_a_stream_is_read_as_it_comes(target: Target, http2: HTTP2Client) 
     assert sum([len(piece) async for piece in long.chunks()]) == 20_000_000
 
 
+async def test_events_are_read_one_by_one(target: Target, http2: HTTP2Client) -> None:
+    async with http2.sse(f"{target.url}/sse?n=3&every=1ms") as events:
+        assert [event.data async for event in events] == ["0", "1", "2"]
+    assert events.result.ok
+
+
 async def test_compressed_bodies_and_heads_without_body(target: Target, http2: HTTP2Client) -> None:
     assert (await http2.get(f"{target.url}/gzip")).json()["gzip"] is True
     head = await http2.head(f"{target.url}/?size=10")

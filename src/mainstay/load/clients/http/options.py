@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Any, TypedDict
 from urllib.parse import urlencode
 
+import msgspec
+
 from ....clock import seconds
 from ....errors import InvalidInput, UnknownOption
 from ...prepared import Auth, Cookies, Data, File, Headers, Params, Parts, header_line, json_bytes, split
@@ -65,6 +67,19 @@ def limits_of(timeout: Timeout | None, usual: Timeouts) -> Timeouts:
     if not limit > 0:
         raise InvalidInput("timeout", f"{timeout!r} leaves no time at all; write Timeouts(total=None) for no limit")
     return Timeouts(connect=limit, write=limit, read=limit, total=limit)
+
+
+def events_options(options: Options, usual: Timeouts) -> Options:
+    """What is said with a call for server-sent events: which has no limit as a whole, unless one is given."""
+    made = Options(**options)
+    headers = headers_of(options.get("headers"))
+    if headers is None or "accept" not in headers.names:
+        named = headers.value if headers is not None else {}
+        made["headers"] = {**named, "Accept": "text/event-stream", "Cache-Control": "no-cache"}
+    if options.get("timeout") is None:
+        made["timeout"] = msgspec.structs.replace(usual, total=None)
+    made["stream"] = True
+    return made
 
 
 def with_params(parts: Parts, params: Any) -> Parts:

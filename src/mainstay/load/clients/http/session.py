@@ -8,8 +8,6 @@ import time
 from collections.abc import Coroutine
 from typing import Any, Unpack
 
-import msgspec
-
 from ....errors import CallFailed, InvalidInput
 from ...prepared import URL
 from ...results import Opening
@@ -20,7 +18,7 @@ from .connection import Connection
 from .cookies import Jar
 from .encoder import Encoder
 from .opening import open_socket
-from .options import Options, headers_of
+from .options import Options, events_options
 from .pool import LIMIT, Pool
 from .redirects import USED_UP, next_parts
 from .response import HTTPResponse
@@ -104,14 +102,7 @@ class HTTPClient:
 
         Return `events.result` from the step. The whole call has no limit unless `timeout` says so.
         """
-        headers = headers_of(options.get("headers"))
-        if headers is None or "accept" not in headers.names:
-            named = headers.value if headers is not None else {}
-            options["headers"] = {**named, "Accept": "text/event-stream", "Cache-Control": "no-cache"}
-        if options.get("timeout") is None:
-            options["timeout"] = msgspec.structs.replace(self._network.timeouts, total=None)
-        options["stream"] = True
-        return Events(self._launch("GET", url, options, _now()))
+        return Events(self._launch("GET", url, events_options(options, self._network.timeouts), _now()))
 
     async def close(self) -> None:
         """Close all connections; what is under way on them is given up."""

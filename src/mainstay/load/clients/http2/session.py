@@ -14,10 +14,11 @@ from ...results import Opening
 from ..http.calls import Call
 from ..http.cookies import Jar
 from ..http.encoder import Encoder
-from ..http.options import Options
+from ..http.options import Options, events_options
 from ..http.redirects import USED_UP, next_parts
 from ..http.session import method_name
 from ..http.shared import Shared
+from ..http.sse import Events
 from ..network import Network
 from ..waiting import Waiting, Watch, too_long
 from .connection import Connection
@@ -82,6 +83,13 @@ class HTTP2Client:
     def request(self, method: str, url: URL | str, **options: Unpack[Options]) -> Calling:
         """Any method."""
         return self._launch(method_name(method), url, options)
+
+    def sse(self, url: URL | str, **options: Unpack[Options]) -> Events:
+        """Server-sent events: `async with self.client.http2.sse(url) as events: async for event in events: ...`
+
+        Return `events.result` from the step. The whole call has no limit unless `timeout` says so.
+        """
+        return Events(self._launch("GET", url, events_options(options, self._network.timeouts)))
 
     async def close(self) -> None:
         """Close all connections; what is under way on them is given up."""

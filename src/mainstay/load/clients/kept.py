@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from ...errors import InvalidInput
@@ -29,20 +28,19 @@ class Kept(Generic[C]):
         self._idle: dict[str, list[C]] = {}
         self._all: set[C] = set()
 
-    @contextlib.contextmanager
-    def lend(self, origin: str, make: Callable[[], C]) -> Iterator[C]:
-        """One that is free, or a new one: for one call, which opens it."""
+    def take(self, origin: str, make: Callable[[], C]) -> C:
+        """One that is free, or a new one, which the call opens. Give it back afterwards, whatever came of it."""
         connection = self._free(origin)
         if connection is None:
             connection = make()
             self._all.add(connection)
-        try:
-            yield connection
-        finally:
-            if connection.usable:
-                self._idle.setdefault(origin, []).append(connection)
-            else:
-                self._all.discard(connection)
+        return connection
+
+    def give_back(self, origin: str, connection: C) -> None:
+        if connection.usable:
+            self._idle.setdefault(origin, []).append(connection)
+        else:
+            self._all.discard(connection)
 
     def add(self, connection: C) -> None:
         """One that somebody else uses is closed with the others as well."""
@@ -58,7 +56,7 @@ class Kept(Generic[C]):
         self._idle.clear()
 
     def _free(self, origin: str) -> C | None:
-        idle = self._idle.get(origin, [])
+        idle = self._idle.get(origin)
         while idle:
             connection = idle.pop()
             if connection.usable:

@@ -212,8 +212,11 @@ class TCPClient:
 
     async def _lent(self, parts: Parts, data: bytes, wanted: _Wanted | None, limits: Timeouts) -> TCPResponse:
         started = _now()
-        with self._kept.lend(parts.origin, lambda: TCPConnection(self._network, parts)) as connection:
+        connection = self._kept.take(parts.origin, lambda: TCPConnection(self._network, parts))
+        try:
             return await connection._call(data, wanted, limits, started)  # noqa: SLF001 - the two are one part
+        finally:
+            self._kept.give_back(parts.origin, connection)
 
     @contextlib.asynccontextmanager
     async def _connected(self, parts: Parts, limits: Timeouts) -> AsyncIterator[TCPConnection]:

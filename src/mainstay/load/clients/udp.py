@@ -181,5 +181,8 @@ class UDPClient:
 
     async def _lent(self, parts: Parts, data: bytes | None, answered: bool, limits: Timeouts) -> UDPResponse:
         started = _now()
-        with self._kept.lend(parts.origin, lambda: _Endpoint(self._network, parts)) as endpoint:
+        endpoint = self._kept.take(parts.origin, lambda: _Endpoint(self._network, parts))
+        try:
             return await endpoint.call(started, data, answered=answered, limits=limits)
+        finally:
+            self._kept.give_back(parts.origin, endpoint)

@@ -339,8 +339,11 @@ class WebsocketClient:
     async def _lent(self, parts: Parts, data: Any, how: _How, limits: Timeouts) -> WebsocketResponse:
         started = _now()
         key = parts.full if how.headers is None else f"{parts.full} {how.headers.block!r}"
-        with self._kept.lend(key, lambda: WebsocketConnection(self._network, parts, how)) as connection:
+        connection = self._kept.take(key, lambda: WebsocketConnection(self._network, parts, how))
+        try:
             return await connection._call(data, answered=True, limits=limits, started=started)  # noqa: SLF001 - one part
+        finally:
+            self._kept.give_back(key, connection)
 
     @contextlib.asynccontextmanager
     async def _connected(self, connection: WebsocketConnection, limits: Timeouts) -> AsyncIterator[WebsocketConnection]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Annotated
 
 import msgspec
@@ -12,15 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..control import Control
-from ..stores import JobStore, Query
+from ..control import Control, looks
+from ..control.looks import Limit
 from . import completion
 from .bundles import bundled
 from .common import JsonOption, aside, looking, print_json, printable, reflowed, screen, working
 from .target import Where
-
-#: held jobs that are looked at per session
-_COUNTED = 1000
 
 _LIST = reflowed("""
 List the limits: how many jobs of each concurrency key may be held at a time, and how many are held now.
@@ -66,16 +62,6 @@ KeyArgument = Annotated[
 ]
 
 
-class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """One key as it is listed."""
-
-    key: str
-    limit: int
-    held: int
-    counted: bool = True
-    """False: at least so many are held"""
-
-
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(group, name="limits")
@@ -85,7 +71,7 @@ def register(app: typer.Typer) -> None:
 @bundled
 def list_limits(where: Where, as_json: JsonOption = False) -> None:
     """List the limits."""
-    seen = looking(where, _look)
+    seen = looking(where, looks.limits)
     if as_json:
         print_json({"limits": msgspec.to_builtins(seen)})
     else:
@@ -127,18 +113,6 @@ def clear_limit(where: Where, key: KeyArgument, as_json: JsonOption = False) -> 
         print_json({"key": key, "limit": None})
     else:
         typer.echo(f"key {printable(key)}: no limit")
-
-
-async def _look(store: JobStore) -> list[Limit]:
-    """Whoever holds a job is a session, so what is held is counted from there, however many jobs wait."""
-    limits = await store.limits()
-    held: Counter[str] = Counter()
-    counted = True
-    for session in await store.sessions() if limits else ():
-        page = await store.find(Query(session=session.id), limit=_COUNTED)
-        held.update(job.concurrency_key for job in page.jobs if job.concurrency_key is not None)
-        counted = counted and page.cursor is None
-    return [Limit(key=key, limit=most, held=held[key], counted=counted) for key, most in sorted(limits.items())]
 
 
 def _show(seen: list[Limit], console: Console) -> None:

@@ -12,13 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..control import Control, bulk
+from ..control import Control, bulk, looks
 from ..control.actions import WAITING, deleting, withdrawing
 from ..control.bulk import Found
-from ..control.explain import is_alive
-from ..errors import InvalidInput
+from ..control.looks import Queue, Queues, check_known, known_queues
 from ..model import QueueSettings
-from ..stores import JobStore, Query, Stats
+from ..stores import JobStore, Query
 from . import act, act_view, completion
 from .act import Manner
 from .bundles import bundled
@@ -87,31 +86,6 @@ QueuesArgument = Annotated[
 ]
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue as it is listed."""
-
-    name: str
-    paused: bool
-    reason: str | None
-    counts: dict[str, int]
-    oldest_ready_ms: int | None
-    sessions_at_work: int
-    """live sessions that hold a job of it now"""
-
-    @property
-    def waiting(self) -> int:
-        return sum(self.counts.get(status, 0) for status in WAITING)
-
-
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """All queues, and what is known of the whole store."""
-
-    at_ms: int
-    queues: list[Queue]
-    rates: dict[str, float]
-    live_sessions: int
-
-
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(group, name="queues")
@@ -121,7 +95,7 @@ def register(app: typer.Typer) -> None:
 @bundled
 def list_queues(where: Where, as_json: JsonOption = False) -> None:
     """List the queues."""
-    seen = looking(where, _look)
+    seen = looking(where, looks.queues)
     if as_json:
         print_json(msgspec.to_builtins(seen))
     else:
@@ -139,7 +113,7 @@ def pause(
     """Pause queues."""
 
     async def work(control: Control) -> list[QueueSettings]:
-        known = await _names(control.store)
+        known = await known_queues(control.store)
         for queue in dict.fromkeys(queues):
             await control.pause(queue, reason=reason)
             if queue not in known:
@@ -155,7 +129,7 @@ def resume(where: Where, queues: QueuesArgument, as_json: JsonOption = False) ->
     """Resume queues."""
 
     async def work(control: Control) -> list[QueueSettings]:
-        await _known(control.store, queues)
+        await check_known(control.store, queues)
         for queue in queues:
             await control.resume(queue)
         return await _settings(control.store, queues)
@@ -175,7 +149,7 @@ def purge(
     """Purge one queue."""
 
     async def find(store: JobStore) -> Found:
-        await _known(store, [queue])
+        await check_known(store, [queue])
         with act_view.counting(quiet=as_json) as seen:
             return await bulk.matching(store, Query(queue=queue, status=WAITING), limit=manner.limit, seen=seen)
 
@@ -184,33 +158,7 @@ def purge(
     act.settle(action, where, looking(where, find), manner, as_json=as_json)
 
 
-async def _look(store: JobStore) -> Seen:
-    stats: Stats = await store.stats()
-    settings = {queue.name: queue for queue in await store.queues()}
-    lease_ms = store.clock.lease_ms()
-    alive = [session for session in await store.sessions() if is_alive(session, lease_ms)]
-    at_work: dict[str, int] = {}
-    for session in alive:
-        held = await store.find(Query(session=session.id), limit=bulk.PAGE)
-        for name in {job.queue for job in held.jobs}:
-            at_work[name] = at_work.get(name, 0) + 1
-    queues = []
-    for name in sorted(stats.queues.keys() | settings.keys()):
-        found, setting = stats.queues.get(name), settings.get(name)
-        queues.append(
-            Queue(
-                name=name,
-                paused=setting is not None and setting.paused,
-                reason=None if setting is None else setting.reason,
-                counts={} if found is None else found.counts,
-                oldest_ready_ms=None if found is None else found.oldest_ready_ms,
-                sessions_at_work=at_work.get(name, 0),
-            )
-        )
-    return Seen(at_ms=stats.at_ms, queues=queues, rates=stats.rates, live_sessions=len(alive))
-
-
-def _show(seen: Seen, console: Console) -> None:
+def _show(seen: Queues, console: Console) -> None:
     if not seen.queues:
         console.print("no queues yet")
         return
@@ -228,7 +176,7 @@ def _show(seen: Seen, console: Console) -> None:
         console.print(Text(f"per minute, all queues, last 5 min: {rates}", style="dim"))
 
 
-def _wide(seen: Seen, states: Sequence[str]) -> Table:
+def _wide(seen: Queues, states: Sequence[str]) -> Table:
     """One line for a queue, one column for a state."""
     table = _table()
     for status in states:
@@ -241,7 +189,7 @@ def _wide(seen: Seen, states: Sequence[str]) -> Table:
     return table
 
 
-def _narrow(seen: Seen, states: Sequence[str]) -> Table:
+def _narrow(seen: Queues, states: Sequence[str]) -> Table:
     """One line for a queue, its states in words."""
     table = _table()
     table.add_column("jobs", overflow="fold")
@@ -264,26 +212,13 @@ def _title(queue: Queue) -> Text:
     return title.append(" (paused)", style="yellow") if queue.paused else title
 
 
-def _oldest(queue: Queue, seen: Seen) -> str:
+def _oldest(queue: Queue, seen: Queues) -> str:
     return "" if queue.oldest_ready_ms is None else age(seen.at_ms - queue.oldest_ready_ms)
 
 
 async def _settings(store: JobStore, names: Sequence[str]) -> list[QueueSettings]:
     found = {queue.name: queue for queue in await store.queues()}
     return [found.get(name, QueueSettings(name=name)) for name in dict.fromkeys(names)]
-
-
-async def _known(store: JobStore, names: Sequence[str]) -> None:
-    """Refuse a queue nobody has heard of: it would be a misspelt one."""
-    known = await _names(store)
-    for name in names:
-        if name not in known:
-            raise InvalidInput("queue", f"there is no queue {name!r}; there are {_listed(known)}")
-
-
-async def _names(store: JobStore) -> set[str]:
-    """Queues that have jobs or settings."""
-    return (await store.stats()).queues.keys() | {queue.name for queue in await store.queues()}
 
 
 def _listed(names: Iterable[str]) -> str:

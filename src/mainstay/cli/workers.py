@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import msgspec
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..control import looks
 from ..control.data import session_data
-from ..control.explain import is_alive
-from ..model import Session
-from ..stores import JobStore, Query
+from ..control.looks import COUNTED, Seen
 from .bundles import bundled
 from .common import JsonOption, age, looking, print_json, printable, reflowed, screen, shortened
 from .target import Where
 
-#: held jobs that are counted per session
-_COUNTED = 1000
 _SHOWN = 200
 _WITH_ID = 110
 
@@ -39,22 +35,6 @@ Exit codes: 0 fine (also when nobody is there), 2 error.
 group = typer.Typer(help="See who is at work.", no_args_is_help=True, rich_markup_mode="rich")
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """One session as it is listed."""
-
-    session: Session
-    at_work: bool
-    silent_ms: int
-    age_ms: int
-    holds: int
-
-    @property
-    def state(self) -> Text:
-        if self.session.dead:
-            return Text("dead", style="red")
-        return Text("alive", style="green") if self.at_work else Text("silent", style="red")
-
-
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.add_typer(group, name="workers")
@@ -64,32 +44,21 @@ def register(app: typer.Typer) -> None:
 @bundled
 def list_workers(where: Where, as_json: JsonOption = False) -> None:
     """List the sessions."""
-    seen = looking(where, _look)
+    seen = looking(where, looks.sessions)
     if as_json:
         print_json({"sessions": [{**session_data(each.session), **_data(each)} for each in seen]})
     else:
         _show(seen, screen())
 
 
-async def _look(store: JobStore) -> list[Seen]:
-    lease_ms, now_ms = store.clock.lease_ms(), store.clock.now_ms()
-    found = []
-    for session in await store.sessions():
-        page = await store.find(Query(session=session.id), limit=_COUNTED)
-        found.append(
-            Seen(
-                session=session,
-                at_work=is_alive(session, lease_ms),
-                silent_ms=max(0, lease_ms - session.beat_ms),
-                age_ms=max(0, now_ms - session.started_ms),
-                holds=len(page.jobs),
-            )
-        )
-    return sorted(found, key=lambda seen: (not seen.at_work, seen.session.worker, seen.session.started_ms))
-
-
 def _data(seen: Seen) -> dict[str, object]:
     return {"at_work": seen.at_work, "silent_ms": seen.silent_ms, "age_ms": seen.age_ms, "holds": seen.holds}
+
+
+def _state(seen: Seen) -> Text:
+    if seen.session.dead:
+        return Text("dead", style="red")
+    return Text("alive", style="green") if seen.at_work else Text("silent", style="red")
 
 
 def _show(seen: list[Seen], console: Console) -> None:
@@ -108,10 +77,10 @@ def _show(seen: list[Seen], console: Console) -> None:
         table.add_column("session", style="dim", overflow="fold")
     for each in seen[:_SHOWN]:
         session = each.session
-        holds = f"{each.holds}+" if each.holds == _COUNTED else str(each.holds)
+        holds = f"{each.holds}+" if each.holds == COUNTED else str(each.holds)
         cells = [
             Text(printable(session.worker) or shortened(session.id)),
-            each.state,
+            _state(each),
             Text(printable(session.host)),
             Text(str(session.pid or "")),
             Text(age(each.age_ms)),

@@ -50,6 +50,8 @@ def stored_value(stored: bytes) -> Any:
         msgspec.json.encode(value, enc_hook=str)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return {"undecodable": stored.hex()}
+    if isinstance(value, msgspec.msgpack.Ext):
+        return {"undecodable": stored.hex()}
     return value
 
 

@@ -1,0 +1,129 @@
+"""A store at a glance, for people: its queues, who is at work, and the limits of concurrency keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from ..errors import InvalidInput
+from ..model import Job, Session
+from ..stores import JobStore, Query
+from .actions import WAITING
+from .explain import is_alive
+
+#: held jobs that are looked at per session
+COUNTED = 1000
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue as it is listed."""
+
+    name: str
+    paused: bool
+    reason: str | None
+    counts: dict[str, int]
+    oldest_ready_ms: int | None
+    sessions_at_work: int
+    """live sessions that hold a job of it now"""
+
+    @property
+    def waiting(self) -> int:
+        return sum(self.counts.get(status, 0) for status in WAITING)
+
+
+class Queues(msgspec.Struct, frozen=True, kw_only=True):
+    """All queues, and what is known of the whole store."""
+
+    at_ms: int
+    queues: list[Queue]
+    rates: dict[str, float]
+    live_sessions: int
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """One session as it is listed."""
+
+    session: Session
+    at_work: bool
+    silent_ms: int
+    age_ms: int
+    held: list[Job]
+    """the newest, up to `COUNTED`"""
+
+    @property
+    def holds(self) -> int:
+        return len(self.held)
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """One concurrency key as it is listed."""
+
+    key: str
+    limit: int
+    held: int
+    counted: bool = True
+    """False: at least so many are held"""
+
+
+async def queues(store: JobStore) -> Queues:
+    """Queues that have jobs or settings, by name."""
+    stats = await store.stats()
+    settings = {queue.name: queue for queue in await store.queues()}
+    alive = [seen for seen in await sessions(store) if seen.at_work]
+    at_work = Counter(name for seen in alive for name in {job.queue for job in seen.held})
+    found = []
+    for name in sorted(stats.queues.keys() | settings.keys()):
+        counted, setting = stats.queues.get(name), settings.get(name)
+        found.append(
+            Queue(
+                name=name,
+                paused=setting is not None and setting.paused,
+                reason=None if setting is None else setting.reason,
+                counts={} if counted is None else counted.counts,
+                oldest_ready_ms=None if counted is None else counted.oldest_ready_ms,
+                sessions_at_work=at_work[name],
+            )
+        )
+    return Queues(at_ms=stats.at_ms, queues=found, rates=stats.rates, live_sessions=len(alive))
+
+
+async def known_queues(store: JobStore) -> set[str]:
+    """Queues that have jobs or settings."""
+    return (await store.stats()).queues.keys() | {queue.name for queue in await store.queues()}
+
+
+async def check_known(store: JobStore, names: Iterable[str]) -> None:
+    """Refuse a queue nobody has heard of: it would be a misspelt one."""
+    known = await known_queues(store)
+    for name in names:
+        if name not in known:
+            raise InvalidInput("queue", f"there is no queue {name!r}; there are {', '.join(sorted(known)) or 'none'}")
+
+
+async def sessions(store: JobStore) -> list[Seen]:
+    """Who is at work, the living first, and what they hold."""
+    lease_ms, now_ms = store.clock.lease_ms(), store.clock.now_ms()
+    found = []
+    for session in await store.sessions():
+        page = await store.find(Query(session=session.id), limit=COUNTED)
+        found.append(
+            Seen(
+                session=session,
+                at_work=is_alive(session, lease_ms),
+                silent_ms=max(0, lease_ms - session.beat_ms),
+                age_ms=max(0, now_ms - session.started_ms),
+                held=page.jobs,
+            )
+        )
+    return sorted(found, key=lambda seen: (not seen.at_work, seen.session.worker, seen.session.started_ms))
+
+
+async def limits(store: JobStore) -> list[Limit]:
+    """Whoever holds a job is a session, so what is held is counted from there, however many jobs wait."""
+    most = await store.limits()
+    seen = await sessions(store) if most else []
+    held = Counter(job.concurrency_key for each in seen for job in each.held)
+    counted = all(each.holds < COUNTED for each in seen)
+    return [Limit(key=key, limit=n, held=held[key], counted=counted) for key, n in sorted(most.items())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Router
 from starlette.types import Receive, Scope, Send
 
+from ..control.check import Report
 from .api import routes as api
 from .api.masking import Masker
 from .options import WebOptions
@@ -36,6 +37,8 @@ class Site:
         self.guard = Guard(options, tokens)
         self.hub: Any = _hub(shelf, options)
         self.masker = Masker(options.masked, shows=options.show_payloads)
+        self.checks: dict[str, Callable[[object], Awaitable[Report]]] = {}
+        """by store: a check that goes on where the last one ended"""
 
 
 def make_site(shelf: Shelf, options: WebOptions, *, tokens: Tokens | None) -> Starlette:

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 _HEX = "[0-9a-f]"
+#: printable, more or less: control, which has the last word, asks Unicode
+_LINE = r"^[^\x00-\x1f\x7f]+$"
 
 JobId = Annotated[
     str,
@@ -22,7 +24,7 @@ Name = Annotated[
     Meta(
         min_length=1,
         max_length=200,
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:/\-]*$",
+        pattern=r"^\w[\w.:/\-]*$",
         description="Letters, digits and _ . : / - only.",
     ),
 ]
@@ -31,23 +33,18 @@ Queue = Annotated[
     Meta(
         min_length=1,
         max_length=100,
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:/\-]*$",
+        pattern=r"^\w[\w.:/\-]*$",
         description="Letters, digits and _ . : / - only.",
     ),
 ]
-#: printable; what is not is refused by control, whose idea of that is Unicode's
-Text = Annotated[
-    str, Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")
-]
-Tag = Annotated[
-    str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$")
-]
+Text = Annotated[str, Meta(min_length=1, max_length=255, pattern=_LINE)]
+Tag = Annotated[str, Meta(min_length=1, max_length=100, pattern=_LINE)]
 Reason = Annotated[
     str,
     Meta(
         min_length=1,
         max_length=1000,
-        pattern=r"^[^\x00-\x1f\x7f]*[^\x00-\x20\x7f][^\x00-\x1f\x7f]*$",
+        pattern=_LINE,
         description="Why, for the audit trail.",
     ),
 ]

@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...batch.desk import Desk
 from ...control import Control
 from ..caller import Caller, Scope
 from ..shelf import Place
@@ -41,6 +42,11 @@ class Ask(Generic[Q, B]):
     def control(self) -> Control:
         """The rules of the store that is meant; what is submitted is submitted in the caller's name."""
         return self.place.control_as(self.caller.actor)
+
+    @property
+    def desk(self) -> Desk:
+        """What is done to batches there, in the caller's name."""
+        return Desk(self.control, places=self.place.desk.places)
 
     def path(self, name: str) -> str:
         """A part of the path."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
+import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -15,7 +18,8 @@ from starlette.types import Receive, Scope, Send
 from ...errors import MainstayError
 from ...model import check_id
 from ..problems import Problem, answer, problem_of
-from . import change, jobs, submit, trail
+from . import batches, bulk, change, jobs, loads, queues, schedules, stores, submit, trail
+from .openapi import described
 from .operation import Ask, Operation
 from .reading import read_body, read_query
 
@@ -29,9 +33,16 @@ OPERATIONS: tuple[Operation, ...] = (
     *jobs.OPERATIONS,
     *trail.OPERATIONS,
     *change.OPERATIONS,
+    *bulk.OPERATIONS,
+    *batches.OPERATIONS,
+    *loads.OPERATIONS,
+    *queues.OPERATIONS,
+    *schedules.OPERATIONS,
+    *stores.OPERATIONS,
 )
 
 log = logging.getLogger("mainstay.web")
+audit = logging.getLogger("mainstay.web.audit")
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -39,7 +50,20 @@ def routes(site: Site) -> list[BaseRoute]:
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in OPERATIONS:
         by_path.setdefault(operation.path, {})[operation.method] = operation
-    return [Route(_routed(path), Endpoint(site, by_path[path])) for path in sorted(by_path, key=_order)]
+    return [
+        Route("/openapi.json", description, methods=["GET"]),
+        *(Route(_routed(path), Endpoint(site, by_path[path])) for path in sorted(by_path, key=_order)),
+    ]
+
+
+async def description(_: Request) -> Response:
+    """What there is, for programs. Nothing of it is secret, so nobody is asked who they are."""
+    return Response(await asyncio.to_thread(_description), media_type="application/json")
+
+
+@cache
+def _description() -> bytes:
+    return msgspec.json.encode(described(OPERATIONS))
 
 
 def _routed(path: str) -> str:
@@ -84,7 +108,12 @@ class Endpoint:
         body = await read_body(request, operation)
         place = site.shelf.find(store)
         async with place.asking():
-            return await operation.handler(Ask(site, request, caller, place, query, body))
+            response = await operation.handler(Ask(site, request, caller, place, query, body))
+        if operation.scope in ("operate", "admin"):
+            # a job's own trail tells who moved it; of a queue or a schedule this line is all that is kept
+            path = request.scope["path"].encode("unicode_escape").decode()
+            audit.info("did=%s actor=%s store=%s path=%s", operation.id, caller.actor, place.name, path)
+        return response
 
 
 def as_problem(error: Exception, request: Request) -> Problem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -24,7 +24,11 @@ def _shape(name: str, of: type[msgspec.Struct], doc: str, *, without: tuple[str,
 
 if TYPE_CHECKING:
     # made of the structs themselves, at run time
-    JobShape = EventShape = RefusalShape = SessionShape = Any
+    JobShape: TypeAlias = Any
+    EventShape: TypeAlias = Any
+    RefusalShape: TypeAlias = Any
+    SessionShape: TypeAlias = Any
+    WorkingShape: TypeAlias = Any
 else:
     _Policy = _shape("RetryPolicy", RetryPolicy, "How often and how soon a failed attempt is tried again.")
     _Options = _shape("JobOptions", Options, "What was asked for at submit and never changes.", retry=_Policy)
@@ -43,8 +47,15 @@ else:
     )
     EventShape = _shape("Event", Event, "One line of a job's audit trail.", details=dict[str, Any] | None, digest=str)
     RefusalShape = _shape("Refusal", Refusal, "A write of a lost claim that was refused.")
-    SessionShape = _shape(
-        "Session", Session, "A worker's process.", without=("beat_ms",), at_work=bool, silent_ms=int, age_ms=int
+    _seen = {"without": ("beat_ms",), "at_work": bool, "silent_ms": int, "age_ms": int}
+    SessionShape = _shape("Session", Session, "A worker's process.", **_seen)
+    WorkingShape = _shape(
+        "Working",
+        Session,
+        "A worker's process, and the newest of what it holds.",
+        **_seen,
+        holds=int,
+        jobs=list[JobShape],
     )
 
 

@@ -1,0 +1,213 @@
+"""The description of the API: OpenAPI 3.1, made of the same records that route and check."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.metadata import version
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from . import versions
+from .fields import JobId, Name, Text
+from .operation import Answered, Operation
+from .shapes import Problem
+
+_REFS = "#/components/schemas/{name}"
+_PATH = {"id": JobId, "name": Name}
+_PROBLEM = "application/problem+json"
+_REFUSED = {
+    400: "It could not be read.",
+    401: "Who are you?",
+    403: "You may not.",
+    404: "There is no such thing.",
+    408: "The body came too slowly.",
+    409: "It does not fit how things stand.",
+    412: "The job has changed meanwhile.",
+    413: "It is too large.",
+    415: "It is not JSON.",
+    422: "A value is not accepted; `field` names it.",
+    428: "If-Match is needed.",
+    429: "Not so fast: Retry-After says when.",
+    500: "A bug of the server; `id` finds it in its log.",
+    503: "The store does not answer: Retry-After says when to try again.",
+}
+_ANY = (400, 401, 403, 422, 429, 500, 503)
+_PARAMETER = re.compile(r"{(\w+)}")
+
+
+def described(operations: Sequence[Operation], *, title: str = "Mainstay") -> dict[str, Any]:
+    """The whole description."""
+    types = list(_types(operations))
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REFS)
+    made = dict(zip(map(id, types), schemas, strict=True))
+    for kind in _structs(types):
+        _explain(kind, components)
+    paths: dict[str, Any] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, made)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": title,
+            "version": version("mainstay"),
+            "description": "Jobs over HTTP. Errors are application/problem+json, and their `type` is a stable code.",
+        },
+        "servers": [{"url": "/api/v1"}],
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "An API token."}},
+        },
+    }
+
+
+def _types(operations: Iterable[Operation]) -> Iterable[Any]:
+    yield Problem
+    yield from _PATH.values()
+    yield Text
+    for operation in operations:
+        if operation.body is not None:
+            yield operation.body
+        for answered in operation.answers.values():
+            if answered.type is not None:
+                yield answered.type
+
+
+def _operation(operation: Operation, made: dict[int, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "operationId": operation.id,
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "description": f"{operation.about} Needs the scope `{operation.scope}`.".strip(),
+        "parameters": list(_parameters(operation, made)),
+        "responses": {str(status): _answer(each, made) for status, each in operation.answers.items()},
+    }
+    for status in sorted({*_ANY, *operation.refusals, *_more(operation)}):
+        found["responses"].setdefault(
+            str(status),
+            {"description": _REFUSED[status], "content": {_PROBLEM: {"schema": made[id(Problem)]}}},
+        )
+    if operation.body is not None:
+        needed = any(field.required for field in msgspec.structs.fields(operation.body))
+        schema = made[id(operation.body)]
+        found["requestBody"] = {"required": needed, "content": {"application/json": {"schema": schema}}}
+    return found
+
+
+def _more(operation: Operation) -> Iterable[int]:
+    """What may be refused because of how the operation is declared."""
+    if operation.body is not None:
+        yield from (408, 413, 415)
+    if operation.if_match:
+        yield 412
+    if operation.if_match == "must":
+        yield 428
+
+
+def _answer(answered: Answered, made: dict[int, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"description": answered.told}
+    if answered.type is not None:
+        found["content"] = {answered.media: {"schema": made[id(answered.type)]}}
+    if answered.headers:
+        found["headers"] = {
+            name: {"description": about, "schema": {"type": "string"}} for name, about in answered.headers.items()
+        }
+    return found
+
+
+def _parameters(operation: Operation, made: dict[int, Any]) -> Iterable[dict[str, Any]]:
+    for name in _PARAMETER.findall(operation.path):
+        yield {"name": name, "in": "path", "required": True, "schema": made[id(_PATH[name])]}
+    if operation.in_store:
+        about = "Which store, by name; without it the first."
+        yield {"name": "store", "in": "query", "description": about, "schema": {"type": "string"}}
+    yield from _query(operation.query)
+    if operation.idempotency_key:
+        yield _header("Idempotency-Key", "Submitted twice with this key is submitted once.", made[id(Text)])
+    if operation.if_none_match:
+        yield _header("If-None-Match", "The ETag that you have.", {"type": "string"})
+    if operation.if_match:
+        tag = {"type": "string", "pattern": versions.PATTERN, "examples": ['"7"']}
+        about = "The ETag of the job as you saw it, or *."
+        yield _header("If-Match", about, tag) | {"required": operation.if_match == "must"}
+
+
+def _query(declared: type[msgspec.Struct]) -> Iterable[dict[str, Any]]:
+    schema = msgspec.json.schema(declared)["$defs"][declared.__name__]
+    docs = _docs(declared)
+    for name, each in schema["properties"].items():
+        found = {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": _given(each)}
+        if name in docs:
+            found["description"] = docs[name]
+        if found["schema"].get("type") == "array":
+            found |= {"style": "form", "explode": True}
+        yield found
+
+
+def _given(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter is there or not; it is never null."""
+    schema = {name: value for name, value in schema.items() if name != "default" or value is not None}
+    kinds = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    return kinds[0] if len(kinds) == 1 else schema
+
+
+def _header(name: str, about: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "description": about, "schema": schema}
+
+
+def _structs(types: Iterable[Any]) -> Iterable[type[msgspec.Struct]]:
+    """All structs that these are made of."""
+    seen: set[Any] = set()
+    todo = list(types)
+    while todo:
+        kind = todo.pop()
+        todo += getattr(kind, "__args__", ())
+        if not isinstance(kind, type) or not issubclass(kind, msgspec.Struct) or kind in seen:
+            continue
+        seen.add(kind)
+        todo += [field.type for field in msgspec.structs.fields(kind)]
+        yield kind
+
+
+def _explain(kind: type[msgspec.Struct], components: dict[str, Any]) -> None:
+    """Put the docstrings of its fields into its schema."""
+    properties = components.get(kind.__name__, {}).get("properties", {})
+    for name, doc in _docs(kind).items():
+        if name in properties:
+            # what is beside a reference is read as well, in 3.1
+            properties[name] = {**properties[name], "description": doc}
+
+
+def _docs(kind: type) -> dict[str, str]:
+    """Field -> the string below it, of a struct and what it is made from."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        found |= _docs_in(base.__module__).get(base.__name__, {})
+    return found
+
+
+@cache
+def _docs_in(module: str) -> dict[str, dict[str, str]]:
+    """The same for each class of a module, which is read once."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError):
+        return {}
+    return {each.name: dict(_below(each.body)) for each in tree.body if isinstance(each, ast.ClassDef)}
+
+
+def _below(body: Sequence[ast.stmt]) -> Iterable[tuple[str, str]]:
+    for field, doc in pairwise(body):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(doc, ast.Expr):
+            continue
+        said = doc.value.value if isinstance(doc.value, ast.Constant) else None
+        if isinstance(field.target, ast.Name) and isinstance(said, str):
+            yield field.target.id, " ".join(said.split())

@@ -1,0 +1,172 @@
+"""Queues: what waits where; pausing, resuming and purging them. And the limits of concurrency keys."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from ...control import bulk, looks
+from ...control.actions import WAITING, deleting, withdrawing
+from ...control.looks import Limit, Queue, Queues
+from ...model import QueueSettings
+from ...stores import Query
+from ..problems import Problem
+from .bulk import Done, carried_out
+from .fields import Reason, Text
+from .operation import Answered, Ask, Nothing, Operation, told
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why, for whoever looks."""
+
+    reason: Reason | None = None
+
+
+class Purge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What becomes of the jobs that wait."""
+
+    delete: bool = False
+    """delete them, instead of cancelling them"""
+    dry_run: bool = False
+    limit: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    """at most so many, the oldest first"""
+    reason: Reason | None = None
+
+
+class NewLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many jobs of a concurrency key may be held at a time."""
+
+    key: Text
+    limit: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None
+    """null lifts it"""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits that are set."""
+
+    limits: list[Limit]
+
+
+async def list_queues(ask: Ask[Nothing, None]) -> Response:
+    return told(msgspec.to_builtins(await looks.queues(ask.place.store)))
+
+
+async def get_queue(ask: Ask[Nothing, None]) -> Response:
+    seen = await looks.queues(ask.place.store)
+    found = next((queue for queue in seen.queues if queue.name == ask.path("name")), None)
+    if found is None:
+        raise _no_queue(ask.path("name"), {queue.name for queue in seen.queues})
+    return told(msgspec.to_builtins(found))
+
+
+async def pause_queue(ask: Ask[Nothing, Pause]) -> Response:
+    await ask.control.pause(ask.path("name"), reason=ask.body.reason)
+    return await _settings(ask)
+
+
+async def resume_queue(ask: Ask[Nothing, None]) -> Response:
+    await _check(ask)
+    await ask.control.resume(ask.path("name"))
+    return await _settings(ask)
+
+
+async def purge_queue(ask: Ask[Nothing, Purge]) -> Response:
+    await _check(ask)
+    name, wanted = ask.path("name"), ask.body
+    why = wanted.reason or f"queue {name} was purged"
+    action = (deleting if wanted.delete else withdrawing)(actor=ask.caller.actor, reason=why)
+    limit = min(wanted.limit or ask.site.options.bulk_limit, ask.site.options.bulk_limit)
+    found = await bulk.matching(ask.place.store, Query(queue=name, status=WAITING), limit=limit)
+    return await carried_out(ask, action, found, dry_run=wanted.dry_run)
+
+
+async def list_limits(ask: Ask[Nothing, None]) -> Response:
+    return told({"limits": msgspec.to_builtins(await looks.limits(ask.place.store))})
+
+
+async def set_limit(ask: Ask[Nothing, NewLimit]) -> Response:
+    await ask.control.set_limit(ask.body.key, ask.body.limit)
+    return told({"key": ask.body.key, "limit": ask.body.limit})
+
+
+async def _settings(ask: Ask[Any, Any]) -> Response:
+    name = ask.path("name")
+    found = {queue.name: queue for queue in await ask.place.store.queues()}
+    return told(msgspec.to_builtins(found.get(name, QueueSettings(name=name))))
+
+
+async def _check(ask: Ask[Any, Any]) -> None:
+    known = await looks.known_queues(ask.place.store)
+    if ask.path("name") not in known:
+        raise _no_queue(ask.path("name"), known)
+
+
+def _no_queue(name: str, known: set[str]) -> Problem:
+    there = ", ".join(sorted(known)[:20]) or "none"
+    return Problem(404, "queue_not_found", f"there is no queue {name[:100]!r}; there are {there}", field="name")
+
+
+def _of(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> Operation:
+    return Operation(
+        method=more.pop("method", "POST"),
+        path=path,
+        handler=handler,
+        scope=more.pop("scope", "operate"),
+        tag="queues",
+        summary=summary,
+        answers={200: Answered(told=more.pop("told", "Done."), type=type_)},
+        **more,
+    )
+
+
+OPERATIONS = (
+    _of("/queues", list_queues, "List the queues", Queues, method="GET", scope="read", told="The queues."),
+    _of(
+        "/queues/{name}",
+        get_queue,
+        "Look at one queue",
+        Queue,
+        method="GET",
+        scope="read",
+        told="The queue.",
+        refusals=(404,),
+    ),
+    _of(
+        "/queues/{name}/pause",
+        pause_queue,
+        "Hand out no more jobs of a queue; what runs goes on",
+        QueueSettings,
+        body=Pause,
+    ),
+    _of(
+        "/queues/{name}/resume",
+        resume_queue,
+        "Hand out jobs of a queue again",
+        QueueSettings,
+        body=Nothing,
+        refusals=(404,),
+    ),
+    _of(
+        "/queues/{name}/purge",
+        purge_queue,
+        "Cancel or delete every job of a queue that waits",
+        Done,
+        about="What somebody works on goes on, and what is settled stays. With dry_run nothing is done.",
+        body=Purge,
+        scope="admin",
+        refusals=(404,),
+    ),
+    _of(
+        "/limits",
+        list_limits,
+        "List the limits of concurrency keys",
+        Limits,
+        method="GET",
+        scope="read",
+        told="The limits.",
+    ),
+    _of("/limits", set_limit, "Set or lift the limit of a concurrency key", NewLimit, body=NewLimit),
+)

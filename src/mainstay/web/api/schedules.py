@@ -1,0 +1,165 @@
+"""Schedules: when they tick; running, pausing, resuming and dropping them."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, Literal
+
+import msgspec
+from starlette.responses import Response
+
+from ...control.data import schedule_data
+from ...control.schedules import ScheduleView, describe, drop, pause, resume, run_now
+from ..problems import Problem
+from .operation import Answered, Ask, Nothing, Operation, told
+
+
+class LastJob(msgspec.Struct, kw_only=True):
+    id: str
+    status: str
+
+
+class Schedule(msgspec.Struct, kw_only=True):
+    """A schedule. Times are milliseconds since 1970, UTC."""
+
+    name: str
+    when: str
+    tz: str
+    task: str
+    paused: bool
+    registered: bool
+    catch_up: str
+    overlap: str
+    next_ticks_ms: list[int]
+    """empty when paused, and when its times are known only to the program that declares it"""
+    last_tick_ms: int | None
+    counted_from_ms: int | None
+    last_job: LastJob | None
+    ticks_without_job: int
+    problem: str | None
+    """why it does not tick"""
+
+
+class Schedules(msgspec.Struct, kw_only=True):
+    """All schedules, by name."""
+
+    schedules: list[Schedule]
+
+
+class Ran(msgspec.Struct, kw_only=True):
+    """The job of a schedule that was run now."""
+
+    schedule: str
+    id: str
+    created: bool
+    """False: with overlap "skip", the one that is not settled yet"""
+
+
+class Dropped(msgspec.Struct, kw_only=True):
+    name: str
+    dropped: Literal[True]
+
+
+async def list_schedules(ask: Ask[Nothing, None]) -> Response:
+    return told({"schedules": [schedule_data(view) for view in await describe(ask.place.control)]})
+
+
+async def get_schedule(ask: Ask[Nothing, None]) -> Response:
+    return told(schedule_data(await _found(ask)))
+
+
+async def pause_schedule(ask: Ask[Nothing, Nothing]) -> Response:
+    await _found(ask)
+    await pause(ask.control, ask.path("name"), actor=ask.caller.actor)
+    return told(schedule_data(await _found(ask)))
+
+
+async def resume_schedule(ask: Ask[Nothing, Nothing]) -> Response:
+    await _found(ask)
+    await resume(ask.control, ask.path("name"), actor=ask.caller.actor)
+    return told(schedule_data(await _found(ask)))
+
+
+async def run_schedule(ask: Ask[Nothing, Nothing]) -> Response:
+    view = await _found(ask)
+    if view.task == "?":
+        raise Problem(409, "schedule_unreadable", f"schedule {view.name} cannot be run: {view.problem}")
+    made = await run_now(ask.control, view.name, actor=ask.caller.actor)
+    return told({"schedule": view.name, "id": made.id, "created": made.created}, 201 if made.created else 200)
+
+
+async def drop_schedule(ask: Ask[Nothing, None]) -> Response:
+    await _found(ask)
+    await drop(ask.control, ask.path("name"), actor=ask.caller.actor)
+    return told({"name": ask.path("name"), "dropped": True})
+
+
+async def _found(ask: Ask[Any, Any]) -> ScheduleView:
+    name = ask.path("name")
+    views = {view.name: view for view in await describe(ask.place.control)}
+    if name in views:
+        return views[name]
+    close = difflib.get_close_matches(name, views, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(views)[:20]) or 'none'}"
+    raise Problem(404, "schedule_not_found", f"there is no schedule {name[:100]!r}; {hint}", field="name")
+
+
+def _change(path: str, handler: Any, summary: str, **more: Any) -> Operation:
+    return Operation(
+        method="POST",
+        path=f"/schedules/{{name}}/{path}",
+        handler=handler,
+        scope="operate",
+        tag="schedules",
+        summary=summary,
+        body=Nothing,
+        answers=more.pop("answers", {200: Answered(told="The schedule as it is now.", type=Schedule)}),
+        refusals=(404, 409),
+        **more,
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/schedules",
+        handler=list_schedules,
+        scope="read",
+        tag="schedules",
+        summary="List the schedules, with their next ticks",
+        answers={200: Answered(told="The schedules.", type=Schedules)},
+    ),
+    Operation(
+        method="GET",
+        path="/schedules/{name}",
+        handler=get_schedule,
+        scope="read",
+        tag="schedules",
+        summary="Look at one schedule",
+        answers={200: Answered(told="The schedule.", type=Schedule)},
+        refusals=(404,),
+    ),
+    _change("pause", pause_schedule, "Make no more ticks of a schedule"),
+    _change("resume", resume_schedule, "Tick again, from now on"),
+    _change(
+        "run",
+        run_schedule,
+        "Submit the job of a schedule now, beside its ticks",
+        about="Also when it is paused. The hooks of the program that declares it are not asked: they are not here.",
+        answers={
+            201: Answered(told="It was submitted.", type=Ran),
+            200: Answered(told="One is not settled yet, and it makes no other beside it.", type=Ran),
+        },
+    ),
+    Operation(
+        method="DELETE",
+        path="/schedules/{name}",
+        handler=drop_schedule,
+        scope="admin",
+        tag="schedules",
+        summary="Forget a schedule; its jobs stay",
+        about="A program that still declares it registers it again when its next worker leads.",
+        answers={200: Answered(told="It is forgotten.", type=Dropped)},
+        refusals=(404,),
+    ),
+)

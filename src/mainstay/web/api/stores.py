@@ -1,0 +1,181 @@
+"""The stores of the server, and one store as a whole: who is at work, its numbers, its health."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from ...control import looks
+from ...control.check import watching
+from ...stores import QueueStats, Violation
+from .operation import Answered, Ask, Nothing, Operation, told
+from .shapes import SessionShape, WorkingShape
+from .views import job_view, session_view
+
+#: rows that one look at the health of a store takes; the next looks at the next ones
+_CHECKED = 1000
+#: held jobs that are shown per session
+_SHOWN = 50
+
+
+class StoreSeen(msgspec.Struct, kw_only=True):
+    name: str
+    """what `?store=` calls it"""
+    url: str
+    """without its secrets"""
+    durability: str
+    """what an answer survives, in words"""
+    default: bool
+    """meant when none is named"""
+    silent_s: float
+    """how long ago it last answered"""
+    error: str
+    """why it did not, since"""
+
+
+class Stores(msgspec.Struct, kw_only=True):
+    """The stores that this server looks after."""
+
+    stores: list[StoreSeen]
+
+
+class Workers(msgspec.Struct, kw_only=True):
+    """Who is at work, the living first."""
+
+    sessions: list[WorkingShape]
+
+
+class QueueCounts(QueueStats, frozen=True, kw_only=True):
+    """Counts of one queue."""
+
+    paused: bool
+
+
+class StatsSeen(msgspec.Struct, kw_only=True):
+    """A store at a glance."""
+
+    at_ms: int
+    queues: dict[str, QueueCounts]
+    rates: dict[str, float]
+    """moves into each status per minute, over the last five"""
+    live_sessions: int
+    sessions: list[SessionShape]
+    limits: dict[str, int]
+    aside: int
+    """rows set aside because they could not be read"""
+    findings: list[str]
+
+
+class Checked(msgspec.Struct, kw_only=True):
+    """What a quick check found."""
+
+    store: str
+    clean: bool
+    checked: int
+    """rows that were looked at; the next check looks at the next ones"""
+    seconds: float
+    violations: list[Violation]
+    notices: list[Violation]
+
+
+async def list_stores(ask: Ask[Nothing, None]) -> Response:
+    shelf, now_s = ask.site.shelf, time.monotonic()
+    return told(
+        {
+            "stores": [
+                {
+                    "name": place.name,
+                    "url": place.url,
+                    "durability": place.store.durability,
+                    "default": place is shelf.first,
+                    "silent_s": round(now_s - place.answered_s, 3),
+                    "error": place.error,
+                }
+                for place in shelf.places.values()
+            ]
+        }
+    )
+
+
+async def list_workers(ask: Ask[Nothing, None]) -> Response:
+    store, masker = ask.place.store, ask.site.masker
+    lease_ms, now_ms = store.clock.lease_ms(), store.clock.now_ms()
+    return told(
+        {
+            "sessions": [
+                {
+                    **session_view(seen.session, lease_ms=lease_ms, now_ms=now_ms),
+                    "holds": seen.holds,
+                    "jobs": [job_view(job, masker, payload=False) for job in seen.held[:_SHOWN]],
+                }
+                for seen in await looks.sessions(store)
+            ]
+        }
+    )
+
+
+async def get_stats(ask: Ask[Nothing, None]) -> Response:
+    store = ask.place.store
+    found: dict[str, Any] = msgspec.to_builtins(await store.stats())
+    settings = {queue.name: queue for queue in await store.queues()}
+    for name in settings.keys() - found["queues"].keys():
+        found["queues"][name] = {"counts": {}, "oldest_ready_ms": None}
+    for name, queue in found["queues"].items():
+        queue["paused"] = name in settings and settings[name].paused
+    lease_ms, now_ms = store.clock.lease_ms(), store.clock.now_ms()
+    sessions = [session_view(each, lease_ms=lease_ms, now_ms=now_ms) for each in await store.sessions()]
+    living = sum(each["at_work"] for each in sessions)
+    return told({**found, "live_sessions": living, "sessions": sessions, "limits": await store.limits()})
+
+
+async def check_store(ask: Ask[Nothing, Nothing]) -> Response:
+    place = ask.place
+    watch = ask.site.checks.setdefault(place.name, watching(place.store, rows=_CHECKED))
+    report = await watch(None)
+    return told({**msgspec.to_builtins(report), "store": place.url, "clean": report.clean})
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/stores",
+        handler=list_stores,
+        scope="read",
+        tag="store",
+        summary="List the stores of this server",
+        answers={200: Answered(told="The stores.", type=Stores)},
+        in_store=False,
+    ),
+    Operation(
+        method="GET",
+        path="/workers",
+        handler=list_workers,
+        scope="read",
+        tag="store",
+        summary="List who is at work, and what they run",
+        answers={200: Answered(told="The workers' processes.", type=Workers)},
+    ),
+    Operation(
+        method="GET",
+        path="/stats",
+        handler=get_stats,
+        scope="read",
+        tag="store",
+        summary="See the state of a store at a glance",
+        answers={200: Answered(told="Counts, rates and ages.", type=StatsSeen)},
+    ),
+    Operation(
+        method="POST",
+        path="/check",
+        handler=check_store,
+        scope="operate",
+        tag="store",
+        summary="Check some jobs against every invariant; the next call goes on from there",
+        about="Changes nothing. For all of them at once, and to repair: mainstay check.",
+        body=Nothing,
+        answers={200: Answered(told="What was found.", type=Checked)},
+    ),
+)

@@ -114,11 +114,11 @@ def run(system: LoadSystem, programs: dict[str, str], target: Nginx, folder: Pat
         late = _mark(process, count, first_s + job.seconds * _RATED)
         used = dict(late.cpu_s) if late else {}
         _wait(process, lambda: _note(used))
-        took_s = time.monotonic() - began
+        ended, took_s = process.poll() is not None, time.monotonic() - began
     said = (folder / "said").read_text(errors="replace")
     if process.returncode != 0 or early is None or late is None:
-        answered = f"{count.served():,} requests were answered"
-        raise RunFailed(f"{system.title} ended with {process.returncode}, and {answered}:\n{_tail(said)}")
+        how = f"ended with {process.returncode}" if ended else f"had not ended after {took_s:.0f} s"
+        raise RunFailed(f"{system.title} {how}, and {count.served():,} requests were answered:\n{_tail(said)}")
     try:
         requests, failed = system.counted(said, out)
     except (OSError, ValueError, KeyError) as error:

@@ -78,6 +78,11 @@ async def test_all_that_is_said_with_a_call_arrives(target: Target, http2: HTTP2
     assert "host" not in headers
 
 
+async def test_headers_may_be_longer_than_a_frame(target: Target, http2: HTTP2Client) -> None:
+    told = (await http2.get(f"{target.url}/echo", headers={"X-Long": "~" * 30_000})).json()
+    assert dict(told["headers"])["x-long"] == "~" * 30_000
+
+
 async def test_many_calls_are_under_way_at_once(target: Target, http2: HTTP2Client) -> None:
     calls = [http2.get(f"{target.url}/?delay={20 - n}ms&size={n}") for n in range(1, 20)]
     answers = await asyncio.gather(*calls)

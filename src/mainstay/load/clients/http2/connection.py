@@ -20,13 +20,12 @@ from . import frames as f
 from .exchange import Exchange, NotProcessed
 from .fields import block_of, head_of
 from .response import HTTP2Response
+from .sending import HIGH, Sending
 
 _now = time.perf_counter
 #: what the server may send before it hears that it was taken: of one answer, and of all
 STREAM_WINDOW = 8 * 1024 * 1024
 WINDOW = 64 * 1024 * 1024
-#: of an upload, before whoever makes it has to wait
-_HIGH = 256 * 1024
 _HELLO = (
     f.PREFACE
     + f.settings({f.HEADER_TABLE_SIZE: 0, f.ENABLE_PUSH: 0, f.INITIAL_WINDOW_SIZE: STREAM_WINDOW})
@@ -48,9 +47,7 @@ class Connection:
         self._next = 1
         self._most = 100
         """calls at a time that the server takes; it may say otherwise"""
-        self._window = f.USUAL_WINDOW
-        self._stream_window = f.USUAL_WINDOW
-        self._frame = f.USUAL_FRAME
+        self._sending = Sending()
         self._unread = 0
         self._heading: tuple[f.Frame, bytes] | None = None
         """an answer's head whose end has not come yet"""
@@ -101,15 +98,15 @@ class Connection:
         number, self._next = self._next, self._next + 2
         if self._next > f.LARGEST_WINDOW:
             self.retired = True
-        exchange = Exchange(self, number, call, waiting, opening, self._stream_window)
+        exchange = Exchange(self, number, call, waiting, opening, self._sending.stream_window)
         self._exchanges[number] = exchange
         self._calls[number] = call
         self._network.sent += 1
         bare = exchange.whole and not exchange.left
-        out = self._headers(number, block_of(call), f.END_STREAM if bare else 0)
+        out = self._sending.headers(number, block_of(call), f.END_STREAM if bare else 0)
         if not bare:
             waiting.writing = True
-            out += self._data(exchange)
+            out += self._sending.data(exchange)
         exchange.sent = len(out)
         line.write(out)
         exchange.written = _now()
@@ -153,45 +150,13 @@ class Connection:
 
     # sending
 
-    def _headers(self, number: int, block: bytes, flags: int) -> bytes:
-        size = self._frame
-        if len(block) <= size:
-            return f.frame(f.HEADERS, flags | f.END_HEADERS, number, block)
-        out = f.frame(f.HEADERS, flags, number, block[:size])
-        for at in range(size, len(block), size):
-            last = f.END_HEADERS if at + size >= len(block) else 0
-            out += f.frame(f.CONTINUATION, last, number, block[at : at + size])
-        return out
-
-    def _data(self, exchange: Exchange) -> bytes:
-        """As much of a request's body as the server takes now."""
-        out = []
-        left = exchange.left
-        while left or exchange.whole:
-            size = min(len(left), self._window, exchange.window, self._frame)
-            if left and size <= 0:
-                break
-            self._window -= size
-            exchange.window -= size
-            piece = bytes(left[:size])
-            del left[:size]
-            last = exchange.whole and not left
-            out.append(f.frame(f.DATA, f.END_STREAM if last else 0, exchange.id, piece))
-            if last:
-                exchange.waiting.writing = False
-                break
-        exchange.written = exchange.waiting.last = _now()
-        if exchange.room is not None and not exchange.room.done() and len(left) < _HIGH:
-            exchange.room.set_result(None)
-        return b"".join(out)
-
     def _pour(self) -> None:
         for exchange in tuple(self._exchanges.values()):
             if exchange.left:
                 self._send_data(exchange)
 
     def _send_data(self, exchange: Exchange) -> None:
-        out = self._data(exchange)
+        out = self._sending.data(exchange)
         exchange.sent += len(out)
         self._write(out)
 
@@ -215,7 +180,7 @@ class Connection:
     async def _push(self, exchange: Exchange, piece: bytes) -> None:
         exchange.left += piece
         self._send_data(exchange)
-        while len(exchange.left) >= _HIGH:
+        while len(exchange.left) >= HIGH:
             exchange.room = asyncio.get_running_loop().create_future()
             await exchange.room
 
@@ -330,7 +295,7 @@ class Connection:
     def _take_window(self, found: f.Frame) -> None:
         more = f.number_of(found.payload) & f.LARGEST_WINDOW
         if found.stream == 0:
-            self._window += more
+            self._sending.window += more
         elif (exchange := self._exchanges.get(found.stream)) is not None:
             exchange.window += more
         self._pour()
@@ -341,11 +306,7 @@ class Connection:
         told = f.settings_of(found.payload)
         self._most = told.get(f.MAX_CONCURRENT_STREAMS, self._most if self._answered else f.LARGEST_WINDOW)
         self._answered = True
-        self._frame = told.get(f.MAX_FRAME_SIZE, self._frame)
-        window = told.get(f.INITIAL_WINDOW_SIZE, self._stream_window)
-        for exchange in self._exchanges.values():
-            exchange.window += window - self._stream_window
-        self._stream_window = window
+        self._sending.settle(told, self._exchanges.values())
         self._write(f.frame(f.SETTINGS, f.ACK, 0))
         self._pour()
         for _ in range(len(self._waiters)):

@@ -1,0 +1,65 @@
+"""What may be sent on a connection: frames as long as the server takes them, bodies as far as its windows are open."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from . import frames as f
+from .exchange import Exchange
+
+HIGH = 256 * 1024
+"""bytes of an upload that may wait for a window, before whoever makes it has to wait, too"""
+
+
+class Sending:
+    """Of one connection."""
+
+    __slots__ = ("_frame", "stream_window", "window")
+
+    def __init__(self) -> None:
+        self.window = f.USUAL_WINDOW
+        """of all calls together"""
+        self.stream_window = f.USUAL_WINDOW
+        """of each call, when it begins"""
+        self._frame = f.USUAL_FRAME
+
+    def settle(self, told: Mapping[int, int], exchanges: Iterable[Exchange]) -> None:
+        """Take what the server's settings say. A new window is also one for the calls that are under way."""
+        self._frame = told.get(f.MAX_FRAME_SIZE, self._frame)
+        window = told.get(f.INITIAL_WINDOW_SIZE, self.stream_window)
+        for exchange in exchanges:
+            exchange.window += window - self.stream_window
+        self.stream_window = window
+
+    def headers(self, number: int, block: bytes, flags: int) -> bytes:
+        size = self._frame
+        if len(block) <= size:
+            return f.frame(f.HEADERS, flags | f.END_HEADERS, number, block)
+        out = f.frame(f.HEADERS, flags, number, block[:size])
+        for at in range(size, len(block), size):
+            last = f.END_HEADERS if at + size >= len(block) else 0
+            out += f.frame(f.CONTINUATION, last, number, block[at : at + size])
+        return out
+
+    def data(self, exchange: Exchange) -> bytes:
+        """As much of a request's body as the server takes now."""
+        out = []
+        left = exchange.left
+        while left or exchange.whole:
+            size = min(len(left), self.window, exchange.window, self._frame)
+            if left and size <= 0:
+                break
+            self.window -= size
+            exchange.window -= size
+            piece = bytes(left[:size])
+            del left[:size]
+            last = exchange.whole and not left
+            out.append(f.frame(f.DATA, f.END_STREAM if last else 0, exchange.id, piece))
+            if last:
+                exchange.waiting.writing = False
+                break
+        exchange.written = exchange.waiting.last = time.perf_counter()
+        if exchange.room is not None and not exchange.room.done() and len(left) < HIGH:
+            exchange.room.set_result(None)
+        return b"".join(out)

@@ -1,0 +1,148 @@
+"""The looks at a store that make a snapshot. None of them grows with the number of jobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from ...control import schedules
+from ...control.data import schedule_data
+from ...control.explain import is_alive
+from ...lifecycle import JOB
+from ...stores import JobStore, Query
+from ..shelf import Place
+from .snapshot import Failures, QueueSeen, SessionSeen, by_cause, held, in_order, run_of, waiting
+
+#: sessions whose jobs are looked at, and the jobs of each
+_SESSIONS, _HELD = 100, 20
+#: jobs that are told of each
+_TOLD = 5
+#: failed jobs that are grouped by cause
+_FAILED = 200
+#: jobs at work among which batches and load tests are looked for, and those that are told
+_AT_WORK, _RUNS = 200, 20
+#: jobs of each passing state whose age is looked at
+_PASSING = 50
+
+#: where jobs stand that failed; what is skipped or cancelled was meant to be
+_FAILED_STATES = tuple(name for name, state in JOB.states.items() if state.settled and not state.final)
+_AT_WORK_STATES = tuple(name for name, state in JOB.states.items() if state.holds)
+#: of these a job is expected to come out by itself, and soon
+_PASSING_STATES = tuple(name for name in _AT_WORK_STATES if name != "running")
+
+Found = dict[str, Any]
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """One look: what it asks, and how often compared to the numbers."""
+
+    name: str
+    ask: Callable[[Place], Awaitable[Found]]
+    every: int = 1
+
+
+async def numbers(place: Place) -> Found:
+    """Counts, rates, ages, and what is paused."""
+    store = place.store
+    stats, settings = await store.stats(), {queue.name: queue for queue in await store.queues()}
+    queues, counts = [], Counter[str]()
+    for name in sorted(stats.queues.keys() | settings.keys()):
+        seen, setting = stats.queues.get(name), settings.get(name)
+        by_status = {} if seen is None else in_order(Counter(seen.counts))
+        counts.update(by_status)
+        queues.append(
+            QueueSeen(
+                name=name,
+                counts=by_status,
+                waiting=waiting(by_status),
+                oldest_ready_ms=None if seen is None else seen.oldest_ready_ms,
+                paused=setting is not None and setting.paused,
+                reason=None if setting is None else setting.reason,
+            )
+        )
+    return {
+        "stats_ms": stats.at_ms,
+        "counts": in_order(counts),
+        "rates": stats.rates,
+        "waiting": sum(queue.waiting for queue in queues),
+        "oldest_ready_ms": min((q.oldest_ready_ms for q in queues if q.oldest_ready_ms is not None), default=None),
+        "queues": queues,
+        "aside": stats.aside,
+        "findings": stats.findings,
+    }
+
+
+async def sessions(place: Place) -> Found:
+    """Who is at work, and on what."""
+    store = place.store
+    lease_ms = store.clock.lease_ms()
+    everybody = await store.sessions()
+    # the living first: however many dead there are, they must not push them off the list
+    everybody.sort(key=lambda each: (not is_alive(each, lease_ms), each.worker, each.started_ms, each.id))
+    found = []
+    for session in everybody[:_SESSIONS]:
+        page = await store.find(Query(session=session.id), limit=_HELD)
+        found.append(
+            SessionSeen(
+                id=session.id,
+                worker=session.worker,
+                host=session.host,
+                pid=session.pid,
+                started_ms=session.started_ms,
+                at_work=is_alive(session, lease_ms),
+                dead=session.dead,
+                silent_ms=max(0, lease_ms - session.beat_ms),
+                holds=len(page.jobs),
+                more=page.cursor is not None,
+                jobs=[held(job) for job in page.jobs[:_TOLD]],
+            )
+        )
+    return {"sessions": found, "live_sessions": sum(is_alive(session, lease_ms) for session in everybody)}
+
+
+async def failures(place: Place) -> Found:
+    """The newest that stand failed, by cause."""
+    page = await place.store.find(Query(status=_FAILED_STATES), limit=_FAILED)
+    return {
+        "failures": Failures(looked_at=len(page.jobs), more=page.cursor is not None, causes=by_cause(page.jobs)),
+    }
+
+
+async def plans(place: Place) -> Found:
+    """Schedules: next ticks, and what became of the last one."""
+    return {"schedules": [schedule_data(view) for view in await schedules.describe(place.control)]}
+
+
+async def runs(place: Place) -> Found:
+    """Batches and load tests at work."""
+    store = place.store
+    page = await store.find(Query(status=_AT_WORK_STATES), limit=_AT_WORK)
+    jobs = [job for job in page.jobs if job.kind != "task"][:_RUNS]
+    return {"runs": [run_of(job, await store.unit_counts(job.id)) for job in jobs]}
+
+
+async def passing(place: Place) -> Found:
+    """Since when jobs have been where they should only pass through."""
+    found = {status: await _longest(place.store, status) for status in _PASSING_STATES}
+    return {"since_ms": {status: since for status, since in found.items() if since is not None}}
+
+
+async def _longest(store: JobStore, status: str) -> int | None:
+    page = await store.find(Query(status=(status,), oldest_first=True), limit=_PASSING)
+    return min((job.changed_ms for job in page.jobs), default=None)
+
+
+#: at each turn, and told at once
+FAST = (Look(name="numbers", ask=numbers), Look(name="sessions", ask=sessions))
+#: seldomer
+SLOW = (
+    Look(name="runs", ask=runs, every=2),
+    Look(name="failures", ask=failures, every=5),
+    Look(name="passing", ask=passing, every=5),
+    Look(name="schedules", ask=plans, every=5),
+)
+
+__all__ = ["FAST", "SLOW", "Look"]

@@ -46,7 +46,7 @@ fmt: $(STAMP) ## format the code and mend what the linter can mend
 docs: $(STAMP) ## write the generated pages anew from the code
 	$(PY) docs/generate.py
 
-bench: $(STAMP) ## measure, beside other job queues and other ways to run a study; about an hour
+bench: $(STAMP) ## measure, beside other job queues, ways to run a study and load generators; over an hour
 	$(PY) -m bench
 
 soak: $(STAMP) ## a million jobs, ten engines and random kills, on PostgreSQL and on Redis; an hour

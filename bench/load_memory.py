@@ -74,18 +74,15 @@ def measure(seconds: int, users: int) -> Memory:
 
 def _watch(process: subprocess.Popen[bytes], samples: dict[str, list[float]]) -> None:
     """Until it has ended."""
+    roles = {process.pid: "command"}
     due = time.monotonic()
     while process.poll() is None:
-        for pid in family({process.pid}):
-            role = "command" if pid == process.pid else _role(pid)
+        for pid in sorted(family({process.pid})):
+            role = roles.setdefault(pid, f"generator {len(roles)}")
             if resident := rss_mb(pid):
                 samples.setdefault(role, []).append(round(resident, 1))
         due += 1.0
         time.sleep(max(0.0, due - time.monotonic()))
-
-
-def _role(pid: int) -> str:
-    return f"process {pid}"
 
 
 def table(found: Memory) -> Table:

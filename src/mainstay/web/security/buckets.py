@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import math
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from ...clock import Clock, SystemClock
 from ..problems import Problem
 
 #: callers that are remembered at most; whoever was seen least lately is forgotten first, and starts afresh
@@ -17,16 +17,17 @@ _MOST = 10_000
 class Buckets:
     """One for each key.
 
-    >>> buckets = Buckets(2.0, burst=1, time_s=lambda: 0.0)
+    >>> from mainstay.testing import VirtualClock
+    >>> buckets = Buckets(2.0, burst=1, clock=VirtualClock())
     >>> buckets.take("ann"), buckets.take("ann"), buckets.take("ben")
     (0.0, 0.5, 0.0)
     """
 
-    def __init__(self, rate: float, *, burst: float, time_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rate: float, *, burst: float, clock: Clock | None = None) -> None:
         self._rate = rate
         self._burst = burst
-        self._time_s = time_s
-        self._left: dict[str, tuple[float, float]] = {}
+        self._clock = clock or SystemClock()
+        self._left: dict[str, tuple[float, int]] = {}
         """key -> what was left, and when; the one seen least lately first"""
 
     def take(self, key: str) -> float:
@@ -36,11 +37,11 @@ class Buckets:
         """
         if self._rate <= 0:
             return 0.0
-        now_s = self._time_s()
-        left, then_s = self._left.pop(key, (self._burst, now_s))
-        left = min(self._burst, left + (now_s - then_s) * self._rate)
+        now_ms = self._clock.lease_ms()
+        left, then_ms = self._left.pop(key, (self._burst, now_ms))
+        left = min(self._burst, left + (now_ms - then_ms) * self._rate / 1000)
         wait_s = 0.0 if left >= 1 else (1 - left) / self._rate
-        self._left[key] = (left - 1 if left >= 1 else left, now_s)
+        self._left[key] = (left - 1 if left >= 1 else left, now_ms)
         if len(self._left) > _MOST:
             del self._left[next(iter(self._left))]
         return wait_s

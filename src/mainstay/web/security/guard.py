@@ -51,8 +51,8 @@ class Guard:
         self.options = options
         self.sessions = Sessions(key=session_key, clock=clock)
         self._tokens = tokens
-        self._rates = Buckets(options.rate, burst=options.rate * BURST_S)
-        self._sign_ins = Buckets(_SIGN_INS_PER_S, burst=_SIGN_INS)
+        self._rates = Buckets(options.rate, burst=options.rate * BURST_S, clock=clock)
+        self._sign_ins = Buckets(_SIGN_INS_PER_S, burst=_SIGN_INS, clock=clock)
 
     @property
     def asks(self) -> bool:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ...clock import Clock
 from ..caller import Caller
 from ..options import WebOptions
 from ..problems import Problem, answer
@@ -30,12 +31,12 @@ log = logging.getLogger("mainstay.web.access")
 class Wrapped:
     """An app with its surroundings."""
 
-    def __init__(self, app: ASGIApp, options: WebOptions, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, options: WebOptions, limits: Limits, clock: Clock | None) -> None:
         self.app = app
         self.options = options
         self.limits = limits
         self.streams = Streams(options.streams)
-        self.strangers = Buckets(options.rate, burst=options.rate * BURST_S)
+        self.strangers = Buckets(options.rate, burst=options.rate * BURST_S, clock=clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -48,9 +49,9 @@ class Wrapped:
         self.streams.end_all()
 
 
-def wrapped(app: ASGIApp, options: WebOptions, limits: Limits | None = None) -> Wrapped:
+def wrapped(app: ASGIApp, options: WebOptions, limits: Limits | None = None, *, clock: Clock | None = None) -> Wrapped:
     """The app as it is served."""
-    return Wrapped(app, options, limits or Limits())
+    return Wrapped(app, options, limits or Limits(), clock)
 
 
 class _Exchange:

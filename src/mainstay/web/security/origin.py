@@ -15,6 +15,7 @@ from ..problems import Problem
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORTS = {"http": 80, "https": 443}
+_LAST_PORT = 65_535
 _HOST = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::(?P<port>[0-9]{1,5}))?")
 
 
@@ -88,7 +89,7 @@ def place_of(host: str, scheme: str) -> tuple[str, int] | None:
     if found is None:
         return None
     port = int(found["port"]) if found["port"] else _PORTS.get(scheme, 0)
-    return found["name"].strip("[]").lower(), port
+    return None if port > _LAST_PORT else (found["name"].strip("[]").lower(), port)
 
 
 def _cross_site() -> Problem:

@@ -238,3 +238,52 @@ async def test_an_output_that_fails_does_not_fail_the_run(target: Target, tmp_pa
 
     assert summary.requests == target.counts().completed > 0
     assert [(one.name, one.error) for one in summary.outputs] == [("broken", "OSError: disk full")]
+
+
+async def test_names_and_messages_that_are_no_text_do_not_end_the_run(tmp_path: Path) -> None:
+    text = """
+    class Silent(Exception):
+        def __str__(self):
+            raise ValueError("not even that")
+
+    class Shop(Workflow):
+        @step()
+        async def metric(self) -> Metric[Counter]:
+            return Metric(1, tags={"code": 200, 5: None})
+
+        @step()
+        async def result(self) -> CustomResult:
+            return CustomResult(started=1.0, ended=2.0, status=[] and 1 or ("a", 1), failure=404)
+
+        @step()
+        async def named(self) -> None:
+            self.count(5)
+
+        @step()
+        async def silent(self) -> None:
+            raise Silent
+
+        @step()
+        async def torn(self) -> Check:
+            return Check(False, b"\\xff".decode("utf-8", "surrogateescape"))
+
+        @step()
+        async def raised(self) -> None:
+            raise LookupError(b"\\xff".decode("utf-8", "surrogateescape"))
+    """
+    summary = await ran(written(tmp_path, text), vus=2, iterations=4)
+
+    assert (summary.ended, summary.iterations) == ("finished", 4)
+    assert summary.metrics[0].tags == {"code": "200", "5": "None"}
+    assert summary.errors == {"404": 4, "InvalidInput": 4, "Silent": 4, "LookupError": 4}
+    assert summary.checks[0].reasons == {"?": 4}
+    assert summary.examples["Silent"] == "Silent: a Silent that cannot be shown"
+
+
+async def test_a_step_that_blocks_the_process_makes_the_numbers_doubtful(target: Target, tmp_path: Path) -> None:
+    text = "import time\n" + GET.replace("return await", "time.sleep(0.3)\n        return await")
+
+    summary = await ran(written(tmp_path, text), vus=3, duration="1500ms", base_url=target.url)
+
+    assert not summary.trust.ok
+    assert summary.trust.reasons

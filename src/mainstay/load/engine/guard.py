@@ -45,4 +45,14 @@ def kind_of(error: Exception) -> str:
 def told_of(error: Exception) -> str:
     """What was raised, in words."""
     name = error.kind if isinstance(error, Left) else type(error).__name__
-    return f"{name}: {error}" if str(error) else name
+    said = plain(error)
+    return f"{name}: {said}" if said else name
+
+
+def plain(value: object) -> str:
+    """Anything as text that can be written and sent: what users name things by, and what their errors say."""
+    try:
+        text = value if isinstance(value, str) else str(value)
+    except Exception:  # noqa: BLE001 - even that is the user's own code
+        return f"a {type(value).__name__} that cannot be shown"
+    return text.encode(errors="replace").decode()

@@ -20,6 +20,7 @@ from ..hooks import Check
 from ..results import Result
 from ..stats.histogram import sketch_of
 from ..stats.model import CheckStats, MetricStats, MetricType, Sketch, StepStats
+from .guard import plain
 
 #: numbers that are kept of each call: started, written, first, ended, spent on its connection, sent, received
 _WIDTH = 7
@@ -28,6 +29,8 @@ _row = struct.Struct(f"{_WIDTH}d").pack
 #: different reasons of one check, and examples of errors, that are kept
 _MOST_REASONS = 20
 _LONGEST_REASON = 200
+#: different statuses, or kinds of errors, of one step in one window
+_MOST_NAMES = 100
 #: different metrics, tags included: a tag that is never the same twice would fill the memory
 _MOST_METRICS = 1000
 
@@ -128,8 +131,8 @@ class StepRecorder:
             failed=sketch_of(np.frombuffer(self._failed)) if self._failed else None,
             response=sketch_of(np.frombuffer(self.late)) if self.late else None,
             phases={name: sketch for name, sketch in phases.items() if sketch is not None},
-            statuses={str(status): n for status, n in self._statuses.items()},
-            errors=dict(self._errors),
+            statuses=_named(self._statuses),
+            errors=_named(self._errors),
             skipped=self.skipped,
             sent=sent,
             received=received,
@@ -141,6 +144,17 @@ class StepRecorder:
         self._errors.clear()
         self.skipped = 0
         return found
+
+
+def _named(counts: Mapping[Any, int]) -> dict[str, int]:
+    """By what they are called; what is no text is made into some."""
+    found: dict[str, int] = {}
+    for name, n in counts.items():
+        text = plain(name)
+        if text not in found and len(found) >= _MOST_NAMES:
+            text = "other"
+        found[text] = found.get(text, 0) + n
+    return found
 
 
 class CheckRecorder:
@@ -178,7 +192,7 @@ class CheckRecorder:
             self._passed += 1
             return
         self._failed += 1
-        why = why[:_LONGEST_REASON]
+        why = plain(why)[:_LONGEST_REASON]
         if why not in self._reasons and len(self._reasons) >= _MOST_REASONS:
             why = "other"
         self._reasons[why] = self._reasons.get(why, 0) + 1
@@ -209,13 +223,15 @@ class MetricRecorder:
 
     def add(self, name: str, kind: MetricType, value: float | bool, tags: Mapping[str, str] | None = None) -> None:
         """Note a value. Refuses what is no number, and a name that was something else before."""
+        if not isinstance(name, str):
+            raise InvalidInput("metric", f"{plain(name)} is no name of a metric; names are text")
         known = self._types.setdefault(name, kind)
         if known != kind:
             raise InvalidInput(name, f"is a {known}, and was used as a {kind}; give one of them another name")
         number = float(value)
         if not math.isfinite(number):
             raise InvalidInput(name, f"{value!r} cannot be recorded; it is no finite number")
-        key = (name, tuple(sorted((tags or {}).items())))
+        key = (name, tuple(sorted((plain(tag), plain(text)) for tag, text in tags.items())) if tags else ())
         values = self._values.get(key)
         if values is None:
             if key not in self._seen and len(self._seen) >= _MOST_METRICS:
@@ -232,7 +248,7 @@ class MetricRecorder:
             kind = self._types[name]
             found.append(
                 MetricStats(
-                    name=name,
+                    name=plain(name),
                     type=kind,
                     tags=dict(tags),
                     total=values[-1] if kind == "gauge" else math.fsum(values),

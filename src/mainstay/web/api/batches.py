@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from ...batch.desk import Output, Resumed, ToRun
 from ...batch.findings import Validation
 from ...batch.spec import Tallied
 from ...lifecycle import table_of
@@ -16,62 +15,11 @@ from ...report.batch import BatchReport, advice_for, batch_report
 from ...report.batch_map import HeatMap, heat_map
 from .fields import PageSize, Reason
 from .operation import Answered, Ask, Nothing, Operation, told
-from .shapes import Advised
+from .seen import BatchSeen, OutputPage, Resuming
 from .versions import check_version, wanted_version
 
 #: units that a dry run of a resume names
 _NAMED = 100
-
-
-class Tally(Tallied, frozen=True, kw_only=True):
-    """How units stand."""
-
-    done: int
-
-
-class UnitTally(Tally, frozen=True, kw_only=True):
-    """How the units of the study stand."""
-
-    total: int
-
-
-class Outputs(msgspec.Struct, kw_only=True):
-    expected: int
-    there: int
-
-
-class BatchSeen(msgspec.Struct, kw_only=True):
-    """How a batch stands, by the store of jobs alone."""
-
-    id: str
-    name: str
-    status: str
-    settled: bool
-    reason: str | None
-    version: int
-    at_ms: int
-    group: str
-    """what is at work: the units, or an aggregation by its name"""
-    planned: bool
-    sets: int
-    units: UnitTally
-    aggregations: dict[str, Tally]
-    outputs: Outputs
-    waits: str
-    """what its driver waits for, in words"""
-    validation: Validation | None
-    runner: str
-    resumed_from: str | None
-    advice: list[Advised]
-
-
-class OutputPage(msgspec.Struct, kw_only=True):
-    """Some outputs, in the order of the manifest."""
-
-    place: str
-    outputs: list[Output]
-    next: int | None
-    """the `start` of the next page; null: these were the last"""
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,14 +53,6 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     dry_run: bool = False
     """only tell which units that would be"""
     reason: Reason | None = None
-
-
-class Resuming(Resumed, frozen=True, kw_only=True):
-    """What became of it, or would."""
-
-    dry_run: bool = False
-    sample: tuple[ToRun, ...] = ()
-    """of a dry run: the first of the units, and why"""
 
 
 async def get_batch(ask: Ask[Nothing, None]) -> Response:

@@ -10,13 +10,14 @@ from starlette.responses import Response
 
 from ...control import bulk, looks
 from ...control.actions import WAITING, deleting, withdrawing
-from ...control.looks import Limit, Queue, Queues
+from ...control.looks import Queue, Queues
 from ...model import QueueSettings
 from ...stores import Query
 from ..problems import Problem
 from .bulk import Done, carried_out
 from .fields import Reason, Text
 from .operation import Answered, Ask, Nothing, Operation, told
+from .seen import Limits
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,12 +43,6 @@ class NewLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     key: Text
     limit: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None
     """null lifts it"""
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits that are set."""
-
-    limits: list[Limit]
 
 
 async def list_queues(ask: Ask[Nothing, None]) -> Response:

@@ -3,61 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 from starlette.responses import Response
 
 from ...control.data import schedule_data
 from ...control.schedules import ScheduleView, describe, drop, pause, resume, run_now
 from ..problems import Problem
 from .operation import Answered, Ask, Nothing, Operation, told
-
-
-class LastJob(msgspec.Struct, kw_only=True):
-    id: str
-    status: str
-
-
-class Schedule(msgspec.Struct, kw_only=True):
-    """A schedule. Times are milliseconds since 1970, UTC."""
-
-    name: str
-    when: str
-    tz: str
-    task: str
-    paused: bool
-    registered: bool
-    catch_up: str
-    overlap: str
-    next_ticks_ms: list[int]
-    """empty when paused, and when its times are known only to the program that declares it"""
-    last_tick_ms: int | None
-    counted_from_ms: int | None
-    last_job: LastJob | None
-    ticks_without_job: int
-    problem: str | None
-    """why it does not tick"""
-
-
-class Schedules(msgspec.Struct, kw_only=True):
-    """All schedules, by name."""
-
-    schedules: list[Schedule]
-
-
-class Ran(msgspec.Struct, kw_only=True):
-    """The job of a schedule that was run now."""
-
-    schedule: str
-    id: str
-    created: bool
-    """False: with overlap "skip", the one that is not settled yet"""
-
-
-class Dropped(msgspec.Struct, kw_only=True):
-    name: str
-    dropped: Literal[True]
+from .seen import Dropped, Ran, Schedule, Schedules
 
 
 async def list_schedules(ask: Ask[Nothing, None]) -> Response:

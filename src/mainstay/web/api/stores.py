@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from ...control import looks
 from ...control.check import watching
-from ...stores import QueueStats, Violation
 from .operation import Answered, Ask, Nothing, Operation, told
+from .seen import Checked, QueueCounts, Stores
 from .shapes import SessionShape, WorkingShape
 from .views import job_view, session_view
 
@@ -21,37 +21,10 @@ _CHECKED = 1000
 _SHOWN = 50
 
 
-class StoreSeen(msgspec.Struct, kw_only=True):
-    name: str
-    """what `?store=` calls it"""
-    url: str
-    """without its secrets"""
-    durability: str
-    """what an answer survives, in words"""
-    default: bool
-    """meant when none is named"""
-    silent_s: float
-    """how long ago it last answered"""
-    error: str
-    """why it did not, since"""
-
-
-class Stores(msgspec.Struct, kw_only=True):
-    """The stores that this server looks after."""
-
-    stores: list[StoreSeen]
-
-
 class Workers(msgspec.Struct, kw_only=True):
     """Who is at work, the living first."""
 
     sessions: list[WorkingShape]
-
-
-class QueueCounts(QueueStats, frozen=True, kw_only=True):
-    """Counts of one queue."""
-
-    paused: bool
 
 
 class StatsSeen(msgspec.Struct, kw_only=True):
@@ -67,18 +40,6 @@ class StatsSeen(msgspec.Struct, kw_only=True):
     aside: int
     """rows set aside because they could not be read"""
     findings: list[str]
-
-
-class Checked(msgspec.Struct, kw_only=True):
-    """What a quick check found."""
-
-    store: str
-    clean: bool
-    checked: int
-    """rows that were looked at; the next check looks at the next ones"""
-    seconds: float
-    violations: list[Violation]
-    notices: list[Violation]
 
 
 async def list_stores(ask: Ask[Nothing, None]) -> Response:

@@ -28,6 +28,8 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     taken: tuple[str, ...]
     """arguments that come from the context, if they are there"""
     tags: dict[str, str]
+    optional: bool = False
+    """whether it may return nothing"""
 
 
 class StatePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +127,7 @@ def _step(workflow: type[Workflow], name: str, known: set[str]) -> StepPlan:
         prepared=prepared,
         taken=tuple(taken),
         tags=mark.tags,
+        optional=told.optional,
     )
 
 

@@ -28,6 +28,8 @@ class Told(msgspec.Struct, frozen=True):
     """without `self`"""
     hints: dict[str, Any]
     """resolved"""
+    optional: bool
+    """whether it may return nothing"""
 
 
 def told_by(function: Any, *, field: str) -> Told:
@@ -38,7 +40,7 @@ def told_by(function: Any, *, field: str) -> Told:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise InvalidInput(field, f"argument {name} cannot be given by name; steps take keyword arguments only")
     kind, metric = _kind(hints.get("return"), field=field)
-    return Told(kind, metric, parameters, hints)
+    return Told(kind, metric, parameters, hints, _may_be_nothing(hints.get("return")))
 
 
 def hints_of(function: Any, *, field: str) -> dict[str, Any]:
@@ -70,6 +72,11 @@ def _kind(hint: Any, *, field: str) -> tuple[StepKind, MetricType | None]:
             f"is annotated to return {_named(hint)}: a measured step returns a response, or None, and nothing else",
         )
     return "action", None
+
+
+def _may_be_nothing(hint: Any) -> bool:
+    """`X | None`; and a check that returns what is wrong returns nothing when nothing is."""
+    return any(part is type(None) or _is(part, BaseException) for part in members_of(hint))
 
 
 def _metric_type(hint: Any, *, field: str) -> MetricType:

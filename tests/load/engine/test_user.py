@@ -440,3 +440,28 @@ async def test_headers_are_made_once() -> None:
     await walk.iterate()
 
     assert len(seen) == 1
+
+
+async def test_a_forgotten_return_is_an_error_and_no_silent_pass() -> None:
+    class Shop(Workflow):
+        @step()
+        async def browse(self) -> Result:
+            _result(0.1)  # type: ignore[return] # that it is forgotten is the point
+
+        @step()
+        async def title(self) -> Check:
+            Check(False, "no title")  # type: ignore[return]
+
+        @step()
+        async def wrong(self) -> Exception | None:
+            return None
+
+    walk = Walk(Shop)
+    await walk.iterate()
+
+    assert walk.errors() == {"browse": {"InvalidInput": 1}}
+    assert "returned nothing" in walk.notes.examples["InvalidInput"]
+    title, wrong = walk.notes.checks["title"].take(), walk.notes.checks["wrong"].take()
+    assert title is not None
+    assert wrong is not None
+    assert (title.failed, wrong.passed) == (1, 1)

@@ -31,6 +31,7 @@ _MOST_REASONS = 20
 _LONGEST_REASON = 200
 #: different statuses, or kinds of errors, of one step in one window
 _MOST_NAMES = 100
+_RETURN = "write `return`, or annotate it with `| None`"
 #: different metrics, tags included: a tag that is never the same twice would fill the memory
 _MOST_METRICS = 1000
 
@@ -39,13 +40,14 @@ class StepRecorder:
     """One measured step in one process."""
 
     __slots__ = (
-        "_errors", "_extend", "_failed", "_opened", "_rows", "_statuses", "late", "open_model", "skipped", "step",
-        "workflow",
+        "_errors", "_extend", "_failed", "_opened", "_optional", "_rows", "_statuses", "late", "open_model", "skipped",
+        "step", "workflow",
     )  # fmt: skip
 
-    def __init__(self, workflow: str, step: str, *, open_model: bool) -> None:
+    def __init__(self, workflow: str, step: str, *, open_model: bool, optional: bool = True) -> None:
         self.workflow = workflow
         self.step = step
+        self._optional = optional
         self.open_model = open_model
         self._rows = bytearray()
         self._extend = self._rows.extend
@@ -61,7 +63,9 @@ class StepRecorder:
         """A call that came to an answer. `delay`: how late its iteration began."""
         if not isinstance(result, Result):
             if result is None:
-                return
+                if self._optional:
+                    return
+                raise InvalidInput(self.step, f"returned nothing, so nothing is measured; {_RETURN}")
             raise InvalidInput(self.step, f"returned {type(result).__name__}, which is no response; see its annotation")
         self._statuses[result.status] += 1
         try:
@@ -160,9 +164,10 @@ def _named(counts: Mapping[Any, int]) -> dict[str, int]:
 class CheckRecorder:
     """One check in one process."""
 
-    __slots__ = ("_failed", "_passed", "_reasons", "skipped", "step", "workflow")
+    __slots__ = ("_failed", "_optional", "_passed", "_reasons", "skipped", "step", "workflow")
 
-    def __init__(self, workflow: str, step: str) -> None:
+    def __init__(self, workflow: str, step: str, *, optional: bool = True) -> None:
+        self._optional = optional
         self.workflow = workflow
         self.step = step
         self.skipped = 0
@@ -173,7 +178,7 @@ class CheckRecorder:
     def note(self, result: Any, _: float = 0.0) -> None:
         """What a check answered: a Check, some of them, an exception that was not raised, or nothing."""
         if result is None:
-            self._passed += 1
+            self._count(self._optional, f"the step returned nothing; {_RETURN}")
         elif isinstance(result, Check):
             self._count(result.holds, result.says or self.step)
         elif isinstance(result, BaseException):

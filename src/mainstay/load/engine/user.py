@@ -43,10 +43,10 @@ class Notes:
         """what raised outside of steps, by kind"""
         for name, plan in blueprint.steps.items():
             if plan.kind == "check":
-                self.checks[name] = CheckRecorder(blueprint.name, name)
+                self.checks[name] = CheckRecorder(blueprint.name, name, optional=plan.optional)
             else:
                 # what is not measured has no times; what it raises is counted all the same
-                self.steps[name] = StepRecorder(blueprint.name, name, open_model=open_model)
+                self.steps[name] = StepRecorder(blueprint.name, name, open_model=open_model, optional=plan.optional)
 
     def take_iterations(self) -> int:
         """Since the last time."""

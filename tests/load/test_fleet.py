@@ -1,0 +1,118 @@
+"""Windows of several processes become one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mainstay.errors import InvalidInput
+from mainstay.load.engine.generator import Buckets, as_data
+from mainstay.load.engine.messages import Ear, Go, Over, Seen, ToGenerator, framed
+from mainstay.load.fleet import Merger
+from mainstay.load.stats.model import WINDOW_MS, Window
+
+
+class Sent:
+    """What a merger passed on."""
+
+    def __init__(self, processes: int) -> None:
+        self.windows: list[Window] = []
+        self.merger = Merger(processes, self.windows.append)
+        self.merger.open()
+
+    @property
+    def seen(self) -> list[tuple[int, int]]:
+        return [(window.bucket, window.iterations) for window in self.windows]
+
+
+def window(bucket: int, iterations: int = 1, process: int = 0) -> Window:
+    return Window(bucket=bucket, iterations=iterations, process=process)
+
+
+def test_a_window_is_passed_on_when_all_have_gone_beyond_it() -> None:
+    sent = Sent(2)
+    sent.merger.add(0, window(5))
+    sent.merger.add(0, window(6))
+    assert sent.seen == []
+
+    sent.merger.add(1, window(5, 10))
+    sent.merger.add(1, window(6, 10))
+    assert sent.seen == [(5, 11)]
+
+    sent.merger.close(0)
+    sent.merger.close(1)
+    assert sent.seen == [(5, 11), (6, 11)]
+
+
+def test_a_process_that_ended_holds_nobody_up() -> None:
+    sent = Sent(2)
+    sent.merger.add(0, window(5))
+    sent.merger.close(0)
+    sent.merger.add(1, window(5))
+    sent.merger.add(1, window(6))
+    assert sent.seen == [(5, 2)]
+
+
+def test_a_process_that_never_says_anything_and_ends_holds_nobody_up() -> None:
+    sent = Sent(2)
+    sent.merger.close(1)
+    sent.merger.add(0, window(5))
+    sent.merger.add(0, window(6))
+    assert sent.seen == [(5, 1)]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.lists(st.integers(0, 9), max_size=8), min_size=1, max_size=4), st.randoms(use_true_random=False))
+def test_nothing_is_lost_and_buckets_rise_whatever_the_order(parts: list[list[int]], chance: object) -> None:
+    sent = Sent(len(parts))
+    queues = [(process, sorted(buckets)) for process, buckets in enumerate(parts)]
+    while queues:
+        process, left = queues[chance.randrange(len(queues))]  # type: ignore[attr-defined] # a random.Random
+        if left:
+            sent.merger.add(process, window(left.pop(0), 1, process))
+        else:
+            sent.merger.close(process)
+            queues.remove((process, left))
+
+    buckets = [bucket for bucket, _ in sent.seen]
+    assert sum(iterations for _, iterations in sent.seen) == sum(map(len, parts))
+    assert buckets == sorted(set(buckets))
+
+
+def test_buckets_of_all_processes_have_the_same_numbers() -> None:
+    one, other = Buckets(1_000_000.0, 50.0), Buckets(1_000_000.0, 50.0)
+
+    assert one.now() == other.now()
+    assert 0 <= one.left_of(one.now()) <= WINDOW_MS / 1000
+
+
+@pytest.mark.parametrize("value", [None, 5, "text", b"bytes", [1, {"a": None}], {1: "one"}, 1.5])
+def test_plain_data_is_the_same_in_another_process(value: object) -> None:
+    assert as_data(value) == value
+
+
+@pytest.mark.parametrize("value", [object(), print, 2**80, "\ud800", [print]])
+def test_what_is_no_data_is_refused(value: object) -> None:
+    with pytest.raises(InvalidInput, match="is no data"):
+        as_data(value)
+
+
+async def test_messages_arrive_as_they_were_sent_and_a_torn_one_ends_the_talk() -> None:
+    reader = asyncio.StreamReader()
+    order = Go(workflows=["Größe"], shared={"Größe": {"token": b"x"}}, at=1.5, wall=2.5)
+    reader.feed_data(framed(order) + framed(order)[:-1])
+    reader.feed_eof()
+    ear = Ear(reader, ToGenerator)
+
+    assert await ear.hear() == order
+    assert await ear.hear() is None
+
+
+async def test_a_window_travels_whole() -> None:
+    reader = asyncio.StreamReader()
+    reader.feed_data(framed(Seen(window(7, 3))))
+
+    assert await Ear(reader, Seen | Over).hear() == Seen(window(7, 3))

@@ -42,8 +42,8 @@ _ANY = (400, 401, 403, 422, 429, 500, 503)
 _PARAMETER = re.compile(r"{(\w+)}")
 
 
-def described(operations: Sequence[Operation], *, title: str = "Mainstay") -> dict[str, Any]:
-    """The whole description."""
+def described(operations: Sequence[Operation], *, stores: Sequence[str]) -> dict[str, Any]:
+    """The whole description, for a server of these stores; the first is meant when none is named."""
     types = list(_types(operations))
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFS)
     made = dict(zip(map(id, types), schemas, strict=True))
@@ -51,11 +51,11 @@ def described(operations: Sequence[Operation], *, title: str = "Mainstay") -> di
         _explain(kind, components)
     paths: dict[str, Any] = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, made)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, made, stores)
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": title,
+            "title": "Mainstay",
             "version": version("mainstay"),
             "description": "Jobs over HTTP. Errors are application/problem+json, and their `type` is a stable code.",
         },
@@ -81,13 +81,13 @@ def _types(operations: Iterable[Operation]) -> Iterable[Any]:
                 yield answered.type
 
 
-def _operation(operation: Operation, made: dict[int, Any]) -> dict[str, Any]:
+def _operation(operation: Operation, made: dict[int, Any], stores: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "operationId": operation.id,
         "tags": [operation.tag],
         "summary": operation.summary,
         "description": f"{operation.about} Needs the scope `{operation.scope}`.".strip(),
-        "parameters": list(_parameters(operation, made)),
+        "parameters": list(_parameters(operation, made, stores)),
         "responses": {str(status): _answer(each, made) for status, each in operation.answers.items()},
     }
     for status in sorted({*_ANY, *operation.refusals, *_more(operation)}):
@@ -123,12 +123,12 @@ def _answer(answered: Answered, made: dict[int, Any]) -> dict[str, Any]:
     return found
 
 
-def _parameters(operation: Operation, made: dict[int, Any]) -> Iterable[dict[str, Any]]:
+def _parameters(operation: Operation, made: dict[int, Any], stores: Sequence[str]) -> Iterable[dict[str, Any]]:
     for name in _PARAMETER.findall(operation.path):
         yield {"name": name, "in": "path", "required": True, "schema": made[id(_PATH[name])]}
     if operation.in_store:
-        about = "Which store, by name; without it the first."
-        yield {"name": "store", "in": "query", "description": about, "schema": {"type": "string"}}
+        named = {"type": "string", "enum": list(stores), "default": stores[0]}
+        yield {"name": "store", "in": "query", "description": "Which store, by name.", "schema": named}
     yield from _query(operation.query)
     if operation.idempotency_key:
         yield _header("Idempotency-Key", "Submitted twice with this key is submitted once.", made[id(Text)])

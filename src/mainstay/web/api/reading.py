@@ -37,9 +37,13 @@ def read_query(request: Request, operation: Operation) -> tuple[str | None, Any]
             given[name] = value
     store = given.pop("store", None)
     try:
-        return store, msgspec.convert(given, operation.query, strict=False)
+        read = msgspec.convert(given, operation.query, strict=False)
     except msgspec.ValidationError as error:
         raise refusal(str(error), operation.query) from None
+    for name, value in given.items():
+        if getattr(read, name) is None:
+            raise InvalidInput(name, f"{value!r} is no value; leave it out")
+    return store, read
 
 
 async def read_body(request: Request, operation: Operation) -> Any:
@@ -75,7 +79,7 @@ def refusal(message: str, to: Any) -> InvalidInput:
         return _under(path, _unknown(unknown[1], _fields_at(to, path)))
     if missing := _MISSING.fullmatch(said):
         return _under(path, InvalidInput(missing[1], "is missing, and is needed"))
-    said = said.replace("`", "")
+    said = said.replace("`", "").replace(" | null", "")
     return InvalidInput(path or "body", said[:1].lower() + said[1:])
 
 

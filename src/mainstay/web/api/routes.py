@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -51,19 +51,22 @@ def routes(site: Site) -> list[BaseRoute]:
     for operation in OPERATIONS:
         by_path.setdefault(operation.path, {})[operation.method] = operation
     return [
-        Route("/openapi.json", description, methods=["GET"]),
+        Route("/openapi.json", _description(site), methods=["GET"]),
         *(Route(_routed(path), Endpoint(site, by_path[path])) for path in sorted(by_path, key=_order)),
     ]
 
 
-async def description(_: Request) -> Response:
+def _description(site: Site) -> Callable[[Request], Awaitable[Response]]:
     """What there is, for programs. Nothing of it is secret, so nobody is asked who they are."""
-    return Response(await asyncio.to_thread(_description), media_type="application/json")
 
+    @cache
+    def made() -> bytes:
+        return msgspec.json.encode(described(OPERATIONS, stores=list(site.shelf.places)))
 
-@cache
-def _description() -> bytes:
-    return msgspec.json.encode(described(OPERATIONS))
+    async def description(_: Request) -> Response:
+        return Response(await asyncio.to_thread(made), media_type="application/json")
+
+    return description
 
 
 def _routed(path: str) -> str:

@@ -96,8 +96,9 @@ class HTTPResponse(Result):
         if self._content is None:
             if self.stream is not None:
                 raise InvalidInput("content", "this answer is a stream; read it with chunks() or read()")
-            encoding = self._head.fields.get("content-encoding")
-            self._content = decoded(self._body, encoding) if encoding else self._body
+            # most have none: asked for by `get`, that would raise and catch an error each time
+            encodings = self._head.fields.getlist("content-encoding")
+            self._content = decoded(self._body, ", ".join(encodings)) if encodings else self._body
         return self._content
 
     def text(self, encoding: str | None = None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Router
@@ -18,6 +19,9 @@ from starlette.types import Receive, Scope, Send
 from ..control.check import Report
 from .api import routes as api
 from .api.masking import Masker
+from .live import routes as live
+from .live.counting import Counted, Requests
+from .live.hub import Hub
 from .options import WebOptions
 from .problems import Problem, answer
 from .security import login
@@ -35,7 +39,8 @@ class Site:
         self.shelf = shelf
         self.options = options
         self.guard = Guard(options, tokens)
-        self.hub: Any = _hub(shelf, options)
+        self.hub = Hub(shelf, options)
+        self.requests = Requests()
         self.masker = Masker(options.masked, shows=options.show_payloads)
         self.checks: dict[str, Callable[[object], Awaitable[Report]]] = {}
         """by store: a check that goes on where the last one ended"""
@@ -62,11 +67,12 @@ def make_site(shelf: Shelf, options: WebOptions, *, tokens: Tokens | None) -> St
     app = Starlette(
         routes=[
             # some of them are below the prefix of the API, so they come first
-            *_routes("live", site),
+            *live.routes(site),
             *login.routes(site),
             Mount(api.PREFIX, app=Router(api.routes(site), redirect_slashes=False, default=_nowhere)),
             *_routes("dashboard", site),
         ],
+        middleware=[Middleware(Counted, requests=site.requests)],
         lifespan=lifespan,
         exception_handlers={Problem: _refused, HTTPException: _refused, Exception: _refused},
     )
@@ -90,12 +96,6 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
     detail = f"there is nothing at {scope['path'][:200]}; what there is: {api.PREFIX}/openapi.json"
     await answer(Problem(404, "not_found", detail))(scope, receive, send)
-
-
-def _hub(shelf: Shelf, options: WebOptions) -> Any:
-    if importlib.util.find_spec("mainstay.web.live.hub") is None:
-        return contextlib.AsyncExitStack()
-    return importlib.import_module("mainstay.web.live.hub").Hub(shelf, options)
 
 
 def _routes(part: str, site: Site) -> list[Any]:

@@ -20,7 +20,9 @@ import msgspec
 from ...errors import MainstayError, StoreError
 from ..options import WebOptions
 from ..shelf import Place, Shelf
+from .following import Following
 from .history import History, Sample
+from .lists import Lists
 from .looking import FAST, SLOW, Look
 from .snapshot import Snapshot, nothing_yet
 
@@ -30,6 +32,8 @@ _ATTENTION_S = 15.0
 _IDLE_S = 5.0
 #: a look takes at most this share of the time
 _SHARE = 10
+#: jobs that somebody follows are looked at after this share of the time
+_OFTEN = 0.5
 #: the first pages wait so long for the first look, at most
 _FIRST_S = 2.0
 
@@ -48,6 +52,8 @@ class Hub:
 
     def __init__(self, shelf: Shelf, options: WebOptions) -> None:
         self._watches = {name: Watch(place, options) for name, place in shelf.places.items()}
+        self._jobs = {name: Following(place, _OFTEN * options.snapshot_s) for name, place in shelf.places.items()}
+        self._lists = {name: Lists(place, options.snapshot_s) for name, place in shelf.places.items()}
         self._tasks: list[asyncio.Task[None]] = []
 
     def snapshot(self, place_name: str) -> Snapshot:
@@ -83,6 +89,14 @@ class Hub:
         """How many watch."""
         return self._watches[place_name].watchers
 
+    def jobs(self, place_name: str) -> Following:
+        """The jobs that somebody follows."""
+        return self._jobs[place_name]
+
+    def lists(self, place_name: str) -> Lists:
+        """The lists of jobs that somebody follows."""
+        return self._lists[place_name]
+
     async def __aenter__(self) -> Self:
         self._tasks = [asyncio.create_task(watch.run(), name=f"hub {name}") for name, watch in self._watches.items()]
         firsts = [asyncio.create_task(watch.first.wait()) for watch in self._watches.values()]
@@ -94,6 +108,9 @@ class Hub:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for name in self._watches:
+            await self._jobs[name].close()
+            await self._lists[name].close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -156,7 +173,7 @@ class Watch:
                     break
             self.first.set()
             # one that does not answer may be back soon; until then nothing is due but to ask again
-            next_s = min(self._due_s.values()) if self.snapshot.up else loop.time() + pace_s
+            next_s = min(self._due_s.values(), default=0.0) if self.snapshot.up else loop.time() + pace_s
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(next_s):
                     await self._nudged.wait()

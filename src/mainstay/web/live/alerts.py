@@ -1,0 +1,17 @@
+"""The alert rules that come with Mainstay."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+
+def alert_rules() -> str:
+    """A file of rules for Prometheus, on what the server tells at `/metrics`.
+
+    >>> "MainstayOldestPending" in alert_rules()
+    True
+    """
+    return files(__package__).joinpath("alerts.yml").read_text(encoding="utf-8")
+
+
+__all__ = ["alert_rules"]

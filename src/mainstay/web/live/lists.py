@@ -1,0 +1,112 @@
+"""Following lists: one look at each list for everybody who has the same one open."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from ...errors import MainstayError
+from ...model import Job
+from ...stores import JobStore, Query
+from ..shelf import Place
+
+#: lists that are looked for at a time; a filter that no index serves may take long
+_AT_A_TIME = 2
+#: looks take at most this share of the time
+_SHARE = 10
+
+#: what is looked for; made anew at each look, for ages count from now
+MakeQuery = Callable[[JobStore], Awaitable[Query]]
+
+
+class Listed:
+    """One list that is followed."""
+
+    def __init__(self, make_query: MakeQuery, limit: int) -> None:
+        self.make_query = make_query
+        self.limit = limit
+        self.jobs: list[Job] = []
+        self.at_ms = 0
+        """0: not looked at yet"""
+        self.error = ""
+        self.changed = asyncio.Event()
+        """set, and another one in its place, whenever there is news"""
+        self.followers = 0
+
+    def hear(self, jobs: list[Job], at_ms: int) -> None:
+        same = self.at_ms and jobs == self.jobs and not self.error
+        self.jobs, self.at_ms, self.error = jobs, max(at_ms, self.at_ms + 1), ""
+        if not same:
+            self._tell()
+
+    def fail(self, error: str) -> None:
+        if error != self.error:
+            self.error = error
+            self._tell()
+
+    def _tell(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class Lists:
+    """All that are followed in one store."""
+
+    def __init__(self, place: Place, every_s: float) -> None:
+        self._place = place
+        self._every_s = every_s
+        self._turns = asyncio.Semaphore(_AT_A_TIME)
+        self._listed: dict[bytes, Listed] = {}
+        self._tasks: dict[bytes, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._listed)
+
+    @contextlib.asynccontextmanager
+    async def follow(self, key: bytes, make_query: MakeQuery, limit: int) -> AsyncIterator[Listed]:
+        """Follow a list meanwhile. What has the same key is the same list."""
+        listed = self._listed.get(key)
+        if listed is None:
+            listed = self._listed[key] = Listed(make_query, limit)
+            self._tasks[key] = asyncio.create_task(self._go_on(listed), name="followed list")
+        listed.followers += 1
+        try:
+            yield listed
+        finally:
+            listed.followers -= 1
+            if not listed.followers:
+                await self._forget(key)
+
+    async def close(self) -> None:
+        for key in list(self._listed):
+            await self._forget(key)
+
+    async def _forget(self, key: bytes) -> None:
+        self._listed.pop(key, None)
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _go_on(self, listed: Listed) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            async with self._turns:
+                began_s = loop.time()
+                await self._look(listed)
+                took_s = loop.time() - began_s
+            await asyncio.sleep(max(self._every_s, took_s * _SHARE))
+
+    async def _look(self, listed: Listed) -> None:
+        place = self._place
+        try:
+            async with place.asking():
+                query = await listed.make_query(place.store)
+                page = await place.store.find(query, limit=listed.limit)
+                listed.hear(page.jobs, place.store.clock.now_ms())
+        except MainstayError as error:
+            listed.fail(str(error))
+
+
+__all__ = ["Listed", "Lists", "MakeQuery"]

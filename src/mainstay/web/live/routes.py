@@ -1,0 +1,23 @@
+"""What is live: the streams below the prefix of the API, metrics, and health."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.routing import BaseRoute, Route
+
+from ..api.routes import PREFIX, Endpoint
+from . import health, metrics
+from .streams import OPERATIONS
+
+if TYPE_CHECKING:
+    from ..site import Site
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """They come before the API's own: `/jobs/stream` is no job."""
+    return [
+        *(Route(PREFIX + operation.path, Endpoint(site, {"GET": operation})) for operation in OPERATIONS),
+        *metrics.routes(site, site.requests),
+        *health.routes(site),
+    ]

@@ -1,0 +1,307 @@
+"""The streams: of a store at a glance, of one job, of a list of jobs; and the same glance without a stream.
+
+A client that comes back says what it saw last (`Last-Event-ID`; browsers do it by themselves). Of a job's trail it then
+gets what came after, without a gap and nothing twice. Of a store and of a list it gets how they stand now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...control.polling import is_over
+from ...errors import InvalidInput, MainstayError
+from ...lifecycle import Event
+from ...model import Job
+from ...stores import JobStore, Query
+from ..api.jobs import Filter
+from ..api.masking import Masker
+from ..api.operation import Answered, Ask, Nothing, Operation, told
+from ..api.views import etag_of, event_view, job_view
+from ..problems import Problem
+from ..shelf import Place
+from .following import Followed
+from .history import Sample
+from .hub import Hub
+from .snapshot import Snapshot
+from .sse import EventStream, event, event_of
+
+#: events of a job read at a time
+_PAGE = 500
+#: a store that does not answer is asked again after this
+_AGAIN_S = 1.0
+#: the number of an event; with the end told besides
+_MARK = re.compile(r"(0|[1-9][0-9]{0,14})(-end)?")
+
+
+class Following(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job is followed."""
+
+    payload: bool = False
+    """with its payload, result and checkpoint"""
+
+
+class FollowedList(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The list that is followed."""
+
+    oldest_first: bool = False
+    limit: Annotated[int, Meta(ge=1, le=200, description="At most so many jobs.")] = 50
+
+    async def query(self, store: JobStore) -> Query:
+        return msgspec.structs.replace(await super().query(store), oldest_first=self.oldest_first)
+
+
+class Samples(msgspec.Struct, kw_only=True):
+    """The numbers of a store over the last day, in order: the last ten minutes closely, the rest roughly."""
+
+    samples: list[Sample]
+
+
+async def get_snapshot(ask: Ask[Nothing, None]) -> Response:
+    hub: Hub = ask.site.hub
+    name = ask.place.name
+    return Response(hub.told(name, hub.snapshot(name)), media_type="application/json")
+
+
+async def get_history(ask: Ask[Nothing, None]) -> Response:
+    hub: Hub = ask.site.hub
+    return told({"samples": msgspec.to_builtins(hub.history(ask.place.name))})
+
+
+async def stream_store(ask: Ask[Nothing, None]) -> Response:
+    return _stream(ask, _snapshots(ask.site.hub, ask.place.name))
+
+
+async def stream_job(ask: Ask[Following, None]) -> Response:
+    job_id, place = ask.path("id"), ask.place
+    after, ended = _seen_last(ask.request)
+    (job,) = await place.store.get([job_id])
+    if job is None:
+        # of one that was deleted, its tombstone is still there
+        events = await place.control.events(job_id, after=0)
+        return _stream(ask, _remains([each for each in events if each.seq > after], job_id))
+    if ended and after == job.version and is_over(job):
+        # to a browser, which would come back for ever, this means that there is no more
+        return Response(status_code=204)
+    return _stream(ask, _Story(ask, job_id, after).messages())
+
+
+async def stream_jobs(ask: Ask[FollowedList, None]) -> Response:
+    # asked once here, so that a filter that is refused is refused as everywhere
+    await ask.query.query(ask.place.store)
+    return _stream(ask, _pages(ask))
+
+
+def _stream(ask: Ask[Any, Any], messages: AsyncGenerator[bytes, None]) -> EventStream:
+    async def still_welcome() -> bool:
+        request = ask.request
+        request.state.caller = None
+        try:
+            await ask.site.guard.admit(request, "read")
+        except Problem as problem:
+            return problem.status == 429
+        return True
+
+    return EventStream(messages, still_welcome=still_welcome)
+
+
+def _seen_last(request: Request) -> tuple[int, bool]:
+    """The number of the event that the client saw last, and whether it was told the end besides."""
+    given = request.headers.get("last-event-id", "").strip()
+    if not given:
+        return 0, False
+    found = _MARK.fullmatch(given)
+    if found is None:
+        raise InvalidInput("Last-Event-ID", f"{given[:100]!r} is not what this stream calls an event, like 7")
+    return int(found[1]), found[2] is not None
+
+
+async def _snapshots(hub: Hub, name: str) -> AsyncGenerator[bytes, None]:
+    async with contextlib.aclosing(hub.subscribe(name)) as snapshots:
+        async for snapshot in snapshots:
+            yield event_of("snapshot", hub.told(name, snapshot), snapshot.at_ms)
+
+
+async def _remains(events: list[Event], job_id: str) -> AsyncGenerator[bytes, None]:
+    for each in events:
+        yield event("event", event_view(each), each.seq)
+    yield _deleted(job_id)
+
+
+def _deleted(job_id: str) -> bytes:
+    return event("end", {"id": job_id, "status": None, "deleted": True})
+
+
+class _Story:
+    """One job, told as it goes on: its events, how it stands after them, its progress, and its end."""
+
+    def __init__(self, ask: Ask[Following, None], job_id: str, after: int) -> None:
+        self._place: Place = ask.place
+        self._following = ask.site.hub.jobs(ask.place.name)
+        self._masker: Masker = ask.site.masker
+        self._payload = ask.query.payload
+        self._job_id = job_id
+        self._seq = after
+        self._told: Job | None = None
+
+    async def messages(self) -> AsyncGenerator[bytes, None]:
+        async with self._following.follow(self._job_id) as followed:
+            trouble = ""
+            while True:
+                changed = followed.changed
+                error = followed.error
+                if followed.looked and not error:
+                    try:
+                        async for message in self._news(followed):
+                            yield message
+                    except MainstayError as failed:
+                        error = str(failed)
+                    else:
+                        if followed.row is None or is_over(followed.row):
+                            yield self._end(followed.row)
+                            return
+                if error and error != trouble:
+                    yield event("trouble", {"detail": error})
+                trouble = error
+                if followed.changed is changed:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_AGAIN_S if error else None):
+                            await changed.wait()
+
+    async def _news(self, followed: Followed) -> AsyncGenerator[bytes, None]:
+        row = followed.row
+        # of a deleted one, whatever is left
+        upto = None if row is None else row.version
+        while upto is None or self._seq < upto:
+            events = followed.recent(self._seq) if row is not None else None
+            if events is None:
+                events = await self._place.store.events(self._job_id, after=self._seq, limit=_PAGE)
+            fresh = [each for each in events if upto is None or each.seq <= upto]
+            for each in fresh:
+                # before it is sent: a client that leaves now has been sent it, as far as it is known here
+                self._seq = each.seq
+                yield event("event", event_view(each), each.seq)
+            if not fresh:
+                break
+        if row is None:
+            return
+        before, self._told = self._told, row
+        if before is None or before.version != row.version:
+            # what was trimmed is gone for good, and is not waited for
+            self._seq = max(self._seq, row.version)
+            yield event("job", job_view(row, self._masker, payload=self._payload), self._seq)
+        elif etag_of(before) != etag_of(row):
+            yield self._reported(before, row)
+
+    def _reported(self, before: Job, row: Job) -> bytes:
+        if (before.progress, before.progress_ms) == (row.progress, row.progress_ms):
+            return event("job", job_view(row, self._masker, payload=self._payload))
+        progress = msgspec.to_builtins(row.progress)
+        return event("progress", {"id": row.id, "progress": progress, "progress_ms": row.progress_ms})
+
+    def _end(self, row: Job | None) -> bytes:
+        if row is None:
+            return _deleted(self._job_id)
+        ended = {"id": row.id, "status": row.status, "reason": row.reason, "deleted": False}
+        return event("end", ended, f"{row.version}-end")
+
+
+async def _pages(ask: Ask[FollowedList, None]) -> AsyncGenerator[bytes, None]:
+    """The list, and then whatever changed in it: the ids as they stand, and the jobs that are new or different."""
+    wanted, masker = ask.query, ask.site.masker
+    lists = ask.site.hub.lists(ask.place.name)
+    known: dict[str, str] | None = None
+    trouble = ""
+    async with lists.follow(msgspec.json.encode(wanted), wanted.query, wanted.limit) as listed:
+        while True:
+            changed = listed.changed
+            if listed.error and listed.error != trouble:
+                yield event("trouble", {"detail": listed.error})
+            elif listed.at_ms and not listed.error:
+                jobs = listed.jobs
+                tags = {job.id: etag_of(job) for job in jobs}
+                if known is None or list(tags.items()) != list(known.items()):
+                    fresh = [job for job in jobs if known is None or known.get(job.id) != tags[job.id]]
+                    shown = [job_view(job, masker, payload=False) for job in fresh]
+                    known = tags
+                    yield event("page", {"at_ms": listed.at_ms, "ids": list(tags), "jobs": shown}, listed.at_ms)
+            trouble = listed.error
+            if listed.changed is changed:
+                await changed.wait()
+
+
+def _live(path: str, handler: Any, summary: str, about: str, **more: Any) -> Operation:
+    answers = {
+        200: Answered(told="Server-sent events.", type=str, media="text/event-stream"),
+        **more.pop("answers", {}),
+    }
+    return Operation(
+        method="GET",
+        path=path,
+        handler=handler,
+        scope="read",
+        tag="live",
+        summary=summary,
+        about=about,
+        answers=answers,
+        **more,
+    )
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/snapshot",
+        handler=get_snapshot,
+        scope="read",
+        tag="live",
+        summary="See what the server last saw of a store",
+        about="At once: it is kept, and made anew every second or so while somebody watches.",
+        answers={200: Answered(told="The store at a glance.", type=Snapshot)},
+    ),
+    Operation(
+        method="GET",
+        path="/history",
+        handler=get_history,
+        scope="read",
+        tag="live",
+        summary="Read what the numbers of a store were",
+        about="Kept in the server's memory: it begins when the server does.",
+        answers={200: Answered(told="Samples, in order.", type=Samples)},
+    ),
+    _live(
+        "/stream",
+        stream_store,
+        "Watch a store",
+        "`event: snapshot` now, and whenever it was looked at again.",
+    ),
+    _live(
+        "/jobs/stream",
+        stream_jobs,
+        "Watch a list of jobs",
+        "`event: page` with the ids as they stand and the jobs that are new or different: all of them at first. What "
+        "changed between two looks, a second or more apart, is told as one change.",
+        query=FollowedList,
+    ),
+    _live(
+        "/jobs/{id}/stream",
+        stream_job,
+        "Watch a job until it is settled",
+        "`event: event` for each line of its trail, with its number as the id: a client that comes back with "
+        "`Last-Event-ID` gets those after it. `event: job` after them, with the job as it stands; `event: progress` "
+        "between; `event: end` once it is settled or deleted. `event: trouble` while the store does not answer.",
+        query=Following,
+        answers={204: Answered(told="You have seen its end.")},
+        refusals=(404,),
+    ),
+)
+
+__all__ = ["OPERATIONS"]

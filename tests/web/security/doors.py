@@ -48,6 +48,7 @@ def small_site(guard: Guard) -> Starlette:
         async def endless() -> AsyncIterator[bytes]:
             while True:
                 yield b"x" * 65_536
+                await asyncio.sleep(0)
 
         return StreamingResponse(endless())
 

@@ -28,8 +28,12 @@ class Connection(HttpToolsProtocol):
         self._waits: asyncio.TimerHandle | None = None
         """until the headers have to be there; None while a request is being answered"""
         self._unread: asyncio.TimerHandle | None = None
+        self._in_head = False
+        """whether a request has begun whose headers are not all there"""
         self._head = 0
-        self._in_head = True
+        """bytes of those so far"""
+        self._ended = False
+        """whether a request ended in what was received last"""
         self._problem: Problem | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -45,19 +49,26 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._waits is None and (self.cycle is None or self.cycle.response_complete):
             self._expect_head()
-        if self._in_head:
-            self._head += len(data)
+        self._ended = False
         super().data_received(data)
-        if self._in_head and self._head > self.limits.head and not self.transport.is_closing():
+        if not self._in_head:
+            return
+        if not self._ended:  # else nobody knows how much of it belongs to the next one
+            self._head += len(data)
+        if self._head > self.limits.head and not self.transport.is_closing():
             self._refuse(self._head_too_large())
 
     def on_message_begin(self) -> None:
         self._in_head = True
+        self._head = 0
         super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        self._ended = True
+        super().on_message_complete()
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._head = 0
         if self._waits is not None:
             self._waits.cancel()
             self._waits = None
@@ -86,15 +97,14 @@ class Connection(HttpToolsProtocol):
         self._refuse(self._problem or Problem(400, "bad_request", "this is not a request of HTTP/1.1"))
 
     def _expect_head(self) -> None:
-        self._head = 0
         self._waits = self.loop.call_later(self.limits.head_s, self._too_slow)
 
     def _too_slow(self) -> None:
         self._waits = None
         if self.transport.is_closing():
             return
-        if self._head == 0 or not self._in_head:
-            # it has said nothing, or what was thrown away: there is nothing to answer
+        if not self._in_head:
+            # it has asked nothing, or goes on with what is thrown away: there is nothing to answer
             self.transport.close()
             return
         detail = f"the headers of the request did not arrive within {self.limits.head_s:g} s"

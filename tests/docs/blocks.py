@@ -26,6 +26,7 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,6 +105,8 @@ class Page:
         match block.language:
             case "python" if block.file:
                 Path(block.file).write_text(block.text + "\n", encoding="utf-8")
+                # bytecode of the one before would be taken for its own, if both are of one second and one length
+                Path(cache_from_source(str(Path(block.file).absolute()))).unlink(missing_ok=True)
             case "python":
                 self._printed = self._seen(self._run_python(block))
             case "text":

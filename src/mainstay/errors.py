@@ -26,6 +26,8 @@
     ├── NotLeader               a leader's write after its lease was lost
     ├── RunnerFailed            an outside runner did not answer, or refused
     ├── CallFailed              a call of a load test came to no answer; `kind` says what failed
+    ├── RequestRefused          a server of Mainstay refused what a client asked; `reason` says why
+    ├── ServerUnreachable       a server of Mainstay did not answer, however often it was asked
     └── StoreError              the engine below said no
         ├── StoreLocked         somebody else keeps the database locked
         ├── StoreFull           no space left; nothing was written
@@ -296,6 +298,25 @@ class CallFailed(MainstayError):
     def __init__(self, kind: str, message: str) -> None:
         self.kind = kind
         super().__init__(message)
+
+
+class RequestRefused(MainstayError):
+    """A server of Mainstay refused what a client asked, for a reason that only a server has: not signed in, not allowed,
+    too many requests. `status` is HTTP's, `reason` the server's code, `field` what was wrong with the request."""
+
+    code = "request_refused"
+
+    def __init__(self, status: int, reason: str, message: str, *, field: str | None = None) -> None:
+        self.status = status
+        self.reason = reason
+        self.field = field
+        super().__init__(message)
+
+
+class ServerUnreachable(MainstayError, ConnectionError):
+    """A server of Mainstay did not answer. What was asked may have been done: the answer is missing."""
+
+    code = "server_unreachable"
 
 
 class StoreError(MainstayError):

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from ..control import Submitted
 from ..errors import JobFailed
-from ..model import Job
+from ..model import ErrorInfo, Job
 from .client import Client
 from .returns import Returns
 from .running import tell_of_wait
@@ -92,12 +92,7 @@ class Handle(Generic[R_co]):
     def _result(self, job: Job) -> R_co:
         if job.status == "succeeded":
             return self._returns.unpack(job.result, job_id=job.id)
-        error = job.error
-        reason = job.reason
-        if error is not None:
-            said = f"{error.type}: {error.message}"
-            reason = f"{reason} ({said})" if reason else said
-        raise JobFailed(job.id, job.name, job.status, reason, error_code=None if error is None else error.code)
+        raise failure(job.id, job.name, job.status, job.reason, job.error)
 
     def __repr__(self) -> str:
         return f"Handle({self.id!r}{', created=True' if self.created else ''})"
@@ -107,3 +102,11 @@ class Handle(Generic[R_co]):
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+def failure(job_id: str, name: str, status: str, reason: str | None, error: ErrorInfo | None) -> JobFailed:
+    """What is raised for the result of a job that settled without one."""
+    if error is not None:
+        said = f"{error.type}: {error.message}"
+        reason = f"{reason} ({said})" if reason else said
+    return JobFailed(job_id, name, status, reason, error_code=None if error is None else error.code)

@@ -33,7 +33,7 @@ _LOG_LINES = 12
 _WARM = 1 / 6
 """Part of the seconds of a run after which it counts."""
 _RATED = 3 / 4
-"""Part after which the rate is taken; Locust counts its seconds from the start of its interpreter, so it ends early."""
+"""Part after which the rate is taken."""
 _LOOK_S = 0.02
 _PATIENCE_S = 60.0
 _UNTRUE = 0.02
@@ -162,6 +162,8 @@ def told(
         "ca": target.certificate,
         "url": base + PATHS.get(job.scenario, ""),
         "kilobyte": body,
+        # for what counts its seconds from the start of its interpreter, and is given a TLS context for each user
+        "longer": job.seconds + 4,
         "out": out,
         "stem": out.with_suffix(""),
     }

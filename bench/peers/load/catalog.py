@@ -2,8 +2,8 @@
 
 Words in braces are filled in: `{bin}` the environment's programs, `{program}` the path of what is no package, `{here}`
 this folder, `{base}` where the target is and `{ca}` its certificate, `{url}` what is asked for, `{kilobyte}` a file
-with what is posted, `{connections}` and `{seconds}`, `{out}` a file for its counts, `{stem}` the same without its
-ending. What a script must know is in its environment; see `work`.
+with what is posted, `{connections}` and `{seconds}`, or `{longer}` for what takes long to start, `{out}` a file for its
+counts, `{stem}` the same without its ending. What a script must know is in its environment; see `work`.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ LOAD_PEERS = (
                 "--exit-code-on-error",
                 "0",
             ),
-            *("-u", "{connections}", "-r", "{connections}", "-t", "{seconds}s", "--json-file", "{stem}"),
+            *("-u", "{connections}", "-r", "{connections}", "-t", "{longer}s", "--json-file", "{stem}"),
         ),
         counted=_of_locust,
     ),

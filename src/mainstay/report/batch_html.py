@@ -32,7 +32,7 @@ def batch_html(report: BatchReport) -> str:
     parts = [
         _head(report),
         _advice(report),
-        _map(report),
+        map_html(report),
         _sets(report),
         _troubles(report),
         _lacking(report),
@@ -91,7 +91,8 @@ def _advice(report: BatchReport) -> str:
     return f'<section class="do">{lines}</section>'
 
 
-def _map(report: BatchReport) -> str:
+def map_html(report: BatchReport) -> str:
+    """The parameter sets by outcome, as a part of a page."""
     if not report.outcomes:
         why = f": {escape(report.outputs.why)}" if report.outputs.why else ""
         return f"<section><h2>Parameter sets by outcome</h2><p>The outputs could not be looked at{why}.</p></section>"

@@ -23,10 +23,16 @@ _MARKS: dict[Judgement, str] = {"better": "✓ better", "worse": "✗ worse", "s
 
 def comparison_html(found: Comparison, a: Summary | Run, b: Summary | Run) -> str:
     """The page. `a` and `b` are what was compared: their curves are drawn."""
-    runs = as_run(a), as_run(b)
-    parts = [_head(found), _charts(runs), _numbers(found), _only(found), f'<p class="soft">{escape(rule(found))}</p>']
+    parts = comparison_parts(found, a, b)
     title = f"{found.a.name} and {found.b.name}: {conclusion(found)}"
     return document(title, parts, footer=f"Mainstay {found.b.version}", styles=STYLES, script=SCRIPT)
+
+
+def comparison_parts(found: Comparison, a: Summary | Run, b: Summary | Run) -> list[str]:
+    """What the page is made of, for a page around it."""
+    runs = as_run(a), as_run(b)
+    told = f'<p class="soft">{escape(rule(found))}</p>'
+    return [_head(found), _charts(runs), _numbers(found), _only(found), told]
 
 
 def _head(found: Comparison) -> str:

@@ -39,8 +39,8 @@ def load_html(summary: Summary) -> str:
         _head(summary),
         _advice(summary),
         _thresholds(summary, limits),
-        _over_time(summary, limits),
-        _distribution(summary),
+        over_time(summary, limits),
+        distribution(summary),
         _steps(summary, limits),
         _errors(summary),
         _checks(summary),
@@ -65,27 +65,28 @@ def _head(summary: Summary) -> str:
         + (f'<p class="soft">{text(models)}</p>\n' if models else "")
         + '<dl class="facts">\n'
         + "\n".join(
-            f"<div><dt>{a}</dt><dd>{escape(b)}<small>{escape(c)}</small></dd></div>" for a, b, c in _facts(summary)
+            f"<div><dt>{a}</dt><dd>{escape(b)}<small>{escape(c)}</small></dd></div>" for a, b, c in facts(summary)
         )
         + "\n</dl>\n</header>"
     )
 
 
-def _facts(summary: Summary) -> list[tuple[str, str, str]]:
+def facts(summary: Summary) -> list[tuple[str, str, str]]:
+    """The numbers that are asked for first: what, how much, and what goes with it."""
     failed = share_text(summary.failed, summary.requests)
-    facts = [
+    found = [
         ("Requests", f"{summary.requests:,}", f"in {took(summary)}"),
         ("Rate", rate_text(summary.rate), "mean of the run"),
         ("Failed", failed, counted(summary.failed, "request")),
     ]
     if summary.service is not None:
-        facts.append(_fact("Service time p95", summary.service))
+        found.append(_fact("Service time p95", summary.service))
     if summary.response is not None:
-        facts.append(_fact("Response time p95", summary.response))
-    facts.append(("Users", f"{summary.users:,}", f"at most; {counted(summary.iterations, 'iteration')}"))
+        found.append(_fact("Response time p95", summary.response))
+    found.append(("Users", f"{summary.users:,}", f"at most; {counted(summary.iterations, 'iteration')}"))
     if summary.arrivals:
-        facts.append(("Dropped", f"{summary.dropped:,}", f"of {summary.arrivals:,} arrivals"))
-    return facts
+        found.append(("Dropped", f"{summary.dropped:,}", f"of {summary.arrivals:,} arrivals"))
+    return found
 
 
 def _fact(name: str, found: Latency) -> tuple[str, str, str]:
@@ -117,7 +118,8 @@ def _thresholds(summary: Summary, limits: Sequence[Limit | None]) -> str:
 # charts -------------------------------------------------------------------------------------------------
 
 
-def _over_time(summary: Summary, limits: Sequence[Limit | None]) -> str:
+def over_time(summary: Summary, limits: Sequence[Limit | None]) -> str:
+    """The curves of the run, with the limits that thresholds set, and the numbers below them."""
     points = summary.points
     if not points:
         return ""
@@ -157,7 +159,8 @@ def _points_table(points: Sequence[Point]) -> str:
     return table(heads, rows)
 
 
-def _distribution(summary: Summary) -> str:
+def distribution(summary: Summary) -> str:
+    """How long requests took: how often, and by percentile."""
     buckets, service = summary.distribution, summary.service
     if not buckets or service is None:
         return ""

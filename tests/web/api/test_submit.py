@@ -1,0 +1,157 @@
+"""Submitting over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mainstay.control import decoded
+from tests.web.conftest import Server
+
+
+async def test_a_submitted_job_is_there_for_the_library_with_all_its_options(stored: Server) -> None:
+    body = {
+        "name": "mail.send",
+        "payload": {"to": "a@b.c", "n": [1, 2.5, None, True]},
+        "queue": "mail",
+        "priority": 7,
+        "retries": 5,
+        "timeout": "30s",
+        "stall_timeout": "off",
+        "tags": ["a", "b"],
+        "metadata": {"order": "17"},
+        "keep": "2d",
+        "concurrency_key": "tenant-7",
+    }
+    answer = await stored.client.post("/api/v1/jobs", json=body)
+    assert answer.status_code == 201
+    job = await stored.control.get(answer.json()["id"])
+    assert (job.name, job.queue, job.priority, job.concurrency_key) == ("mail.send", "mail", 7, "tenant-7")
+    assert decoded(job.payload) == body["payload"]
+    options = job.options
+    assert (options.retry.retries, options.run_timeout_s, options.stall_timeout_s) == (5, 30.0, None)
+    assert (options.tags, options.metadata, options.keep_s) == (("a", "b"), {"order": "17"}, 172800.0)
+
+
+async def test_the_answer_says_where_the_job_is_and_at_which_version(server: Server) -> None:
+    answer = await server.client.post("/api/v1/jobs", json={"name": "a"})
+    assert answer.headers["location"] == f"/api/v1/jobs/{answer.json()['id']}"
+    found = await server.client.get(answer.headers["location"])
+    assert found.json()["id"] == answer.json()["id"]
+    assert found.headers["etag"] == answer.headers["etag"] == '"1"'
+
+
+async def test_the_same_key_submits_once_and_other_content_under_it_is_refused(stored: Server) -> None:
+    send, headers = stored.client.post, {"Idempotency-Key": "order-17"}
+    first = await send("/api/v1/jobs", json={"name": "a", "payload": {"n": 1}}, headers=headers)
+    again = await send("/api/v1/jobs", json={"name": "a", "payload": {"n": 1}}, headers=headers)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json()["id"] == first.json()["id"]
+    assert again.headers["etag"] == '"1"'
+    other = await send("/api/v1/jobs", json={"name": "a", "payload": {"n": 2}}, headers=headers)
+    assert (other.status_code, other.json()["type"]) == (409, "key_conflict")
+
+
+async def test_a_key_of_the_body_that_is_not_that_of_the_header_is_refused(server: Server) -> None:
+    body = {"name": "a", "key": "one"}
+    answer = await server.client.post("/api/v1/jobs", json=body, headers={"Idempotency-Key": "two"})
+    assert (answer.status_code, answer.json()["field"]) == (422, "key")
+
+
+async def test_what_is_submitted_is_submitted_in_the_name_of_the_caller(server: Server) -> None:
+    job_id = (await server.client.post("/api/v1/jobs", json={"name": "a"})).json()["id"]
+    assert [event.actor for event in await server.control.events(job_id)] == ["web:local"]
+
+
+async def test_a_job_that_waits_for_another_is_told_with_the_version_it_has(stored: Server) -> None:
+    first = (await stored.client.post("/api/v1/jobs", json={"name": "a"})).json()["id"]
+    await stored.client.post(f"/api/v1/jobs/{first}/cancel")
+    body = {"name": "b", "after": [first], "after_when": "settled"}
+    answer = await stored.client.post("/api/v1/jobs", json=body)
+    found = await stored.client.get(answer.headers["location"])
+    assert found.json()["status"] == "pending"
+    assert answer.headers["etag"] == found.headers["etag"]
+
+
+@pytest.mark.parametrize(
+    ("more", "field", "words"),
+    [
+        ({"queu": "mail"}, "queu", "did you mean 'queue'?"),
+        ({"retries": "5"}, "retries", "expected int, got str"),
+        ({"retries": -1}, "retries", ">= 0"),
+        ({"priority": 101}, "priority", "<= 100"),
+        ({"timeout": "5"}, "timeout", "matching"),
+        ({"delay": 5}, "delay", "expected str, got int"),
+        ({"run_at": "2030-01-01T00:00:00"}, "run_at", "timezone"),
+        ({"queue_deadline": "soon"}, "queue_deadline", "not a duration"),
+        ({"queue": "a b"}, "queue", "matching"),
+        ({"tags": ["ok", 7]}, "tags[1]", "expected str, got int"),
+        ({"metadata": {"a": 1}}, "metadata[...]", "expected str, got int"),
+        ({"on_clash": "refuse"}, "on_clash", "which is not given"),
+        ({"delay": "1s", "run_at": "2030-01-01T00:00:00Z"}, "delay", "not both"),
+        ({"after": ["x"]}, "after[0]", "matching"),
+        ({"unique": 5}, "unique", "got int"),
+        ({"name": ""}, "name", "length >= 1"),
+        ({"payload": 2**70}, "payload", "cannot be stored"),
+        ({"kind": "batch"}, "kind", "unknown option"),
+    ],
+)
+async def test_what_is_not_accepted_is_refused_by_its_field(
+    server: Server, more: dict[str, Any], field: str, words: str
+) -> None:
+    answer = await server.client.post("/api/v1/jobs", json={"name": "a", **more})
+    problem = answer.json()
+    assert (answer.status_code, problem["status"], problem["field"]) == (422, 422, field)
+    assert words in problem["detail"]
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (await server.control.stats()).queues == {}
+
+
+async def test_a_deadline_may_be_a_time(server: Server) -> None:
+    body = {"name": "a", "queue_deadline": "2100-01-01T00:00:00Z"}
+    job_id = (await server.client.post("/api/v1/jobs", json=body)).json()["id"]
+    assert (await server.control.get(job_id)).options.start_by_ms == 4102444800000
+
+
+async def test_many_are_stored_in_order_and_say_which_were_there(stored: Server) -> None:
+    await stored.client.post("/api/v1/jobs", json={"name": "a", "key": "k"})
+    body = {"jobs": [{"name": "a", "payload": {"n": 1}}, {"name": "a", "key": "k"}, {"name": "b"}]}
+    answer = await stored.client.post("/api/v1/jobs/bulk", json=body)
+    assert (answer.status_code, answer.json()["created"]) == (201, 2)
+    assert [each["created"] for each in answer.json()["jobs"]] == [True, False, True]
+    found = await stored.control.get_many([each["id"] for each in answer.json()["jobs"]])
+    assert [job.name for job in found] == ["a", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "field", "status"),
+    [
+        ({"name": "a", "queu": "x"}, "jobs[1].queu", 422),
+        ({"name": "a", "queue_deadline": "soon"}, "jobs[1].queue_deadline", 422),
+        ({"name": "a", "on_clash": "refuse"}, "jobs[1].on_clash", 422),
+        ({"name": "a", "payload": 2**70}, "jobs[1].payload", 422),
+        ({"name": "a", "key": "k", "payload": 1}, "jobs[1]", 409),
+        ({"name": "a", "after": ["018bcfe5-6800-7000-8000-0123456789ab"]}, "jobs[1].after[0]", 422),
+    ],
+)
+async def test_of_many_all_are_stored_or_none_and_the_bad_one_is_named(
+    stored: Server, bad: dict[str, Any], field: str, status: int
+) -> None:
+    await stored.client.post("/api/v1/jobs", json={"name": "a", "key": "k"})
+    answer = await stored.client.post("/api/v1/jobs/bulk", json={"jobs": [{"name": "a"}, bad]})
+    assert (answer.status_code, answer.json()["field"]) == (status, field)
+    page = (await stored.client.get("/api/v1/jobs")).json()
+    assert len(page["jobs"]) == 1
+
+
+async def test_more_than_the_limit_of_one_request_are_refused(server: Server) -> None:
+    jobs = [{"name": "a"}] * (server.site.options.bulk_limit + 1)
+    answer = await server.client.post("/api/v1/jobs/bulk", json={"jobs": jobs})
+    assert (answer.status_code, answer.json()["field"]) == (422, "jobs")
+    assert (await server.control.stats()).queues == {}
+
+
+async def test_a_payload_over_the_limit_of_the_store_is_too_large(server: Server) -> None:
+    answer = await server.client.post("/api/v1/jobs", json={"name": "a", "payload": "x" * 1_500_000})
+    assert (answer.status_code, answer.json()["type"]) == (413, "payload_too_large")

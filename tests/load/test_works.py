@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -103,8 +104,8 @@ async def until_loaded(target: Target, running: asyncio.Future[object] | None = 
         await asyncio.sleep(0.01)
 
 
-def generators() -> dict[int, str]:
-    """All generator processes of this machine, by their number: the arguments."""
+def generators() -> dict[int, int]:
+    """All generator processes of this machine, and who started each."""
     found = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -113,8 +114,16 @@ def generators() -> dict[int, str]:
             except OSError:
                 continue
             if b"mainstay.load.engine.main" in words:
-                found[int(folder.name)] = words[-2].decode()
+                found[int(folder.name)] = int(words[-2])
     return found
+
+
+def started_by(pid: int) -> int:
+    """The process that started another; 0 if that one is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 async def test_a_worker_runs_it_and_its_result_is_the_summary(place: Place, target: Target) -> None:
@@ -202,16 +211,17 @@ async def test_a_worker_that_is_killed_takes_its_generators_along_and_nobody_run
     place: Place, target: Target
 ) -> None:
     async with place.app(SLOW) as app:
-        before = generators()
         handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
         worker = place.worker()
         await until_loaded(target)
-        mine = set(generators()) - set(before)
-        assert len(mine) >= 2
-        engines = {generators()[pid] for pid in mine}
+        engines = {engine for engine in generators().values() if started_by(engine) == worker.pid}
+        mine = {pid for pid, engine in generators().items() if engine in engines}
+        assert len(mine) == 2
         worker.kill()
         for engine in engines:
-            os.kill(int(engine), signal.SIGKILL)
+            # it may have gone with its worker
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(engine, signal.SIGKILL)
         worker.wait()
         place.worker()
         job = await handle.wait("40s")
@@ -283,7 +293,7 @@ async def test_a_generator_that_is_killed_fails_the_job(
         run_here(written(tmp_path, SLOW), LoadOptions(vus=2, duration="5m", processes=2, base_url=target.url))
     )
     await until_loaded(target, running)
-    mine = [pid for pid, parent in generators().items() if parent == str(os.getpid())]
+    mine = [pid for pid, parent in generators().items() if parent == os.getpid()]
     os.kill(mine[0], signal.SIGKILL)
     job, summary = await asyncio.wait_for(running, 20)
 

@@ -150,7 +150,7 @@ class Fleet:
         """Have what runs come to its end."""
         for member in self._members:
             member.say(Stop(hurry))
-        if self._limit is not None:
+        if self._limit is not None and not self._limit.expired():
             latest = asyncio.get_running_loop().time() + self._drain_s + _OVERTIME_S
             self._limit.reschedule(min(self._limit.when() or latest, latest))
 

@@ -100,6 +100,20 @@ def test_it_says_where_it_is_answers_and_stops_in_good_order(shell: Shell, numbe
 
 
 @pytest.mark.slow
+def test_live_streams_do_not_hold_up_its_end(shell: Shell) -> None:
+    process, told = shell.serve()
+    with httpx.Client(base_url=told["url"]) as client, client.stream("GET", "/api/v1/stream") as stream:
+        chunks = stream.iter_raw()
+        assert b"retry:" in next(chunks)
+        process.send_signal(signal.SIGTERM)
+        for _ in chunks:
+            pass
+
+    assert process.wait(5) == 0
+    assert "Traceback" not in shell.log.read_text()
+
+
+@pytest.mark.slow
 def test_with_tls_and_tokens_it_lets_in_whoever_has_one(shell: Shell) -> None:
     cert = asyncio.run(self_signed(shell.folder, "127.0.0.1"))
     tokens = Tokens(shell.folder / "tokens.json")

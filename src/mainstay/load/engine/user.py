@@ -147,10 +147,29 @@ class Walker:
     async def iterate(self, delay: float = 0.0) -> None:
         """Once through all steps. `delay`: how late it began, in an open model."""
         context = self.me.context = dict(self._shared)
+        clean: bool | None = True
         if self._chain is None:
             clean = await self._spread(context, delay)
         else:
-            clean = await self._walk(self._chain, context, delay)
+            # each waits for all before it. Here, and not in coroutines of their own: two less are worth a sixth of the
+            # time that an iteration of one call takes without its system calls
+            for at, step in enumerate(self._chain):
+                if at and self._stop.hurried:
+                    clean = None
+                    break
+                began = _now()
+                try:
+                    result = await (step.call(context) if step.quick is None else step.quick())
+                    context[step.name] = result
+                    step.note(result, delay)
+                except BaseException as error:
+                    if is_ours(error):
+                        raise
+                    step.raised(error, _now() - began, delay)
+                    for other in self._chain[at + 1 :]:
+                        other.skip()
+                    clean = False
+                    break
         notes = self._notes
         notes.last = _now()
         self.me.vu.iteration += 1
@@ -158,20 +177,9 @@ class Walker:
             notes.iterations += 1
             notes.clean += clean
 
-    async def _walk(self, chain: list[_Step], context: dict[str, Any], delay: float) -> bool | None:
-        """Steps of which each waits for all before it. Whether nothing raised; None if it was cut short."""
-        stop = self._stop
-        for at, step in enumerate(chain):
-            if stop.hurried and at:
-                return None
-            if not await self._take(step, context, delay):
-                for other in chain[at + 1 :]:
-                    other.skip()
-                return False
-        return True
-
     async def _spread(self, context: dict[str, Any], delay: float) -> bool | None:
-        """Steps that overlap: each begins when all that it comes after are done. Answers as `_walk` does."""
+        """Steps that overlap: each begins when all that it comes after are done. Whether nothing raised; None
+        if it was cut short."""
         waits = {name: len(before) for name, before in self._graph.after.items()}
         left = len(waits)
         lost: set[str] = set()
@@ -215,13 +223,10 @@ class Walker:
             result = await (step.call(context) if step.quick is None else step.quick())
             context[step.name] = result
             step.note(result, delay)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the step's, and is counted
-            step.raised(error, _now() - began, delay)
-            return False
         except BaseException as error:
             if is_ours(error):
                 raise
-            step.raised(Left(error), _now() - began, delay)
+            step.raised(error, _now() - began, delay)
             return False
         return True
 
@@ -255,7 +260,10 @@ class _Step:
                 given[name] = context[name]
         return self._function(**given)
 
-    def raised(self, error: Exception, took: float, delay: float) -> None:
+    def raised(self, error: BaseException, took: float, delay: float) -> None:
+        """Whatever it is, it is the step's, and is counted."""
+        if not isinstance(error, Exception):
+            error = Left(error)
         if self.plan.kind == "check":
             self._notes.checks[self.name].failed(told_of(error))
             return

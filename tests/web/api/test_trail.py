@@ -58,7 +58,7 @@ async def test_the_result_of_a_failed_job_is_its_error(stored: Server) -> None:
     job = await started(stored, made.id)
     await stored.control.fail([Failure(job, ValueError("out of paper"))])
     found = (await stored.client.get(f"/api/v1/jobs/{made.id}/result")).json()
-    assert (found["status"], found["result"]) == ("failed", None)
+    assert (found["status"], found["result"]) == ("quarantined", None)
     assert found["error"]["message"] == "out of paper"
 
 

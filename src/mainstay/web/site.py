@@ -20,6 +20,7 @@ from ..control.check import Report
 from .api import routes as api
 from .api.masking import Masker
 from .live import routes as live
+from .live import streams
 from .live.counting import Counted, Requests
 from .live.hub import Hub
 from .options import WebOptions
@@ -69,7 +70,10 @@ def make_site(shelf: Shelf, options: WebOptions, *, tokens: Tokens | None) -> St
             # some of them are below the prefix of the API, so they come first
             *live.routes(site),
             *login.routes(site),
-            Mount(api.PREFIX, app=Router(api.routes(site), redirect_slashes=False, default=_nowhere)),
+            Mount(
+                api.PREFIX,
+                app=Router(api.routes(site, also=streams.OPERATIONS), redirect_slashes=False, default=_nowhere),
+            ),
             *_routes("dashboard", site),
         ],
         middleware=[Middleware(Counted, requests=site.requests)],

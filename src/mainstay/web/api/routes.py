@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -45,23 +45,24 @@ log = logging.getLogger("mainstay.web")
 audit = logging.getLogger("mainstay.web.audit")
 
 
-def routes(site: Site) -> list[BaseRoute]:
-    """One route for each path; whoever asks for something else there is told what there is."""
+def routes(site: Site, *, also: Sequence[Operation] = ()) -> list[BaseRoute]:
+    """One route for each path; whoever asks for something else there is told what there is. The description is `also`
+    of operations that others route."""
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in OPERATIONS:
         by_path.setdefault(operation.path, {})[operation.method] = operation
     return [
-        Route("/openapi.json", _description(site), methods=["GET"]),
+        Route("/openapi.json", _description(site, [*OPERATIONS, *also]), methods=["GET"]),
         *(Route(_routed(path), Endpoint(site, by_path[path])) for path in sorted(by_path, key=_order)),
     ]
 
 
-def _description(site: Site) -> Callable[[Request], Awaitable[Response]]:
+def _description(site: Site, operations: Sequence[Operation]) -> Callable[[Request], Awaitable[Response]]:
     """What there is, for programs. Nothing of it is secret, so nobody is asked who they are."""
 
     @cache
     def made() -> bytes:
-        return msgspec.json.encode(described(OPERATIONS, stores=list(site.shelf.places)))
+        return msgspec.json.encode(described(operations, stores=list(site.shelf.places)))
 
     async def description(_: Request) -> Response:
         return Response(await asyncio.to_thread(made), media_type="application/json")

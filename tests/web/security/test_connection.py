@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
+import re
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -310,6 +312,39 @@ async def test_what_is_no_request_of_ours_gets_a_plain_refusal(usual: Place, nam
 
     assert 400 <= status < 500
     assert code in ("bad_request", "wrong_host", "bad_host", "body_too_large", "not_found", "method_not_allowed")
+
+
+@shared
+async def test_no_damage_to_a_request_is_a_mistake_of_the_server(usual: Place) -> None:
+    """Requests with bytes changed, left out and doubled at random: an answer of 4xx, a good one, or silence."""
+    chance = random.Random(7)
+    whole = [get(), post(5) + "hello", post(None) + "5\r\nhello\r\n0\r\n\r\n", get("/login?next=%2Fjobs")]
+    seen = set()
+    for _ in range(150):
+        data = bytearray(chance.choice(whole).encode())
+        for _ in range(chance.randint(1, 4)):
+            at = chance.randrange(len(data))
+            match chance.randrange(3):
+                case 0:
+                    data[at] = chance.randrange(256)
+                case 1:
+                    del data[at]
+                case _:
+                    data[at:at] = data[at : at + 20]
+        wire = await usual.connect()
+        await wire.send(bytes(data))
+        wire.writer.write_eof()
+        try:
+            said = await wire.reader.read()
+        except ConnectionResetError:
+            continue
+        finally:
+            wire.writer.close()
+        seen |= {int(status) for status in re.findall(rb"^HTTP/1.1 (\d+)", said, re.MULTILINE)}
+        assert b"Traceback" not in said
+
+    assert {200, 400} <= seen
+    assert all(status < 500 for status in seen)
 
 
 @shared

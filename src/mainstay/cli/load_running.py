@@ -90,7 +90,7 @@ def ran(asked: Asked) -> int:
     quiet_stdout = asked.files.get("json") == STDOUT
     console = Display(stderr=quiet_stdout, highlight=False)
     ui = _ui(asked, console, quiet=quiet_stdout)
-    files = _outputs(asked.files)
+    files = _outputs(asked.files, strict=asked.strict)
     test = _test(asked)
     try:
         summary, pressed = asyncio.run(_run(test, asked, ui, files, console))
@@ -188,13 +188,13 @@ def _ui(asked: Asked, console: Console, *, quiet: bool) -> str:
     return "full" if drawable else "none" if quiet else "ci"
 
 
-def _outputs(files: dict[str, str]) -> list[Output]:
+def _outputs(files: dict[str, str], *, strict: bool) -> list[Output]:
     """What writes them; a place that cannot be written to is refused before anything else."""
     found: list[Output] = []
     kinds: tuple[Kind, ...] = ("json", "html", "csv", "junit")
     for kind in kinds:
         if kind in files and files[kind] != STDOUT:
-            output = FileOutput(kind, Path(files[kind]))
+            output = FileOutput(kind, Path(files[kind]), strict=strict)
             output.check()
             found.append(output)
     if "ndjson" in files:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from mainstay.cli.load_running import code_of
 from mainstay.errors import InvalidInput
 from mainstay.load.stats.folding import from_json
-from mainstay.load.stats.model import CheckSummary
+from mainstay.load.stats.model import CheckSummary, ThresholdOutcome, Trust
 from mainstay.report.load.files import output_for, write_report, write_whole
 from mainstay.report.load.junit import junit_xml
 from mainstay.report.load.tables import points_csv, steps_csv
@@ -146,10 +147,9 @@ def test_each_threshold_and_check_is_a_case_and_what_failed_says_its_value() -> 
     broken = found["load.threshold: p95 of browse < 20ms"].find("failure")
     assert broken is not None
     assert broken.get("message") == "81 ms, at 12s"
-    checked = found["load.check: Shop.has_items"].find("failure")
-    assert checked is not None
-    assert checked.get("message") == "3 of 4,000 failed (0.075 %)"
-    assert checked.text == "3 × empty"
+    checked = found["load.check: Shop.has_items"]
+    assert [part.tag for part in checked] == ["system-out"]
+    assert checked.findtext("system-out") == "3 of 4,000 failed (0.075 %)\n3 × empty"
 
 
 def test_a_good_run_has_no_failures() -> None:
@@ -166,14 +166,45 @@ def test_a_good_run_has_no_failures() -> None:
     }
 
 
-def test_a_run_that_cannot_be_trusted_fails_its_case_and_a_workflow_that_was_not_run_is_skipped() -> None:
+def test_a_run_that_cannot_be_trusted_says_so_and_fails_its_case_only_if_that_is_asked_for() -> None:
+    name = "load.trust: the numbers are those of the target"
+
+    told = cases(junit_xml(an_open_summary()))[name]
+    strict = cases(junit_xml(an_open_summary(), strict=True))[name]
+
+    assert [part.tag for part in told] == ["system-out"]
+    assert "97 % of its core" in (told.findtext("system-out") or "")
+    assert [part.tag for part in strict] == ["failure"]
+    assert "97 % of its core" in (strict.findtext("failure") or "")
+
+
+def test_a_workflow_that_was_not_run_is_skipped_and_what_else_went_wrong_with_one_is_told() -> None:
     found = cases(junit_xml(an_open_summary()))
 
-    trust = found["load.trust: the numbers are those of the target"].find("failure")
-    assert trust is not None
-    assert "97 % of its core" in (trust.text or "")
     assert found["load.workflow: Checkout"].find("skipped") is not None
-    assert found["load.workflow: Shop teardown"].find("error") is not None
+    assert [part.tag for part in found["load.workflow: Shop teardown"]] == ["system-out"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("ok", [False, True])
+@pytest.mark.parametrize("passed", [False, True])
+@pytest.mark.parametrize("ended", ["finished", "failed: no shop", "interrupted", "cancelled: enough"])
+def test_a_file_for_build_servers_is_red_if_and_only_if_the_command_exits_with_an_error(
+    ended: str, passed: bool, ok: bool, strict: bool
+) -> None:
+    summary = a_summary(
+        ended=ended,
+        verdict="passed" if passed else "failed",
+        thresholds=[ThresholdOutcome(text="p95 < 20ms", passed=passed)],
+        trust=Trust(ok=ok, reasons=[] if ok else ["its core was full"]),
+        skipped={"Checkout": "Shop failed", "Shop (failed)": "all 3 iterations had errors"},
+    )
+
+    suite = ET.fromstring(junit_xml(summary, strict=strict)).find("testsuite")
+
+    assert suite is not None
+    red = (suite.get("failures"), suite.get("errors")) != ("0", "0")
+    assert red == (code_of(summary, strict=strict) != 0)
 
 
 def test_a_run_that_did_not_come_to_its_end_is_an_error() -> None:

@@ -36,14 +36,14 @@ def write_report(kind: str, path: str | Path, summary: Summary) -> list[Path]:
     return output.write(summary)
 
 
-def report_files(kind: Kind, path: Path, summary: Summary) -> dict[Path, bytes]:
-    """What goes where."""
+def report_files(kind: Kind, path: Path, summary: Summary, *, strict: bool = False) -> dict[Path, bytes]:
+    """What goes where. `strict`: what is not trustworthy has not passed."""
     if kind == "csv":
         return {path: steps_csv(summary).encode(), points_path(path): points_csv(summary).encode()}
     make: dict[str, Callable[[Summary], bytes]] = {
         "html": lambda one: load_html(one).encode(),
         "json": to_json,
-        "junit": lambda one: junit_xml(one).encode(),
+        "junit": lambda one: junit_xml(one, strict=strict).encode(),
     }
     return {path: make[kind](summary)}
 
@@ -51,8 +51,9 @@ def report_files(kind: Kind, path: Path, summary: Summary) -> dict[Path, bytes]:
 class FileOutput:
     """An `Output` that waits for the summary."""
 
-    def __init__(self, kind: Kind, path: Path) -> None:
+    def __init__(self, kind: Kind, path: Path, *, strict: bool = False) -> None:
         self.name = f"{kind} {path}"
+        self._strict = strict
         self._kind = kind
         self._path = path
 
@@ -72,7 +73,7 @@ class FileOutput:
 
     def write(self, summary: Summary) -> list[Path]:
         """The files that were written."""
-        made = report_files(self._kind, self._path, summary)
+        made = report_files(self._kind, self._path, summary, strict=self._strict)
         for path, content in made.items():
             write_whole(self._kind, path, content)
         return list(made)

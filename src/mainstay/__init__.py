@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from .errors import JobFailed, MainstayError, WaitTimeout
     from .outputs import Outputs
     from .task import Call, Codec, Draft, Handle, Task
+    from .web.client import AsyncClient, Client
     from .worker import Context, context
 
 __all__ = [
     "Aggregate",
     "App",
+    "AsyncClient",
     "Batch",
     "BatchRun",
     "Call",
+    "Client",
     "Codec",
     "Context",
     "Cron",
@@ -46,9 +49,11 @@ __all__ = [
 _HOMES = {
     "Aggregate": "batch",
     "App": "app",
+    "AsyncClient": "web.client",
     "Batch": "batch",
     "BatchRun": "batch",
     "Call": "task",
+    "Client": "web.client",
     "Codec": "task",
     "Context": "worker",
     "Cron": "control.schedules",

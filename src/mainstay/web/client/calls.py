@@ -1,0 +1,164 @@
+"""Call: one request as data, and how its answer is read. Nothing is sent here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import cache
+from typing import Any, Generic, Literal, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from ...clock import seconds
+from ...errors import InvalidInput, MainstayError
+
+T = TypeVar("T")
+
+PREFIX = "/api/v1"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    """by names in lower case"""
+    body: bytes
+
+
+class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One request."""
+
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    """with its query"""
+    read: Callable[[Answer], T]
+    body: bytes | None = None
+    headers: Mapping[str, str] = {}
+    safe: bool = False
+    """done twice it is done once, so it can be sent again when the answer was lost"""
+    accepts: tuple[int, ...] = ()
+    """answers that are no errors here, whatever their number says"""
+    wait_s: float = 0.0
+    """how long the server may take on purpose"""
+
+
+def get(path: str, into: type[T], query: Mapping[str, Any] | None = None) -> Call[T]:
+    """Look at something."""
+    return Call(method="GET", path=with_query(path, query), read=reader(into), safe=True)
+
+
+def post(
+    path: str,
+    into: type[T],
+    body: Mapping[str, Any] | None = None,
+    *,
+    safe: bool = False,
+    query: Mapping[str, Any] | None = None,
+    **headers: str | None,
+) -> Call[T]:
+    """Change something. Headers are written with `_` for `-`; what is None is left out, there and in the body."""
+    given = {name: value for name, value in (body or {}).items() if value is not None}
+    return Call(
+        method="POST",
+        path=with_query(path, query),
+        read=reader(into),
+        body=encoded(given),
+        headers=_named(headers),
+        safe=safe,
+    )
+
+
+def delete(path: str, into: type[T], query: Mapping[str, Any] | None = None, **headers: str | None) -> Call[T]:
+    """Remove something."""
+    return Call(method="DELETE", path=with_query(path, query), read=reader(into), headers=_named(headers))
+
+
+def with_query(path: str, query: Mapping[str, Any] | None) -> str:
+    """A path with its query. What is None is left out.
+
+    >>> with_query("/jobs", {"status": ["failed", "partial"], "limit": 5, "payload": True, "queue": None})
+    '/jobs?status=failed%2Cpartial&limit=5&payload=true'
+    """
+    given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def named(name: str) -> str:
+    """A part of a path."""
+    # a dot alone would be taken for a folder on the way
+    return quote(name, safe="").replace(".", "%2E") or "%20"
+
+
+def duration(value: str | timedelta | None, *, field: str) -> str | None:
+    """A duration as it is sent.
+
+    >>> duration(timedelta(minutes=5), field="delay"), duration("5m", field="delay")
+    ('300000ms', '5m')
+    """
+    return f"{round(seconds(value, field=field) * 1000)}ms" if isinstance(value, timedelta) else value
+
+
+def encoded(body: Any) -> bytes:
+    """A body as it is sent; raises `InvalidInput`."""
+    try:
+        return _encode(body)
+    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError) as error:
+        raise InvalidInput("payload", f"cannot be sent as JSON: {error}") from None
+
+
+def reader(into: type[T]) -> Callable[[Answer], T]:
+    """Reads the body of an answer."""
+
+    def read(answer: Answer) -> T:
+        found: T = read_as(answer.body, into)
+        return found
+
+    return read
+
+
+def read_as(body: bytes | str, into: Any) -> Any:
+    """JSON as one of the types of answers."""
+    try:
+        return _decoder(into).decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        name = getattr(into, "__name__", str(into))
+        raise MainstayError(
+            f"the server's answer is no {name} ({error}); is it a server of Mainstay, of a version near this one?"
+        ) from None
+
+
+@cache
+def _decoder(into: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(into)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(str(each) for each in value)
+    return str(value)
+
+
+def _named(headers: Mapping[str, str | None]) -> Mapping[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
+
+
+__all__ = [
+    "PREFIX",
+    "Answer",
+    "Call",
+    "delete",
+    "duration",
+    "encoded",
+    "get",
+    "named",
+    "post",
+    "read_as",
+    "reader",
+    "with_query",
+]

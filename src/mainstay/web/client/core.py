@@ -1,0 +1,258 @@
+"""Everything that can be asked of a server about jobs, as flows. Both clients are thin faces of this."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal, TypedDict, TypeVar
+
+import msgspec
+
+from ...clock import duration_text, seconds
+from ...control.explain import Explanation
+from ...errors import InvalidInput, WaitTimeout
+from ...model import ErrorInfo, check_id
+from ...task.handle import failure
+from ..api.shapes import Awaited, Deleted, Submitted, SubmittedMany
+from . import calls
+from .answers import Done, Job, JobPage, Story, Trail, UnitPage
+from .calls import Answer, Call, duration, get, post
+from .exchange import Flow, Pause, Tries, carried
+from .new import NewJob
+from .refusals import error_of
+
+T = TypeVar("T")
+Duration = str | timedelta
+Action = Literal["retry", "cancel", "delete"]
+
+#: the longest that a server waits in one request
+_WAIT_S = 30.0
+_PENDING = 409
+
+
+class Filters(TypedDict, total=False):
+    """Which jobs are meant; what is left out, or None, does not narrow."""
+
+    status: str | Sequence[str] | None
+    queue: str | None
+    name: str | None
+    tag: str | None
+    key: str | None
+    text: str | None
+    group: str | None
+    parent: str | None
+    session: str | None
+    older_than: Duration | None
+    newer_than: Duration | None
+    created_from_ms: int | None
+    created_before_ms: int | None
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job ended."""
+
+    id: str
+    status: str
+    reason: str | None
+    result: Any
+    error: ErrorInfo | None
+
+
+class Core:
+    """What a client is made of, beside the wire."""
+
+    def __init__(
+        self,
+        *,
+        store: str | None,
+        tries: Tries,
+        rng: random.Random,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = {"store": store}
+        self._tries = tries
+        self._rng = rng
+        self._now = now
+
+    def ask(self, call: Call[T]) -> Flow[T]:
+        """Carry a call through."""
+        return carried(call, self._tries, self._rng)
+
+    def pause(self, tried: int, asked_s: float | None = None) -> float | None:
+        """How long to wait before a stream is opened again after so many losses in a row; None: give up."""
+        return None if tried >= self._tries.most else self._tries.pause(tried, asked_s, self._rng)
+
+    def query(self, **more: Any) -> dict[str, Any]:
+        """What follows the path, with the store that is meant."""
+        return {**more, **self._store}
+
+    def key(self) -> str:
+        """A key that nobody else has, for one submit and its repetitions."""
+        return f"{self._rng.getrandbits(128):032x}"
+
+    # submit -----------------------------------------------------------------------------------------
+
+    def submit(self, job: NewJob) -> Flow[Submitted]:
+        key = None if "key" in job.data else self.key()
+        return self.ask(post("/jobs", Submitted, job.data, safe=True, query=self.query(), Idempotency_Key=key))
+
+    def submit_chunk(self, jobs: list[msgspec.Raw]) -> Flow[SubmittedMany]:
+        return self.ask(post("/jobs/bulk", SubmittedMany, {"jobs": jobs}, safe=True, query=self.query()))
+
+    # look -------------------------------------------------------------------------------------------
+
+    def job(self, job_id: str, *, payload: bool) -> Flow[Job]:
+        return self.ask(get(self._of(job_id), Job, self.query(payload=payload)))
+
+    def page(self, filters: Filters, *, cursor: str | None, limit: int, **more: bool) -> Flow[JobPage]:
+        return self.ask(get("/jobs", JobPage, self.query(**self.listed(filters), **more, cursor=cursor, limit=limit)))
+
+    def trail(self, job_id: str, *, after: int, limit: int) -> Flow[Trail]:
+        return self.ask(get(self._of(job_id, "events"), Trail, self.query(after=after, limit=limit)))
+
+    def story(self, job_id: str) -> Flow[Story]:
+        return self.ask(get(self._of(job_id, "story"), Story, self.query()))
+
+    def explain(self, job_id: str) -> Flow[Explanation]:
+        return self.ask(get(self._of(job_id, "explain"), Explanation, self.query()))
+
+    def awaited(self, job_id: str) -> Flow[list[str]]:
+        found = yield from self.ask(get(self._of(job_id, "awaited"), Awaited, self.query()))
+        return found.ids
+
+    def units(self, job_id: str, *, status: Any, cursor: str | None, limit: int, payload: bool) -> Flow[UnitPage]:
+        query = self.query(status=_many(status), cursor=cursor, limit=limit, payload=payload)
+        return self.ask(get(self._of(job_id, "units"), UnitPage, query))
+
+    # wait -------------------------------------------------------------------------------------------
+
+    def settled(self, job_id: str, timeout: Duration | None) -> Flow[Settled]:
+        """How it ended, once it has; raises `WaitTimeout`."""
+        left_s = timeout_s = None if timeout is None else seconds(timeout, field="timeout")
+        until_s = None if timeout_s is None else self._now() + timeout_s
+        while True:
+            wait_s = _WAIT_S if left_s is None else min(_WAIT_S, max(0.0, left_s))
+            began_s = self._now()
+            found = yield from self.ask(self._ending(job_id, wait_s))
+            if isinstance(found, Settled):
+                return found
+            if until_s is not None:
+                left_s = until_s - self._now()
+                if left_s <= 0:
+                    told = duration_text(timeout_s or 0)
+                    raise WaitTimeout(f"job {job_id} is {found} after {told}; it goes on: wait again, or read it later")
+            if wait_s and self._now() - began_s < min(1.0, wait_s):
+                # a server that does not wait as it was asked to is not asked in a hurry
+                yield Pause(1.0 if left_s is None else min(1.0, left_s))
+
+    def wait(self, job_id: str, timeout: Duration | None) -> Flow[Job]:
+        yield from self.settled(job_id, timeout)
+        return (yield from self.job(job_id, payload=True))
+
+    def result(self, job_id: str, timeout: Duration | None, returns: Any) -> Flow[Any]:
+        ended = yield from self.settled(job_id, timeout)
+        if ended.status != "succeeded":
+            job = yield from self.job(job_id, payload=False)
+            raise failure(job_id, job.name, ended.status, ended.reason, ended.error)
+        try:
+            return msgspec.convert(ended.result, returns)
+        except msgspec.ValidationError as error:
+            raise InvalidInput(f"the result of job {job_id}", f"is something else: {error}") from None
+
+    def _ending(self, job_id: str, wait_s: float) -> Call[Settled | str]:
+        """How it ended, or the state it is in."""
+        path = calls.with_query(self._of(job_id, "result"), self.query(wait=f"{round(wait_s * 1000)}ms"))
+
+        def read(answer: Answer) -> Settled | str:
+            if answer.status != _PENDING:
+                ended: Settled = calls.read_as(answer.body, Settled)
+                return ended
+            problem = calls.read_as(answer.body, dict[str, Any])
+            if problem.get("type") != "not_settled":
+                raise error_of(answer, call)
+            return str(problem.get("job_status"))
+
+        call: Call[Settled | str] = Call(
+            method="GET", path=path, read=read, safe=True, accepts=(_PENDING,), wait_s=wait_s
+        )
+        return call
+
+    # change -----------------------------------------------------------------------------------------
+
+    def cancel(self, job_id: str, reason: str | None, version: int | None) -> Flow[Job]:
+        # twice is once
+        return self._change(job_id, "cancel", {"reason": reason}, version, safe=version is None)
+
+    def retry(self, job_id: str, reason: str | None, version: int | None) -> Flow[Job]:
+        return self._change(job_id, "retry", {"reason": reason}, version)
+
+    def set_priority(self, job_id: str, priority: int, version: int | None) -> Flow[Job]:
+        return self._change(job_id, "priority", {"priority": priority}, version, safe=version is None)
+
+    def force(self, job_id: str, to: str, reason: str, version: int | None) -> Flow[Job]:
+        path, body = self._of(job_id, "force"), {"to": to, "reason": reason}
+        return self.ask(post(path, Job, body, query=self.query(), If_Match=tag(version) or "*"))
+
+    def delete(self, job_id: str, reason: str | None, version: int | None) -> Flow[None]:
+        query = self.query(reason=reason)
+        yield from self.ask(calls.delete(self._of(job_id), Deleted, query, If_Match=tag(version) or "*"))
+
+    def act(
+        self,
+        action: Action,
+        *,
+        ids: Sequence[str] | None,
+        filters: Filters | None,
+        dry_run: bool,
+        limit: int | None,
+        reason: str | None,
+    ) -> Flow[Done]:
+        body = {
+            "action": action,
+            "ids": None if ids is None else [getattr(each, "id", each) for each in ids],
+            "filter": None if filters is None else self.listed(filters),
+            "dry_run": dry_run,
+            "limit": limit,
+            "reason": reason,
+        }
+        return self.ask(post("/jobs/actions", Done, body, safe=dry_run, query=self.query()))
+
+    def listed(self, filters: Filters) -> dict[str, Any]:
+        """A filter as it is sent."""
+        given: dict[str, Any] = {name: value for name, value in filters.items() if value is not None}
+        for name in given.keys() - Filters.__annotations__.keys():
+            raise InvalidInput(name, f"is no filter; there are {', '.join(sorted(Filters.__annotations__))}")
+        if "status" in given:
+            given["status"] = _many(given["status"])
+        for name in given.keys() & {"older_than", "newer_than"}:
+            given[name] = duration(given[name], field=name)
+        return given
+
+    def _change(
+        self, job_id: str, what: str, body: Mapping[str, Any], version: int | None, *, safe: bool = False
+    ) -> Flow[Job]:
+        path = self._of(job_id, what)
+        return self.ask(post(path, Job, body, safe=safe, query=self.query(), If_Match=tag(version)))
+
+    def _of(self, job_id: str, what: str = "") -> str:
+        return job_path(job_id, what)
+
+
+def job_path(job_id: str, what: str = "") -> str:
+    """Where a job is; raises `InvalidInput` for what is no id, so that nothing else is ever asked for by mistake."""
+    check_id(job_id, field="id")
+    return f"/jobs/{job_id}/{what}" if what else f"/jobs/{job_id}"
+
+
+def tag(version: int | None) -> str | None:
+    """A version as `If-Match` names it."""
+    return None if version is None else f'"{version}"'
+
+
+def _many(status: str | Sequence[str] | None) -> list[str] | None:
+    return [status] if isinstance(status, str) else None if status is None else list(status)
+
+
+__all__ = ["Action", "Core", "Duration", "Filters", "job_path", "tag"]

@@ -1,0 +1,144 @@
+"""What can be asked of a server about a store as a whole, about batches and load tests; as flows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...batch.findings import Validation
+from ...control.looks import Limit, Queue, Queues
+from ...load.stats.model import Summary
+from ...model import QueueSettings
+from ...report.batch import BatchReport
+from ..api.seen import BatchSeen, Checked, Limits, OutputPage, Ran, Resuming, Schedule, Schedules, Stores, StoreSeen
+from .answers import Done, Stats, Working
+from .calls import delete, get, named, post
+from .core import Core, job_path, tag
+from .exchange import Flow
+
+
+class _Workers(msgspec.Struct, frozen=True, kw_only=True):
+    sessions: list[Working]
+
+
+class QueueCore:
+    """Queues, and the limits of concurrency keys."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def seen(self) -> Flow[Queues]:
+        return self._core.ask(get("/queues", Queues, self._core.query()))
+
+    def one(self, name: str) -> Flow[Queue]:
+        return self._core.ask(get(f"/queues/{named(name)}", Queue, self._core.query()))
+
+    def pause(self, name: str, reason: str | None) -> Flow[QueueSettings]:
+        return self._post(name, "pause", QueueSettings, {"reason": reason}, safe=True)
+
+    def resume(self, name: str) -> Flow[QueueSettings]:
+        return self._post(name, "resume", QueueSettings, {}, safe=True)
+
+    def purge(
+        self, name: str, *, delete_them: bool, dry_run: bool, limit: int | None, reason: str | None
+    ) -> Flow[Done]:
+        body = {"delete": delete_them, "dry_run": dry_run, "limit": limit, "reason": reason}
+        return self._post(name, "purge", Done, body, safe=dry_run)
+
+    def limits(self) -> Flow[list[Limit]]:
+        found = yield from self._core.ask(get("/limits", Limits, self._core.query()))
+        return found.limits
+
+    def set_limit(self, key: str, most: int | None) -> Flow[None]:
+        # null lifts it, so it is sent
+        body = {"key": key, "limit": msgspec.Raw(b"null") if most is None else most}
+        yield from self._core.ask(post("/limits", dict[str, Any], body, safe=True, query=self._core.query()))
+
+    def _post(self, name: str, what: str, into: Any, body: dict[str, Any], *, safe: bool) -> Flow[Any]:
+        return self._core.ask(post(f"/queues/{named(name)}/{what}", into, body, safe=safe, query=self._core.query()))
+
+
+class ScheduleCore:
+    """Schedules."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def seen(self) -> Flow[list[Schedule]]:
+        found = yield from self._core.ask(get("/schedules", Schedules, self._core.query()))
+        return found.schedules
+
+    def one(self, name: str) -> Flow[Schedule]:
+        return self._core.ask(get(f"/schedules/{named(name)}", Schedule, self._core.query()))
+
+    def pause(self, name: str) -> Flow[Schedule]:
+        return self._post(name, "pause", Schedule, safe=True)
+
+    def resume(self, name: str) -> Flow[Schedule]:
+        return self._post(name, "resume", Schedule, safe=True)
+
+    def run(self, name: str) -> Flow[Ran]:
+        return self._post(name, "run", Ran, safe=False)
+
+    def drop(self, name: str) -> Flow[None]:
+        path = f"/schedules/{named(name)}"
+        yield from self._core.ask(delete(path, dict[str, Any], self._core.query()))
+
+    def _post(self, name: str, what: str, into: Any, *, safe: bool) -> Flow[Any]:
+        return self._core.ask(post(f"/schedules/{named(name)}/{what}", into, safe=safe, query=self._core.query()))
+
+
+class StoreCore:
+    """The stores of the server, and one of them at a glance."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def stores(self) -> Flow[list[StoreSeen]]:
+        found = yield from self._core.ask(get("/stores", Stores))
+        return found.stores
+
+    def workers(self) -> Flow[list[Working]]:
+        found = yield from self._core.ask(get("/workers", _Workers, self._core.query()))
+        return found.sessions
+
+    def stats(self) -> Flow[Stats]:
+        return self._core.ask(get("/stats", Stats, self._core.query()))
+
+    def check(self) -> Flow[Checked]:
+        return self._core.ask(post("/check", Checked, safe=True, query=self._core.query()))
+
+
+class BatchCore:
+    """Batches, and the numbers of load tests."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def status(self, job_id: str) -> Flow[BatchSeen]:
+        return self._core.ask(get(job_path(job_id, "batch"), BatchSeen, self._core.query()))
+
+    def report(self, job_id: str) -> Flow[BatchReport]:
+        return self._core.ask(get(job_path(job_id, "report"), BatchReport, self._core.query()))
+
+    def outputs(self, job_id: str, *, start: int, limit: int, state: Any) -> Flow[OutputPage]:
+        query = self._core.query(start=start, limit=limit, state=[state] if isinstance(state, str) else state)
+        return self._core.ask(get(job_path(job_id, "outputs"), OutputPage, query))
+
+    def validate(self, job_id: str, *, force: bool, version: int | None) -> Flow[Validation]:
+        # a look at the outputs, and another one finds what is there then
+        path, safe = job_path(job_id, "validate"), version is None
+        query = self._core.query()
+        return self._core.ask(post(path, Validation, {"force": force}, safe=safe, query=query, If_Match=tag(version)))
+
+    def resume(self, job_id: str, *, dry_run: bool, reason: str | None, version: int | None) -> Flow[Resuming]:
+        body = {"dry_run": dry_run, "reason": reason}
+        path, query = job_path(job_id, "resume"), self._core.query()
+        return self._core.ask(post(path, Resuming, body, safe=dry_run, query=query, If_Match=tag(version)))
+
+    def load_summary(self, job_id: str) -> Flow[Summary]:
+        return self._core.ask(get(job_path(job_id, "summary"), Summary, self._core.query()))
+
+
+__all__ = ["BatchCore", "QueueCore", "ScheduleCore", "StoreCore"]

@@ -1,0 +1,86 @@
+"""From a problem that a server told to the error that the library would have raised."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Protocol
+
+import msgspec
+
+from ... import errors
+from ...errors import (
+    InvalidInput,
+    InvalidTransition,
+    JobNotFound,
+    MainstayError,
+    RequestRefused,
+    ServerUnreachable,
+    VersionChanged,
+)
+from .calls import Answer
+
+_JOB = re.compile(r"/jobs/([0-9a-f-]{36})")
+_IF_MATCH = re.compile(r'"(\d+)')
+
+
+class Asked(Protocol):
+    """What was asked for, as far as it says more about the refusal."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def headers(self) -> Any: ...
+
+
+def error_of(answer: Answer, asked: Asked) -> MainstayError:
+    """The error that stands for a refusal: of the library's class, by the stable code."""
+    problem = _problem(answer)
+    if problem is None:
+        # not ours: a proxy on the way, or another server
+        return ServerUnreachable(f"the server answered {answer.status}, and nothing that Mainstay says")
+    code, detail, field = str(problem.get("type", "")), str(problem.get("detail", "")), problem.get("field")
+    kind = _CLASSES.get(code)
+    if kind is None or kind in (RequestRefused, ServerUnreachable):
+        message = detail if field is None else f"{field}: {detail}"
+        return RequestRefused(answer.status, code, message, field=field)
+    if issubclass(kind, InvalidInput):
+        return _made(kind, f"{field}: {detail}" if field else detail, field=field or "", rule=detail)
+    job_id = found[1] if (found := _JOB.search(asked.path)) else ""
+    if kind is JobNotFound:
+        # not every request names the job in its path
+        return JobNotFound(job_id) if job_id in detail and job_id else _made(kind, detail, job_id=job_id)
+    if kind is VersionChanged:
+        wanted = _IF_MATCH.match(asked.headers.get("If-Match", ""))
+        now = problem.get("version")
+        return _made(kind, detail, job_id=job_id, wanted=int(wanted[1]) if wanted else 0, now=now)
+    if kind is InvalidTransition:
+        more = {"current": "", "wanted": "", "allowed": (), "why": None, "story": ()}
+        return _made(kind, detail, job_id=job_id, **more)
+    return _made(kind, detail, job_id=job_id)
+
+
+def _problem(answer: Answer) -> dict[str, Any] | None:
+    if not answer.headers.get("content-type", "").startswith("application/problem+json"):
+        return None
+    try:
+        return msgspec.json.decode(answer.body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _made(kind: type[MainstayError], message: str, **attributes: Any) -> MainstayError:
+    """An error with a message that was written elsewhere: its own constructor would write another."""
+    error = kind.__new__(kind)
+    Exception.__init__(error, message)
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
+
+
+_CLASSES: dict[str, type[MainstayError]] = {
+    kind.code: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, MainstayError) and kind is not MainstayError
+}
+
+__all__ = ["error_of"]

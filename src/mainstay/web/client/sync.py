@@ -1,0 +1,190 @@
+"""Client: the API for programs without an event loop."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from ...clock import seconds
+from ...load.stats.model import Summary
+from ...task.options import SubmitOptions
+from ..api.seen import Checked, StoreSeen
+from ..api.shapes import Submitted
+from ..live.snapshot import Snapshot
+from .answers import Stats, Working
+from .calls import Call
+from .core import Core
+from .core_store import BatchCore, QueueCore, ScheduleCore, StoreCore
+from .exchange import Flow, Lost, Pause, Tries
+from .following import Following, store_stream
+from .new import NewJob, chunked, new_job
+from .sync_handle import Handle
+from .sync_parts import Batches, Jobs, Queues, Schedules
+from .wire import BROKEN, Verify, answer_of, check_open, httpx, lost, wire_to
+
+T = TypeVar("T")
+
+
+class Client:
+    """A server of Mainstay (`mainstay serve`), from a program without an event loop.
+
+    Without a URL, MAINSTAY_URL names the server, and MAINSTAY_TOKEN who asks. `store` is which of the server's stores
+    is meant, if it has several. What can be sent twice without harm is tried again when the server is away or asks for
+    a pause; every submit has a key, so it is never stored twice. Errors are those of the library.
+
+    >>> client = Client("https://jobs.example.com", token="secret")
+    >>> client
+    <Client of https://jobs.example.com>
+    >>> client.close()
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        store: str | None = None,
+        timeout: str | timedelta = "30s",
+        tries: Tries | None = None,
+        verify: Verify = True,
+        insecure: bool = False,
+        transport: httpx.BaseTransport | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._wire = wire_to(url, token=token, insecure=insecure, timeout_s=seconds(timeout, field="timeout"))
+        self._http = httpx.Client(headers=self._wire.headers, verify=verify, transport=transport)
+        self._core = core = Core(store=store, tries=tries or Tries(), rng=rng or random.SystemRandom())
+        self._store = StoreCore(core)
+        self._batch = BatchCore(core)
+        self.jobs = Jobs(core, self.run, self.follow)
+        """find them, and act on many"""
+        self.queues = Queues(QueueCore(core), self.run)
+        self.schedules = Schedules(ScheduleCore(core), self.run, self.handle)
+        self.batches = Batches(self._batch, self.run)
+
+    # submit -----------------------------------------------------------------------------------------
+
+    def submit(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> Handle:
+        """Submit one job of the task `name`; `payload` has its arguments by name. Options are those of the library.
+        Returns when it is stored."""
+        made = self.run(self._core.submit(new_job(name, payload, options)))
+        return self._made(made)
+
+    def job(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> NewJob:
+        """A job for `submit_many`."""
+        return new_job(name, payload, options)
+
+    def submit_many(
+        self, jobs: Iterable[NewJob], *, chunk: int = 1000, progress: Callable[[int], object] | None = None
+    ) -> list[Handle]:
+        """Submit many jobs (`client.job(...)`). Each chunk is stored whole or not at all; `progress` is called with the
+        number stored so far after each."""
+        found: list[Handle] = []
+        for portion in chunked(jobs, most=chunk, key=self._core.key):
+            found += map(self._made, (self.run(self._core.submit_chunk(portion))).jobs)
+            if progress is not None:
+                progress(len(found))
+        return found
+
+    def handle(self, job_id: str) -> Handle:
+        """Any job, by id."""
+        return Handle(self._core, self.run, self.follow, job_id)
+
+    # look -------------------------------------------------------------------------------------------
+
+    def stores(self) -> list[StoreSeen]:
+        """The stores of the server."""
+        return self.run(self._store.stores())
+
+    def stats(self) -> Stats:
+        """Counts, rates and ages at a glance."""
+        return self.run(self._store.stats())
+
+    def workers(self) -> list[Working]:
+        """Who is at work, and on what."""
+        return self.run(self._store.workers())
+
+    def check(self) -> Checked:
+        """Check some jobs against every invariant; the next call goes on from there."""
+        return self.run(self._store.check())
+
+    def load_summary(self, job_id: str) -> Summary:
+        """The numbers of a load test: its end, or how it stood lately."""
+        return self.run(self._batch.load_summary(job_id))
+
+    def stream(self) -> Iterator[Snapshot]:
+        """The store at a glance, now and whenever it changes; for ever."""
+        return self.follow(store_stream(self._core))
+
+    # open and close ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Client of {self._wire.shown}>"
+
+    # drive ------------------------------------------------------------------------------------------
+
+    def run(self, flow: Flow[T]) -> T:
+        """Do what a flow says; what it returns."""
+        check_open(self._http)
+        try:
+            step = next(flow)
+            while True:
+                if isinstance(step, Pause):
+                    time.sleep(step.seconds)
+                    step = next(flow)
+                    continue
+                try:
+                    answer = self._send(step)
+                except Lost as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(answer)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+
+    def follow(self, following: Following[T]) -> Iterator[T]:
+        """Read a stream, and open it again when it breaks."""
+        while not following.over:
+            check_open(self._http)
+            pause_s: float | None = None
+            try:
+                with self._http.stream(**self._wire.streaming(following.path, following.headers)) as response:
+                    body = b"" if response.is_success else response.read()
+                    pause_s = following.begun(answer_of(response, body))
+                    if pause_s is None:
+                        for chunk in response.iter_bytes():
+                            yield from following.feed(chunk)
+            except BROKEN as error:
+                pause_s = following.lost(lost(error))
+            if not following.over:
+                time.sleep(following.lost() if pause_s is None else pause_s)
+
+    def _send(self, call: Call[Any]) -> Any:
+        try:
+            response = self._http.request(**self._wire.request(call))
+        except BROKEN as error:
+            raise lost(error) from error
+        return answer_of(response, response.content)
+
+    def _made(self, made: Submitted) -> Handle:
+        return Handle(self._core, self.run, self.follow, made.id, created=made.created, durability=made.durability)
+
+
+__all__ = ["Client"]

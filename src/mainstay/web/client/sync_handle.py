@@ -1,0 +1,135 @@
+"""A submitted job, in the hand of a program without an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, TypeVar, overload
+
+from ...control.explain import Explanation
+from .answers import Event, Job, News
+from .core import Core, Duration
+from .exchange import Flow
+from .following import Following, job_stream
+
+T = TypeVar("T")
+
+_PAGE = 500
+
+
+class Run(Protocol):
+    """Does what a flow says."""
+
+    def __call__(self, flow: Flow[T]) -> T: ...
+
+
+class Follow(Protocol):
+    """Reads a stream."""
+
+    def __call__(self, following: Following[T]) -> Iterator[T]: ...
+
+
+class Handle:
+    """A job by its id. Everything is asked of the server when it is wanted; nothing is kept here."""
+
+    __slots__ = ("_core", "_follow", "_run", "created", "durability", "id")
+
+    def __init__(
+        self, core: Core, run: Run, follow: Follow, job_id: str, *, created: bool = False, durability: str = ""
+    ) -> None:
+        self.id = job_id
+        self.created = created
+        """whether this submit made it; False when it was there before (its key, or `unique`)"""
+        self.durability = durability
+        """what the answer of the submit survives, in words; empty for a handle that was made by id"""
+        self._core = core
+        self._run = run
+        self._follow = follow
+
+    @overload
+    def result(self, timeout: Duration | None = None) -> Any: ...
+    @overload
+    def result(self, timeout: Duration | None = None, *, returns: type[T]) -> T: ...
+    def result(self, timeout: Duration | None = None, *, returns: Any = Any) -> Any:
+        """Wait for the end and give what the task returned, as plain data or as the type that it `returns`. Raises
+        `JobFailed` when it settled otherwise, and `WaitTimeout` when the wait is over first; the job goes on then.
+        Fields that the server masks are masked here."""
+        return self._run(self._core.result(self.id, timeout, returns))
+
+    def wait(self, timeout: Duration | None = None) -> Job:
+        """The job once it is settled, however it settled; raises `WaitTimeout`."""
+        return self._run(self._core.wait(self.id, timeout))
+
+    def job(self, *, payload: bool = True) -> Job:
+        """The job as it is now; raises `JobNotFound`."""
+        return self._run(self._core.job(self.id, payload=payload))
+
+    def status(self) -> str:
+        """Its state now: scheduled, pending, running, succeeded ..."""
+        return (self.job(payload=False)).status
+
+    def story(self) -> list[str]:
+        """What happened to it, a line each."""
+        return (self._run(self._core.story(self.id))).lines
+
+    def explain(self) -> Explanation:
+        """Where it is and why, and what to do."""
+        return self._run(self._core.explain(self.id))
+
+    def awaited(self) -> list[str]:
+        """The ids of the jobs that it waits for, or waited for."""
+        return self._run(self._core.awaited(self.id))
+
+    def events(self, *, after: int = 0) -> Iterator[Event]:
+        """Its audit trail, page by page."""
+        start: int | None = after
+        while start is not None:
+            page = self._run(self._core.trail(self.id, after=start, limit=_PAGE))
+            yield from page.events
+            start = page.next
+
+    def units(self, *, status: str | Sequence[str] | None = None, payload: bool = False) -> Iterator[Job]:
+        """Its units, oldest first, page by page."""
+        cursor: str | None = None
+        while True:
+            page = self._run(self._core.units(self.id, status=status, cursor=cursor, limit=_PAGE, payload=payload))
+            yield from page.units
+            if (cursor := page.next) is None:
+                return
+
+    def stream(self, *, payload: bool = False) -> Iterator[News]:
+        """All that happens to it, from its first event on, until it is settled: events, the job as it stands after
+        them, its progress, and its end. A broken stream is taken up where it broke."""
+        return self._follow(job_stream(self._core, self.id, payload=payload))
+
+    def cancel(self, reason: str | None = None, *, version: int | None = None) -> Job:
+        """Cancel it: at once if nobody works on it, else through `cancelling`. Twice is once. With a `version`, here
+        and below, only as long as the job is at that one; else `VersionChanged` is raised."""
+        return self._run(self._core.cancel(self.id, reason, version))
+
+    def retry(self, reason: str | None = None, *, version: int | None = None) -> Job:
+        """Send it back to its queue."""
+        return self._run(self._core.retry(self.id, reason, version))
+
+    def set_priority(self, priority: int, *, version: int | None = None) -> Job:
+        """Change its place in its queue."""
+        return self._run(self._core.set_priority(self.id, priority, version))
+
+    def force(self, to: str, *, reason: str, version: int | None = None) -> Job:
+        """Move it against the table, audited as forced."""
+        return self._run(self._core.force(self.id, to, reason, version))
+
+    def delete(self, reason: str | None = None, *, version: int | None = None) -> None:
+        """Delete it, if nobody works on it."""
+        self._run(self._core.delete(self.id, reason, version))
+
+    def __repr__(self) -> str:
+        return f"Handle({self.id!r}{', created=True' if self.created else ''})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Handle) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+__all__ = ["Follow", "Handle", "Run"]

@@ -11,10 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
+from mainstay.stores import JobStore
 from mainstay.web.options import WebOptions
 from mainstay.web.security.middleware import wrapped
 from mainstay.web.security.tokens import Tokens
-from mainstay.web.shelf import Shelf
+from mainstay.web.shelf import Place, Shelf
 from mainstay.web.site import Site, make_site
 
 BASE = "http://127.0.0.1:8330"
@@ -41,11 +42,17 @@ Serve = Callable[..., AbstractAsyncContextManager[Server]]
 
 @contextlib.asynccontextmanager
 async def serving(
-    urls: dict[str, str] | None = None, *, tokens: Tokens | None = None, **options: Any
+    urls: dict[str, str] | None = None,
+    *,
+    store: JobStore | None = None,
+    tokens: Tokens | None = None,
+    **options: Any,
 ) -> AsyncIterator[Server]:
-    """A server on these stores; one in memory without any. What nobody foresaw is an answer here, too."""
+    """A server on these stores; on one that is open already, which is closed with it; without either, on one in
+    memory."""
     chosen = WebOptions(**{"rate": 1e6, "tokens": None if tokens is None else "given", **options})
-    async with await Shelf.open(urls or {"main": "memory:"}) as shelf:
+    shelf = Shelf({"main": Place("main", store)}) if store else await Shelf.open(urls or {"main": "memory:"})
+    async with shelf:
         app = make_site(shelf, chosen, tokens=tokens)
         served = wrapped(app, chosen)
         transport = httpx.ASGITransport(served)

@@ -1,0 +1,82 @@
+"""A store as a whole, over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.web.conftest import Server, serving
+
+
+async def test_workers_are_listed_with_what_they_run(stored: Server) -> None:
+    made = await stored.control.submit("a.b", {"password": "x"})
+    session = await stored.control.open_session(worker="w-1", host="here", pid=17)
+    idle = await stored.control.open_session(worker="w-2")
+    await stored.control.claim(["default"], session.id, 1)
+    first, second = (await stored.client.get("/api/v1/workers")).json()["sessions"]
+    assert (first["id"], first["worker"], first["host"], first["pid"]) == (session.id, "w-1", "here", 17)
+    assert (first["at_work"], first["holds"], [job["id"] for job in first["jobs"]]) == (True, 1, [made.id])
+    assert "payload" not in first["jobs"][0]
+    assert (second["id"], second["holds"], second["jobs"]) == (idle.id, 0, [])
+    assert "beat_ms" not in first
+
+
+async def test_stats_tell_counts_paused_queues_and_limits(stored: Server) -> None:
+    await stored.control.submit("a", queue="mail")
+    await stored.control.pause("night")
+    await stored.control.set_limit("tenant", 3)
+    await stored.control.open_session(worker="w")
+    found = (await stored.client.get("/api/v1/stats")).json()
+    assert found["queues"]["mail"]["counts"] == {"pending": 1}
+    assert (found["queues"]["mail"]["paused"], found["queues"]["night"]["paused"]) == (False, True)
+    assert (found["live_sessions"], len(found["sessions"]), found["limits"]) == (1, 1, {"tenant": 3})
+
+
+async def test_a_check_finds_what_is_wrong_and_says_so(tmp_path: Path) -> None:
+    async with serving({"main": f"sqlite:///{tmp_path / 'jobs.db'}"}) as server:
+        made = await server.control.submit("a")
+        clean = (await server.client.post("/api/v1/check")).json()
+        assert (clean["clean"], clean["checked"], clean["violations"]) == (True, 1, [])
+        _damage(tmp_path / "jobs.db", made.id)
+        found = (await server.client.post("/api/v1/check")).json()
+        assert found["clean"] is False
+        assert found["violations"][0]["job_id"] == made.id
+        assert found["violations"][0]["repaired"] is None
+
+
+def _damage(file: Path, job_id: str) -> None:
+    connection = apsw.Connection(str(file))
+    connection.execute("UPDATE events SET reason = 'nothing to see here' WHERE job_id = ?", [job_id])
+    connection.close()
+
+
+async def test_a_store_that_does_not_answer_is_no_fault_of_the_caller(stored: Server) -> None:
+    made = await stored.control.submit("a")
+    await stored.shelf.first.store.close()
+    for path in ("/jobs", f"/jobs/{made.id}", "/stats", "/queues", "/workers", "/schedules"):
+        answer = await stored.client.get(f"/api/v1{path}")
+        assert (answer.status_code, answer.json()["type"]) == (503, "store_closed"), path
+        assert answer.headers["retry-after"] == "2"
+    sent = await stored.client.post("/api/v1/jobs", json={"name": "a"})
+    assert (sent.status_code, sent.json()["type"]) == (503, "store_closed")
+    (listed,) = (await stored.client.get("/api/v1/stores")).json()["stores"]
+    assert "closed" in listed["error"]
+
+
+async def test_a_bug_is_told_by_an_id_that_the_log_has_and_by_nothing_else(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr(server.shelf.first.store, "stats", broken)
+    answer = await server.client.get("/api/v1/stats")
+    problem = answer.json()
+    assert (answer.status_code, problem["type"]) == (500, "internal_error")
+    assert "secret detail" not in answer.text
+    assert "Traceback" not in answer.text
+    (record,) = [each for each in caplog.records if each.name == "mainstay.web"]
+    assert problem["id"] in record.getMessage()
+    assert record.exc_info is not None

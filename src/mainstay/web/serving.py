@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 
 from ..errors import InvalidInput, MainstayError
-from ..worker.ports import opening
+from ..worker.ports import opening, raise_open_files
 from .options import WebOptions
 from .security.connection import connection_class
 from .security.limits import Limits
@@ -190,6 +190,7 @@ def run(
         make_loop: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
     except ModuleNotFoundError:
         make_loop = None
+    raise_open_files()
     with asyncio.Runner(loop_factory=make_loop) as runner:
         runner.run(serve(urls, options, ready=ready))
 

@@ -30,4 +30,15 @@ def opening(host: str, port: int, *, field: str = "port") -> Iterator[None]:
         raise InvalidInput(field, rule) from None
 
 
-__all__ = ["opening"]
+def raise_open_files() -> None:
+    """Up to what this user may have without asking anybody: each connection is one."""
+    try:
+        import resource  # noqa: PLC0415 - there is none on Windows
+    except ModuleNotFoundError:
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+__all__ = ["opening", "raise_open_files"]

@@ -144,6 +144,16 @@ async def test_who_is_signed_in_is_not_asked_again(door: Door) -> None:
     assert (done.status_code, done.headers["location"]) == (303, "/jobs")
 
 
+async def test_who_comes_by_a_link_from_elsewhere_is_asked_by_a_page_of_ours_first(door: Door) -> None:
+    """Browsers keep the cookie back there; once our own page asks, they send it."""
+    done = await door.client().get("/login?next=/jobs?a=1%26b", headers={"Sec-Fetch-Site": "cross-site"})
+
+    assert '<meta http-equiv="refresh" content="0;url=/login?next=%2Fjobs%3Fa%3D1%26b">' in done.text
+    assert "<form" not in done.text
+    again = await door.client().get("/login?next=/jobs", headers={"Sec-Fetch-Site": "same-origin"})
+    assert "<form" in again.text
+
+
 async def test_where_nobody_is_asked_there_is_nothing_to_sign_in_to(open_door: Door) -> None:
     client = open_door.client()
 

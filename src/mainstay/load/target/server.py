@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ...worker.ports import opening
+from ...worker.ports import opening, raise_open_files
 from .certificate import self_signed, server_context
 from .counts import Counts, Delays
 from .echo import TcpEcho, UdpEcho
@@ -156,7 +156,7 @@ def serve(
     each_second: Callable[[Target], None] | None = None,
 ) -> Counts:
     """Run a target until Ctrl-C or SIGTERM, and return its counts."""
-    _raise_open_files()
+    raise_open_files()
 
     async def until_told() -> Counts:
         stop = asyncio.Event()
@@ -177,14 +177,3 @@ def serve(
     except ModuleNotFoundError:
         return asyncio.run(until_told())
     return uvloop.run(until_told())
-
-
-def _raise_open_files() -> None:
-    """Up to what this user may have without asking anybody."""
-    try:
-        import resource  # noqa: PLC0415  there is none on Windows
-    except ModuleNotFoundError:
-        return
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

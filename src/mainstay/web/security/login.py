@@ -35,6 +35,7 @@ _PAGE = """<!doctype html>
 <main>
 <h1>Mainstay</h1>
 <form method="post" action="/login">
+<input name="username" type="text" autocomplete="username" value="mainstay" hidden>
 {error}<label for="token">API token</label>
 <input id="token" name="token" type="password" autocomplete="current-password" required autofocus
  spellcheck="false" aria-describedby="hint"{invalid}>
@@ -47,6 +48,17 @@ _PAGE = """<!doctype html>
 </html>
 """
 
+_AGAIN = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="0;url={url}">
+<title>Mainstay</title>
+</head>
+<body><a href="{url}">Go on</a></body>
+</html>
+"""
+
 
 def sign_in_url(request: Request) -> str:
     """Where a page sends whoever is not signed in, to come back afterwards.
@@ -55,7 +67,7 @@ def sign_in_url(request: Request) -> str:
     """
     query = request.scope.get("query_string", b"").decode("latin-1")
     path = quote(request.scope["path"])
-    return f"/login?next={quote(f'{path}?{query}' if query else path, safe='')}"
+    return _login_url(f"{path}?{query}" if query else path)
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -66,6 +78,10 @@ def routes(site: Site) -> list[BaseRoute]:
         after = safe_path(request.query_params.get("next", "/"))
         if not guard.asks or guard.session(request) is not None:
             return RedirectResponse(after, 303)
+        if request.headers.get("sec-fetch-site") == "cross-site":
+            # whoever follows a link from a chat or a mail is perhaps signed in: browsers keep a strict cookie back
+            # from that, also through redirects, and send it once the next page is asked for by one of ours
+            return HTMLResponse(_AGAIN.format(url=html.escape(_login_url(after), quote=True)))
         return page(after)
 
     async def sign_in(request: Request) -> Response:
@@ -134,6 +150,10 @@ async def read_form(request: Request) -> dict[str, str]:
     except ValueError:
         return {}
     return {name: values[-1] for name, values in fields.items()}
+
+
+def _login_url(after: str) -> str:
+    return f"/login?next={quote(after, safe='')}"
 
 
 def _set_cookie(response: Response, request: Request, value: str) -> None:

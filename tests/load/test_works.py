@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,7 +25,7 @@ from mainstay.load.stream import read_stream
 from mainstay.load.target import Target, TargetOptions
 from mainstay.load.works import summary_of
 from mainstay.model import Job
-from tests.load.trials import GET, written
+from tests.load.trials import GET, until, written
 
 pytestmark = pytest.mark.slow
 
@@ -98,10 +100,8 @@ def summary_in(app: App, job: Job) -> Summary:
     return found
 
 
-async def until_loaded(target: Target, running: asyncio.Future[object] | None = None) -> None:
-    while target.counts().completed < 5:
-        assert running is None or not running.done(), running
-        await asyncio.sleep(0.01)
+async def until_loaded(target: Target, running: asyncio.Future[Any]) -> None:
+    await until(lambda: target.counts().completed >= 5, running)
 
 
 def generators() -> dict[int, int]:
@@ -161,7 +161,7 @@ async def test_a_job_that_is_cancelled_drains_and_keeps_what_it_measured(place: 
     async with place.app(SLOW) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
         place.worker()
-        await until_loaded(target)
+        await until_loaded(target, asyncio.ensure_future(handle.wait("1m")))
         await handle.cancel("enough")
         job = await handle.wait("30s")
         summary = summary_in(app, job)
@@ -213,7 +213,7 @@ async def test_a_worker_that_is_killed_takes_its_generators_along_and_nobody_run
     async with place.app(SLOW) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
         worker = place.worker()
-        await until_loaded(target)
+        await until_loaded(target, asyncio.ensure_future(handle.wait("1m")))
         engines = {engine for engine in generators().values() if started_by(engine) == worker.pid}
         mine = {pid for pid, engine in generators().items() if engine in engines}
         assert len(mine) == 2
@@ -229,10 +229,25 @@ async def test_a_worker_that_is_killed_takes_its_generators_along_and_nobody_run
     assert job.status in ("failed", "quarantined")
     assert not mine & set(generators())
     assert job.crashes == 1
-    while target.counts().under_way:
-        await asyncio.sleep(0.01)
+
+
+async def test_a_run_whose_claim_was_lost_puts_no_more_load_on_anything(place: Place, target: Target) -> None:
+    async with place.app(SLOW) as app:
+        await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
+        worker = place.worker()
+        await until_loaded(target, asyncio.ensure_future(handle.wait("1m")))
+        engines = {engine for engine in generators().values() if started_by(engine) == worker.pid}
+        mine = {pid for pid, engine in generators().items() if engine in engines}
+        assert len(mine) == 2
+        with contextlib.closing(sqlite3.connect(place.folder / "jobs.db", timeout=10)) as store, store:
+            store.execute("UPDATE jobs SET token = token + 1, version = version + 1")
+
+        async with asyncio.timeout(20):
+            while mine & set(generators()):
+                await asyncio.sleep(0.05)
+
     counts = target.counts()
-    assert counts.open == 0
+    assert counts.begun == counts.completed
 
 
 async def test_a_run_in_this_process_is_a_job_too(

@@ -96,6 +96,15 @@ class LoadWork:
             # cancelled, out of time, or the worker leaves: what is under way is waited for, within the grace
             run.stop(f"cancelled: {here.stopping or 'stopped'}")
             await asyncio.wait([task])
+        except LetGo:
+            # somebody else has the job, or it is over: this load is nobody's
+            run.stop("failed: the claim was lost")
+            await asyncio.wait([task])
+            raise
+        finally:
+            # nobody waits any longer, not even for what is under way
+            task.cancel()
+            await asyncio.wait([task])
         try:
             summary = await task
         except InvalidInput as error:

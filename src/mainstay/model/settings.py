@@ -27,6 +27,9 @@ NOT_SETTINGS = frozenset(
         "MAINSTAY_AUDIT_KEY",
         "MAINSTAY_METRICS",
         "MAINSTAY_STATE",
+        "MAINSTAY_URL",
+        "MAINSTAY_TOKEN",
+        "MAINSTAY_TOKENS",
     }
 )
 

@@ -12,7 +12,8 @@ from . import load_runs
 from .load_runs import Job, RunFailed
 from .peers.load.catalog import LoadSystem
 
-SECONDS = 15
+SECONDS = 24
+"""Enough for the last to be let in: what finds the queue of the target full is tried again after 1, 3 and 7 seconds."""
 MOST_MB = 400
 
 

@@ -74,6 +74,8 @@ def make_site(shelf: Shelf, options: WebOptions, *, tokens: Tokens | None) -> St
                 api.PREFIX,
                 app=Router(api.routes(site, also=streams.OPERATIONS), redirect_slashes=False, default=_nowhere),
             ),
+            # another version, or none: to programs that is no page
+            Mount("/api", app=_nowhere),
             *_routes("dashboard", site),
         ],
         middleware=[Middleware(Counted, requests=site.requests)],

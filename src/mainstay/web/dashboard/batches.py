@@ -1,0 +1,49 @@
+"""Batch runs: all of them, and one with its map of parameter sets, what lacks, and what to do about it."""
+
+from __future__ import annotations
+
+import markupsafe
+from starlette.responses import Response
+
+from ...batch.spec import KIND
+from ...lifecycle import table_of
+from ...model import check_id
+from ...report.batch import advice_for, batch_report
+from ...report.batch_html import map_html
+from ..api.views import etag_of
+from .job import can_of, others
+from .kinds import of_kind
+from .page import View
+
+
+async def batches(view: View) -> Response:
+    given = view.given()
+    name = given.get("name", [None])[0]
+    some = await of_kind(view.place.store, KIND, cursor=given.get("cursor", [None])[0], name=name)
+    counts = {job.id: await view.place.control.unit_counts(job.id) for job in some.jobs}
+    return view.page("batches.html", title="Batches", some=some, counts=counts, name=name)
+
+
+async def batch(view: View) -> Response:
+    job_id = check_id(view.path("id"))
+    status = await view.place.desk.status(job_id)
+    job = status.job
+    report = await batch_report(view.place.desk, job_id)
+    lacking = report.outputs.expected - report.outputs.present
+    return view.page(
+        "batch.html",
+        title=job.name,
+        job=job,
+        etag=etag_of(job),
+        batch=status,
+        report=report,
+        can=can_of(job, table_of(None).get(job.status)),
+        advice=advice_for(job_id, job.status, lacking=lacking),
+        # made of escaped parts, and the same as in the report
+        map=markupsafe.Markup(map_html(report)),  # noqa: S704
+        force_to=others(job),
+        counts=await view.place.control.unit_counts(job_id),
+    )
+
+
+__all__ = ["batch", "batches"]

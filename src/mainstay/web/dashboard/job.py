@@ -1,0 +1,146 @@
+"""One job's story: where it is and why, what happened to it, what it made, and what can be done about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import RedirectResponse, Response
+
+from ...batch.desk import RESUMABLE, Output
+from ...batch.spec import KIND as BATCH
+from ...control.data import stored_value
+from ...control.explain import explained
+from ...control.explain.attempts import read
+from ...errors import JobNotFound, MainstayError
+from ...lifecycle import Event, State, table_of
+from ...model import Job, Session, check_id
+from ..api.views import etag_of
+from .machine import drawn
+from .page import View
+from .tree import Node, tree_of
+
+#: events that are shown: the newest
+_EVENTS = 200
+_OUTPUTS = 60
+
+
+class Can(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator may do to a job as it stands."""
+
+    retry: bool = False
+    cancel: bool = False
+    priority: bool = False
+    force: bool = False
+    resume: bool = False
+    validate: bool = False
+    delete: bool = False
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """Who works on it."""
+
+    session: str
+    known: Session | None
+    silent_ms: int = 0
+
+
+async def job(view: View) -> Response:
+    job_id = check_id(view.path("id"))
+    control, store = view.place.control, view.place.store
+    told = await explained(store, job_id)
+    try:
+        found = await control.get(job_id)
+    except JobNotFound:
+        return view.page("gone.html", title="Deleted job", told=told, status=410)
+    if found.kind == "load" and found.parent is None and "raw" not in view.request.query_params:
+        return RedirectResponse(view.url(f"/loads/{job_id}"), 303)
+    table = table_of(found.parent)
+    events = await control.events(job_id, after=max(found.trimmed_seq, found.version - _EVENTS))
+    counts = {} if found.is_unit else await control.unit_counts(job_id)
+    return view.page(
+        "job.html",
+        title=found.name,
+        job=found,
+        etag=etag_of(found),
+        state=table.get(found.status),
+        can=can_of(found, table.get(found.status)),
+        told=told,
+        events=list(reversed(events)),
+        trimmed=events[0].seq - 1 if events else 0,
+        attempts=list(reversed(read(events, table).attempts)),
+        drawing=drawn(table, events, found.status),
+        holder=await _holder(view, found),
+        awaited=await control.awaited(job_id) if found.options.after_when else [],
+        refusals=await control.refusals(job_id),
+        counts=counts,
+        outputs=await _outputs(view, found),
+        data=_data(view, found),
+        force_to=others(found),
+        details=lambda event: _details(view, event),
+    )
+
+
+def can_of(job: Job, state: State | None) -> Can:
+    """By the flags of its state: what the API would refuse is not offered."""
+    if state is None or state.final:
+        is_batch = job.kind == BATCH and job.parent is None and job.status == "succeeded"
+        return Can(resume=is_batch, validate=is_batch, delete=state is not None)
+    retry = (state.settled or state.waiting) and not job.awaits
+    batch = job.kind == BATCH and job.parent is None
+    return Can(
+        retry=retry and not batch,
+        cancel=not job.is_unit or not state.settled,
+        priority=not state.settled,
+        force=True,
+        resume=batch and job.status in RESUMABLE,
+        validate=batch and state.settled,
+        delete=state.settled,
+    )
+
+
+def others(job: Job) -> list[str]:
+    """The states that it is not in."""
+    return [name for name in table_of(job.parent).states if name != job.status]
+
+
+async def _holder(view: View, job: Job) -> Holder | None:
+    if job.session is None:
+        return None
+    store = view.place.store
+    lease_ms = store.clock.lease_ms()
+    found = next((each for each in await store.sessions() if each.id == job.session), None)
+    silent_ms = 0 if found is None else max(0, lease_ms - found.beat_ms)
+    return Holder(session=job.session, known=found, silent_ms=silent_ms)
+
+
+async def _outputs(view: View, job: Job) -> dict[str, Any] | None:
+    """What is there of a batch's outputs, the first of them."""
+    if job.kind != BATCH or job.parent is not None:
+        return None
+    try:
+        found, more = await view.place.desk.outputs(job.id, limit=_OUTPUTS)
+        status = await view.place.desk.status(job.id)
+    except MainstayError as error:
+        return {"error": str(error), "list": [], "more": None, "status": None}
+    lacking_first = sorted(found, key=_lacks)
+    return {"error": "", "list": lacking_first, "more": more, "status": status}
+
+
+def _lacks(output: Output) -> tuple[bool, int, int]:
+    return output.state == "present", output.group, output.index
+
+
+def _data(view: View, job: Job) -> list[tuple[str, Node]]:
+    """Payload, result and checkpoint, as far as they may be shown."""
+    if not view.masker.shows:
+        return []
+    found = [("Payload", job.payload or None), ("Result", job.result), ("Checkpoint", job.checkpoint)]
+    return [(name, tree_of(view.masker.mask(stored_value(data)))) for name, data in found if data is not None]
+
+
+def _details(view: View, event: Event) -> Node:
+    return tree_of(view.masker.mask(event.data))
+
+
+__all__ = ["Can", "can_of", "job", "others"]

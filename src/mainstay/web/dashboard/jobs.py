@@ -1,0 +1,103 @@
+"""Jobs: search and filters that live in the URL, pages by keyset, and what is done to many after a look at them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from starlette.responses import RedirectResponse, Response
+
+from ...control import bulk
+from ...control.actions import Action, cancelling, retrying
+from ...errors import InvalidInput
+from ...lifecycle import JOB
+from ..api.jobs import Filter, full_page
+from ..api.reading import refusal
+from .page import View
+
+PAGE = 50
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
+_ACTIONS = {"retry": retrying, "cancel": cancelling}
+
+
+async def jobs(view: View) -> Response:
+    given = view.given()
+    text = "".join(given.get("text", [])[:1])
+    if _ID.fullmatch(text) and (await view.place.store.get([text.lower()]))[0] is not None:
+        return RedirectResponse(view.url(f"/jobs/{text.lower()}"), 303)
+    cursor = given.pop("cursor", [None])[0]
+    oldest_first = given.pop("order", [""])[0] == "oldest"
+    wanted = filter_of(given)
+    query = msgspec.structs.replace(await wanted.query(view.place.store), oldest_first=oldest_first)
+    page = await full_page(view.place.store, query, _cursor(cursor), PAGE)
+    return view.page(
+        "jobs.html",
+        title="Jobs",
+        jobs=page.jobs,
+        next=page.cursor,
+        first=cursor is None,
+        order="oldest" if oldest_first else "",
+        given=_said(wanted),
+        states=list(JOB.states),
+    )
+
+
+async def bulk_preview(view: View) -> Response:
+    """What would be done to which: a count and some of them. Nothing is done before that is confirmed."""
+    await view.site.guard.admit(view.request, "operate")
+    given = view.given()
+    name = given.pop("action", [""])[0]
+    make = _ACTIONS.get(name)
+    if make is None:
+        raise InvalidInput("action", f"{name!r} is none; there are {', '.join(_ACTIONS)}")
+    ids = given.pop("id", [])
+    given.pop("order", None)
+    action: Action = make(actor=view.caller.actor)
+    store, most = view.place.store, view.site.options.bulk_limit
+    body: dict[str, Any]
+    if ids:
+        found = await bulk.named(store, ids[:most])
+        said: dict[str, Any] = {}
+        body = {"action": name, "ids": list(found.ids)}
+    else:
+        wanted = filter_of(given)
+        said = _said(wanted)
+        statuses = [each for each in wanted.status or action.states if each in action.states]
+        if not statuses:
+            raise InvalidInput("status", f"none of these can be sent to {name}: {', '.join(wanted.status or ())}")
+        meant = msgspec.structs.replace(wanted, status=statuses)
+        found = await bulk.matching(store, await meant.query(store), limit=most)
+        body = {"action": name, "filter": {**said, "status": statuses}}
+    return view.page(
+        "bulk.html",
+        title=f"{name.capitalize()} jobs",
+        action=action,
+        found=found,
+        body=body,
+        given=said,
+        more=found.limit is not None and sum(found.counts.values()) >= found.limit,
+    )
+
+
+def filter_of(given: dict[str, Any]) -> Filter:
+    """The filter that a URL says; raises `InvalidInput` naming the field."""
+    plain = {name: values if name == "status" else values[-1] for name, values in given.items()}
+    try:
+        return msgspec.convert(plain, Filter, strict=False)
+    except msgspec.ValidationError as error:
+        raise refusal(str(error), Filter) from None
+
+
+def _said(wanted: Filter) -> dict[str, Any]:
+    """What of it narrows."""
+    return {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not None}
+
+
+def _cursor(given: str | None) -> str | None:
+    if given is not None and not _ID.fullmatch(given):
+        raise InvalidInput("cursor", "is where no page ended; begin with the first page")
+    return given
+
+
+__all__ = ["bulk_preview", "filter_of", "jobs"]

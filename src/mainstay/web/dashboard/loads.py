@@ -1,0 +1,140 @@
+"""Load tests: all runs, one run while it goes on and afterwards, and two of them side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import markupsafe
+import msgspec
+from starlette.responses import Response
+
+from ...errors import InvalidInput
+from ...lifecycle import table_of
+from ...load.extra import extra_needed
+from ...model import Job, check_id
+from ...task.sealing import Sealer
+from ..api.views import etag_of
+from .job import can_of, others
+from .kinds import of_kind
+from .page import View
+
+if TYPE_CHECKING:
+    from ...load.stats.model import Summary
+    from ...report.load.compare import Run
+
+
+async def loads(view: View) -> Response:
+    given = view.given()
+    name = given.get("name", [None])[0]
+    some = await of_kind(view.place.store, "load", cursor=given.get("cursor", [None])[0], name=name)
+    runs = [(job, _summary(job)) for job in some.jobs]
+    return view.page("loads.html", title="Load tests", some=some, runs=runs, name=name)
+
+
+async def load(view: View) -> Response:
+    job = await view.place.control.get(check_id(view.path("id")))
+    summary = _summary(job)
+    state = table_of(job.parent).get(job.status)
+    drawn: dict[str, Any] = {} if summary is None else _drawn(summary)
+    return view.page(
+        "load.html",
+        title=job.name,
+        job=job,
+        etag=etag_of(job),
+        can=can_of(job, state),
+        settled=state is not None and state.settled,
+        summary=summary,
+        force_to=others(job),
+        **{"figures": [], "facts": [], "thresholds": [], "words": None, "errors": [], "steps": [], **drawn},
+    )
+
+
+async def compare_loads(view: View) -> Response:
+    with extra_needed("a comparison of load tests"):
+        from ...report.load.compare import compare  # noqa: PLC0415 - an extra that most servers do without
+        from ...report.load.compare_page import comparison_parts  # noqa: PLC0415 - the same
+
+    given = view.given()
+    ids = [*given.get("a", [])[:1], *given.get("b", [])[:1], *given.get("run", [])]
+    if len(ids) != 2:
+        raise InvalidInput("run", f"two runs can be compared, not {len(ids)}; choose two of the list")
+    jobs = await view.place.control.get_many([check_id(each) for each in ids])
+    # the one before is A
+    jobs.sort(key=lambda job: job.created_ms)
+    first, second = (_run(job) for job in jobs)
+    found = compare(first, second)
+    parts = [markupsafe.Markup(part) for part in comparison_parts(found, first, second)]  # noqa: S704 - escaped there
+    return view.page("compare.html", title="Two runs side by side", jobs=jobs, parts=parts, comparison=found)
+
+
+def _run(job: Job) -> Run:
+    from ...report.load.compare import as_run  # noqa: PLC0415 - an extra that most servers do without
+    from ...report.load.recorded import read_result  # noqa: PLC0415 - the same
+
+    summary = _summary(job)
+    if summary is None:
+        raise InvalidInput("run", f"job {job.id} ({job.name}) is {job.status}, and has no numbers yet")
+    # the stream has what a job has no room for; it is there if the run was on this machine
+    stream = Path(summary.stream) if summary.stream else None
+    return as_run(read_result(stream) if stream is not None and stream.is_file() else summary)
+
+
+def _summary(job: Job) -> Summary | None:
+    with extra_needed("the numbers of a load test"):
+        from ...load.works import summary_of  # noqa: PLC0415 - an extra that most servers do without
+    try:
+        return summary_of(job, _unpacked)
+    except (msgspec.MsgspecError, InvalidInput):
+        # written by another version, or sealed: the rest of the page is still of use
+        return None
+
+
+def _unpacked(data: bytes) -> Any:
+    return msgspec.msgpack.decode(Sealer(None).open(data, field="result"))
+
+
+def _drawn(summary: Summary) -> dict[str, Any]:
+    """The charts and words of a report, as far as a page that is looked at while the test runs has use for them."""
+    from ...report.load import page as told  # noqa: PLC0415 - an extra that most servers do without
+    from ...report.load.advice import verdict_words  # noqa: PLC0415 - the same
+    from ...report.load.limits import limits_of  # noqa: PLC0415 - the same
+    from ...report.load.text import of_latency, step_name, threshold_text  # noqa: PLC0415 - the same
+    from ...report.load.words import rate_text, share_text  # noqa: PLC0415 - the same
+
+    limits = limits_of(summary)
+    several = len({one.workflow for one in summary.steps}) > 1
+    figures = [told.over_time(summary, limits), told.distribution(summary)]
+    return {
+        "words": verdict_words(summary),
+        "facts": told.facts(summary),
+        "figures": [markupsafe.Markup(one) for one in figures if one],  # noqa: S704 - escaped there
+        "thresholds": [
+            {
+                "passed": one.passed,
+                "text": one.text,
+                "shown": threshold_text(one.shown, one.at_s, one.stopped),
+                "part": _part(one.value, limit.value) if limit is not None else None,
+            }
+            for one, limit in zip(summary.thresholds, limits, strict=True)
+        ],
+        "steps": [
+            {
+                "name": step_name(one, several=several),
+                "requests": one.requests,
+                "failed": share_text(one.failed, one.requests),
+                "rate": rate_text(one.rate),
+                **{name: of_latency(one.service, name) for name in ("p50", "p95", "p99", "max")},
+            }
+            for one in summary.steps
+        ],
+        "errors": sorted(summary.errors.items(), key=lambda one: -one[1])[:20],
+    }
+
+
+def _part(value: float | None, limit: float) -> float | None:
+    """How far a value is from nothing to twice its limit."""
+    return None if value is None or limit <= 0 else min(1.0, value / (2 * limit))
+
+
+__all__ = ["compare_loads", "load", "loads"]

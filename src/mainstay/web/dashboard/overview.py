@@ -1,0 +1,97 @@
+"""The overview: a store at a glance, from what is known of it already. Nothing here waits for the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from ...lifecycle import JOB
+from ..live.history import Sample
+from .page import View
+
+_FAILED = tuple(name for name, state in JOB.states.items() if state.settled and not state.final)
+#: points of a sparkline; more cannot be seen
+_POINTS = 150
+
+
+class Chart(msgspec.Struct, frozen=True, kw_only=True):
+    """A small chart, as the script of the page draws it."""
+
+    id: str
+    title: str
+    unit: str
+    now: float
+    x: list[float]
+    """seconds since 1970"""
+    lines: list[dict[str, Any]]
+    """name, look, values"""
+
+
+async def overview(view: View) -> Response:
+    history = thinned(view.site.hub.history(view.place.name))
+    return view.page("overview.html", title="Overview", charts=charts_of(history), failed_states=_FAILED)
+
+
+def thinned(history: Sequence[Sample]) -> list[Sample]:
+    """The last ten minutes at most, in no more points than are seen."""
+    if not history:
+        return []
+    recent = [sample for sample in history if sample.at_ms >= history[-1].at_ms - 600_000]
+    step = max(1, -(-len(recent) // _POINTS))
+    return recent[::-1][::step][::-1]
+
+
+def charts_of(history: Sequence[Sample]) -> list[Chart]:
+    """What the overview draws: what comes in and what is done, what fails, what waits, and how long."""
+    x = [sample.at_ms / 1000 for sample in history]
+
+    def line(name: str, look: str, value: Callable[[Sample], float]) -> dict[str, Any]:
+        return {"name": name, "look": look, "values": [round(value(sample), 3) for sample in history]}
+
+    def last(value: Callable[[Sample], float]) -> float:
+        return value(history[-1]) if history else 0.0
+
+    return [
+        Chart(
+            id="done",
+            title="Succeeded",
+            unit="a minute",
+            now=last(lambda sample: sample.rates.get("succeeded", 0.0)),
+            x=x,
+            lines=[line("succeeded", "good", lambda sample: sample.rates.get("succeeded", 0.0))],
+        ),
+        Chart(
+            id="failed",
+            title="Failed attempts",
+            unit="a minute",
+            now=last(_failing),
+            x=x,
+            lines=[line("failed", "bad", _failing)],
+        ),
+        Chart(
+            id="waiting",
+            title="Waiting",
+            unit="jobs",
+            now=last(lambda sample: sample.waiting),
+            x=x,
+            lines=[line("waiting", "wait", lambda sample: sample.waiting)],
+        ),
+        Chart(
+            id="running",
+            title="Running",
+            unit="jobs",
+            now=last(lambda sample: sample.counts.get("running", 0)),
+            x=x,
+            lines=[line("running", "busy", lambda sample: sample.counts.get("running", 0))],
+        ),
+    ]
+
+
+def _failing(sample: Sample) -> float:
+    return sum(sample.rates.get(status, 0.0) for status in ("failed", "timed_out"))
+
+
+__all__ = ["Chart", "charts_of", "overview", "thinned"]

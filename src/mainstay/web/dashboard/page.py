@@ -1,0 +1,182 @@
+"""What all pages share: who looks, at which store, and how a page is rendered or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+import jinja2
+import msgspec
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from ..api.masking import Masker
+from ..api.routes import as_problem
+from ..caller import Caller
+from ..problems import Problem
+from ..security.login import CSRF_FIELD, sign_in_url
+from ..shelf import Place
+from . import words
+from .assets import asset_url
+
+if TYPE_CHECKING:
+    from ..live.hub import Hub
+    from ..live.snapshot import Snapshot
+    from ..site import Site
+
+#: the pages that there are: path, name, key
+NAV = (
+    ("/", "Overview", "o"),
+    ("/jobs", "Jobs", "b"),
+    ("/queues", "Queues", "u"),
+    ("/workers", "Workers", "w"),
+    ("/schedules", "Schedules", "s"),
+    ("/batches", "Batches", "a"),
+    ("/loads", "Load tests", "l"),
+)
+_THEMES = ("light", "dark")
+
+
+class View:
+    """Somebody looks at a page."""
+
+    def __init__(self, site: Site, request: Request, caller: Caller, place: Place) -> None:
+        self.site = site
+        self.request = request
+        self.caller = caller
+        self.place = place
+        self.now_ms = place.store.clock.now_ms()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is known of the store, at once."""
+        hub: Hub = self.site.hub
+        return hub.snapshot(self.place.name)
+
+    @property
+    def masker(self) -> Masker:
+        return self.site.masker
+
+    def path(self, name: str) -> str:
+        """A part of the path."""
+        return str(self.request.path_params[name])
+
+    def given(self) -> dict[str, Any]:
+        """The query of the URL without what was left blank; several values of a name as a list."""
+        found: dict[str, Any] = {}
+        for name, value in self.request.query_params.multi_items():
+            if value.strip() and name != "store":
+                found.setdefault(name, []).append(value.strip())
+        return found
+
+    def url(self, path: str, given: Mapping[str, Any] | None = None, /, **more: Any) -> str:
+        """A link that stays with the store that is looked at. What is None or empty is left out."""
+        pairs: list[tuple[str, str]] = []
+        if self.place is not self.site.shelf.first:
+            pairs.append(("store", self.place.name))
+        for name, value in {**(given or {}), **more}.items():
+            values = value if isinstance(value, list | tuple) else [value]
+            pairs += [(name, str(each)) for each in values if each not in (None, "")]
+        return f"{path}?{urlencode(pairs)}" if pairs else path
+
+    def may(self, scope: Any) -> bool:
+        """Whether a button makes sense."""
+        return self.caller.may(scope) and not self.site.options.read_only
+
+    def page(self, template: str, *, status: int = 200, **data: Any) -> Response:
+        """Render it."""
+        return HTMLResponse(_environment().get_template(template).render(**self._shared(), **data), status)
+
+    def _shared(self) -> dict[str, Any]:
+        request, site = self.request, self.site
+        theme = request.cookies.get("mainstay-theme", "")
+        here = quote(request.scope["path"])
+        query = request.scope.get("query_string", b"").decode("latin-1")
+        return {
+            "view": self,
+            "url": self.url,
+            "may": self.may,
+            "now_ms": self.now_ms,
+            "nav": NAV,
+            "at": request.scope["path"],
+            "here": f"{here}?{query}" if query else here,
+            "theme": theme if theme in _THEMES else "",
+            "stores": list(site.shelf.places),
+            "store": self.place.name,
+            "store_url": self.place.url,
+            "snap": self.snapshot,
+            "csrf": site.guard.csrf_token(request),
+            "csrf_field": CSRF_FIELD,
+            "signed_in": site.guard.session(request) is not None,
+            "who": self.caller,
+            "read_only": site.options.read_only,
+        }
+
+
+Handler = Callable[[View], Awaitable[Response]]
+
+
+def page_route(site: Site, path: str, handler: Handler) -> Route:
+    """A page at a path. Whoever is not signed in is sent to do that; other refusals are pages, too."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            caller = await site.guard.admit(request, "read")
+            place = site.shelf.find(request.query_params.get("store") or None)
+            view = View(site, request, caller, place)
+        except Exception as error:  # noqa: BLE001 - whatever it is becomes an answer
+            return _stranger(request, as_problem(error, request))
+        try:
+            async with place.asking():
+                return await handler(view)
+        except Exception as error:  # noqa: BLE001 - the same
+            return refused(view, as_problem(error, request))
+
+    return Route(path, endpoint, methods=["GET"], include_in_schema=False)
+
+
+def refused(view: View, problem: Problem) -> Response:
+    """A page that says why not."""
+    page = view.page(
+        "error.html", status=problem.status, problem=problem, title="Not found" if problem.status == 404 else "Refused"
+    )
+    page.headers.update(problem.headers)
+    return page
+
+
+def _stranger(request: Request, problem: Problem) -> Response:
+    """Who was not let in sees nothing of the site around it."""
+    if problem.status == 401:
+        if request.headers.get("hx-request"):
+            return Response(status_code=401, headers={"HX-Redirect": "/login"})
+        return RedirectResponse(sign_in_url(request), 303)
+    text = _environment().get_template("stranger.html").render(problem=problem)
+    return HTMLResponse(text, problem.status, dict(problem.headers))
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__, "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(
+        clock=words.clock,
+        iso=words.iso,
+        span=words.span,
+        n=lambda value: f"{value:,}",
+        json=lambda value: msgspec.json.encode(value).decode(),
+        actor=words.actor,
+        part=lambda text: quote(text, safe=""),
+    )
+    found.globals.update(asset=asset_url, ago=words.ago, look_of=words.look_of, lasted=words.lasted)
+    return found
+
+
+__all__ = ["NAV", "Handler", "View", "page_route", "refused"]

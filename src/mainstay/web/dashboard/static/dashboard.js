@@ -1,0 +1,283 @@
+// The script of the dashboard. Pages are rendered by the server; this keeps them up to date, sends what buttons ask for to
+// the API, draws the small charts, and listens to keys.
+"use strict";
+
+const find = (selector, within = document) => within.querySelector(selector);
+const findAll = (selector, within = document) => [...within.querySelectorAll(selector)];
+const meta = (name) => find(`meta[name="${name}"]`)?.content ?? "";
+
+// what was typed, opened, chosen or drawn by a person or by this script is left alone when a page is brought up to date
+Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.tagName === "DETAILS");
+Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) =>
+  !(node.nodeType === Node.ELEMENT_NODE && node.matches('.canvas, input[type="checkbox"], input[type="radio"], .act[aria-busy="true"]'));
+
+// ---- live ---------------------------------------------------------------------------------------------
+
+const live = {
+  SOONEST_MS: 1000, // between two looks, however much happens
+  POLL_MS: 5000, // when there is no stream
+  stream: null,
+  looked: 0,
+  planned: 0,
+  lost: false,
+
+  get part() { return find("#live"); },
+
+  start() {
+    if (!this.part) return this.say("off", "");
+    this.open();
+    setInterval(() => this.poll(), 1000);
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.close() : (this.open(), this.look())));
+    document.body.addEventListener("htmx:afterSettle", () => { this.lost = false; this.tell(); drawCharts(); tick(); this.follow(); });
+    document.body.addEventListener("htmx:sendError", () => { this.lost = true; this.tell(); });
+    document.body.addEventListener("htmx:responseError", (event) => {
+      if (event.detail.xhr.status !== 410) { this.lost = true; this.tell(); }
+    });
+  },
+
+  open() {
+    const url = this.part?.dataset.stream;
+    this.close();
+    if (!url) return this.tell();
+    this.url = url;
+    this.seen = this.part.dataset.etag;
+    const stream = (this.stream = new EventSource(url));
+    stream.onopen = () => { this.lost = false; this.tell(); };
+    stream.onerror = () => { this.lost = stream.readyState !== EventSource.CLOSED; this.tell(); };
+    for (const kind of ["snapshot", "page", "event", "job", "progress"]) stream.addEventListener(kind, () => this.soon());
+    // a job that is settled says no more; polling notices when somebody sends it back
+    stream.addEventListener("end", () => { stream.close(); this.ended = true; this.look(); this.tell(); });
+  },
+
+  close() { this.stream?.close(); this.stream = null; this.ended = false; },
+
+  // the page may by now be about something else to listen to: a job that was retried
+  follow() {
+    const { stream, etag } = this.part?.dataset ?? {};
+    if (stream !== undefined && (stream !== this.url || (this.ended && etag !== this.seen))) this.open();
+  },
+
+  soon() {
+    if (this.planned) return;
+    const wait = Math.max(0, this.looked + this.SOONEST_MS - Date.now());
+    this.planned = setTimeout(() => { this.planned = 0; this.look(); }, wait);
+  },
+
+  look() {
+    if (document.hidden || !this.part) return;
+    this.looked = Date.now();
+    htmx.trigger(this.part, "refresh");
+  },
+
+  poll() {
+    const part = this.part;
+    if (document.hidden || !part) return;
+    const every = part.dataset.poll ? Number(part.dataset.poll) * 1000 : this.isOpen() ? 0 : this.POLL_MS;
+    if (every && Date.now() - this.looked >= every) {
+      this.look();
+      if (this.stream?.readyState === EventSource.CLOSED && !this.ended) this.open();
+    }
+  },
+
+  isOpen() { return this.stream?.readyState === EventSource.OPEN; },
+
+  tell() {
+    if (this.lost) this.say("lost", "connection lost, trying again");
+    else if (this.isOpen()) this.say("live", "live");
+    else if (this.ended) this.say("live", "settled");
+    else if (this.stream && this.stream.readyState === EventSource.CONNECTING) this.say("wait", "connecting");
+    else this.say("poll", this.part?.dataset.stream ? "polling" : "up to date");
+  },
+
+  say(state, words) {
+    const link = find("#link");
+    if (link.dataset.state === state && find("span", link).textContent === words) return;
+    link.dataset.state = state;
+    find("span", link).textContent = words;
+  },
+};
+
+// ---- what buttons do ----------------------------------------------------------------------------------
+
+let saidTimer = 0;
+function say(words) {
+  const said = find("#said");
+  said.textContent = words;
+  said.classList.add("shown");
+  clearTimeout(saidTimer);
+  saidTimer = setTimeout(() => said.classList.remove("shown"), 8000);
+}
+
+function bodyOf(form) {
+  const body = JSON.parse(form.dataset.body || "{}");
+  for (const field of form.elements) {
+    if (!field.name || field.value === "") continue;
+    body[field.name] = field.type === "number" ? Number(field.value) : field.value;
+  }
+  return body;
+}
+
+async function act(form) {
+  const refusal = find(".refusal", form);
+  const headers = { "Content-Type": "application/json", "X-CSRF-Token": meta("csrf-token") };
+  if ("match" in form.dataset) headers["If-Match"] = live.part?.dataset.etag ?? "*";
+  refusal.hidden = true;
+  form.setAttribute("aria-busy", "true");
+  try {
+    const answer = await fetch(form.getAttribute("action"), { method: form.dataset.act, headers, body: JSON.stringify(bodyOf(form)) });
+    const told = await answer.json().catch(() => ({}));
+    if (answer.status === 401) return void (location.href = "/login");
+    if (!answer.ok) throw new Error(told.detail ? (told.field ? `${told.field}: ${told.detail}` : told.detail) : `the server answered ${answer.status}`);
+    form.closest("dialog")?.close();
+    form.reset();
+    done(form, told);
+  } catch (error) {
+    refusal.textContent = error instanceof TypeError ? "The server cannot be reached; nothing is known to have been done." : error.message;
+    refusal.hidden = false;
+  } finally {
+    form.removeAttribute("aria-busy");
+  }
+}
+
+function done(form, told) {
+  const words = "matched" in told ? `${told.done} ${form.dataset.done}` + (told.refused ? `, ${told.refused} refused: ${told.refusals[0]?.error ?? ""}` : "") : form.dataset.done;
+  if (form.dataset.then) {
+    sessionStorage.setItem("said", words);
+    location.href = form.dataset.then;
+    return;
+  }
+  if (told.how === "linked") return void (location.href = `/batches/${told.id}${location.search}`);
+  say(told.how === "nothing" ? "There is nothing to do: all its outputs are there, and intact." : words);
+  live.open();
+  live.look();
+}
+
+document.addEventListener("submit", (event) => {
+  if ("act" in event.target.dataset) { event.preventDefault(); act(event.target); }
+});
+document.addEventListener("change", (event) => {
+  if ("submits" in event.target.dataset) event.target.form.requestSubmit();
+});
+document.addEventListener("click", (event) => {
+  const opener = event.target.closest("[data-opens]");
+  if (opener) openDialog(opener);
+  else if (event.target.tagName === "DIALOG") event.target.close(); // beside it
+});
+
+function openDialog(opener) {
+  const dialog = find(`#${opener.dataset.opens}`);
+  const { setAction, setDone, setTitle } = opener.dataset;
+  if (setAction) { find("form.act", dialog).setAttribute("action", setAction); find("form.act", dialog).dataset.done = setDone; }
+  if (setTitle) find("h2", dialog).textContent = setTitle;
+  for (const refusal of findAll(".refusal", dialog)) refusal.hidden = true;
+  dialog.showModal();
+  find("input, select", dialog)?.focus();
+}
+
+// ---- charts -------------------------------------------------------------------------------------------
+
+const charts = new Map();
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+function drawCharts() {
+  for (const [box, chart] of charts) if (!box.isConnected) { chart.destroy(); charts.delete(box); }
+  for (const box of findAll(".chart")) {
+    const { x, lines } = JSON.parse(box.dataset.chart);
+    const data = [x, ...lines.map((line) => line.values)];
+    const known = charts.get(box);
+    if (known) known.setData(data);
+    else if (x.length > 1) charts.set(box, makeChart(box, lines, data));
+  }
+}
+
+function makeChart(box, lines, data) {
+  const small = box.classList.contains("small");
+  const canvas = find(".canvas", box);
+  const size = () => ({ width: Math.max(60, box.clientWidth), height: small ? 34 : 84 });
+  const hide = { show: false };
+  const grid = { stroke: colour("line"), width: 1 };
+  const text = { stroke: colour("soft"), font: "11px system-ui, sans-serif" };
+  const y = { ...text, grid, ticks: hide, size: 40, space: 24, gap: 2 };
+  const chart = new uPlot({
+    ...size(),
+    legend: hide,
+    cursor: { show: !small, points: { size: 5 }, drag: { x: false, y: false } },
+    scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
+    axes: small ? [hide, hide] : [{ ...text, show: false }, y],
+    padding: small ? [2, 0, 2, 0] : [6, 4, 4, 0],
+    series: [{}, ...lines.map((line) => ({ label: line.name, stroke: colour(line.look), fill: `${colour(line.look)}22`, width: 1.6, points: hide }))],
+  }, data, canvas);
+  new ResizeObserver(() => chart.setSize(size())).observe(box);
+  return chart;
+}
+
+function redrawCharts() {
+  for (const chart of charts.values()) chart.destroy();
+  charts.clear();
+  drawCharts();
+}
+
+// ---- times, light and dark, keys ----------------------------------------------------------------------
+
+function tick() {
+  const part = live.part;
+  if (!part) return;
+  if (tick.now !== part.dataset.now) { tick.now = part.dataset.now; tick.ahead = Number(tick.now) - Date.now(); }
+  const now = Date.now() + tick.ahead;
+  for (const time of findAll("time[data-ms]")) time.textContent = ago(Number(time.dataset.ms), now);
+}
+
+function ago(at, now) {
+  const seconds = Math.abs(now - at) / 1000;
+  if (seconds < 1) return "now";
+  const [size, unit] = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]].find(([size]) => seconds >= size);
+  const told = `${Math.floor(seconds / size)}${unit}`;
+  return at <= now ? `${told} ago` : `in ${told}`;
+}
+
+function switchTheme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  find('meta[name="color-scheme"]').content = root.dataset.theme;
+  document.cookie = `mainstay-theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=strict`;
+  redrawCharts();
+}
+
+function move(by) {
+  const rows = findAll("[data-row] [data-open]");
+  const at = rows.findIndex((link) => link.closest("[data-row]").contains(document.activeElement));
+  rows[Math.max(0, Math.min(rows.length - 1, at < 0 ? (by > 0 ? 0 : rows.length - 1) : at + by))]?.focus();
+}
+
+let leader = false;
+const keys = {
+  j: () => move(1),
+  k: () => move(-1),
+  x: () => find('input[type="checkbox"]', document.activeElement.closest("[data-row]") ?? document.createElement("p"))?.click(),
+  "/": () => (find("[data-search]") ? find("[data-search]").focus() : (location.href = `${find('[data-key="b"]').href}#text`)),
+  "?": () => find("#help").showModal(),
+  r: () => live.look(),
+  t: switchTheme,
+  g: () => { leader = true; setTimeout(() => (leader = false), 1500); },
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || find("dialog[open]")) return;
+  if (event.target.matches("input:not([type=checkbox]), select, textarea")) return;
+  if (leader && event.key !== "g") {
+    leader = false;
+    find(`[data-key="${CSS.escape(event.key)}"]`)?.click();
+    return;
+  }
+  const key = keys[event.key];
+  if (key) { event.preventDefault(); key(); }
+});
+
+find("#theme").addEventListener("click", switchTheme);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawCharts);
+drawCharts();
+setInterval(tick, 5000);
+if (location.hash === "#text") find("[data-search]")?.focus();
+if (sessionStorage.getItem("said")) { say(sessionStorage.getItem("said")); sessionStorage.removeItem("said"); }
+live.start();

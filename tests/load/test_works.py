@@ -233,7 +233,7 @@ async def test_a_worker_that_is_killed_takes_its_generators_along_and_nobody_run
 
 async def test_a_run_whose_claim_was_lost_puts_no_more_load_on_anything(place: Place, target: Target) -> None:
     async with place.app(SLOW) as app:
-        await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
+        handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
         worker = place.worker()
         await until_loaded(target, asyncio.ensure_future(handle.wait("1m")))
         engines = {engine for engine in generators().values() if started_by(engine) == worker.pid}

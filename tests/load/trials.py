@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,13 @@ def run_of(test: LoadTest, **options: Any) -> LoadRun:
 async def ran(test: LoadTest, **options: Any) -> Summary:
     """A run to its end."""
     return await run_of(test, **options).run()
+
+
+async def until(holds: Callable[[], object], running: asyncio.Future[Any]) -> None:
+    """Until something holds that other processes bring about, while a run is under way."""
+    while not holds():
+        assert not running.done(), running
+        await asyncio.sleep(0.005)
 
 
 def told(path: Path) -> list[str]:

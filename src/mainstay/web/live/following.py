@@ -15,6 +15,7 @@ from ...errors import MainstayError
 from ...lifecycle import Event
 from ...model import Job
 from ..shelf import Place
+from .asking import asked
 
 #: rows read at a time
 _BATCH = 200
@@ -150,19 +151,21 @@ class Following:
             pause_s = max(self._every_s, (loop.time() - began_s) * _SHARE)
 
     async def _look(self, some: Sequence[Followed]) -> None:
-        store = self._place.store
         try:
-            async with self._place.asking():
-                rows = await store.get([followed.id for followed in some])
-                for followed, row in zip(some, rows, strict=True):
-                    before = followed.row
-                    fresh: list[Event] = []
-                    if row is not None and before is not None and row.version > before.version:
-                        fresh = await store.events(followed.id, after=before.version, limit=_KEPT)
-                    followed.hear(row, fresh)
+            await asked(self._place, lambda: self._hear(some))
         except MainstayError as error:
             for followed in some:
                 followed.fail(str(error))
+
+    async def _hear(self, some: Sequence[Followed]) -> None:
+        store = self._place.store
+        rows = await store.get([followed.id for followed in some])
+        for followed, row in zip(some, rows, strict=True):
+            before = followed.row
+            fresh: list[Event] = []
+            if row is not None and before is not None and row.version > before.version:
+                fresh = await store.events(followed.id, after=before.version, limit=_KEPT)
+            followed.hear(row, fresh)
 
 
 __all__ = ["Followed", "Following"]

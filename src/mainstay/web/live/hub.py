@@ -17,9 +17,10 @@ from typing import Any, Self
 
 import msgspec
 
-from ...errors import MainstayError, StoreError
+from ...errors import MainstayError
 from ..options import WebOptions
 from ..shelf import Place, Shelf
+from .asking import PATIENCE_S, asked
 from .following import Following
 from .history import History, Sample
 from .lists import Lists
@@ -123,7 +124,7 @@ class Watch:
     def __init__(self, place: Place, options: WebOptions) -> None:
         self._place = place
         self._every_s = options.snapshot_s
-        self._patience_s = max(options.snapshot_s, min(10.0, options.ready_s))
+        self._patience_s = min(PATIENCE_S, options.ready_s)
         self._due_s: dict[str, float] = {}
         self._changed = asyncio.Event()
         self._nudged = asyncio.Event()
@@ -200,21 +201,14 @@ class Watch:
         """What it found, or that the store does not answer."""
         place = self._place
         try:
-            async with place.asking():
-                return {**await self._in_time(look), "up": True, "error": ""}
+            found = await asked(place, lambda: look.ask(place), self._patience_s)
+            return {**found, "up": True, "error": ""}
         except MainstayError as error:
             return {"up": False, "error": str(error)}
         except Exception:
             # a look that fails for a reason nobody foresaw must not end all others
             log.exception("a look at a store failed store=%s look=%s", place.name, look.name)
             return {"error": f"looking at its {look.name} failed; the log of the server tells more"}
-
-    async def _in_time(self, look: Look) -> dict[str, Any]:
-        try:
-            async with asyncio.timeout(self._patience_s):
-                return await look.ask(self._place)
-        except TimeoutError:
-            raise StoreError(f"{self._place.url} did not answer within {self._patience_s:g} s") from None
 
     def _publish(self, found: dict[str, Any]) -> None:
         at_ms = max(self._place.store.clock.now_ms(), self.snapshot.at_ms + 1)

@@ -10,9 +10,12 @@ from ...errors import MainstayError
 from ...model import Job
 from ...stores import JobStore, Query
 from ..shelf import Place
+from .asking import asked
 
 #: lists that are looked for at a time; a filter that no index serves may take long
 _AT_A_TIME = 2
+#: ... but not for ever
+_PATIENCE_S = 15.0
 #: looks take at most this share of the time
 _SHARE = 10
 
@@ -99,14 +102,15 @@ class Lists:
             await asyncio.sleep(max(self._every_s, took_s * _SHARE))
 
     async def _look(self, listed: Listed) -> None:
-        place = self._place
         try:
-            async with place.asking():
-                query = await listed.make_query(place.store)
-                page = await place.store.find(query, limit=listed.limit)
-                listed.hear(page.jobs, place.store.clock.now_ms())
+            await asked(self._place, lambda: self._hear(listed), _PATIENCE_S)
         except MainstayError as error:
             listed.fail(str(error))
+
+    async def _hear(self, listed: Listed) -> None:
+        store = self._place.store
+        page = await store.find(await listed.make_query(store), limit=listed.limit)
+        listed.hear(page.jobs, store.clock.now_ms())
 
 
 __all__ = ["Listed", "Lists", "MakeQuery"]

@@ -45,6 +45,10 @@ class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     wait_s: float = 0.0
     """how long the server may take on purpose"""
 
+    def __repr__(self) -> str:
+        """Without its body and headers: payloads are in there."""
+        return f"<{self.method} {self.path.partition('?')[0]}>"
+
 
 def get(path: str, into: type[T], query: Mapping[str, Any] | None = None) -> Call[T]:
     """Look at something."""

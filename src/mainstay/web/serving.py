@@ -24,6 +24,7 @@ from .security.tokens import Tokens
 from .shelf import Shelf
 
 _BACKLOG = 2048
+_VANISHED_MS = 60_000
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared only
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,10 @@ def bound(options: WebOptions) -> Iterator[socket.socket]:
         made = socket.socket(family, kind, number)
     with made:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # a client that vanished without a word keeps its stream for so long, and not for the quarter of an hour
+            # after which the system gives up; connections inherit it
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _VANISHED_MS)
         with opening(options.host, options.port):
             made.bind(address)
             made.listen(_BACKLOG)

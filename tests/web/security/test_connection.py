@@ -365,6 +365,16 @@ async def test_what_breaks_off_in_the_middle_of_an_answer_is_only_closed(usual: 
     assert b"HTTP/1.1" not in await wire.reader.read()
 
 
+@pytest.mark.parametrize("insecure", [True, False], ids=["in-front", "nobody"])
+async def test_what_a_proxy_says_is_believed_only_if_there_is_said_to_be_one(tmp_path: Path, insecure: bool) -> None:
+    async with listening(tmp_path, insecure=insecure) as place:
+        wire = await place.connect()
+        await wire.send(get("/read", "X-Forwarded-Proto: https", "X-Forwarded-For: 192.0.2.9"))
+        _, headers, _ = await wire.answer()
+
+        assert ("strict-transport-security" in headers) is insecure
+
+
 async def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
     async with listening(tmp_path, limits=Limits(connections=2), streams=1) as place:
         for _ in range(2):
@@ -396,6 +406,18 @@ async def _asked(place: Place, n: int) -> None:
     """Once the app has begun to answer so many: of that no event tells."""
     while len(place.server.server_state.tasks) < n:
         await asyncio.sleep(0.001)
+
+
+async def test_what_is_not_finished_within_the_grace_is_given_up(tmp_path: Path) -> None:
+    async with listening(tmp_path, limits=Limits(grace_s=0)) as place:
+        wire = await place.connect()
+        await wire.send(post(4) + "ab")
+        await _asked(place, 1)
+        [task] = place.server.server_state.tasks
+
+        place.server.stop()
+
+        await asyncio.wait({task})
 
 
 async def test_the_second_stop_waits_for_nobody(tmp_path: Path) -> None:

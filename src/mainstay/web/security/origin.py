@@ -49,12 +49,18 @@ def check_host(headers: Headers) -> None:
 
 
 def check_origin(method: str, scheme: str, headers: Headers) -> None:
-    """Refuse what a page of another site has a browser send. Programs that are no browsers say neither header."""
+    """Refuse what a page of another site has a browser send. Programs that are no browsers say neither header.
+
+    `Sec-Fetch-Site` decides where there is one: it is right also behind a proxy that changes the host. Older browsers,
+    and all of them towards a server without TLS on another machine, say only the origin.
+    """
     if method in SAFE_METHODS:
         return
-    site = headers.get("sec-fetch-site", "none")
-    if site not in ("same-origin", "none"):
-        raise _cross_site()
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        if site not in ("same-origin", "none"):
+            raise _cross_site()
+        return
     origin = headers.get("origin")
     if origin is None:
         return
@@ -97,7 +103,7 @@ def _cross_site() -> Problem:
         403,
         "cross_site",
         "the request comes from a page of another site; changes are made from the dashboard's own pages, "
-        "or by programs that show a token",
+        "or by programs that show a token. A proxy in front of this server has to pass the Host header on",
     )
 
 

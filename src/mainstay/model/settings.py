@@ -30,6 +30,7 @@ NOT_SETTINGS = frozenset(
         "MAINSTAY_URL",
         "MAINSTAY_TOKEN",
         "MAINSTAY_TOKENS",
+        "MAINSTAY_SESSION_KEY",
     }
 )
 

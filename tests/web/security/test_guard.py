@@ -272,6 +272,14 @@ async def test_a_session_of_a_server_that_was_restarted_is_over(door: Door, tmp_
     assert (await door.client(Cookie=f"mainstay-8330={cookie}").get("/read")).status_code == 200
 
 
+async def test_servers_with_one_key_know_each_others_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAINSTAY_SESSION_KEY", "k" * 32)
+    one, other = Door(tmp_path), Door(tmp_path)
+    cookie = cookie_value(await one.signed_in(one.tokens.add("ann", ["read"])))
+
+    assert (await other.client(Cookie=f"mainstay-8330={cookie}").get("/read")).status_code == 200
+
+
 @pytest.mark.parametrize("cookie", ["", ".", "x", "x.y", "eyJpZCI6IngifQ==.00", "ü.ü", "x" * 5000 + ".y", "..", "\x7f"])
 async def test_a_made_up_cookie_is_no_session(door: Door, cookie: str) -> None:
     done = await door.client().get("/read", headers=[("Cookie", f"mainstay-8330={cookie}".encode())])

@@ -8,6 +8,8 @@ what a browser sends has to come from our own pages under a name of this machine
 
 from __future__ import annotations
 
+import os
+
 from starlette.requests import Request
 
 from ...clock import Clock
@@ -16,7 +18,7 @@ from ..options import WebOptions
 from ..problems import Problem
 from .buckets import Buckets, address_of
 from .origin import SAFE_METHODS, check_host, check_origin, place_of
-from .sessions import Session, Sessions
+from .sessions import Session, Sessions, given_key
 from .tokens import LOCAL, Tokens, caller_of
 
 #: the header that pages of the dashboard send with every change
@@ -46,10 +48,9 @@ class Guard:
         tokens: Tokens | None,
         *,
         clock: Clock | None = None,
-        session_key: bytes | None = None,
     ) -> None:
         self.options = options
-        self.sessions = Sessions(key=session_key, clock=clock)
+        self.sessions = Sessions(key=given_key(os.environ), clock=clock)
         self._tokens = tokens
         self._rates = Buckets(options.rate, burst=options.rate * BURST_S, clock=clock)
         self._sign_ins = Buckets(_SIGN_INS_PER_S, burst=_SIGN_INS, clock=clock)

@@ -1,19 +1,27 @@
 """What the dashboard's sign-in leaves in a browser: a cookie that says which token was shown, signed, and that ends.
 
 The token itself is not in it. The key that signs is made when the server starts and kept nowhere: kept beside the
-tokens, it would let whoever reads that file sign in, which their digests do not. So a restart signs everybody out.
+tokens, it would let whoever reads that file sign in, which their digests do not. So a restart signs everybody out, and
+several servers that share their visitors need one key: MAINSTAY_SESSION_KEY. Who signs out is then known to that server
+alone; the cookie is deleted in any case.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import hmac
 import secrets
+from collections.abc import Mapping
 
 import msgspec
 
 from ...clock import Clock, SystemClock
+from ...errors import InvalidInput
+
+ENVIRON = "MAINSTAY_SESSION_KEY"
+_LEAST = 32
 
 #: how long one lasts, whatever is done in it
 LASTS_S = 12 * 3600.0
@@ -85,9 +93,24 @@ class Sessions:
         return hmac.new(self._key, _bytes(f"{purpose}:{text}"), "sha256").hexdigest()
 
 
+def given_key(environ: Mapping[str, str]) -> bytes | None:
+    """The key that several servers share; None: each makes its own.
+
+    >>> given_key({"MAINSTAY_SESSION_KEY": "hunter2"})
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: MAINSTAY_SESSION_KEY: needs 32 characters or more, made by chance: ...
+    """
+    text = environ.get(ENVIRON)
+    if not text:
+        return None
+    if len(text) < _LEAST:
+        raise InvalidInput(ENVIRON, f"needs {_LEAST} characters or more, made by chance: openssl rand -hex 32")
+    return hashlib.sha256(text.encode()).digest()
+
+
 def _bytes(text: str) -> bytes:
     """Whatever a header has, also what is no text: `compare_digest` takes only ASCII as text."""
     return text.encode("utf-8", "surrogatepass")
 
 
-__all__ = ["LASTS_S", "Session", "Sessions"]
+__all__ = ["LASTS_S", "Session", "Sessions", "given_key"]

@@ -1,0 +1,76 @@
+"""What is done through the API is seen through the library, and the other way round; on a server's store, too."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from mainstay.control import Completion, Control
+from mainstay.control.data import event_data, job_data
+from mainstay.stores import open_store
+from mainstay.web.api.routes import PREFIX
+from tests import places
+from tests.web.conftest import serving
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'jobs.db'}"
+    return places.place("postgresql", tmp_path, reusable=True)
+
+
+async def test_two_programs_one_over_http_and_one_without_see_the_same(url: str) -> None:
+    async with serving({"main": url}) as server:
+        library = Control(await open_store(url), rng=random.Random(1))
+        client = server.client
+        try:
+            body = {"name": "mail.send", "payload": {"n": 1}, "queue": "mail", "key": "order-17"}
+            sent = (await client.post(f"{PREFIX}/jobs", json=body)).json()["id"]
+            again = await library.submit("mail.send", {"n": 1}, queue="mail", key="order-17")
+            assert (again.id, again.created) == (sent, False)
+            session = await library.open_session(worker="w")
+            (job,) = await library.claim(["mail"], session.id, 1)
+            await library.complete([Completion(job, result={"sent": True})])
+            result = (await client.get(f"{PREFIX}/jobs/{sent}/result", params={"wait": "10s"})).json()
+            assert (result["status"], result["result"]) == ("succeeded", {"sent": True})
+
+            made = await library.submit("b", queue="mail")
+            cancelled = await client.post(f"{PREFIX}/jobs/{made.id}/cancel", json={"reason": "sent by mistake"})
+            assert (await library.get(made.id)).status == cancelled.json()["status"] == "cancelled"
+
+            for job_id in (sent, made.id):
+                shown = (await client.get(f"{PREFIX}/jobs/{job_id}")).json()
+                assert shown == _plain(job_data(await library.get(job_id), payload=True))
+                trail = (await client.get(f"{PREFIX}/jobs/{job_id}/events")).json()["events"]
+                assert trail == [_plain(event_data(event)) for event in await library.events(job_id)]
+                story = (await client.get(f"{PREFIX}/jobs/{job_id}/story")).json()
+                assert story["lines"] == await library.story(job_id)
+            listed = (await client.get(f"{PREFIX}/jobs")).json()["jobs"]
+            assert [job["id"] for job in listed] == [made.id, sent]
+            await client.post(f"{PREFIX}/queues/mail/pause", json={"reason": "stocktaking"})
+            (queue,) = await library.store.queues()
+            assert (queue.paused, queue.reason) == (True, "stocktaking")
+        finally:
+            await library.store.close()
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "%", "_", "'", "\\", "\ufffd", "ß", "💩"])
+async def test_a_search_takes_any_text_as_it_is(url: str, text: str) -> None:
+    async with serving({"main": url}) as server:
+        await server.control.submit("a")
+        answer = await server.client.get(f"{PREFIX}/jobs", params={"text": text})
+        if text.isprintable():
+            assert answer.json()["jobs"] == []
+        else:
+            assert answer.status_code == 422
+
+
+def _plain(data: dict[str, object]) -> dict[str, object]:
+    """As it comes out of JSON."""
+    import msgspec
+
+    found: dict[str, object] = msgspec.json.decode(msgspec.json.encode(data))
+    return found

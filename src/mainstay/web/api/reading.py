@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -13,6 +13,8 @@ from starlette.requests import Request
 from ...errors import InvalidInput, UnknownOption
 from ..problems import Problem
 from .operation import Operation
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 _AT = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
@@ -54,17 +56,22 @@ async def read_body(request: Request, operation: Operation) -> Any:
         if data:
             raise Problem(400, "invalid_input", f"{operation.method} {operation.path} takes no body; send none")
         return None
-    said = request.headers.get("content-type", "")
+    return read_json(data, request.headers.get("content-type", ""), declared)
+
+
+def read_json(data: bytes, said: str, declared: type[S]) -> S:
+    """A body of that media type as it was declared; none at all is an empty object."""
     if data or said:
         _check_media(said)
     try:
-        return _decoder(declared).decode(data or b"{}")
+        found: S = _decoder(declared).decode(data or b"{}")
     except msgspec.ValidationError as error:
         raise refusal(str(error), declared) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Problem(400, "malformed_json", f"the body is not JSON: {error}") from None
     except RecursionError:
         raise Problem(400, "malformed_json", "the body is nested too deeply") from None
+    return found
 
 
 def refusal(message: str, to: Any) -> InvalidInput:

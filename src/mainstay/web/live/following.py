@@ -22,8 +22,8 @@ _BATCH = 200
 #: events kept of each job, for those who are up to date; who is not reads on in the store
 _KEPT = 100
 _LONGEST_S = 600.0
-#: looks take at most this share of the time
-_SHARE = 10
+#: looks take at most a third of the time: somebody waits for what they find
+_SHARE = 2
 
 
 class Followed:

@@ -31,7 +31,7 @@ from .snapshot import Snapshot, nothing_yet
 _ATTENTION_S = 15.0
 #: nobody watches: so often all the same
 _IDLE_S = 5.0
-#: a look takes at most this share of the time
+#: a look takes about a tenth of the time at most
 _SHARE = 10
 #: jobs that somebody follows are looked at after this share of the time
 _OFTEN = 0.5

@@ -16,7 +16,7 @@ from .asking import asked
 _AT_A_TIME = 2
 #: ... but not for ever
 _PATIENCE_S = 15.0
-#: looks take at most this share of the time
+#: looks take about a tenth of the time at most
 _SHARE = 10
 
 #: what is looked for; made anew at each look, for ages count from now

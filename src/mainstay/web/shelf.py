@@ -14,6 +14,9 @@ from ..control import Control
 from ..errors import InvalidInput, StoreError
 from ..stores import JobStore, open_store, shown_url
 
+#: callers whose control is kept
+_KNOWN = 256
+
 
 class Place:
     """One store: the rules on it, what is done to batches in it, and whether it answers."""
@@ -23,6 +26,8 @@ class Place:
         self.store = store
         self.control = Control(store)
         self.desk = Desk(self.control)
+        # to make one takes longer than to submit a job with it
+        self._controls: dict[str, Control] = {}
         self.url = shown_url(store.url)
         """without its secrets"""
         self.answered_s = time.monotonic()
@@ -42,7 +47,12 @@ class Place:
 
     def control_as(self, actor: str) -> Control:
         """The rules, with what is submitted and done in somebody's name."""
-        return Control(self.store, actor=actor)
+        found = self._controls.get(actor)
+        if found is None:
+            if len(self._controls) >= _KNOWN:
+                self._controls.clear()
+            found = self._controls[actor] = Control(self.store, settings=self.control.settings, actor=actor)
+        return found
 
 
 class Shelf:

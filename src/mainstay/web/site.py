@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from ..control.check import Report
 from .api import routes as api
 from .api.masking import Masker
+from .dashboard import routes as dashboard
 from .live import routes as live
 from .live import streams
 from .live.counting import Counted, Requests
@@ -76,7 +74,7 @@ def make_site(shelf: Shelf, options: WebOptions, *, tokens: Tokens | None) -> St
             ),
             # another version, or none: to programs that is no page
             Mount("/api", app=_nowhere),
-            *_routes("dashboard", site),
+            *dashboard.routes(site),
         ],
         middleware=[Middleware(Counted, requests=site.requests)],
         lifespan=lifespan,
@@ -102,10 +100,3 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
     detail = f"there is nothing at {scope['path'][:200]}; what there is: {api.PREFIX}/openapi.json"
     await answer(Problem(404, "not_found", detail))(scope, receive, send)
-
-
-def _routes(part: str, site: Site) -> list[Any]:
-    if importlib.util.find_spec(f"mainstay.web.{part}.routes") is None:
-        return []
-    found: list[Any] = importlib.import_module(f"mainstay.web.{part}.routes").routes(site)
-    return found

@@ -44,6 +44,7 @@ Exit codes: 0 stopped in good order, 2 could not start.
   mainstay serve --store shop=postgresql://db/shop --store crm=redis://cache
   mainstay serve --app shop.tasks:app --read-only --mask card_number
   mainstay serve --host 0.0.0.0 --tls-cert tls.pem --tokens tokens.json
+  mainstay serve --alerts > mainstay-alerts.yml
 """)
 
 #: of a store that was given no other
@@ -142,9 +143,18 @@ def serve(
     json_logs: Annotated[
         bool, typer.Option("--json-logs", help="Log JSON, an object a line.", rich_help_panel=_LOGS)
     ] = False,
+    alerts: Annotated[
+        bool,
+        typer.Option("--alerts", help="Print alert rules for Prometheus, and serve nothing.", rich_help_panel=_LOGS),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Serve until told to stop."""
+    if alerts:
+        from ..web.live.alerts import alert_rules  # noqa: PLC0415 - the HTTP side, which most commands do without
+
+        typer.echo(alert_rules(), nl=False)
+        return
     urls = stores(store or (), app)
     logs.configure(log_level, as_json=json_logs)
     with _web_needed():

@@ -11,7 +11,9 @@ import pytest
 import typer.main
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
 
+from mainstay.cli import app
 from mainstay.errors import MissingExtra, StoreError
 from mainstay.lifecycle import JOB
 from mainstay.web.live import metrics
@@ -148,11 +150,14 @@ def test_alert_rules_ask_only_for_labels_and_states_that_there_are() -> None:
 
 
 def test_alert_rules_name_commands_that_there_are() -> None:
-    from mainstay.cli import app
-
     named = re.findall(r"`mainstay ([a-z]+(?: [a-z]+)?)", alert_rules())
     assert named
     for command in named:
         found = typer.main.get_command(app)
         for word in command.split():
             found = found.commands[word]  # type: ignore[attr-defined]
+
+
+def test_the_shell_prints_the_alert_rules() -> None:
+    printed = CliRunner().invoke(app, ["serve", "--alerts"])
+    assert (printed.exit_code, printed.stdout) == (0, alert_rules())

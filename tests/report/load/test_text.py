@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from mainstay.load.stats.model import OutputOutcome, Summary, ThresholdOutcome
+from mainstay.report.load.page import load_html
 from mainstay.report.load.text import show_summary
 from tests.report.load.runs import a_step, a_summary, an_empty_summary, an_open_summary
 
@@ -40,6 +41,31 @@ def test_the_verdict_comes_first_and_says_why() -> None:
     assert lines[2].strip() == "p95 of browse < 20ms: 81 ms"
     assert lines[3].strip() == "counter orders > 5: no value"
     assert shown(a_summary()).splitlines()[0] == "shop passed"
+
+
+@pytest.mark.parametrize(
+    ("ended", "word"),
+    [
+        ("finished", "passed"),
+        ("failed: a generator was lost", "failed"),
+        ("interrupted", "ended early"),
+        ("cancelled: enough", "ended early"),
+        ("cut off: the recording has 3 s and no end", "ended early"),
+    ],
+)
+def test_only_what_came_to_its_end_has_passed(ended: str, word: str) -> None:
+    lines = shown(a_summary(ended=ended, verdict="passed")).splitlines()
+
+    assert lines[0] == f"shop {word}"
+    assert f" {word}</span></h1>" in load_html(a_summary(ended=ended, verdict="passed"))
+
+
+def test_a_run_that_a_threshold_ended_as_passed_has_passed() -> None:
+    enough = ThresholdOutcome(text="count > 10, stop as passed", passed=True, stopped=True)
+
+    text = shown(a_summary(ended="stopped by a threshold", thresholds=[enough]))
+
+    assert text.splitlines()[0] == "shop passed"
 
 
 def test_an_open_model_shows_both_times_and_says_which_is_which() -> None:

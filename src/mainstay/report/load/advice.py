@@ -10,7 +10,7 @@ import msgspec
 from ...load.stats.model import Summary
 from .words import counted, share_text
 
-Word = Literal["passed", "failed", "NOT TRUSTWORTHY"]
+Word = Literal["passed", "failed", "ended early", "NOT TRUSTWORTHY"]
 _THRESHOLD = 'mainstay load run FILE --threshold "error rate < 1%"'
 
 
@@ -30,7 +30,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
 def verdict_words(summary: Summary) -> Judged:
     """The verdict and its reasons, the gravest first."""
-    words: list[Word] = [summary.verdict]
+    words: list[Word] = [_outcome(summary)]
     reasons = []
     if not summary.trust.ok:
         words.append("NOT TRUSTWORTHY")
@@ -44,6 +44,18 @@ def verdict_words(summary: Summary) -> Judged:
     if not summary.requests and summary.ended == "finished":
         reasons.append("nothing was measured: no step returned a response")
     return Judged(words=words, reasons=reasons)
+
+
+def _outcome(summary: Summary) -> Word:
+    """What failed has not passed, whatever its thresholds say; nor has what did not come to its end."""
+    if summary.verdict == "failed" or summary.ended.startswith("failed"):
+        return "failed"
+    return "passed" if came_to_its_end(summary) else "ended early"
+
+
+def came_to_its_end(summary: Summary) -> bool:
+    """Whether its end is one that it was meant to have: by its plan, or by one of its thresholds."""
+    return summary.ended.startswith(("finished", "stopped by a threshold"))
 
 
 def advice_for(summary: Summary) -> list[Advice]:

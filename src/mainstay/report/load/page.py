@@ -27,7 +27,12 @@ from .words import NONE, counted, digits, rate_text, share_text, size_text, time
 
 STYLES = ("load/load.css",)
 SCRIPT = "load/hover.js"
-_PILLS = {"passed": ("good", "✓"), "failed": ("bad", "✗"), "NOT TRUSTWORTHY": ("busy", "!")}
+_PILLS = {
+    "passed": ("good", "✓"),
+    "failed": ("bad", "✗"),
+    "ended early": ("busy", "!"),
+    "NOT TRUSTWORTHY": ("busy", "!"),
+}
 _KINDS = 50
 _COLUMNS = ("p50", "p90", "p95", "p99", "max")
 

@@ -19,7 +19,7 @@ from .words import NONE, counted, digits, one_line, rate_text, share_text, size_
 _LINES = 12
 #: what is said of a table's columns of response times
 RESPONSE_NOTE = "response: from the moment a request was due, with the wait before it could be sent"
-_STYLES = {"passed": "bold green", "failed": "bold red", "NOT TRUSTWORTHY": "bold yellow"}
+_STYLES = {"passed": "bold green", "failed": "bold red", "ended early": "bold yellow", "NOT TRUSTWORTHY": "bold yellow"}
 
 
 def show_summary(summary: Summary, console: Console) -> None:

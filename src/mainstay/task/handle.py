@@ -46,7 +46,7 @@ class Handle(Generic[R_co]):
     async def result(self, timeout: str | timedelta | None = None) -> R_co:  # noqa: ASYNC109 - how users say it
         """Wait for the end and give what the task returned. Raises `JobFailed` when it settled otherwise, and
         `WaitTimeout` when the wait is over first; the job goes on then."""
-        return self._result(await self.wait(timeout))
+        return self.result_of(await self.wait(timeout))
 
     def result_sync(self, timeout: str | timedelta | None = None) -> R_co:
         return self._client.run(lambda: self.result(timeout), what="result_sync")
@@ -89,7 +89,8 @@ class Handle(Generic[R_co]):
     def story_sync(self) -> list[str]:
         return self._client.run(self.story, what="story_sync")
 
-    def _result(self, job: Job) -> R_co:
+    def result_of(self, job: Job) -> R_co:
+        """What the task returned, from the row of this job once it is settled; raises `JobFailed`."""
         if job.status == "succeeded":
             return self._returns.unpack(job.result, job_id=job.id)
         raise failure(job.id, job.name, job.status, job.reason, job.error)

@@ -126,6 +126,11 @@ class Task(Submits[P, R]):
         """What is declared of its argument with this name; Any if nothing is."""
         return self._signature.annotation(name)
 
+    @property
+    def returns(self) -> Any:
+        """What it declares to return; Any if nothing."""
+        return self._signature.returns
+
     def handle(self, job_id: str) -> Handle[R]:
         """One of its jobs, by id."""
         return Handle(self._client, self._returns, job_id)

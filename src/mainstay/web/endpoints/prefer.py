@@ -1,0 +1,52 @@
+"""The header Prefer (RFC 7240): how long a client would like to wait for an answer."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from starlette.requests import Request
+
+_WAIT = re.compile(r"wait\s*=\s*\"?(\d{1,9})\"?", re.IGNORECASE)
+
+
+class Preference(msgspec.Struct, frozen=True):
+    """What was preferred, as far as it is known here."""
+
+    wait_s: float = 0.0
+    applied: str = ""
+    """what is said of it in the answer; empty when there was none"""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Vary": "Prefer", **({"Preference-Applied": self.applied} if self.applied else {})}
+
+
+def preferred(request: Request, *, longest_s: float) -> Preference:
+    """Read it. What is not understood is passed over, as the standard says; the first of two counts."""
+    return read(",".join(request.headers.getlist("prefer")), longest_s=longest_s)
+
+
+def read(said: str, *, longest_s: float) -> Preference:
+    """The same from its text.
+
+    >>> read("respond-async, wait=5", longest_s=30)
+    Preference(wait_s=5.0, applied='respond-async, wait=5')
+    >>> read("wait=600", longest_s=30)
+    Preference(wait_s=30.0, applied='wait=30')
+    >>> read("wait=soon, handling=strict", longest_s=30)
+    Preference(wait_s=0.0, applied='')
+    """
+    wait_s: float | None = None
+    applied: list[str] = []
+    for part in said.split(","):
+        name = part.partition(";")[0].strip()
+        if name.lower() == "respond-async" and "respond-async" not in applied:
+            applied.append("respond-async")
+        elif wait_s is None and (found := _WAIT.fullmatch(name)):
+            wait_s = min(float(found[1]), float(longest_s))
+            applied.append(f"wait={wait_s:g}")
+    return Preference(wait_s or 0.0, ", ".join(applied))
+
+
+__all__ = ["Preference", "preferred"]

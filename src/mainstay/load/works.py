@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..control import Decide
+from ..control import Control, Decide
 from ..errors import BadArguments, InvalidInput, MainstayError, SchemaTooNew, StaleClaim, StoreError
 from ..model import Job
 from ..task import Client
@@ -33,6 +34,10 @@ _MOST_BYTES = 512 * 1024
 #: for what comes before and after the load: starting processes, setup, teardown
 _ASIDE_S = 900.0
 _GRACE_S = 15.0
+#: how long a worker may take to hear of a cancel
+_HEARD_S = 10.0
+#: how a run ended that somebody stopped who watched it
+INTERRUPTED = "interrupted"
 
 
 class LoadFailed(MainstayError):
@@ -117,6 +122,8 @@ class LoadWork:
         await _save(here, summary)
         if here.stopping is not None:
             raise asyncio.CancelledError
+        if summary.ended == INTERRUPTED:
+            await _cancel(control, here)
         if summary.ended.startswith("failed"):
             raise LoadFailed(f"load test {planned.test.name}: {summary.ended}")
         if summary.verdict == "failed":
@@ -132,7 +139,7 @@ class LoadWork:
             while not task.done():
                 await asyncio.wait({task, stopping}, timeout=_SAVE_S, return_when=asyncio.FIRST_COMPLETED)
                 if stopping.done() and not task.done():
-                    run.stop("interrupted")
+                    run.stop(INTERRUPTED)
                     await asyncio.wait([task])
                 elif not task.done() and run.seconds:
                     so_far = run.so_far()
@@ -140,6 +147,13 @@ class LoadWork:
                     await _save(here, so_far)
         finally:
             stopping.cancel()
+
+
+async def _cancel(control: Control, here: Context) -> None:
+    """Whoever ran it has stopped it: that is what its history is to say. Its worker hears of it, and ends this."""
+    await control.cancel(here.id, actor="client", reason=INTERRUPTED)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.Event().wait(), _HEARD_S)
 
 
 async def _save(here: Context, summary: Summary) -> None:

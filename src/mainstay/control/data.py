@@ -46,12 +46,20 @@ def options_data(options: Options) -> dict[str, Any]:
 def stored_value(stored: bytes) -> Any:
     """A payload, result or checkpoint. One that was sealed, or cannot be shown as JSON, is given as it is stored."""
     try:
+        return readable_value(stored)
+    except ValueError:
+        return {"undecodable": stored.hex()}
+
+
+def readable_value(stored: bytes) -> Any:
+    """The same; raises `ValueError` for one that cannot be read."""
+    try:
         value = decoded(stored)
         msgspec.json.encode(value, enc_hook=str)
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-        return {"undecodable": stored.hex()}
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(str(error)) from error
     if isinstance(value, msgspec.msgpack.Ext):
-        return {"undecodable": stored.hex()}
+        raise ValueError("it is sealed by a codec")
     return value
 
 

@@ -91,9 +91,8 @@ async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         code = _CODES.get(error.status_code, "refused")
         headers = dict(error.headers or {})
-        return answer(
-            Problem(error.status_code, code, f"{request.method} {request.url.path}: {error.detail}", headers=headers)
-        )
+        detail = f"{request.method[:20]} {request.scope['path'][:200]}: {error.detail}"
+        return answer(Problem(error.status_code, code, detail, headers=headers))
     return answer(api.as_problem(error, request))
 
 

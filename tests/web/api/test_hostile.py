@@ -146,6 +146,20 @@ async def test_a_body_where_none_is_taken_is_refused(server: Server, operation: 
     assert_refused(answer)
 
 
+@pytest.mark.parametrize("depth", [50, 200, 330, 480, 700, 980, 1200, 5000])
+async def test_however_deep_a_payload_is_it_is_refused_or_shown(stored: Server, depth: int) -> None:
+    """What is stored can be looked at; whatever limits there are on the way."""
+    for open_, close in ((b'{"a":', b"}"), (b"[", b"]")):
+        body = b'{"name": "a", "payload": ' + open_ * depth + b"1" + close * depth + b"}"
+        sent = await stored.client.post(f"{PREFIX}/jobs", content=body, headers=JSON)
+        if sent.status_code != 201:
+            assert_refused(sent)
+            continue
+        path = f"{PREFIX}/jobs/{sent.json()['id']}"
+        assert (await stored.client.get(path)).status_code == 200
+        assert (await stored.client.get(f"{PREFIX}/jobs", params={"payload": "true"})).status_code == 200
+
+
 class Loop:
     """One server for many examples, in a loop that stays."""
 

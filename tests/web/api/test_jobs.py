@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from mainstay.control import Completion, Failure
@@ -77,6 +78,14 @@ async def test_a_server_that_shows_no_payloads_shows_none_however_it_is_asked() 
         await server.control.cancel(made.id, actor="t")
         for path in (f"/jobs/{made.id}?payload=true", "/jobs?payload=true", f"/jobs/{made.id}/result"):
             assert "ann" not in (await server.client.get(f"/api/v1{path}")).text
+
+
+async def test_what_cannot_be_read_is_not_shown_for_nobody_knows_what_is_secret_in_it(stored: Server) -> None:
+    sealed = msgspec.Raw(msgspec.msgpack.encode(msgspec.msgpack.Ext(77, b"password: hunter2")))
+    made = await stored.control.submit("a", sealed)
+    answer = await stored.client.get(f"/api/v1/jobs/{made.id}")
+    assert answer.json()["payload"] == {"undecodable": f"{len(bytes(sealed))} bytes"}
+    assert b"hunter2".hex() not in answer.text
 
 
 async def test_a_job_that_is_known_already_is_not_sent_again(stored: Server) -> None:

@@ -127,7 +127,8 @@ def as_problem(error: Exception, request: Request) -> Problem:
     if isinstance(error, MainstayError):
         return problem_of(error)
     mark = secrets.token_hex(8)
-    log.error("bug id=%s %s %s", mark, request.method, request.url.path, exc_info=error)
+    # not by way of `request.url`, which a hostile Host makes fail
+    log.error("bug id=%s %r %r", mark, request.method, request.scope["path"], exc_info=error)
     detail = f"this is a bug of the server; its log tells more under {mark}"
     return Problem(500, "internal_error", detail, id=mark)
 

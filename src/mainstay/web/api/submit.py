@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta
@@ -90,7 +91,7 @@ async def submit_job(ask: Ask[Nothing, NewJob]) -> Response:
     made = await ask.control.submit_request(request)
     where = f"{ask.request.scope.get('root_path', '')}/jobs/{made.id}"
     if "store" in ask.request.query_params:
-        where += f"?store={ask.place.name}"
+        where += f"?store={quote(ask.place.name)}"
     headers = {"Location": where}
     if made.created and not ask.body.after:
         # a fresh row; whoever claims it at once makes it another version

@@ -8,7 +8,6 @@ import msgspec
 from starlette.responses import Response
 
 from ...clock import seconds
-from ...control.data import stored_value
 from ...control.explain import explained
 from ...errors import InvalidInput, WaitTimeout
 from ...lifecycle import table_of
@@ -19,7 +18,7 @@ from .fields import Duration, JobId, PageSize, Seq, Status
 from .jobs import full_page
 from .operation import Answered, Ask, Nothing, Operation, told
 from .shapes import Awaited, Explained, Result, Story, Trail, UnitPage
-from .views import event_view, job_view, refusal_view
+from .views import event_view, job_view, refusal_view, value_view
 
 _LONGEST_WAIT_S = 30.0
 
@@ -71,7 +70,7 @@ async def get_result(ask: Ask[Waiting, None]) -> Response:
             job_status=job.status,
         )
     masker = ask.site.masker
-    result = None if job.result is None or not masker.shows else masker.mask(stored_value(job.result))
+    result = value_view(job.result, masker) if masker.shows else None
     error = msgspec.to_builtins(job.error)
     return told({"id": job.id, "status": job.status, "reason": job.reason, "result": result, "error": error})
 

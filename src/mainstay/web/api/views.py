@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...control.data import PRIVATE, event_data, job_data, schedule_data, session_data
+from ...control.data import PRIVATE, event_data, job_data, readable_value, schedule_data, session_data
 from ...control.explain import is_alive
 from ...lifecycle import Event
 from ...model import Job, Session
@@ -17,11 +17,21 @@ from .masking import Masker
 
 def job_view(job: Job, masker: Masker, *, payload: bool) -> dict[str, Any]:
     """A job. Its payload, result and checkpoint are there if they are wanted and may be shown at all."""
-    data = job_data(job, payload=payload and masker.shows)
-    for name in PRIVATE:
-        if name in data:
-            data[name] = masker.mask(data[name])
+    data = job_data(job)
+    if payload and masker.shows:
+        data |= {name: value_view(getattr(job, name), masker) for name in PRIVATE}
     return data
+
+
+def value_view(stored: bytes | None, masker: Masker) -> Any:
+    """A payload, result or checkpoint. Of one that cannot be read nobody knows what is to be masked, so it is not
+    shown at all."""
+    if stored is None:
+        return None
+    try:
+        return masker.mask(readable_value(stored))
+    except (ValueError, RecursionError):
+        return {"undecodable": f"{len(stored)} bytes"}
 
 
 def event_view(event: Event) -> dict[str, Any]:
@@ -53,4 +63,4 @@ def etag_of(job: Job) -> str:
     return f'"{job.version}-{zlib.crc32(msgspec.msgpack.encode(reported)):08x}"'
 
 
-__all__ = ["etag_of", "event_view", "job_view", "refusal_view", "schedule_data", "session_view"]
+__all__ = ["etag_of", "event_view", "job_view", "refusal_view", "schedule_data", "session_view", "value_view"]

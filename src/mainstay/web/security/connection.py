@@ -96,6 +96,9 @@ class Connection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's own words
         self._refuse(self._problem or Problem(400, "bad_request", "this is not a request of HTTP/1.1"))
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing: uvicorn's advice, to install what speaks WebSocket, would not help here."""
+
     def _expect_head(self) -> None:
         self._waits = self.loop.call_later(self.limits.head_s, self._too_slow)
 

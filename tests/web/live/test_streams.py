@@ -71,6 +71,7 @@ async def test_a_payload_is_told_when_asked_for_and_masked(live: Server) -> None
 @given(
     visits=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 6)), max_size=5),
     kept=st.sampled_from([1, 3, 100]),
+    watched=st.booleans(),
 )
 def test_whoever_comes_back_misses_no_event_and_sees_none_twice(visits: list[tuple[int, int, int]], kept: int) -> None:
     """Wherever the connection breaks, whatever happened meanwhile, and however much the server remembers."""
@@ -101,8 +102,12 @@ def test_whoever_comes_back_misses_no_event_and_sees_none_twice(visits: list[tup
                         last = told.id or last
                         if told.event == "event":
                             seen.append(str(told.id))
-            await control.cancel(made.id, actor="ann")
+            if not watched:
+                await control.cancel(made.id, actor="ann")
             async with listening(server.app, path, last=last) as stream:
+                if watched:
+                    await change(3)
+                    await control.cancel(made.id, actor="ann")
                 rest = await stream.rest()
             assert rest[-1].event == "end"
             seen += [str(told.id) for told in rest if told.event == "event"]
@@ -253,6 +258,25 @@ async def test_followers_of_one_job_share_one_look_and_each_sees_all(live: Serve
         await live.control.cancel(made.id, actor="ann")
         for stream in (one, two):
             assert [told.id for told in await stream.rest() if told.event == "event"] == ["2", "3", "4", "5", "6", "7"]
+
+
+async def test_a_slow_reader_of_a_job_misses_nothing_of_its_end(live: Server) -> None:
+    made = await live.control.submit("send")
+    hub = live.site.hub
+    async with listening(live.app, f"/api/v1/jobs/{made.id}/stream") as stream:
+        await stream.next("job")
+        async with hub.jobs("main").follow(made.id) as followed:
+            # what it is being sent is of the first of these; the others happen while it does not read
+            for n in range(1, 6):
+                await live.control.set_priority(made.id, n, actor="ann")
+                while followed.row is None or followed.row.version < n + 1:
+                    await followed.changed.wait()
+            await live.control.cancel(made.id, actor="ann")
+            while followed.row.status != "cancelled":
+                await followed.changed.wait()
+        told = await stream.rest()
+    assert [one.id for one in told if one.event == "event"] == ["2", "3", "4", "5", "6", "7"]
+    assert [one.event for one in told[-2:]] == ["job", "end"]
 
 
 async def test_more_streams_than_there_may_be_are_told_to_come_later() -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ...errors import StoreError
+import msgspec
+
+from ...errors import MainstayError, StoreError
+from ...model import Job
 from ..shelf import Place
 
 T = TypeVar("T")
+
+log = logging.getLogger("mainstay.web.live")
 
 #: drivers try again for much longer than this, which is right for work, and too long for eyes
 PATIENCE_S = 5.0
@@ -25,4 +31,21 @@ async def asked(place: Place, question: Callable[[], Awaitable[T]], patience_s: 
             raise StoreError(f"{place.url} did not answer within {patience_s:g} s") from None
 
 
-__all__ = ["PATIENCE_S", "asked"]
+async def trouble(place: Place, look: Callable[[], Awaitable[None]], patience_s: float = PATIENCE_S) -> str:
+    """Take a look, and say why it found nothing out; empty if it did. Never raises: those that follow go on."""
+    try:
+        await asked(place, look, patience_s)
+    except MainstayError as error:
+        return str(error)
+    except Exception:
+        log.exception("a look at a store failed store=%s", place.name)
+        return "a look at the store failed; the log of the server tells more"
+    return ""
+
+
+def slim(job: Job) -> Job:
+    """Without what may be large, for rows that are kept while somebody watches."""
+    return msgspec.structs.replace(job, payload=b"", result=None)
+
+
+__all__ = ["PATIENCE_S", "asked", "slim", "trouble"]

@@ -15,10 +15,10 @@ from ...errors import MainstayError
 from ...lifecycle import Event
 from ...model import Job
 from ..shelf import Place
-from .asking import asked
+from .asking import slim, trouble
 
-#: rows read at a time
-_BATCH = 200
+#: rows read at a time; they come with their payloads
+_BATCH = 100
 #: events kept of each job, for those who are up to date; who is not reads on in the store
 _KEPT = 100
 _LONGEST_S = 600.0
@@ -32,7 +32,7 @@ class Followed:
     def __init__(self, job_id: str) -> None:
         self.id = job_id
         self.row: Job | None = None
-        """None before the first look, and once it is deleted"""
+        """without its payload and result; None before the first look, and once it is deleted"""
         self.looked = False
         self.error = ""
         """why the last look found nothing out"""
@@ -132,7 +132,8 @@ class Following:
     async def _listen(self, followed: Followed) -> None:
         """Look when it settles. To be asleep for long is no risk: it is looked at on the rounds besides."""
         while True:
-            with contextlib.suppress(MainstayError):
+            # whatever is wrong with waking, the rounds go on, and it is tried again
+            with contextlib.suppress(MainstayError, OSError):
                 async with self._place.store.wake([f"job:{followed.id}"]) as wake:
                     while True:
                         await self._look([followed])
@@ -151,11 +152,10 @@ class Following:
             pause_s = max(self._every_s, (loop.time() - began_s) * _SHARE)
 
     async def _look(self, some: Sequence[Followed]) -> None:
-        try:
-            await asked(self._place, lambda: self._hear(some))
-        except MainstayError as error:
+        error = await trouble(self._place, lambda: self._hear(some))
+        if error:
             for followed in some:
-                followed.fail(str(error))
+                followed.fail(error)
 
     async def _hear(self, some: Sequence[Followed]) -> None:
         store = self._place.store
@@ -165,7 +165,7 @@ class Following:
             fresh: list[Event] = []
             if row is not None and before is not None and row.version > before.version:
                 fresh = await store.events(followed.id, after=before.version, limit=_KEPT)
-            followed.hear(row, fresh)
+            followed.hear(None if row is None else slim(row), fresh)
 
 
 __all__ = ["Followed", "Following"]

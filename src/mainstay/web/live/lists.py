@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from ...errors import MainstayError
 from ...model import Job
 from ...stores import JobStore, Query
 from ..shelf import Place
-from .asking import asked
+from .asking import slim, trouble
 
 #: lists that are looked for at a time; a filter that no index serves may take long
 _AT_A_TIME = 2
@@ -102,15 +101,14 @@ class Lists:
             await asyncio.sleep(max(self._every_s, took_s * _SHARE))
 
     async def _look(self, listed: Listed) -> None:
-        try:
-            await asked(self._place, lambda: self._hear(listed), _PATIENCE_S)
-        except MainstayError as error:
-            listed.fail(str(error))
+        error = await trouble(self._place, lambda: self._hear(listed), _PATIENCE_S)
+        if error:
+            listed.fail(error)
 
     async def _hear(self, listed: Listed) -> None:
         store = self._place.store
         page = await store.find(await listed.make_query(store), limit=listed.limit)
-        listed.hear(page.jobs, store.clock.now_ms())
+        listed.hear([slim(job) for job in page.jobs], store.clock.now_ms())
 
 
 __all__ = ["Listed", "Lists", "MakeQuery"]

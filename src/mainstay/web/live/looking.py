@@ -12,8 +12,10 @@ from ...control import schedules
 from ...control.data import schedule_data
 from ...control.explain import is_alive
 from ...lifecycle import JOB
+from ...model import Job
 from ...stores import JobStore, Query
 from ..shelf import Place
+from .asking import slim
 from .snapshot import Failures, QueueSeen, SessionSeen, by_cause, held, in_order, run_of, waiting
 
 #: sessions whose jobs are looked at, and the jobs of each
@@ -24,6 +26,8 @@ _TOLD = 5
 _FAILED = 200
 #: jobs at work among which batches and load tests are looked for, and those that are told
 _AT_WORK, _RUNS = 200, 20
+#: rows read at a time
+_PAGE = 50
 #: jobs of each passing state whose age is looked at
 _PASSING = 50
 
@@ -105,10 +109,8 @@ async def sessions(place: Place) -> Found:
 
 async def failures(place: Place) -> Found:
     """The newest that stand failed, by cause."""
-    page = await place.store.find(Query(status=_FAILED_STATES), limit=_FAILED)
-    return {
-        "failures": Failures(looked_at=len(page.jobs), more=page.cursor is not None, causes=by_cause(page.jobs)),
-    }
+    found, more = await _some(place.store, Query(status=_FAILED_STATES), _FAILED)
+    return {"failures": Failures(looked_at=len(found), more=more, causes=by_cause(found))}
 
 
 async def plans(place: Place) -> Found:
@@ -119,8 +121,8 @@ async def plans(place: Place) -> Found:
 async def runs(place: Place) -> Found:
     """Batches and load tests at work."""
     store = place.store
-    page = await store.find(Query(status=_AT_WORK_STATES), limit=_AT_WORK)
-    jobs = [job for job in page.jobs if job.kind != "task"][:_RUNS]
+    found, _ = await _some(store, Query(status=_AT_WORK_STATES), _AT_WORK)
+    jobs = [job for job in found if job.kind != "task"][:_RUNS]
     return {"runs": [run_of(job, await store.unit_counts(job.id)) for job in jobs]}
 
 
@@ -133,6 +135,19 @@ async def passing(place: Place) -> Found:
 async def _longest(store: JobStore, status: str) -> int | None:
     page = await store.find(Query(status=(status,), oldest_first=True), limit=_PASSING)
     return min((job.changed_ms for job in page.jobs), default=None)
+
+
+async def _some(store: JobStore, query: Query, most: int) -> tuple[list[Job], bool]:
+    """The first of a list, and whether there are more. In short pages, because rows come with their payloads."""
+    found: list[Job] = []
+    cursor: str | None = None
+    while len(found) < most:
+        page = await store.find(query, cursor=cursor, limit=min(_PAGE, most - len(found)))
+        found += [slim(job) for job in page.jobs]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    return found, cursor is not None
 
 
 #: at each turn, and told at once

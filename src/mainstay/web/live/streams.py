@@ -156,17 +156,17 @@ class _Story:
         async with self._following.follow(self._job_id) as followed:
             trouble = ""
             while True:
-                changed = followed.changed
-                error = followed.error
+                # while this is being read, the job may go on: what is told is all of this row
+                changed, error, row = followed.changed, followed.error, followed.row
                 if followed.looked and not error:
                     try:
-                        async for message in self._news(followed):
+                        async for message in self._news(followed, row):
                             yield message
                     except MainstayError as failed:
                         error = str(failed)
                     else:
-                        if followed.row is None or is_over(followed.row):
-                            yield self._end(followed.row)
+                        if row is None or is_over(row):
+                            yield self._end(row)
                             return
                 if error and error != trouble:
                     yield event("trouble", {"detail": error})
@@ -176,8 +176,7 @@ class _Story:
                         async with asyncio.timeout(_AGAIN_S if error else None):
                             await changed.wait()
 
-    async def _news(self, followed: Followed) -> AsyncGenerator[bytes, None]:
-        row = followed.row
+    async def _news(self, followed: Followed, row: Job | None) -> AsyncGenerator[bytes, None]:
         # of a deleted one, whatever is left
         upto = None if row is None else row.version
         while upto is None or self._seq < upto:
@@ -193,17 +192,26 @@ class _Story:
                 break
         if row is None:
             return
-        before, self._told = self._told, row
+        before = self._told
         if before is None or before.version != row.version:
             # what was trimmed is gone for good, and is not waited for
             self._seq = max(self._seq, row.version)
-            yield event("job", job_view(row, self._masker, payload=self._payload), self._seq)
+            yield await self._standing(row, self._seq)
         elif etag_of(before) != etag_of(row):
-            yield self._reported(before, row)
+            yield await self._reported(before, row)
+        # only now: if the store was away meanwhile, it is told once it is back
+        self._told = row
 
-    def _reported(self, before: Job, row: Job) -> bytes:
+    async def _standing(self, row: Job, mark: int | None = None) -> bytes:
+        if self._payload:
+            (whole,) = await self._place.store.get([row.id])
+            if whole is not None:
+                row = msgspec.structs.replace(row, payload=whole.payload, result=whole.result)
+        return event("job", job_view(row, self._masker, payload=self._payload), mark)
+
+    async def _reported(self, before: Job, row: Job) -> bytes:
         if (before.progress, before.progress_ms) == (row.progress, row.progress_ms):
-            return event("job", job_view(row, self._masker, payload=self._payload))
+            return await self._standing(row)
         progress = msgspec.to_builtins(row.progress)
         return event("progress", {"id": row.id, "progress": progress, "progress_ms": row.progress_ms})
 

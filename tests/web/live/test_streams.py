@@ -73,7 +73,9 @@ async def test_a_payload_is_told_when_asked_for_and_masked(live: Server) -> None
     kept=st.sampled_from([1, 3, 100]),
     watched=st.booleans(),
 )
-def test_whoever_comes_back_misses_no_event_and_sees_none_twice(visits: list[tuple[int, int, int]], kept: int) -> None:
+def test_whoever_comes_back_misses_no_event_and_sees_none_twice(
+    visits: list[tuple[int, int, int]], kept: int, watched: bool
+) -> None:
     """Wherever the connection breaks, whatever happened meanwhile, and however much the server remembers."""
 
     async def main() -> None:

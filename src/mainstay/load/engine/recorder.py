@@ -126,8 +126,8 @@ class StepRecorder:
             opened = np.array(self._opened)
             for at, name in enumerate(("blocked", "connect", "tls")):
                 some = opened[:, at]
-                # a connection without TLS has no such phase, which is not the same as one of no time
-                phases[name] = sketch_of(some if name == "connect" else some[some > 0])
+                # one that another call had opened, or one without TLS, has no such phase: not one of no time
+                phases[name] = sketch_of(some[some > 0])
         found = StepStats(
             workflow=self.workflow,
             step=self.step,

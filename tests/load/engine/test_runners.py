@@ -110,3 +110,15 @@ async def test_a_run_that_was_told_to_stop_before_it_began_begins_nothing() -> N
         crowd.stop.end(hurry=True)
         await asyncio.wait_for(runner_of(crowd).run(runners._now()), 5)
         assert (crowd.notes.iterations, crowd.arrivals) == (0, 0)
+
+
+async def test_the_most_users_at_work_are_told_also_if_they_left_meanwhile() -> None:
+    class Shop(Workflow):
+        @step()
+        async def act(self) -> None:
+            await asyncio.sleep(0)
+
+    crowd = crowd_of(Shop, vus=5, iterations=20)
+    await runner_of(crowd).run(runners._now())
+
+    assert (crowd.active, crowd.take_users(), crowd.take_users()) == (0, 5, 0)

@@ -77,7 +77,7 @@ class Crowd:
         self.notes = Notes(blueprint, open_model=plan.arrivals is not None, metrics=metrics)
         self.active = 0
         """users at work"""
-        self.most = 0
+        self._most = 0
         self.arrivals = 0
         self.dropped = 0
         self.first: Any = None
@@ -118,6 +118,11 @@ class Crowd:
             self.first = me
         return Visitor(Walker(me, self.blueprint, self.notes, self._shared, self.stop), clients)
 
+    def take_users(self) -> int:
+        """The most that were at work at once, since the last time: in an open model most come and go in between."""
+        found, self._most = self._most, self.active
+        return found
+
     def took(self, start: float) -> float:
         """How long there was load: its planned time, or longer if iterations did; less if it was stopped."""
         planned = self.stop.at if self.plan.duration_s is None else min(self.stop.at, start + self.plan.duration_s)
@@ -127,7 +132,7 @@ class Crowd:
     async def present(self, visitor: Visitor) -> AsyncIterator[None]:
         """Counted among those at work; one that is given up closes its connections at once."""
         self.active += 1
-        self.most = max(self.most, self.active)
+        self._most = max(self._most, self.active)
         try:
             yield
         except asyncio.CancelledError:

@@ -184,7 +184,7 @@ class Generator:
         window = Window(
             bucket=bucket,
             process=self._seat.process,
-            users=sum(crowd.active for crowd in crowds),
+            users=sum(crowd.take_users() for crowd in crowds),
             aborted=aborted,
             steps=steps,
             checks=checks,

@@ -107,7 +107,7 @@ class Window(msgspec.Struct, omit_defaults=True, kw_only=True):
     process: int = -1
     """-1: merged over all"""
     users: int = 0
-    """users at work at its end"""
+    """the most users at work in it"""
     iterations: int = 0
     arrivals: int = 0
     """open models: iterations that were due"""

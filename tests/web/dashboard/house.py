@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TypeVar, cast
+
+import msgspec
+
+from mainstay import grid
+from mainstay.control import Completion
+from mainstay.load.works import stored
+from tests.report.load.runs import a_summary
+from tests.web.dashboard.plant import Plant
+
+T = TypeVar("T")
 
 HERE = Path(__file__).parent
 
@@ -32,6 +45,19 @@ class House:
     def work(self) -> subprocess.Popen[str]:
         """A worker."""
         return self._start("worker", "plant:app", "--name", "plant")
+
+    def do(self, act: Callable[[Plant], Awaitable[T]]) -> T:
+        """Do something as a program would. On a thread of its own: the browser's has a loop that runs."""
+
+        async def main() -> T:
+            plant = Plant(self.folder)
+            try:
+                return await act(plant)
+            finally:
+                await plant.app.close()
+
+        with ThreadPoolExecutor(1) as threads:
+            return threads.submit(asyncio.run, main()).result()
 
     def close(self) -> None:
         for process in self._started:
@@ -58,3 +84,25 @@ class House:
             )
         self._started.append(process)
         return process
+
+
+async def submit_study(plant: Plant) -> str:
+    """Sixteen sets of parameters, three seeds each."""
+    sets = grid(beta=[0.2, 0.4, 0.6, 0.8], gamma=[0.1, 0.2, 0.3, 0.4])
+    return (await plant.app.submit_batch(plant.simulate, params=sets, seeds=range(3))).id
+
+
+async def two_loads(plant: Plant) -> tuple[str, str]:
+    """Two runs of a load test that are over, the second a little faster."""
+    control = await plant.app.open()
+    session = await control.open_session(worker="generator")
+    found = []
+    for count in (4000, 4600):
+        made = await control.submit("Shop", kind="load", queue="loads", retries=0)
+        jobs = await control.claim(["loads"], session.id, 1)
+        await control.start(jobs)
+        summary = a_summary(count=count, stream="")
+        await control.complete([Completion(jobs[0], result=msgspec.Raw(stored(summary)))])
+        found.append(made.id)
+    await control.close_session(session.id)
+    return found[0], found[1]

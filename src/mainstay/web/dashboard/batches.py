@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import markupsafe
 from starlette.responses import Response
 
@@ -15,6 +17,9 @@ from .job import can_of, others
 from .kinds import of_kind
 from .page import View
 
+#: how often the map of a batch at work is drawn again, at most; and which part of the time that may take
+_POLL_S, _SHARE = 3, 20
+
 
 async def batches(view: View) -> Response:
     given = view.given()
@@ -26,6 +31,7 @@ async def batches(view: View) -> Response:
 
 async def batch(view: View) -> Response:
     job_id = check_id(view.path("id"))
+    began_s = time.monotonic()
     status = await view.place.desk.status(job_id)
     job = status.job
     report = await batch_report(view.place.desk, job_id)
@@ -42,6 +48,8 @@ async def batch(view: View) -> Response:
         # made of escaped parts, and the same as in the report
         map=markupsafe.Markup(map_html(report)),  # noqa: S704
         force_to=others(job),
+        # while it goes on, the more there is to look at, the seldomer that is done
+        poll_s="" if report.settled else max(_POLL_S, round((time.monotonic() - began_s) * _SHARE)),
         counts=await view.place.control.unit_counts(job_id),
     )
 

@@ -1,7 +1,8 @@
 """The state machine as a drawing, with the path that a job took. Read from the table, like every other drawing of it.
 
 States stand in columns by what may happen to them, left to right: they wait, are ready, are held, are asked to
-stop, are settled, are final. All moves that the table allows are drawn faintly, those that the job made strongly, with numbers.
+stop, are settled, are final. All moves that the table allows are drawn faintly; those that the job made
+strongly, with numbers.
 """
 
 from __future__ import annotations

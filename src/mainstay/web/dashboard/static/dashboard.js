@@ -28,7 +28,7 @@ const live = {
     this.open();
     setInterval(() => this.poll(), 1000);
     document.addEventListener("visibilitychange", () => (document.hidden ? this.close() : (this.open(), this.look())));
-    document.body.addEventListener("htmx:afterSettle", () => { this.lost = false; this.tell(); drawCharts(); tick(); this.follow(); });
+    document.body.addEventListener("htmx:afterSettle", () => { this.lost = false; this.tell(); arrange(); this.follow(); });
     document.body.addEventListener("htmx:sendError", () => { this.lost = true; this.tell(); });
     document.body.addEventListener("htmx:responseError", (event) => {
       if (event.detail.xhr.status !== 410) { this.lost = true; this.tell(); }
@@ -211,6 +211,13 @@ function makeChart(box, lines, data) {
   return chart;
 }
 
+// what the server cannot know: how large things are
+function arrange() {
+  drawCharts();
+  tick();
+  for (const wide of findAll(".wide")) wide.tabIndex = wide.scrollWidth > wide.clientWidth ? 0 : -1;
+}
+
 function redrawCharts() {
   for (const chart of charts.values()) chart.destroy();
   charts.clear();
@@ -276,7 +283,7 @@ document.addEventListener("keydown", (event) => {
 
 find("#theme").addEventListener("click", switchTheme);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawCharts);
-drawCharts();
+arrange();
 setInterval(tick, 5000);
 if (location.hash === "#text") find("[data-search]")?.focus();
 if (sessionStorage.getItem("said")) { say(sessionStorage.getItem("said")); sessionStorage.removeItem("said"); }

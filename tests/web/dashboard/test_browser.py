@@ -1,0 +1,236 @@
+"""The dashboard in real Chromium, on a real server, store and worker: what an operator does, without a reload."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from mainstay.web.security.tokens import Tokens
+from tests.web.dashboard.house import House, submit_study, two_loads
+from tests.web.dashboard.plant import Plant
+
+pytestmark = pytest.mark.slow
+
+expect.set_options(timeout=30_000)
+
+
+class Site:
+    """A server that asks for a token, and the token of an operator."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url
+        self.token = token
+
+    def sign_in(self, page: Page, path: str) -> None:
+        """As a person does: be sent to the form, fill it in, be sent back."""
+        page.goto(self.url + path)
+        page.get_by_label("API token").fill(self.token)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(self.url + path)
+        # what a reload would forget
+        page.evaluate("window.neverReloaded = true")
+
+
+@pytest.fixture(scope="module")
+def site(house: House) -> Site:
+    file = house.folder / "tokens.json"
+    secret = Tokens(file).add("ann", ["admin"])
+    house.work()
+    return Site(house.serve("--tokens", str(file)), secret)
+
+
+def never_reloaded(page: Page) -> bool:
+    return bool(page.evaluate("window.neverReloaded === true"))
+
+
+def test_whoever_has_no_token_is_sent_to_sign_in_and_a_wrong_one_is_refused(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}/jobs?queue=orders")
+    page.get_by_label("API token").fill("mst_wrong")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("Nobody has this token")
+    page.get_by_label("API token").fill(site.token)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(f"{site.url}/jobs?queue=orders")
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url(f"{site.url}/login")
+
+
+def test_a_job_is_watched_to_its_end_without_a_reload(page: Page, house: House, site: Site) -> None:
+    async def submit(plant: Plant) -> str:
+        return (await plant.ship.submit(7, {"city": "Bern", "password": "hush"}, gate="open-7")).id
+
+    job = house.do(submit)
+    site.sign_in(page, f"/jobs/{job}")
+    expect(page.locator("h1")).to_contain_text("running")
+    expect(page.locator(".progress")).to_contain_text("packing 3 of 3")
+    expect(page.locator("#link")).to_contain_text("live")
+    expect(page.locator("body")).not_to_contain_text("hush")
+    (house.folder / "open-7").touch()
+    expect(page.locator("h1")).to_contain_text("succeeded")
+    expect(page.locator(".timeline")).to_contain_text("succeeded")
+    expect(page.get_by_role("heading", name="Result")).to_be_visible()
+    assert never_reloaded(page)
+
+
+def test_a_quarantined_job_is_retried_and_comes_to_a_good_end(page: Page, house: House, site: Site) -> None:
+    async def submit(plant: Plant) -> str:
+        made = await plant.charge.submit(8, token="tok_4242")
+        await made.wait("60s")
+        return made.id
+
+    (house.folder / "bank-open").unlink(missing_ok=True)
+    job = house.do(submit)
+    site.sign_in(page, f"/jobs/{job}")
+    expect(page.locator("h1")).to_contain_text("quarantined")
+    (house.folder / "bank-open").touch()
+    page.get_by_role("button", name="Retry…").click()
+    page.locator("dialog[open]").get_by_label("Why").fill("the bank is open again")
+    page.get_by_role("button", name="Retry", exact=True).click()
+    expect(page.locator("#said")).to_contain_text("sent back to its queue")
+    expect(page.locator("h1")).to_contain_text("succeeded")
+    expect(page.locator(".timeline")).to_contain_text("the bank is open again")
+    expect(page.locator(".timeline")).to_contain_text("web:ann")
+    assert never_reloaded(page)
+
+
+def test_a_running_job_is_cancelled(page: Page, house: House, site: Site) -> None:
+    async def submit(plant: Plant) -> str:
+        return (await plant.ship.submit(9, {"city": "Bern"}, gate="never")).id
+
+    job = house.do(submit)
+    site.sign_in(page, f"/jobs/{job}")
+    expect(page.locator("h1")).to_contain_text("running")
+    page.get_by_role("button", name="Cancel…").click()
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(page.locator("h1")).to_contain_text("cancelled")
+    assert never_reloaded(page)
+
+
+def test_many_are_retried_after_a_look_at_them(page: Page, house: House, site: Site) -> None:
+    async def submit(plant: Plant) -> None:
+        for made in [await plant.charge.submit(order) for order in range(20, 23)]:
+            await made.wait("60s")
+
+    (house.folder / "bank-open").unlink(missing_ok=True)
+    house.do(submit)
+    (house.folder / "bank-open").touch()
+    site.sign_in(page, "/jobs?queue=payments&status=quarantined")
+    expect(page.locator("[data-row]")).to_have_count(3)
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    expect(page.get_by_role("checkbox", checked=True).and_(page.locator("[name=id]"))).to_have_count(1)
+    page.keyboard.press("x")
+    page.get_by_role("button", name="Retry…").click()
+    expect(page.locator("h1")).to_contain_text("Retry 3 jobs?")
+    page.get_by_role("button", name="Retry 3").click()
+    page.wait_for_url(re.compile(r"/jobs\?.*queue=payments"))
+    expect(page.locator("#said")).to_contain_text("3 sent back")
+    expect(page.locator("body")).to_contain_text("No job matches.")
+
+
+def test_a_queue_is_paused_and_opened_again(page: Page, house: House, site: Site) -> None:
+    async def submit(plant: Plant) -> None:
+        await (await plant.sums.submit()).wait("60s")
+
+    house.do(submit)
+    site.sign_in(page, "/queues")
+    row = page.locator("tr", has_text="reports")
+    row.get_by_role("button", name="Pause…").click()
+    page.locator("dialog[open]").get_by_label("Why").fill("month's end")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    expect(row).to_contain_text("paused")
+    expect(row).to_contain_text("month's end")
+    row.get_by_role("button", name="Resume").click()
+    expect(row).to_contain_text("open")
+    assert never_reloaded(page)
+
+
+def test_a_partial_batch_is_resumed_from_its_map(page: Page, house: House, site: Site) -> None:
+    (house.folder / "disk-full").touch()
+    batch = house.do(submit_study)
+    site.sign_in(page, f"/batches/{batch}")
+    expect(page.locator("h1")).to_contain_text("partial")
+    expect(page.locator(".map td.h")).to_have_count(8)
+    (house.folder / "disk-full").unlink()
+    page.get_by_role("button", name="Resume…").click()
+    page.get_by_role("button", name="Resume", exact=True).click()
+    expect(page.locator("h1")).to_contain_text("succeeded")
+    expect(page.locator(".map td.a")).to_have_count(16)
+    assert never_reloaded(page)
+
+
+def test_two_runs_of_a_load_test_are_compared(page: Page, house: House, site: Site) -> None:
+    first, second = house.do(two_loads)
+    site.sign_in(page, "/loads")
+    for run in (first, second):
+        page.locator(f"#row-{run}").get_by_role("checkbox").check()
+    page.get_by_role("button", name="Compare two").click()
+    expect(page.locator("h1")).to_contain_text("Two runs side by side")
+    expect(page.locator(".report")).to_contain_text("numbers got better")
+    expect(page.locator(".report figure svg").first).to_be_visible()
+
+
+def test_what_is_refused_is_said_where_it_was_asked_for(page: Page, house: House, site: Site) -> None:
+    async def submit(plant: Plant) -> str:
+        return (await plant.ship.submit(11, {"city": "Bern"}, gate="never")).id
+
+    job = house.do(submit)
+    site.sign_in(page, f"/jobs/{job}")
+    expect(page.locator("h1")).to_contain_text("running")
+    page.get_by_role("button", name="Force…").click()
+    page.get_by_label("To", exact=True).select_option("finalizing")
+    page.locator("dialog[open]").get_by_label("Why").fill("\u2028 ")
+    page.get_by_role("button", name="Force it").click()
+    expect(page.locator("#force .refusal")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Cancel…").click()
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(page.locator("h1")).to_contain_text("cancelled")
+
+
+def test_a_lost_connection_is_said_and_found_again(page: Page, context: BrowserContext, site: Site) -> None:
+    site.sign_in(page, "/")
+    expect(page.locator("#link")).to_contain_text("live")
+    # what is open stays open when a browser is told to be offline, so the page is asked to connect anew
+    context.set_offline(True)
+    page.evaluate("live.open()")
+    expect(page.locator("#link")).to_contain_text("connection lost")
+    context.set_offline(False)
+    expect(page.locator("#link")).to_contain_text("live")
+    assert never_reloaded(page)
+
+
+def test_light_and_dark_are_switched_and_remembered(page: Page, site: Site) -> None:
+    site.sign_in(page, "/")
+    page.emulate_media(color_scheme="light")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Light or dark").click()
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert light != dark
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+
+
+def test_the_keyboard_leads_everywhere(page: Page, site: Site) -> None:
+    site.sign_in(page, "/")
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("q")
+    page.keyboard.press("g")
+    page.keyboard.press("u")
+    page.wait_for_url(f"{site.url}/queues")
+    page.keyboard.press("/")
+    page.wait_for_url(re.compile(r"/jobs"))
+    expect(page.get_by_label("Search")).to_be_focused()
+    page.keyboard.type("order.ship")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"text=order\.ship"))
+    page.keyboard.press("Tab")
+    page.locator("body").press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}"))

@@ -1,0 +1,250 @@
+"""The pages as they are rendered: what is on them, what is not, and what they refuse."""
+
+from __future__ import annotations
+
+import re
+from contextlib import aclosing
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from mainstay.control import Control, Failure, Request
+from mainstay.control.schedules import register, schedule
+from mainstay.errors import MainstayError
+from mainstay.model import Job
+from mainstay.web.security.tokens import Tokens
+from tests.report.load.runs import a_summary
+from tests.web.conftest import Server, serving
+
+EVIL = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
+PAGES = ("/", "/jobs", "/queues", "/workers", "/schedules", "/batches", "/loads")
+
+
+async def failed(control: Control, message: str = "no answer", **options: object) -> Job:
+    """A job that was given up."""
+    made = await control.submit("mail.send", {"to": "ann"}, queue="mail", retries=0, **options)
+    session = await control.open_session(worker="w")
+    (job,) = await control.claim(["mail"], session.id, 1)
+    await control.start([job])
+    await control.fail([Failure(job, OSError(message))])
+    return await control.get(made.id)
+
+
+async def text_of(server: Server, path: str, status: int = 200) -> str:
+    answer = await server.client.get(path)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    return answer.text
+
+
+def rows(text: str) -> list[str]:
+    """The ids of the jobs that a page lists."""
+    return re.findall(r'id="row-([0-9a-f-]{36})"', text)
+
+
+async def test_every_page_is_there_when_there_is_nothing_to_show(server: Server) -> None:
+    for path in PAGES:
+        assert "<main" in await text_of(server, path)
+
+
+async def test_no_page_has_inline_script_or_style_or_names_another_host(server: Server) -> None:
+    job = await failed(server.control)
+    await register(server.control, [schedule("sums", "1h", "report.sums")])
+    for path in (*PAGES, f"/jobs/{job.id}", "/jobs/bulk?action=retry&queue=mail", "/nowhere"):
+        text = (await server.client.get(path)).text
+        assert re.findall(r"<script(?! src=\"/static/)", text) == []
+        assert re.findall(r"<style|\sstyle=|\son[a-z]+=|javascript:", text) == []
+        assert re.findall(r'(?:src|href|action)="(?:https?:)?//', text) == []
+
+
+async def test_what_others_wrote_is_text_and_never_markup(server: Server) -> None:
+    control = server.control
+    job = await failed(control, EVIL, tags=[EVIL[:90]], metadata={"note": EVIL}, key=EVIL)
+    await control.submit("t", {EVIL: [EVIL]}, queue="other")
+    await control.pause("mail", reason=EVIL)
+    server.site.hub.nudge("main")
+    for path in (*PAGES, f"/jobs/{job.id}", "/jobs?text=%3Cscript%3E", f"/jobs?queue={'x' * 50}%22%3E%3Cb%3E"):
+        text = (await server.client.get(path)).text
+        assert "<script>alert" not in text
+        assert "<img" not in text
+        assert "<b>" not in text.split("queue=")[-1][:60]
+
+
+async def test_filters_are_in_the_url_and_narrow_the_list(server: Server) -> None:
+    control = server.control
+    one = await control.submit("a.one", queue="mail", tags=["x"])
+    two = await control.submit("b.two", queue="other")
+    assert rows(await text_of(server, "/jobs")) == [two.id, one.id]
+    assert rows(await text_of(server, "/jobs?order=oldest")) == [one.id, two.id]
+    for query in ("queue=mail", "name=a.one", "tag=x", "text=a.o", "queue=mail&status=pending&status=running"):
+        assert rows(await text_of(server, f"/jobs?{query}&newer_than=&older_than=")) == [one.id], query
+
+
+async def test_an_id_that_is_searched_for_leads_to_its_job(server: Server) -> None:
+    made = await server.control.submit("a.one")
+    answer = await server.client.get(f"/jobs?text={made.id}")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{made.id}")
+
+
+async def test_pages_of_a_list_follow_each_other_without_gap_or_overlap(server: Server) -> None:
+    made = await server.control.submit_many(Request("t", n, {"queue": "q"}) for n in range(120))
+    seen: list[str] = []
+    path = "/jobs?queue=q"
+    while path:
+        text = await text_of(server, path)
+        seen += rows(text)
+        found = re.search(r'rel="next" href="([^"]+)"', text)
+        path = unescape(found[1]) if found else ""
+    assert seen == [each.id for each in reversed(made)]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("status=runing", "did you mean &#39;running&#39;"),
+        ("newer_than=soon", "newer_than"),
+        ("nonsense=1", "nonsense"),
+        ("cursor=abc", "cursor"),
+        ("store=elsewhere", "there is no store"),
+    ],
+)
+async def test_a_url_that_makes_no_sense_is_refused_with_the_field_named(server: Server, query: str, said: str) -> None:
+    assert said in await text_of(server, f"/jobs?{query}", 422)
+
+
+async def test_a_story_tells_events_attempts_and_the_way_and_masks_what_is_secret(server: Server) -> None:
+    control = server.control
+    made = await control.submit("mail.send", {"to": "ann", "password": "hush"}, queue="mail", retries=0)
+    session = await control.open_session(worker="w")
+    jobs = await control.claim(["mail"], session.id, 1)
+    await control.start(jobs)
+    await control.fail([Failure(jobs[0], OSError("no answer"))])
+    text = await text_of(server, f"/jobs/{made.id}")
+    assert "hush" not in text
+    assert "***" in text
+    assert "gave up after 1 failed attempt" in text
+    assert re.search(r'class="did" d="[^"]+"', text)
+    assert "It was pending, then running, then failed, then quarantined." in text
+
+
+async def test_payloads_are_not_shown_where_they_may_not_be() -> None:
+    async with serving(show_payloads=False) as server:
+        made = await server.control.submit("mail.send", {"to": "ann"})
+        assert "Payload" not in await text_of(server, f"/jobs/{made.id}")
+
+
+async def test_buttons_are_there_for_what_can_be_done_and_by_whom() -> None:
+    async with serving() as server:
+        job = await failed(server.control)
+        buttons = set(re.findall(r'data-opens="(\w+)"', await text_of(server, f"/jobs/{job.id}")))
+        assert buttons == {"help", "retry", "cancel", "force"}
+    async with serving(read_only=True) as server:
+        job = await failed(server.control)
+        assert set(re.findall(r'data-opens="(\w+)"', await text_of(server, f"/jobs/{job.id}"))) == {"help"}
+
+
+async def test_a_deleted_job_tells_by_whom(server: Server) -> None:
+    job = await failed(server.control)
+    await server.control.delete(job.id, actor="ann", reason="not needed")
+    assert "It was deleted by ann" in await text_of(server, f"/jobs/{job.id}", 410)
+
+
+async def test_a_job_that_never_was_is_not_found(server: Server) -> None:
+    assert "018bcfe5" in await text_of(server, "/jobs/018bcfe5-6800-7000-8000-0123456789ab", 404)
+
+
+async def test_a_preview_says_how_many_and_which_and_does_nothing(server: Server) -> None:
+    control = server.control
+    made = await control.submit_many(Request("t", n, {"queue": "q"}) for n in range(25))
+    text = await text_of(server, "/jobs/bulk?action=cancel&queue=q")
+    assert "Cancel 25 jobs?" in text
+    assert rows(text) == [each.id for each in made[:10]]
+    assert (await control.get(made[0].id)).status == "pending"
+    body = re.search(r'data-body="([^"]+)"', text)
+    assert body is not None
+    answer = await server.client.post(
+        "/api/v1/jobs/actions", content=unescape(body[1]), headers={"Content-Type": "application/json"}
+    )
+    assert answer.json()["done"] == 25
+
+
+async def test_a_preview_of_those_chosen_names_only_these(server: Server) -> None:
+    made = await server.control.submit_many(Request("t", n, {"queue": "q"}) for n in range(3))
+    text = await text_of(server, f"/jobs/bulk?action=cancel&queue=q&id={made[1].id}")
+    assert rows(text) == [made[1].id]
+
+
+async def test_a_preview_of_what_cannot_be_done_is_refused(server: Server) -> None:
+    assert "action" in await text_of(server, "/jobs/bulk?action=explode", 422)
+    assert "status" in await text_of(server, "/jobs/bulk?action=retry&status=succeeded", 422)
+
+
+async def test_a_load_test_without_numbers_says_so_and_two_of_them_cannot_be_compared(server: Server) -> None:
+    one, two = [await server.control.submit("Shop", kind="load") for _ in range(2)]
+    assert "no numbers yet" in await text_of(server, f"/loads/{one.id}")
+    assert "no numbers yet" in await text_of(server, f"/loads/compare?run={one.id}&run={two.id}", 422)
+    assert "choose two" in await text_of(server, f"/loads/compare?run={one.id}", 422)
+
+
+async def test_a_load_test_at_work_is_drawn_from_what_it_has_saved(server: Server) -> None:
+    from mainstay.load.works import stored
+
+    control = server.control
+    made = await control.submit("Shop", kind="load", queue="loads")
+    session = await control.open_session(worker="g")
+    (job,) = await control.claim(["loads"], session.id, 1)
+    await control.report([control.progress(job, 30, 60, "8,000 requests", checkpoint=stored(a_summary(count=300)))])
+    text = await text_of(server, f"/loads/{made.id}")
+    assert "Service time over time" in text
+    assert "p95 of browse" in text
+    assert 'data-poll="2"' in text
+
+
+async def test_each_store_has_its_own_pages_and_links_stay_with_it(tmp_path: Path) -> None:
+    async with serving({"main": "memory:", "crm": f"sqlite:///{tmp_path / 'crm.db'}"}) as server:
+        made = await server.shelf.find("crm").control.submit("crm.call")
+        assert rows(await text_of(server, "/jobs")) == []
+        text = await text_of(server, "/jobs?store=crm")
+        assert rows(text) == [made.id]
+        assert f'href="/jobs/{made.id}?store=crm"' in text
+        assert 'href="/queues?store=crm"' in text
+
+
+async def test_whoever_is_not_signed_in_is_sent_to_do_that_and_back(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    tokens.add("ann", ["read"])
+    async with serving(tokens=tokens) as server:
+        answer = await server.client.get("/jobs?queue=mail")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Fjobs%3Fqueue%3Dmail")
+        partial = await server.client.get("/jobs", headers={"HX-Request": "true"})
+        assert (partial.status_code, partial.headers["hx-redirect"]) == (401, "/login")
+
+
+async def test_a_reader_sees_no_buttons_that_change_anything(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    secret = tokens.add("bob", ["read"])
+    async with serving(tokens=tokens) as server:
+        job = await failed(server.control)
+        async with server.as_(secret) as reader:
+            text = (await reader.get(f"/jobs/{job.id}")).text
+            assert set(re.findall(r'data-opens="(\w+)"', text)) == {"help"}
+            assert (await reader.get("/jobs/bulk?action=retry&queue=mail")).status_code == 403
+
+
+async def test_the_overview_says_when_the_store_does_not_answer(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone() -> None:
+        raise MainstayError("the disk is gone")
+
+    store = server.shelf.first.store
+    async with aclosing(server.site.hub.subscribe("main")) as snapshots:
+        monkeypatch.setattr(store, "stats", gone)
+        server.site.hub.nudge("main")
+        async for snapshot in snapshots:
+            if not snapshot.up:
+                break
+    text = await text_of(server, "/")
+    assert "The store does not answer." in text
+    assert "the disk is gone" in text

@@ -10,6 +10,7 @@ from ..errors import JobNotFound, WaitTimeout
 from ..lifecycle import UNIT, Event, story, time_text
 from ..model import Job, check_id
 from ..stores import JobStore, Refusal, Wake
+from .options import MOST
 from .polling import Polls, is_over
 
 #: a story tells this many of the newest events; older ones are read with `events`
@@ -41,7 +42,8 @@ class Reader:
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """The audit trail in order. A deleted job still has its tombstone."""
-        events = await self._store.events(check_id(job_id), after=after, limit=limit)
+        # no job has so many, and not every engine takes a larger number
+        events = await self._store.events(check_id(job_id), after=min(after, MOST), limit=limit)
         if not events:
             await self.get(job_id)
         return events

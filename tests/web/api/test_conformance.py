@@ -57,6 +57,19 @@ async def test_two_programs_one_over_http_and_one_without_see_the_same(url: str)
             await library.store.close()
 
 
+async def test_no_number_is_too_large_for_any_store(url: str) -> None:
+    async with serving({"main": url}) as server:
+        made = await server.control.submit("a")
+        for after in ("999999999", "1000000000", "2147483648", "9223372036854775808"):
+            answer = await server.client.get(f"{PREFIX}/jobs/{made.id}/events", params={"after": after})
+            assert answer.status_code == (200 if int(after) <= 1_000_000_000 else 422)
+            headers = {"Last-Event-ID": after}
+            if int(after) >= 1_000_000_000:
+                stream = await server.client.get(f"{PREFIX}/jobs/{made.id}/stream", headers=headers)
+                assert stream.status_code == 422
+        assert await server.control.events(made.id, after=2**70) == []
+
+
 @pytest.mark.parametrize("text", ["a\x00b", "%", "_", "'", "\\", "\ufffd", "ß", "💩"])
 async def test_a_search_takes_any_text_as_it_is(url: str, text: str) -> None:
     async with serving({"main": url}) as server:

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from ...control.options import MOST
+
 _HEX = "[0-9a-f]"
 #: printable, more or less: control, which has the last word, asks Unicode
 _LINE = r"^[^\x00-\x1f\x7f]+$"
@@ -71,5 +73,5 @@ Millis = Annotated[int, Meta(ge=0, le=32_503_680_000_000, description="Milliseco
 Priority = Annotated[int, Meta(ge=-100, le=100, description="Higher goes first.")]
 Status = Annotated[str, Meta(pattern="^[a-z_]{1,40}$")]
 PageSize = Annotated[int, Meta(ge=1, le=10_000, description="At most so many; the server may give fewer.")]
-Seq = Annotated[int, Meta(ge=0, le=9_000_000_000_000_000)]
+Seq = Annotated[int, Meta(ge=0, le=MOST)]
 Action = Literal["retry", "cancel", "delete"]

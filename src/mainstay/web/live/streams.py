@@ -39,7 +39,7 @@ _PAGE = 500
 #: a store that does not answer is asked again after this
 _AGAIN_S = 1.0
 #: the number of an event; with the end told besides
-_MARK = re.compile(r"(0|[1-9][0-9]{0,14})(-end)?")
+_MARK = re.compile(r"(0|[1-9][0-9]{0,8})(-end)?")
 
 
 class Following(msgspec.Struct, frozen=True, kw_only=True):

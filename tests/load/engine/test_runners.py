@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from typing import Any
 
 import pytest
 
@@ -122,3 +123,17 @@ async def test_the_most_users_at_work_are_told_also_if_they_left_meanwhile() -> 
     await runner_of(crowd).run(runners._now())
 
     assert (crowd.active, crowd.take_users(), crowd.take_users()) == (0, 5, 0)
+
+
+@pytest.mark.parametrize("options", [{"vus": 2, "iterations": 10}, {"rate": "1000/s", "duration": "10ms"}])
+async def test_a_process_that_wakes_a_little_before_the_start_has_its_users_all_the_same(
+    options: dict[str, Any],
+) -> None:
+    class Shop(Workflow):
+        @step()
+        async def act(self) -> None: ...
+
+    crowd = crowd_of(Shop, **options)
+    await asyncio.wait_for(runner_of(crowd).run(runners._now() + 0.005), 5)
+
+    assert crowd.notes.iterations == 10

@@ -73,7 +73,8 @@ class Closed:
         ends = start + ramp.ends
         try:
             while not stop.ending and (now := _now()) < ends:
-                missing = self._adjust(ramp, now - start)
+                # timers may ring a moment early, and before the start there is nobody: all would be over at once
+                missing = self._adjust(ramp, max(0.0, now - start))
                 if steady and not self._tasks:
                     break  # nobody is here, and nobody will come
                 if missing:

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from .errors import JobFailed, MainstayError, WaitTimeout
     from .outputs import Outputs
     from .task import Call, Codec, Draft, Handle, Task
-    from .web.client import AsyncClient, Client
+    from .web.client import AsyncClient as AsyncClient
+    from .web.client import Client as Client
     from .worker import Context, context
 
+# without what is an extra: `from mainstay import *` and `help(mainstay)` work without it
 __all__ = [
     "Aggregate",
     "App",
-    "AsyncClient",
     "Batch",
     "BatchRun",
     "Call",
-    "Client",
     "Codec",
     "Context",
     "Cron",

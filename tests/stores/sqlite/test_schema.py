@@ -168,7 +168,7 @@ async def _whole(path: Path) -> None:
 async def test_a_database_of_version_1_is_brought_up_and_its_jobs_can_be_waited_for(path: Path) -> None:
     ids = await some_jobs(path)
     raw(path, "DROP TABLE waits", "DROP INDEX jobs_group", "ALTER TABLE jobs DROP COLUMN losses")
-    raw(path, "DROP INDEX jobs_unit_status")
+    raw(path, "DROP INDEX jobs_unit_status", "DROP INDEX jobs_oldest")
     raw(path, "PRAGMA user_version = 1")
     # options were shorter then
     short = msgspec.msgpack.encode(msgspec.msgpack.decode(msgspec.msgpack.encode(Options()))[:9])

@@ -189,8 +189,14 @@ _V3 = """
 CREATE INDEX jobs_unit_status ON jobs (parent, status, id) WHERE parent IS NOT NULL;
 """
 
+_V4 = """
+-- Whose turn it is and who has waited longest are not the same: priorities. Without it, statistics read all that is
+-- ready: 26 ms at 300,000. One more entry per job costs 2 % of a submit and a claim.
+CREATE INDEX jobs_oldest ON jobs (queue, due_ms) WHERE lane = 1;
+"""
+
 #: Migration i brings a database from version i to i + 1. Landed entries never change.
-MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3)
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4)
 VERSION = len(MIGRATIONS)
 
 

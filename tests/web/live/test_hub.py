@@ -7,9 +7,10 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
-from mainstay.control import Control, Failure
+from mainstay.control import Control, Failure, Request
 from mainstay.control.schedules import register, schedule
 from mainstay.errors import StoreError
 from mainstay.model import ErrorInfo
@@ -107,6 +108,32 @@ async def test_failures_are_grouped_by_their_cause_the_most_frequent_first() -> 
     assert (often.code, often.type, often.message, often.count) == ("refused", "ConnectionRefusedError", "port 25", 2)
     assert (often.names, often.newest) == ({"send": 1, "fetch": 1}, last)
     assert (once.type, once.count) == ("KeyError", 1)
+
+
+async def test_batches_and_load_tests_at_work_are_told_and_plain_tasks_are_not() -> None:
+    async with hub_on() as (hub, control, _):
+        for kind in ("task", "batch", "load"):
+            plan = msgspec.structs.replace(control.plan(), kind=kind)
+            await control.store.insert(control.new_jobs([Request(f"a-{kind}", None, plan)]))
+        session = await control.open_session(worker="w")
+        await control.claim(["default"], session.id, 3)
+        hub.nudge("main")
+        found = await seen(hub, lambda snapshot: bool(snapshot.runs))
+    assert sorted((run.kind, run.name, run.status) for run in found.runs) == [
+        ("batch", "a-batch", "running"),
+        ("load", "a-load", "running"),
+    ]
+
+
+async def test_since_when_a_job_has_been_where_it_should_only_pass_is_told() -> None:
+    async with hub_on() as (hub, control, _):
+        made = await control.submit("send")
+        session = await control.open_session(worker="w")
+        await control.start(await control.claim(["default"], session.id, 1))
+        job = await control.cancel(made.id, actor="ann")
+        assert job.status == "cancelling"
+        found = await seen(hub, lambda snapshot: bool(snapshot.since_ms))
+    assert found.since_ms == {"cancelling": job.changed_ms}
 
 
 async def test_schedules_are_told_with_their_next_ticks() -> None:

@@ -370,7 +370,9 @@ def test_what_it_offers_can_be_put_into_an_openapi_description() -> None:
 
     assert list(described["paths"]) == ["/reports", "/reports/{id}", "/reports/{id}/result"]
     body = described["paths"]["/reports"]["post"]["requestBody"]
-    (name,) = [part for part in described["components"]["schemas"] if "report.make" in part or "report_make" in part]
+    name = "Arguments_of_report.make"
     assert body["content"]["application/json"]["schema"] == {"$ref": f"#/components/schemas/{name}"}
-    schema = described["components"]["schemas"][name]
+    schemas = described["components"]["schemas"]
+    assert set(schemas) == {name, "Page", "JobAccepted", "JobProblem", "JobProgress", "JobSeen"}
+    schema = schemas[name]
     assert (schema["required"], list(schema["properties"])) == (["year"], ["year", "title", "pages"])

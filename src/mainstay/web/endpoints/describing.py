@@ -28,13 +28,14 @@ _KEY = {
 _LOCATION = {"Location": {"schema": {"type": "string"}}, "Retry-After": {"schema": {"type": "integer"}}}
 
 
-class Progress(msgspec.Struct, kw_only=True):
+# their names stand beside those of the app, so they say whose they are
+class JobProgress(msgspec.Struct, kw_only=True):
     done: float
     total: float | None = None
     message: str | None = None
 
 
-class Accepted(msgspec.Struct, kw_only=True):
+class JobAccepted(msgspec.Struct, kw_only=True):
     """It is under way."""
 
     id: str
@@ -43,20 +44,27 @@ class Accepted(msgspec.Struct, kw_only=True):
     """the status URL"""
 
 
-class Seen(msgspec.Struct, kw_only=True):
+class JobSeen(msgspec.Struct, kw_only=True):
     """How far it is."""
 
     id: str
     status: str
-    progress: Progress | None
+    progress: JobProgress | None
     created_ms: int
     started_ms: int | None
+
+
+class JobProblem(Problem, kw_only=True):
+    """Why it was refused, or failed."""
+
+    id: str | None = None
+    job_status: str | None = None
 
 
 def described(task: Task[..., Any], body: type[msgspec.Struct], path: str, *, embeds: bool) -> dict[str, Any]:
     """`paths` and `components` of an OpenAPI 3.1 description."""
     (arguments, returns, accepted, seen, problem), components = msgspec.json.schema_components(
-        [body, task.returns, Accepted, Seen, Problem], ref_template=_REFS
+        [body, task.returns, JobAccepted, JobSeen, JobProblem], ref_template=_REFS
     )
     refused = {"default": {"description": "It was refused, or it failed.", "content": {_PROBLEM: {"schema": problem}}}}
     name = task.name

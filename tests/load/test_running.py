@@ -394,6 +394,7 @@ async def test_a_setup_that_fails_keeps_its_workflow_from_running(target: Target
 
     assert target.counts().begun == 0
     assert summary.ended.startswith("failed")
+    assert summary.verdict == "failed"
     assert "make: SystemExit: no database" in summary.skipped["Shop"]
 
 

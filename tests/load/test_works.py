@@ -20,11 +20,13 @@ from mainstay import App
 from mainstay.app.load_here import run_here
 from mainstay.errors import InvalidInput
 from mainstay.load.plan import LoadOptions
+from mainstay.load.stats.folding import from_json
 from mainstay.load.stats.model import Summary
 from mainstay.load.stream import read_stream
 from mainstay.load.target import Target, TargetOptions
 from mainstay.load.works import summary_of
 from mainstay.model import Job
+from mainstay.report.load.files import output_for
 from tests.load.trials import GET, until, written
 
 pytestmark = pytest.mark.slow
@@ -259,12 +261,14 @@ async def test_a_run_in_this_process_is_a_job_too(
     job, summary = await run_here(
         written(tmp_path, GET),
         LoadOptions(vus=3, duration="400ms", processes=1, base_url=target.url),
+        outputs=[output_for("json", "run.json")],
         on_submitted=submitted.append,
     )
 
     assert (job.status, job.kind, submitted) == ("succeeded", "load", [job.id])
     assert summary.requests == target.counts().completed
     assert Path(summary.stream).parent == tmp_path / ".mainstay" / "load"
+    assert from_json(Path("run.json").read_bytes()).stream == summary.stream
 
 
 async def test_a_run_in_this_process_that_fails_a_threshold_has_its_summary(

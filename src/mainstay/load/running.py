@@ -100,9 +100,13 @@ class Planned:
 class LoadRun:
     """One run. `run` takes it to its end; `stop` has it end early, in good order."""
 
-    def __init__(self, planned: Planned, run_id: str, *, clock: Clock, outputs: Sequence[Output] = ()) -> None:
+    def __init__(
+        self, planned: Planned, run_id: str, *, clock: Clock, outputs: Sequence[Output] = (), stream: str = ""
+    ) -> None:
+        """`stream`: where one of the outputs records it, for the others to tell."""
         self._planned = planned
         self._clock = clock
+        self._stream = stream
         self._started_ms = clock.now_ms()
         self.header = planned.header(run_id, self._started_ms)
         self._outputs = _Outputs(outputs)
@@ -268,6 +272,8 @@ class LoadRun:
         if self._failed and not self._ended:
             # also if others went well: what was asked for was not done
             summary.ended = "failed: " + "; ".join(f"{name}: {why}" for name, why in self._failed.items())
+        if summary.ended.startswith("failed"):
+            summary.verdict = "failed"
         summary.outputs = self._outputs.outcomes()
         await self._outputs.stop(summary)
         summary.outputs = self._outputs.outcomes()
@@ -281,6 +287,7 @@ class LoadRun:
             verdict=verdict_of(thresholds),
             ended=self._ended or "finished",
             skipped=self._skipped,
+            stream=self._stream,
             **self._calls,
         )
 

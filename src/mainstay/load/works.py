@@ -93,7 +93,7 @@ class LoadWork:
         stream = StreamOutput(folder / f"{here.id}.ndjson.zst")
         attached = self.attached.get(here.id)
         outputs = [stream, *(attached.outputs if attached else ())]
-        run = LoadRun(planned, here.id, clock=control.store.clock, outputs=outputs)
+        run = LoadRun(planned, here.id, clock=control.store.clock, outputs=outputs, stream=str(stream.path))
         task = asyncio.ensure_future(run.run())
         try:
             await self._until_done(task, run, here, attached)
@@ -116,7 +116,6 @@ class LoadWork:
             if attached is not None:
                 self.ended[here.id] = error
             raise LoadFailed(f"load test {planned.test.name} could not be started: {error}") from error
-        summary.stream = str(stream.path)
         if attached is not None:
             self.ended[here.id] = summary
         await _save(here, summary)

@@ -25,6 +25,8 @@ from mainstay.lifecycle.diagram import FLAG_MEANINGS, HEADINGS, mermaid, rows
 from mainstay.lifecycle.events import FLAGS
 from mainstay.model.settings import describe
 from mainstay.report.metrics import METRICS
+from mainstay.web.api.routes import OPERATIONS
+from mainstay.web.live.streams import OPERATIONS as STREAMS
 from soak import report as soaks
 
 FOLDER = Path(__file__).resolve().parent
@@ -47,6 +49,14 @@ def grid(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 def _table(table: Table) -> str:
     return grid(HEADINGS, [(f"`{name}`", flags, to, meaning) for name, flags, to, meaning in rows(table)])
+
+
+def _operations() -> str:
+    lines = [
+        (f"`{one.method} {one.path}`", one.scope, one.summary)
+        for one in sorted((*OPERATIONS, *STREAMS), key=lambda one: (one.tag, one.path, one.method))
+    ]
+    return grid(("request", "scope", "what it does"), lines)
 
 
 def _diagram(table: Table) -> str:
@@ -109,6 +119,7 @@ ISLANDS: dict[str, Callable[[], str]] = {
     "vocabularies": lambda: "\n\n".join(_vocabulary(v) for v in VOCABULARIES),
     "settings": _settings,
     "metrics": _metrics,
+    "http operations": _operations,
     "queue benchmark": _queue_benchmark,
     "batch benchmark": _batch_benchmark,
     "load benchmark": _load_benchmark,

@@ -142,10 +142,12 @@ class Page:
             raise BadBlock(f"line {block.line}: commands start with `$ `")
         for part in found[1:]:
             command, _, expected = part.partition("\n")
-            words = [self._job_id if word == "JOB" else word for word in shlex.split(command, comments=True)]
+            words = [word.replace("JOB", self._job_id) for word in shlex.split(command, comments=True)]
             if words[0] == "mainstay" and words[-1] != "&":
                 code = _EXITS.search(command)
                 self._run_mainstay(block, words[1:], expected, code=int(code[1]) if code else 0)
+            elif words[0] == "curl":
+                _compare(block, expected, self._seen(self._shell.fetched(words)))
             elif expected.strip() or not (self._shell.did(words) or _is_plausible(words)):
                 raise BadBlock(f"line {block.line}: nobody knows how to check `{command}`")
 

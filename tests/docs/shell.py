@@ -2,6 +2,7 @@
 
 - `export NAME=value` holds for all later commands.
 - `mainstay ... &` starts a real process; it is ended with the page, and a page should end it itself.
+- `curl` asks a server that was started so.
 - `kill $!` and `kill -9 $!` are for the one that was started last.
 """
 
@@ -58,13 +59,17 @@ class Shell:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                 )
-                if rest[:2] == ["load", "target"]:
+                if "--port" in rest:
                     _await_port(int(rest[rest.index("--port") + 1]))
             case [*kill, "$!"] if tuple(kill) in _SIGNALS and self.running:
                 self._end(_SIGNALS[tuple(kill)])
             case _:
                 return False
         return True
+
+    def fetched(self, words: list[str]) -> str:
+        """What curl says."""
+        return subprocess.run(words, check=True, capture_output=True, text=True, timeout=_PATIENCE_S).stdout
 
     def _end(self, number: signal.Signals) -> None:
         assert self._job is not None

@@ -14,6 +14,7 @@ from ...report.batch import advice_for, batch_report
 from ...report.batch_html import map_html
 from ..api.views import etag_of
 from .job import can_of, others
+from .jobs import cursor_of, filter_of
 from .kinds import of_kind
 from .page import View
 
@@ -23,10 +24,11 @@ _POLL_S, _SHARE = 3, 20
 
 async def batches(view: View) -> Response:
     given = view.given()
-    name = given.get("name", [None])[0]
-    some = await of_kind(view.place.store, KIND, cursor=given.get("cursor", [None])[0], name=name)
+    cursor = cursor_of(given)
+    name = filter_of(given).name
+    some = await of_kind(view.place.store, KIND, cursor=cursor, name=name)
     counts = {job.id: await view.place.control.unit_counts(job.id) for job in some.jobs}
-    return view.page("batches.html", title="Batches", some=some, counts=counts, name=name)
+    return view.page("batches.html", title="Batches", some=some, counts=counts, name=name, first=cursor is None)
 
 
 async def batch(view: View) -> Response:

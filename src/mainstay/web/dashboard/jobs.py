@@ -17,20 +17,20 @@ from ..api.reading import refusal
 from .page import View
 
 PAGE = 50
-_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
+ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
 _ACTIONS = {"retry": retrying, "cancel": cancelling}
 
 
 async def jobs(view: View) -> Response:
     given = view.given()
     text = "".join(given.get("text", [])[:1])
-    if _ID.fullmatch(text) and (await view.place.store.get([text.lower()]))[0] is not None:
+    if ID.fullmatch(text) and (await view.place.store.get([text.lower()]))[0] is not None:
         return RedirectResponse(view.url(f"/jobs/{text.lower()}"), 303)
-    cursor = given.pop("cursor", [None])[0]
+    cursor = cursor_of(given)
     oldest_first = given.pop("order", [""])[0] == "oldest"
     wanted = filter_of(given)
     query = msgspec.structs.replace(await wanted.query(view.place.store), oldest_first=oldest_first)
-    page = await full_page(view.place.store, query, _cursor(cursor), PAGE)
+    page = await full_page(view.place.store, query, cursor, PAGE)
     return view.page(
         "jobs.html",
         title="Jobs",
@@ -94,10 +94,12 @@ def _said(wanted: Filter) -> dict[str, Any]:
     return {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not None}
 
 
-def _cursor(given: str | None) -> str | None:
-    if given is not None and not _ID.fullmatch(given):
+def cursor_of(given: dict[str, Any]) -> str | None:
+    """Where to go on, taken out of what a URL says."""
+    cursor: str | None = given.pop("cursor", [None])[-1]
+    if cursor is not None and not ID.fullmatch(cursor):
         raise InvalidInput("cursor", "is where no page ended; begin with the first page")
-    return given
+    return cursor
 
 
-__all__ = ["bulk_preview", "filter_of", "jobs"]
+__all__ = ["bulk_preview", "cursor_of", "filter_of", "jobs"]

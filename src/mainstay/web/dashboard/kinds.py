@@ -7,9 +7,9 @@ import msgspec
 from ...model import Job
 from ...stores import JobStore, Query
 
-_PAGE = 500
+_PAGE = 200
 #: how long one page looks; then it gives what it has, and where to go on
-_LOOK_MS = 250
+_LOOK_MS = 60
 
 
 class Some(msgspec.Struct, frozen=True, kw_only=True):

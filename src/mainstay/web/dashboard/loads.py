@@ -17,6 +17,7 @@ from ...model import Job, check_id
 from ...task.sealing import Sealer
 from ..api.views import etag_of
 from .job import can_of, others
+from .jobs import cursor_of, filter_of
 from .kinds import of_kind
 from .page import View
 
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
 
 async def loads(view: View) -> Response:
     given = view.given()
-    name = given.get("name", [None])[0]
-    some = await of_kind(view.place.store, "load", cursor=given.get("cursor", [None])[0], name=name)
+    cursor = cursor_of(given)
+    name = filter_of(given).name
+    some = await of_kind(view.place.store, "load", cursor=cursor, name=name)
     runs = [(job, _summary(job)) for job in some.jobs]
-    return view.page("loads.html", title="Load tests", some=some, runs=runs, name=name)
+    return view.page("loads.html", title="Load tests", some=some, runs=runs, name=name, first=cursor is None)
 
 
 async def load(view: View) -> Response:

@@ -131,6 +131,14 @@ def test_what_is_no_answer_of_ours_is_told_as_such(answer: Answer) -> None:
     assert isinstance(error_of(answer, Call(method="GET", path="/", read=reader(int))), ServerUnreachable)
 
 
+def test_a_redirect_is_not_followed_and_says_where_it_leads() -> None:
+    moved = Answer(status=301, headers={"location": "https://ann:hunter2@jobs.example/"}, body=b"")
+    error, _ = asked(safe=True, answers=[moved])
+
+    assert isinstance(error, ServerUnreachable)
+    assert "it sends to https://ann:***@jobs.example/" in str(error)
+
+
 def test_an_answer_that_cannot_be_read_is_an_error_of_ours() -> None:
     call = Call(method="GET", path="/", read=reader(int))
     with pytest.raises(MainstayError, match="is it a server of Mainstay"):

@@ -156,6 +156,17 @@ async def test_the_same_key_is_the_same_job() -> None:
         assert (bad.status_code, bad.json()["field"]) == (422, "Idempotency-Key")
 
 
+async def test_a_post_that_is_repeated_after_the_end_leads_to_the_result() -> None:
+    async with trying() as (http, box, _):
+        key = {"Idempotency-Key": "7"}
+        where = (await http.post("/reports", json={"year": 1}, headers=key)).headers["Location"]
+        await box.drain()
+
+        again = await http.post("/reports", json={"year": 1}, headers=key)
+
+        assert (again.status_code, again.headers["Location"]) == (303, f"{where}/result")
+
+
 # refusals -------------------------------------------------------------------------------------------
 
 
@@ -332,6 +343,16 @@ async def test_it_can_be_mounted() -> None:
         await box.drain()
         done = await http.get(posted.headers["Location"])
         assert (await http.get(done.headers["Location"])).json()["year"] == 1
+
+
+async def test_a_path_that_is_not_plain_text_is_written_as_it_was_sent() -> None:
+    app, make = a_program()
+    web = Starlette(routes=[Mount("/{tenant}", routes=AsyncEndpoint(make).routes("/reports"))])
+    async with Harness(app), asking(web) as http:
+        posted = await http.post("/%C3%A4%0D%0Ax/reports", json={"year": 1})
+
+        assert posted.headers["Location"].startswith("/%C3%A4%0D%0Ax/reports/")
+        assert (await http.get(posted.headers["Location"])).status_code == 200
 
 
 async def test_handlers_of_ones_own_can_do_the_same() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -123,7 +123,7 @@ class AsyncClient:
         """The numbers of a load test: its end, or how it stood lately."""
         return await self.run(self._batch.load_summary(job_id))
 
-    def stream(self) -> AsyncIterator[Snapshot]:
+    def stream(self) -> AsyncGenerator[Snapshot, None]:
         """The store at a glance, now and whenever it changes; for ever."""
         return self.follow(store_stream(self._core))
 
@@ -166,7 +166,7 @@ class AsyncClient:
             found: T = done.value
             return found
 
-    async def follow(self, following: Following[T]) -> AsyncIterator[T]:
+    async def follow(self, following: Following[T]) -> AsyncGenerator[T, None]:
         """Read a stream, and open it again when it breaks."""
         while not following.over:
             check_open(self._http)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, Protocol, TypeVar, overload
 
 from ...control.explain import Explanation
@@ -25,7 +25,7 @@ class Run(Protocol):
 class Follow(Protocol):
     """Reads a stream."""
 
-    def __call__(self, following: Following[T]) -> AsyncIterator[T]: ...
+    def __call__(self, following: Following[T]) -> AsyncGenerator[T, None]: ...
 
 
 class AsyncHandle:
@@ -100,7 +100,7 @@ class AsyncHandle:
             if (cursor := page.next) is None:
                 return
 
-    def stream(self, *, payload: bool = False) -> AsyncIterator[News]:
+    def stream(self, *, payload: bool = False) -> AsyncGenerator[News, None]:
         """All that happens to it, from its first event on, until it is settled: events, the job as it stands after
         them, its progress, and its end. A broken stream is taken up where it broke."""
         return self._follow(job_stream(self._core, self.id, payload=payload))

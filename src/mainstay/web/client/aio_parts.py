@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Unpack
 
 from ...batch.desk import Output
@@ -79,7 +79,7 @@ class AsyncJobs:
 
     def stream(
         self, *, limit: int = 50, oldest_first: bool = False, **filters: Unpack[Filters]
-    ) -> AsyncIterator[Listed]:
+    ) -> AsyncGenerator[Listed, None]:
         """The first of what matches, now and whenever it changes; for ever."""
         return self._follow(list_stream(self._core, filters, limit=limit, oldest_first=oldest_first))
 

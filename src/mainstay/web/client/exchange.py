@@ -74,7 +74,7 @@ def carried(call: Call[T], tries: Tries, rng: random.Random) -> Flow[T]:
             again = call.safe or not lost.sent
             error: MainstayError = ServerUnreachable(_unreachable(call, lost, again=again, tried=tried))
         else:
-            if answer.status < 400 or answer.status in call.accepts:
+            if answer.status < 300 or answer.status in call.accepts:
                 return call.read(answer)
             error = error_of(answer, call)
             asked_s = retry_after(answer)

@@ -57,7 +57,7 @@ class Following(Generic[T]):
         it was refused."""
         if answer.status == _NO_MORE:
             self.over = True
-        if answer.status < 400:
+        if answer.status < 300:
             return None
         error = error_of(answer, self)
         if answer.status not in _AGAIN:

@@ -17,6 +17,7 @@ from ...errors import (
     ServerUnreachable,
     VersionChanged,
 )
+from ...stores import shown_url
 from .calls import Answer
 
 _JOB = re.compile(r"/jobs/([0-9a-f-]{36})")
@@ -37,7 +38,9 @@ def error_of(answer: Answer, asked: Asked) -> MainstayError:
     problem = _problem(answer)
     if problem is None:
         # not ours: a proxy on the way, or another server
-        return ServerUnreachable(f"the server answered {answer.status}, and nothing that Mainstay says")
+        to = answer.headers.get("location")
+        hint = f"; it sends to {shown_url(to)}: write that address, if it is meant" if to else ""
+        return ServerUnreachable(f"the server answered {answer.status}, and nothing that Mainstay says{hint}")
     code, detail, field = str(problem.get("type", "")), str(problem.get("detail", "")), problem.get("field")
     kind = _CLASSES.get(code)
     if kind is None or kind in (RequestRefused, ServerUnreachable):

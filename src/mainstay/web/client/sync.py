@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -116,7 +116,7 @@ class Client:
         """The numbers of a load test: its end, or how it stood lately."""
         return self.run(self._batch.load_summary(job_id))
 
-    def stream(self) -> Iterator[Snapshot]:
+    def stream(self) -> Generator[Snapshot, None, None]:
         """The store at a glance, now and whenever it changes; for ever."""
         return self.follow(store_stream(self._core))
 
@@ -159,7 +159,7 @@ class Client:
             found: T = done.value
             return found
 
-    def follow(self, following: Following[T]) -> Iterator[T]:
+    def follow(self, following: Following[T]) -> Generator[T, None, None]:
         """Read a stream, and open it again when it breaks."""
         while not following.over:
             check_open(self._http)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Unpack
 
 from ...batch.desk import Output
@@ -72,7 +72,9 @@ class Jobs:
         chosen = None if ids is not None and not filters else filters
         return self._run(self._core.act(action, ids=ids, filters=chosen, dry_run=dry_run, limit=limit, reason=reason))
 
-    def stream(self, *, limit: int = 50, oldest_first: bool = False, **filters: Unpack[Filters]) -> Iterator[Listed]:
+    def stream(
+        self, *, limit: int = 50, oldest_first: bool = False, **filters: Unpack[Filters]
+    ) -> Generator[Listed, None, None]:
         """The first of what matches, now and whenever it changes; for ever."""
         return self._follow(list_stream(self._core, filters, limit=limit, oldest_first=oldest_first))
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import Any, Literal, ParamSpec
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
@@ -163,10 +164,11 @@ class AsyncEndpoint:
             # clients know the fields of the body, and not the task
             error.field = error.field.removeprefix(f"{self.task.name}.")
             raise
-        if not handle.created and _owner_of(await handle.job()) != owner:
+        there = None if handle.created else await handle.job()
+        if there is not None and _owner_of(there) != owner:
             raise Problem(409, "unique_clash", "the same is under way already for somebody else; try again later")
         where = f"{_path(request)}/{handle.id}"
-        job = await self._waited(handle, wish)
+        job = await self._waited(handle, wish) or there
         if job is not None and is_over(job):
             return self._ended(job, where, wish)
         told = {"id": handle.id, "status": "pending" if job is None else job.status, "location": where}
@@ -293,7 +295,9 @@ def _seen(job: Job) -> dict[str, Any]:
 
 def _path(request: Request) -> str:
     """Where the request was sent to, as the client calls it."""
-    return request.url.path.rstrip("/")
+    path: str = request.scope["path"]
+    # as a server has it, it may hold anything; it goes into a header
+    return quote(path.rstrip("/"))
 
 
 def _key(request: Request, owner: str | None) -> str | None:

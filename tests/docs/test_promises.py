@@ -13,6 +13,7 @@ import pytest
 from mainstay.app import App
 from mainstay.batch import BatchOptions
 from mainstay.cli.worker import command
+from mainstay.load.plan import LoadOptions
 from mainstay.model import Settings
 from mainstay.model.settings import describe, public_name
 from mainstay.stores.postgres.address import _OWN
@@ -107,7 +108,8 @@ def test_every_knob_is_weighed() -> None:
 
 
 def test_what_weakens_a_promise_is_a_knob_that_there_is() -> None:
-    more = {"chunk", "submit_many", "when", "failed"}
+    more = {"chunk", "submit_many", "when", "failed", *LoadOptions.__struct_fields__}
+    more |= {"--strict", "--tokens", "--mask", "--no-payloads"}
     for row in PROMISES:
         assert set(_NAMED.findall(row[2])) <= every_knob() | _BESIDES | more, row[2]
 

@@ -163,6 +163,12 @@ async def test_a_mark_that_no_stream_gave_is_refused(live: Server, mark: str) ->
     assert (answer.status_code, answer.json()["field"]) == (422, "Last-Event-ID")
 
 
+async def test_whoever_asks_for_the_head_of_a_stream_is_not_kept(live: Server) -> None:
+    answer = await live.client.head("/api/v1/stream")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert live.site.hub.subscribers("main") == 0
+
+
 async def test_a_store_is_told_at_once_and_then_as_it_changes(live: Server) -> None:
     async with listening(live.app, "/api/v1/stream", last="12") as stream:
         first = await stream.next("snapshot")

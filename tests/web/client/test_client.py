@@ -298,6 +298,8 @@ async def test_a_store_is_seen_at_a_glance(either: AsyncClient, stored: Server) 
     assert stats.queues["default"].counts == {"running": 1}
     assert (worker.worker, worker.holds, worker.jobs[0].id) == ("w", 1, job.id)
     assert (await either.check()).clean
+    assert (await either.snapshot()).store == "main"
+    assert all(sample.at_ms for sample in await either.history())
     assert [store.name for store in await either.stores()] == ["main"]
 
 
@@ -327,6 +329,7 @@ async def test_a_batch_is_seen_validated_and_resumed(tmp_path: Path) -> None:
             assert (status.status, status.units.done, status.outputs.there) == ("succeeded", 3, 3)
             assert [each.state async for each in client.batches.outputs(run.id)] == ["present"] * 3
             assert len((await client.batches.report(run.id)).outcomes) == 1
+            assert len((await client.batches.map(run.id)).facets) == 1
             min(root.glob("v1/study/**/result.txt")).unlink()
             found = await client.batches.validate(run.id, force=True)
             assert (found.expected, found.present) == (3, 2)

@@ -14,6 +14,7 @@ from ...load.stats.model import Summary
 from ...task.options import SubmitOptions
 from ..api.seen import Checked, StoreSeen
 from ..api.shapes import Submitted
+from ..live.history import Sample
 from ..live.snapshot import Snapshot
 from .aio_handle import AsyncHandle
 from .aio_parts import AsyncBatches, AsyncJobs, AsyncQueues, AsyncSchedules
@@ -114,6 +115,14 @@ class AsyncClient:
     async def workers(self) -> list[Working]:
         """Who is at work, and on what."""
         return await self.run(self._store.workers())
+
+    async def snapshot(self) -> Snapshot:
+        """What the server last saw of the store; costs the store nothing."""
+        return await self.run(self._store.snapshot())
+
+    async def history(self) -> list[Sample]:
+        """What the numbers of the store were: the last ten minutes closely, the last day roughly."""
+        return await self.run(self._store.history())
 
     async def check(self) -> Checked:
         """Check some jobs against every invariant; the next call goes on from there."""

@@ -10,6 +10,7 @@ from ...batch.findings import Validation
 from ...control.looks import Limit, Queue
 from ...model import QueueSettings
 from ...report.batch import BatchReport
+from ...report.batch_map import HeatMap
 from ..api.seen import BatchSeen, Resuming, Schedule
 from .aio_handle import AsyncHandle, Follow, Run
 from .answers import Done, Job, JobPage, Listed
@@ -175,6 +176,10 @@ class AsyncBatches:
     async def report(self, job_id: str) -> BatchReport:
         """What became of it, set by set."""
         return await self._run(self._core.report(job_id))
+
+    async def map(self, job_id: str) -> HeatMap:
+        """Its parameter sets by outcome."""
+        return await self._run(self._core.map(job_id))
 
     async def outputs(self, job_id: str, *, state: str | Sequence[str] | None = None) -> AsyncIterator[Output]:
         """What is there of its outputs, in the order of the manifest: present, missing, corrupt or unreadable."""

@@ -11,7 +11,10 @@ from ...control.looks import Limit, Queue, Queues
 from ...load.stats.model import Summary
 from ...model import QueueSettings
 from ...report.batch import BatchReport
+from ...report.batch_map import HeatMap
 from ..api.seen import BatchSeen, Checked, Limits, OutputPage, Ran, Resuming, Schedule, Schedules, Stores, StoreSeen
+from ..live.history import Sample
+from ..live.snapshot import Snapshot
 from .answers import Done, Stats, Working
 from .calls import delete, get, named, post
 from .core import Core, job_path, tag
@@ -20,6 +23,10 @@ from .exchange import Flow
 
 class _Workers(msgspec.Struct, frozen=True, kw_only=True):
     sessions: list[Working]
+
+
+class _Samples(msgspec.Struct, frozen=True, kw_only=True):
+    samples: list[Sample]
 
 
 class QueueCore:
@@ -106,6 +113,13 @@ class StoreCore:
     def stats(self) -> Flow[Stats]:
         return self._core.ask(get("/stats", Stats, self._core.query()))
 
+    def snapshot(self) -> Flow[Snapshot]:
+        return self._core.ask(get("/snapshot", Snapshot, self._core.query()))
+
+    def history(self) -> Flow[list[Sample]]:
+        found = yield from self._core.ask(get("/history", _Samples, self._core.query()))
+        return found.samples
+
     def check(self) -> Flow[Checked]:
         return self._core.ask(post("/check", Checked, safe=True, query=self._core.query()))
 
@@ -121,6 +135,9 @@ class BatchCore:
 
     def report(self, job_id: str) -> Flow[BatchReport]:
         return self._core.ask(get(job_path(job_id, "report"), BatchReport, self._core.query()))
+
+    def map(self, job_id: str) -> Flow[HeatMap]:
+        return self._core.ask(get(job_path(job_id, "map"), HeatMap, self._core.query()))
 
     def outputs(self, job_id: str, *, start: int, limit: int, state: Any) -> Flow[OutputPage]:
         query = self._core.query(start=start, limit=limit, state=[state] if isinstance(state, str) else state)

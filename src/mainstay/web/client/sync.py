@@ -14,6 +14,7 @@ from ...load.stats.model import Summary
 from ...task.options import SubmitOptions
 from ..api.seen import Checked, StoreSeen
 from ..api.shapes import Submitted
+from ..live.history import Sample
 from ..live.snapshot import Snapshot
 from .answers import Stats, Working
 from .calls import Call
@@ -107,6 +108,14 @@ class Client:
     def workers(self) -> list[Working]:
         """Who is at work, and on what."""
         return self.run(self._store.workers())
+
+    def snapshot(self) -> Snapshot:
+        """What the server last saw of the store; costs the store nothing."""
+        return self.run(self._store.snapshot())
+
+    def history(self) -> list[Sample]:
+        """What the numbers of the store were: the last ten minutes closely, the last day roughly."""
+        return self.run(self._store.history())
 
     def check(self) -> Checked:
         """Check some jobs against every invariant; the next call goes on from there."""

@@ -10,6 +10,7 @@ from ...batch.findings import Validation
 from ...control.looks import Limit, Queue
 from ...model import QueueSettings
 from ...report.batch import BatchReport
+from ...report.batch_map import HeatMap
 from ..api.seen import BatchSeen, Resuming, Schedule
 from .answers import Done, Job, JobPage, Listed
 from .core import Action, Core, Filters
@@ -170,6 +171,10 @@ class Batches:
     def report(self, job_id: str) -> BatchReport:
         """What became of it, set by set."""
         return self._run(self._core.report(job_id))
+
+    def map(self, job_id: str) -> HeatMap:
+        """Its parameter sets by outcome."""
+        return self._run(self._core.map(job_id))
 
     def outputs(self, job_id: str, *, state: str | Sequence[str] | None = None) -> Iterator[Output]:
         """What is there of its outputs, in the order of the manifest: present, missing, corrupt or unreadable."""

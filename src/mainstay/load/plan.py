@@ -91,8 +91,12 @@ class WorkflowPlan(msgspec.Struct, frozen=True, kw_only=True):
             kind = " at random" if self.poisson else ""
             return f"open, up to {self.arrivals.highest:g}/s{kind}, {self.max_in_flight} under way at most"
         if self.iterations is not None:
-            return f"{self.iterations} iterations by {self.most_users} users"
-        return f"closed, {self.most_users} users at most"
+            return f"{_counted(self.iterations, 'iteration')} by {_counted(self.most_users, 'user')}"
+        return f"closed, {_counted(self.most_users, 'user')} at most"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from rich.console import Console
 from mainstay.load.stats.model import OutputOutcome, Summary, ThresholdOutcome
 from mainstay.report.load.page import load_html
 from mainstay.report.load.text import show_summary
-from tests.report.load.runs import a_step, a_summary, an_empty_summary, an_open_summary
+from tests.report.load.runs import a_header, a_step, a_summary, an_empty_summary, an_open_summary
 
 
 def shown(summary: Summary, width: int = 120) -> str:
@@ -135,3 +135,10 @@ def test_a_step_that_never_came_to_a_request_has_no_times() -> None:
     line, *_ = (one for one in shown(a_summary(steps=[none])).splitlines() if one.startswith("browse "))
 
     assert line.split()[4:] == ["–"] * 5
+
+
+def test_a_run_that_failed_already_is_not_advised_how_to_fail() -> None:
+    advised = "no threshold looks at it"
+
+    assert advised in shown(a_summary(thresholds=[], header=a_header(thresholds=[])))
+    assert advised not in shown(a_summary(thresholds=[], header=a_header(thresholds=[]), ended="failed: Shop"))

@@ -6,14 +6,20 @@ from collections import defaultdict
 
 from starlette.responses import Response
 
-from ..live.snapshot import SessionSeen
+from ..live.snapshot import QueueSeen, SessionSeen
 from .overview import Chart, thinned
 from .page import View
+
+#: queues on one page
+_QUEUES = 200
 
 
 async def queues(view: View) -> Response:
     history = thinned(view.site.hub.history(view.place.name))
     x = [sample.at_ms / 1000 for sample in history]
+    seen = view.snapshot.queues
+    # of very many, those that need somebody: the paused ones and the deepest
+    shown = sorted(sorted(seen, key=lambda queue: (not queue.paused, -queue.waiting))[:_QUEUES], key=_name)
     depths = {
         queue.name: Chart(
             id=f"depth-{place}",
@@ -29,10 +35,16 @@ async def queues(view: View) -> Response:
                 }
             ],
         )
-        for place, queue in enumerate(view.snapshot.queues)
+        for place, queue in enumerate(shown)
     }
     limits = await view.place.store.limits()
-    return view.page("queues.html", title="Queues", depths=depths, limits=limits)
+    return view.page(
+        "queues.html", title="Queues", queues=shown, hidden=len(seen) - len(shown), depths=depths, limits=limits
+    )
+
+
+def _name(queue: QueueSeen) -> str:
+    return queue.name
 
 
 async def workers(view: View) -> Response:

@@ -34,7 +34,6 @@ class Can(msgspec.Struct, frozen=True, kw_only=True):
     force: bool = False
     resume: bool = False
     validate: bool = False
-    delete: bool = False
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +84,7 @@ def can_of(job: Job, state: State | None) -> Can:
     """By the flags of its state: what the API would refuse is not offered."""
     if state is None or state.final:
         is_batch = job.kind == BATCH and job.parent is None and job.status == "succeeded"
-        return Can(resume=is_batch, validate=is_batch, delete=state is not None)
+        return Can(resume=is_batch, validate=is_batch)
     retry = (state.settled or state.waiting) and not job.awaits
     batch = job.kind == BATCH and job.parent is None
     return Can(
@@ -95,7 +94,6 @@ def can_of(job: Job, state: State | None) -> Can:
         force=True,
         resume=batch and job.status in RESUMABLE,
         validate=batch and state.settled,
-        delete=state.settled,
     )
 
 

@@ -69,6 +69,9 @@ async def bulk_preview(view: View) -> Response:
         meant = msgspec.structs.replace(wanted, status=statuses)
         found = await bulk.matching(store, await meant.query(store), limit=most)
         body = {"action": name, "filter": {**said, "status": statuses}}
+        if found.query is not None:
+            # what is submitted after this look is not meant
+            body["filter"]["created_before_ms"] = found.query.created_before_ms
     return view.page(
         "bulk.html",
         title=f"{name.capitalize()} jobs",

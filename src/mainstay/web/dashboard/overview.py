@@ -10,11 +10,14 @@ from starlette.responses import Response
 
 from ...lifecycle import JOB
 from ..live.history import Sample
+from ..live.snapshot import Held, SessionSeen, Snapshot
 from .page import View
 
 _FAILED = tuple(name for name, state in JOB.states.items() if state.settled and not state.final)
 #: points of a sparkline; more cannot be seen
 _POINTS = 150
+#: jobs at work that are shown
+_WORKING = 15
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +35,26 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
 async def overview(view: View) -> Response:
     history = thinned(view.site.hub.history(view.place.name))
-    return view.page("overview.html", title="Overview", charts=charts_of(history), failed_states=_FAILED)
+    return view.page(
+        "overview.html",
+        title="Overview",
+        charts=charts_of(history),
+        failed_states=_FAILED,
+        working=at_work(view.snapshot),
+        most=_WORKING,
+    )
+
+
+def at_work(snapshot: Snapshot) -> list[tuple[Held, SessionSeen]]:
+    """What is worked on, and by whom. Of a batch or load test that is shown as a whole, not each unit."""
+    whole = {run.id for run in snapshot.runs}
+    return [
+        (held, session)
+        for session in snapshot.sessions
+        if session.at_work
+        for held in session.jobs
+        if held.id not in whole and held.parent not in whole
+    ]
 
 
 def thinned(history: Sequence[Sample]) -> list[Sample]:
@@ -74,7 +96,7 @@ def charts_of(history: Sequence[Sample]) -> list[Chart]:
         Chart(
             id="waiting",
             title="Waiting",
-            unit="jobs",
+            unit=_jobs(last(lambda sample: sample.waiting)),
             now=last(lambda sample: sample.waiting),
             x=x,
             lines=[line("waiting", "wait", lambda sample: sample.waiting)],
@@ -82,7 +104,7 @@ def charts_of(history: Sequence[Sample]) -> list[Chart]:
         Chart(
             id="running",
             title="Running",
-            unit="jobs",
+            unit=_jobs(last(lambda sample: sample.counts.get("running", 0))),
             now=last(lambda sample: sample.counts.get("running", 0)),
             x=x,
             lines=[line("running", "busy", lambda sample: sample.counts.get("running", 0))],
@@ -90,8 +112,12 @@ def charts_of(history: Sequence[Sample]) -> list[Chart]:
     ]
 
 
+def _jobs(count: float) -> str:
+    return "job" if count == 1 else "jobs"
+
+
 def _failing(sample: Sample) -> float:
     return sum(sample.rates.get(status, 0.0) for status in ("failed", "timed_out"))
 
 
-__all__ = ["Chart", "charts_of", "overview", "thinned"]
+__all__ = ["Chart", "at_work", "charts_of", "overview", "thinned"]

@@ -72,7 +72,9 @@ const live = {
   poll() {
     const part = this.part;
     if (document.hidden || !part) return;
-    const every = part.dataset.poll ? Number(part.dataset.poll) * 1000 : this.isOpen() ? 0 : this.POLL_MS;
+    // a page with neither is about one moment: the preview of what is to be done, say
+    const { poll, stream } = part.dataset;
+    const every = poll ? Number(poll) * 1000 : !stream || this.isOpen() ? 0 : this.POLL_MS;
     if (every && Date.now() - this.looked >= every) {
       this.look();
       if (this.stream?.readyState === EventSource.CLOSED && !this.ended) this.open();
@@ -86,7 +88,8 @@ const live = {
     else if (this.isOpen()) this.say("live", "live");
     else if (this.ended) this.say("live", "settled");
     else if (this.stream && this.stream.readyState === EventSource.CONNECTING) this.say("wait", "connecting");
-    else this.say("poll", this.part?.dataset.stream ? "polling" : "up to date");
+    else if (this.part?.dataset.stream || this.part?.dataset.poll) this.say("poll", "polling");
+    else this.say("off", "");
   },
 
   say(state, words) {

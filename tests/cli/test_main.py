@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
@@ -58,6 +59,15 @@ def test_a_reader_that_goes_away_is_no_violation_and_no_noise(words: tuple[str, 
     _, noise = process.communicate(timeout=60)
 
     assert (process.returncode, noise) == (141, b"")
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_it_works_without_anywhere_to_print_to(closed: str) -> None:
+    command = f"{shlex.join([*MODULE, 'check', '--store', 'memory:'])} {closed}"
+
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_ctrl_c_while_it_starts_is_quiet() -> None:

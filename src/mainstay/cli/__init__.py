@@ -6,6 +6,7 @@ from the first moment on, also while everything else is still being imported.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ READER_GONE = 141
 
 def main() -> None:
     """What the `mainstay` script and `python -m mainstay` run."""
+    _open_what_is_closed()
     try:
         from .root import program  # noqa: PLC0415 - see above
 
@@ -33,6 +35,14 @@ def main() -> None:
         if isinstance(end.__context__, BrokenPipeError):
             sys.exit(READER_GONE)
         raise
+
+
+def _open_what_is_closed() -> None:
+    """Have somewhere to print to. A file that is opened while one of the three is closed gets its number, and a store
+    is a file: what a library prints would go into it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the end
 
 
 def __getattr__(name: str) -> Any:

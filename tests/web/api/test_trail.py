@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from mainstay.control import Completion, Failure
 from mainstay.model import Job
-from tests.web.conftest import Server
+from mainstay.web.security.tokens import Tokens
+from tests.web.conftest import Server, serving
 
 NOBODY = "018bcfe5-6800-7000-8000-0123456789ab"
 
@@ -48,9 +50,23 @@ async def test_a_result_is_refused_until_the_job_is_settled_and_then_told(stored
         "id": made.id,
         "status": "succeeded",
         "reason": None,
-        "result": {"sum": 3, "token": "***"},
+        "result": {"sum": 3, "token": "t"},
         "error": None,
+        "shown": "whole",
     }
+
+
+async def test_whoever_may_only_read_is_told_a_masked_result_and_that_it_is(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    only_reads = tokens.add("eve", ["read"])
+    async with serving(tokens=tokens) as server:
+        made = await server.control.submit("a")
+        job = await started(server, made.id)
+        await server.control.complete([Completion(job, result={"sum": 3, "token": "t"})])
+        async with server.as_(only_reads) as reader:
+            found = (await reader.get(f"/api/v1/jobs/{made.id}/result")).json()
+
+    assert (found["result"], found["shown"]) == ({"sum": 3, "token": "***"}, "masked")
 
 
 async def test_the_result_of_a_failed_job_is_its_error(stored: Server) -> None:

@@ -122,6 +122,8 @@ class Result(msgspec.Struct, kw_only=True):
     reason: str | None
     result: Any
     error: Any
+    shown: Literal["whole", "masked", "none"]
+    """how much of the result: whoever may submit is told all of it, for a masked one is not what was returned"""
 
 
 class Story(msgspec.Struct, kw_only=True):

@@ -16,6 +16,7 @@ from ...stores import Query
 from ..problems import Problem
 from .fields import Duration, JobId, PageSize, Seq, Status
 from .jobs import full_page
+from .masking import Masker
 from .operation import Answered, Ask, Nothing, Operation, told
 from .shapes import Awaited, Explained, Result, Story, Trail, UnitPage
 from .views import event_view, job_view, refusal_view, value_view
@@ -69,10 +70,13 @@ async def get_result(ask: Ask[Waiting, None]) -> Response:
             headers={"Retry-After": "2"},
             job_status=job.status,
         )
-    masker = ask.site.masker
-    result = value_view(job.result, masker) if masker.shows else None
+    shown = "none" if not ask.site.masker.shows else "whole" if ask.caller.may("submit") else "masked"
+    masker = Masker() if shown == "whole" else ask.site.masker
+    result = None if shown == "none" else value_view(job.result, masker)
     error = msgspec.to_builtins(job.error)
-    return told({"id": job.id, "status": job.status, "reason": job.reason, "result": result, "error": error})
+    return told(
+        {"id": job.id, "status": job.status, "reason": job.reason, "result": result, "error": error, "shown": shown}
+    )
 
 
 async def get_story(ask: Ask[Nothing, None]) -> Response:

@@ -12,7 +12,7 @@ import msgspec
 
 from ...clock import duration_text, seconds
 from ...control.explain import Explanation
-from ...errors import InvalidInput, WaitTimeout
+from ...errors import InvalidInput, RequestRefused, WaitTimeout
 from ...model import ErrorInfo, check_id
 from ...task.handle import failure
 from ..api.shapes import Awaited, Deleted, Submitted, SubmittedMany
@@ -58,6 +58,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     result: Any
     error: ErrorInfo | None
+    shown: str = "whole"
 
 
 class Core:
@@ -156,6 +157,15 @@ class Core:
         if ended.status != "succeeded":
             job = yield from self.job(job_id, payload=False)
             raise failure(job_id, job.name, ended.status, ended.reason, ended.error)
+        if ended.shown != "whole":
+            # what is masked is not what was returned: better no result than a wrong one
+            raise RequestRefused(
+                403,
+                "result_not_shown",
+                f"the result of job {job_id} is not told in full; ask with a token that may submit"
+                if ended.shown == "masked"
+                else f"this server shows no results (--no-payloads), so not that of job {job_id}",
+            )
         try:
             return msgspec.convert(ended.result, returns)
         except msgspec.ValidationError as error:

@@ -16,7 +16,16 @@ from tests.docs.blocks import ROOT, BadBlock, Page
 
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
 #: they start workers
-SLOW = {"README.md", "docs/batch.md", "docs/dashboard.md", "docs/http.md", "docs/load.md", "docs/postgres.md", "docs/runners.md", "docs/workers.md"}
+SLOW = {
+    "README.md",
+    "docs/batch.md",
+    "docs/dashboard.md",
+    "docs/http.md",
+    "docs/load.md",
+    "docs/postgres.md",
+    "docs/runners.md",
+    "docs/workers.md",
+}
 #: stands on a page for a database of its own on the run's server
 DATABASE = "app@localhost/shop"
 #: stands on a page for a namespace of its own on the run's server

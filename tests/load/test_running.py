@@ -519,3 +519,28 @@ async def test_a_run_that_is_stopped_while_it_is_set_up_sends_nothing_and_cleans
     assert target.counts().begun == 0
     assert summary.ended == "interrupted"
     assert told(trial_file) == ["cleaned"]
+
+
+async def test_each_workflow_has_its_own_limit_for_its_calls(target: Target, tmp_path: Path) -> None:
+    text = """
+    class Hasty(Workflow):
+        timeout = "100ms"
+        iterations = 1
+        @step()
+        async def hasty(self, url: URL = "/?delay=400ms") -> HTTPResponse:
+            return await self.client.http.get(url)
+
+    class Patient(Hasty):
+        timeout = "10s"
+
+    class Usual(Hasty):
+        timeout = None
+    """
+    summary = await ran(written(tmp_path, text), base_url=target.url)
+
+    assert {step.workflow: step.errors for step in summary.steps} == {
+        "Hasty": {"total timeout": 1},
+        "Patient": {},
+        "Usual": {},
+    }
+    assert (summary.sent_calls, summary.answered_calls) == (3, 2)

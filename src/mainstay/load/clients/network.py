@@ -1,4 +1,5 @@
-"""What all virtual users of a process share: looked-up addresses, TLS contexts, limits, and the count of calls."""
+"""What all virtual users of a workflow in one process share: looked-up addresses, TLS contexts, limits, and the count of
+calls."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ async def system_lookup(host: str, port: int, kind: int) -> list[Address]:
 
 
 class Network:
-    """One per process."""
+    """One per workflow in each process."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from ...errors import CallFailed, InvalidInput, MainstayError
 from ..blueprint import Blueprint, blueprint_of, check_states
 from ..clients.network import Network, Timeouts, Tls
 from ..feeders import Feed, feed_of
-from ..plan import LoadOptions, RunPlan, plan_of
+from ..plan import LoadOptions, RunPlan, WorkflowPlan, plan_of
 from ..sources import found_in
 from ..stats.model import WINDOW_MS, StepStats, Window
 from . import preflight
@@ -34,7 +34,8 @@ class Generator:
 
     def __init__(self, say: Callable[[FromGenerator], None]) -> None:
         self._say = say
-        self._network: Network
+        self._networks: dict[str, Network] = {}
+        """by workflow: each has limits of its own"""
         self._plan: RunPlan
         self._options: LoadOptions
         self._seat: Seat
@@ -85,11 +86,12 @@ class Generator:
             check_states(self._blueprints)
             self._feeds = {name: _fed(blueprint) for name, blueprint in self._blueprints.items()}
             preflight.make_room(self._plan, begin.processes)
-            self._network = _network(options, self._plan)
+            self._networks = {name: _network(options, plan) for name, plan in self._plan.workflows.items()}
             for name, blueprint in self._blueprints.items():
-                await self._prepare(blueprint, self._plan.workflows[name].base_url)
+                await self._prepare(blueprint, self._networks[name], self._plan.workflows[name].base_url)
             if options.preflight and begin.process == 0:
-                await preflight.look(self._blueprints.values(), self._network)
+                # what they differ in is of no account here
+                await preflight.look(self._blueprints.values(), next(iter(self._networks.values())))
         except InvalidInput as error:
             return Refused(field=error.field, rule=error.rule)
         except CallFailed as error:
@@ -101,11 +103,11 @@ class Generator:
             return Refused(field="test", rule=f"cannot be loaded: {said}", trace=traceback.format_exc())
         return Ready()
 
-    async def _prepare(self, blueprint: Blueprint, base_url: str) -> None:
+    async def _prepare(self, blueprint: Blueprint, network: Network, base_url: str) -> None:
         for step in blueprint.steps.values():
             for argument, prepared in step.prepared.items():
                 try:
-                    await prepared.prepare(self._network, base_url)
+                    await prepared.prepare(network, base_url)
                 except InvalidInput as error:
                     raise InvalidInput(f"{blueprint.name}.{step.name}({argument})", error.rule) from None
                 except CallFailed as error:
@@ -159,9 +161,15 @@ class Generator:
             name: Told(iterations=crowd.notes.iterations, clean=crowd.notes.clean)
             for name, crowd in self._crowds.items()
         }
-        network = self._network
         took = max((crowd.took(start) for crowd in self._crowds.values()), default=0.0)
-        return Over(workflows=told, took=took, sent=network.sent, answered=network.answered, aborted=network.aborted)
+        networks = self._networks.values()
+        return Over(
+            workflows=told,
+            took=took,
+            sent=sum(one.sent for one in networks),
+            answered=sum(one.answered for one in networks),
+            aborted=sum(one.aborted for one in networks),
+        )
 
     async def _write_windows(self, clock: Buckets, watch: Watch) -> None:
         bucket = clock.now()
@@ -180,12 +188,12 @@ class Generator:
         crowds = self._crowds.values()
         steps = [found for crowd in crowds for step in crowd.notes.steps.values() if (found := step.take())]
         checks = [seen for crowd in crowds for check in crowd.notes.checks.values() if (seen := check.take())]
-        aborted, self._aborted = self._network.aborted - self._aborted, self._network.aborted
+        before, self._aborted = self._aborted, sum(one.aborted for one in self._networks.values())
         window = Window(
             bucket=bucket,
             process=self._seat.process,
             users=sum(crowd.take_users() for crowd in crowds),
-            aborted=aborted,
+            aborted=self._aborted - before,
             steps=steps,
             checks=checks,
             metrics=self._metrics.take(),
@@ -241,7 +249,7 @@ class Generator:
             self._blueprints[name],
             self._plan.workflows[name],
             self._seat,
-            network=self._network,
+            network=self._networks[name],
             shared=shared,
             params=self._options.params,
             metrics=metrics,
@@ -285,12 +293,10 @@ def as_data(value: Any) -> Any:
         ) from None
 
 
-def _network(options: LoadOptions, plan: RunPlan) -> Network:
-    """What the users share. Workflows that say how long a call may take must agree: they share the connections."""
-    limits = {one.timeout_s for one in plan.workflows.values() if one.timeout_s is not None}
+def _network(options: LoadOptions, plan: WorkflowPlan) -> Network:
+    """What the users of a workflow share."""
     timeouts = Timeouts()
-    if limits:
-        longest = max(limits)
-        timeouts = Timeouts(total=longest, read=longest, connect=min(longest, 10.0), write=min(longest, 10.0))
+    if (limit := plan.timeout_s) is not None:
+        timeouts = Timeouts(total=limit, read=limit, connect=min(limit, 10.0), write=min(limit, 10.0))
     tls = Tls(verify=options.verify, ca=options.ca, cert=options.cert, key=options.key)
     return Network(timeouts=timeouts, tls=tls, proxy=options.proxy)

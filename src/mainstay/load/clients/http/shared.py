@@ -23,7 +23,7 @@ _MOST_CALLS = 4096
 
 
 class Shared:
-    """One per process."""
+    """One per workflow in each process."""
 
     def __init__(self, network: Network) -> None:
         self.network = network

@@ -302,7 +302,8 @@ class CallFailed(MainstayError):
 
 class RequestRefused(MainstayError):
     """A server of Mainstay refused what a client asked, for a reason that only a server has: not signed in, not
-    allowed, too many requests. `status` is HTTP's, `reason` the server's code, `field` what was wrong with the request."""
+    allowed, too many requests. `status` is HTTP's, `reason` the server's code, `field` what was wrong with the
+    request."""
 
     code = "request_refused"
 

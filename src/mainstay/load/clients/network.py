@@ -1,5 +1,5 @@
-"""What all virtual users of a workflow in one process share: looked-up addresses, TLS contexts, limits, and the count of
-calls."""
+"""What all virtual users of a workflow in one process share: looked-up addresses, TLS contexts, limits, and the count
+of calls."""
 
 from __future__ import annotations
 

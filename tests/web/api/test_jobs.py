@@ -58,7 +58,7 @@ async def test_a_page_is_never_longer_than_the_server_gives() -> None:
 
 async def test_a_job_looks_as_it_is_and_its_secrets_are_masked(stored: Server) -> None:
     payload = {"user": "ann", "password": "x", "deep": [{"accessToken": "y", "n": 1}]}
-    made = await stored.control.submit("a", payload)
+    made = await stored.control.submit("a", payload, metadata={"order": "17", "db_password": "x"})
     session = await stored.control.open_session(worker="w")
     (job,) = await stored.control.claim(["default"], session.id, 1)
     await stored.control.complete([Completion(job, result={"secret": "z", "sum": 3})])
@@ -66,6 +66,7 @@ async def test_a_job_looks_as_it_is_and_its_secrets_are_masked(stored: Server) -
     assert found["status"] == "succeeded"
     assert found["payload"] == {"user": "ann", "password": "***", "deep": [{"accessToken": "***", "n": 1}]}
     assert found["result"] == {"secret": "***", "sum": 3}
+    assert found["options"]["metadata"] == {"order": "17", "db_password": "***"}
     bare = (await stored.client.get(f"/api/v1/jobs/{made.id}", params={"payload": "false"})).json()
     assert found.keys() - bare.keys() == {"payload", "result", "checkpoint"}
     listed = (await stored.client.get("/api/v1/jobs")).json()["jobs"][0]

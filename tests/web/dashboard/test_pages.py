@@ -7,6 +7,7 @@ from contextlib import aclosing
 from html import unescape
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mainstay.control import Control, Failure, Request
@@ -128,6 +129,16 @@ async def test_a_story_tells_events_attempts_and_the_way_and_masks_what_is_secre
     assert "It was pending, then running, then failed, then quarantined." in text
 
 
+async def test_what_cannot_be_read_is_not_shown_as_bytes_and_metadata_is_masked(server: Server) -> None:
+    sealed = msgspec.Raw(msgspec.msgpack.encode(msgspec.msgpack.Ext(77, b"password: hunter2")))
+    made = await server.control.submit("mail.send", sealed, metadata={"order": "17", "api_key": "hush"})
+    text = await text_of(server, f"/jobs/{made.id}")
+    assert "undecodable" in text
+    assert b"hunter2".hex() not in text
+    assert "<dd>17</dd>" in text
+    assert "hush" not in text
+
+
 async def test_payloads_are_not_shown_where_they_may_not_be() -> None:
     async with serving(show_payloads=False) as server:
         made = await server.control.submit("mail.send", {"to": "ann"})
@@ -172,6 +183,22 @@ async def test_a_preview_does_nothing_and_what_is_confirmed_is_what_it_showed(se
     )
     assert answer.json()["done"] == 25
     assert (await control.get(later.id)).status == "pending"
+
+
+async def test_what_comes_to_match_after_a_preview_is_not_meant(server: Server) -> None:
+    control = server.control
+    seen = [await failed(control), await failed(control)]
+    later = await control.submit("mail.send", queue="mail")
+    text = await text_of(server, "/jobs/bulk?action=retry&queue=mail")
+    body = re.search(r'data-body="([^"]+)"', text)
+    assert body is not None
+    await control.force(later.id, "failed", actor="t", reason="for the test")
+    answer = await server.client.post(
+        "/api/v1/jobs/actions", content=unescape(body[1]), headers={"Content-Type": "application/json"}
+    )
+    assert answer.json()["done"] == 2
+    assert {(await control.get(job.id)).status for job in seen} == {"pending"}
+    assert (await control.get(later.id)).status == "failed"
 
 
 async def test_a_preview_of_those_chosen_names_only_these(server: Server) -> None:

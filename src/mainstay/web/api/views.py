@@ -18,6 +18,7 @@ from .masking import Masker
 def job_view(job: Job, masker: Masker, *, payload: bool) -> dict[str, Any]:
     """A job. Its payload, result and checkpoint are there if they are wanted and may be shown at all."""
     data = job_data(job)
+    data["options"]["metadata"] = masker.mask(job.options.metadata)
     if payload and masker.shows:
         data |= {name: value_view(getattr(job, name), masker) for name in PRIVATE}
     return data

@@ -9,13 +9,12 @@ from starlette.responses import RedirectResponse, Response
 
 from ...batch.desk import RESUMABLE, Output
 from ...batch.spec import KIND as BATCH
-from ...control.data import stored_value
 from ...control.explain import explained
 from ...control.explain.attempts import read
 from ...errors import JobNotFound, MainstayError
 from ...lifecycle import Event, State, table_of
 from ...model import Job, Session, check_id
-from ..api.views import etag_of
+from ..api.views import etag_of, value_view
 from .machine import drawn
 from .page import View
 from .tree import Node, tree_of
@@ -75,6 +74,7 @@ async def job(view: View) -> Response:
         counts=counts,
         outputs=await _outputs(view, found),
         data=_data(view, found),
+        metadata=view.masker.mask(found.options.metadata),
         force_to=others(found),
         details=lambda event: _details(view, event),
     )
@@ -134,7 +134,7 @@ def _data(view: View, job: Job) -> list[tuple[str, Node]]:
     if not view.masker.shows:
         return []
     found = [("Payload", job.payload or None), ("Result", job.result), ("Checkpoint", job.checkpoint)]
-    return [(name, tree_of(view.masker.mask(stored_value(data)))) for name, data in found if data is not None]
+    return [(name, tree_of(value_view(data, view.masker))) for name, data in found if data is not None]
 
 
 def _details(view: View, event: Event) -> Node:

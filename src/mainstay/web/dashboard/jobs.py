@@ -68,10 +68,13 @@ async def bulk_preview(view: View) -> Response:
             raise InvalidInput("status", f"none of these can be sent to {name}: {', '.join(wanted.status or ())}")
         meant = msgspec.structs.replace(wanted, status=statuses)
         found = await bulk.matching(store, await meant.query(store), limit=most)
-        body = {"action": name, "filter": {**said, "status": statuses}}
+        body = {"action": name, "filter": {**said, "status": statuses}, "limit": max(1, found.total)}
         if found.query is not None:
             # what is submitted after this look is not meant
             body["filter"]["created_before_ms"] = found.query.created_before_ms
+        if 0 < found.total <= len(found.first):
+            # all of them were seen, so these are meant, and none that comes to match meanwhile
+            body = {"action": name, "ids": [job.id for job in found.first]}
     return view.page(
         "bulk.html",
         title=f"{name.capitalize()} jobs",

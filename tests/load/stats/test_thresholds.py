@@ -484,3 +484,17 @@ def test_every_metric_is_read_from_windows(metric: str, limit: str, shown: str) 
 def test_a_part_compares_as_written() -> None:
     good = step(ok=(0.1,) * 43, failed=(0.1,) * 57)
     assert judged("failures <= 57%", [window(0, good)])[1].passed
+
+
+@pytest.mark.parametrize("text", ["rate > 90/s", "rate > 90/s for 1s", "rate > 90/s over 2s", "rate > 90/s within 3s"])
+def test_the_time_between_two_layers_of_workflows_is_no_time_of_the_load(text: str) -> None:
+    judge = Judge([parse(text)])
+    for layer in (FIRST, FIRST + 73):
+        for bucket in range(layer, layer + 20):
+            judge.add(
+                Window(bucket=bucket, steps=[StepStats(workflow="Shop", step="browse", ok=sketched(*[0.1] * 10))])
+            )
+
+    (outcome,) = judge.finish()
+
+    assert (outcome.passed, outcome.shown) == (True, "100/s")

@@ -94,36 +94,38 @@ class _Over:
         self._meaning = meaning
         seconds = math.ceil(meaning.window_s)
         self._grain = math.ceil(seconds / _PIECES)
-        self._pieces: deque[Piece] = deque(maxlen=math.ceil(seconds / self._grain))
+        self._pieces: deque[tuple[Piece, float]] = deque(maxlen=math.ceil(seconds / self._grain))
+        """with the time that each covers"""
         self._open = Piece()
+        self._open_s = 0.0
         self._seconds = 0
         self._judged = False
         self.value: float | None = None
 
     def add(self, piece: Piece, seconds: float) -> bool | None:
-        del seconds
         self._open.merge(piece)
+        self._open_s += seconds
         self._seconds += 1
         if self._seconds % self._grain:
             return None
-        self._pieces.append(self._open)
-        self._open = Piece()
+        self._pieces.append((self._open, self._open_s))
+        self._open, self._open_s = Piece(), 0.0
         if len(self._pieces) < (self._pieces.maxlen or 0):
             return None
-        return self._look(float(len(self._pieces) * self._grain))
+        return self._look()
 
     def finish(self, piece: Piece, seconds: float) -> bool | None:
         if self._judged:
             return None
         self._open.merge(piece)
-        self._pieces.append(self._open)
-        return self._look(self._seconds + seconds)
+        self._pieces.append((self._open, self._open_s + seconds))
+        return self._look()
 
-    def _look(self, seconds: float) -> bool | None:
+    def _look(self) -> bool | None:
         whole = Piece()
-        for piece in self._pieces:
+        for piece, _ in self._pieces:
             whole.merge(piece)
-        value, holds = _judged(self._op, self._meaning, whole, seconds)
+        value, holds = _judged(self._op, self._meaning, whole, sum(covered_s for _, covered_s in self._pieces))
         self.value = self.value if value is None else value
         self._judged = self._judged or holds is not None
         return holds

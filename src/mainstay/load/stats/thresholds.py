@@ -121,6 +121,8 @@ class Judge:
         self._origin = -1
         self._second = 0
         self._end = 0
+        self._covered = 0
+        """buckets of this second that windows have come of"""
         self._finished = False
         self.stop: Verdict | None = None
         """the run is to end, so"""
@@ -132,6 +134,7 @@ class Judge:
         self._advance((window.bucket - self._origin) // SECOND)
         for (source, name, of), piece in self._pieces.items():
             collect(piece, source, name, of, window)
+        self._covered += window.width
         self._end = max(self._end, window.bucket + window.width - self._origin)
         self._advance(self._end // SECOND)
 
@@ -143,17 +146,20 @@ class Judge:
         """The run is over: how they came out."""
         if not self._finished:
             self._finished = True
-            left_s = (self._end - self._second * SECOND) / SECOND
             for watch in self._watches:
-                watch.finish(self._pieces[watch.key], max(0.0, left_s), self._end / SECOND)
+                watch.finish(self._pieces[watch.key], self._covered / SECOND, self._end / SECOND)
         return self.outcomes()
 
     def _advance(self, second: int) -> None:
         while self._second < second:
             self._second += 1
+            # between two layers of workflows there is no load, and nothing to judge
+            if not self._covered:
+                continue
             for watch in self._watches:
-                watch.second(self._pieces[watch.key], float(self._second))
+                watch.second(self._pieces[watch.key], self._covered / SECOND, float(self._second))
             self._pieces = self._fresh()
+            self._covered = 0
             self._decide()
 
     def _decide(self) -> None:
@@ -191,9 +197,9 @@ class _Watch:
         self._broken_at: float | None = None
         self._met_at: float | None = None
 
-    def second(self, piece: Piece, now_s: float) -> None:
+    def second(self, piece: Piece, covered_s: float, now_s: float) -> None:
         if not self.fired:
-            self._take(self._term.add(piece, 1.0), now_s)
+            self._take(self._term.add(piece, covered_s), now_s)
 
     def finish(self, piece: Piece, left_s: float, now_s: float) -> None:
         if not self.fired:

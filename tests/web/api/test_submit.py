@@ -124,6 +124,26 @@ async def test_many_are_stored_in_order_and_say_which_were_there(stored: Server)
     assert [job.name for job in found] == ["a", "a", "b"]
 
 
+async def test_many_that_are_sent_again_with_their_key_are_submitted_once(stored: Server) -> None:
+    async def send(*jobs: dict[str, Any], key: str = "order-17") -> Any:
+        return await stored.client.post("/api/v1/jobs/bulk", json={"jobs": jobs}, headers={"Idempotency-Key": key})
+
+    one, two, own = {"name": "a"}, {"name": "a", "payload": {"n": 2}}, {"name": "a", "key": "mine"}
+    first, again = await send(one, two, own), await send(one, two, own)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert [each["id"] for each in again.json()["jobs"]] == [each["id"] for each in first.json()["jobs"]]
+    assert again.json()["created"] == 0
+    other = await send(one, one, own)
+    assert (other.status_code, other.json()["type"], other.json()["field"]) == (409, "key_conflict", "jobs[1]")
+    assert (await send(one, key="x" * 251)).json()["field"] == "Idempotency-Key"
+
+
+async def test_two_keys_of_one_request_are_refused(server: Server) -> None:
+    headers = [("Idempotency-Key", "one"), ("Idempotency-Key", "two")]
+    answer = await server.client.post("/api/v1/jobs", json={"name": "a"}, headers=headers)
+    assert (answer.status_code, answer.json()["field"]) == (422, "Idempotency-Key")
+
+
 @pytest.mark.parametrize(
     ("bad", "field", "status"),
     [

@@ -21,6 +21,8 @@ from .operation import Answered, Ask, Nothing, Operation, told
 from .shapes import Submitted, SubmittedMany
 from .views import etag_of
 
+#: characters that control takes
+_LONGEST_KEY = 255
 _INDEXED = re.compile(r"requests\[(\d+)\]")
 
 
@@ -87,7 +89,7 @@ class NewJobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 async def submit_job(ask: Ask[Nothing, NewJob]) -> Response:
-    request = ask.body.request(ask.request.headers.get("idempotency-key"))
+    request = ask.body.request(_key(ask))
     made = await ask.control.submit_request(request)
     where = f"{ask.request.scope.get('root_path', '')}/jobs/{made.id}"
     if "store" in ask.request.query_params:
@@ -106,10 +108,12 @@ async def submit_jobs(ask: Ask[Nothing, NewJobs]) -> Response:
     most = ask.site.options.bulk_limit
     if len(jobs) > most:
         raise InvalidInput("jobs", f"{len(jobs):,} are more than the limit of {most:,} of one request")
+    key = _key(ask, room=len(f"#{most}"))
     requests = []
     for index, job in enumerate(jobs):
         try:
-            requests.append(job.request())
+            # one of its own for each: sent again, all of them are there
+            requests.append(job.request(f"{key}#{index}" if key is not None and job.key is None else None))
         except InvalidInput as error:
             raise _in_bulk(error, index) from None
     try:
@@ -119,6 +123,16 @@ async def submit_jobs(ask: Ask[Nothing, NewJobs]) -> Response:
         raise _in_bulk(error, int(named[1]) if named else 0 if len(jobs) == 1 else None) from None
     answer = {"jobs": msgspec.to_builtins(made), "created": sum(one.created for one in made)}
     return told(answer, 201 if any(one.created for one in made) else 200)
+
+
+def _key(ask: Ask[Any, Any], *, room: int = 0) -> str | None:
+    """What the header says, once; with `room` for so many characters more."""
+    given = ask.request.headers.getlist("idempotency-key")
+    if len(given) > 1:
+        raise InvalidInput("Idempotency-Key", "is given twice; give it once")
+    if room and given and not 0 < len(given[0].strip()) <= _LONGEST_KEY - room:
+        raise InvalidInput("Idempotency-Key", f"must have 1 to {_LONGEST_KEY - room} characters, not only blanks")
+    return given[0] if given else None
 
 
 def _in_bulk(error: InvalidInput | Conflict, index: int | None) -> Problem:
@@ -159,11 +173,13 @@ OPERATIONS = (
         scope="submit",
         tag="jobs",
         summary="Submit many jobs, all or none",
+        about="With an Idempotency-Key, the same jobs in the same order that are sent again are submitted once.",
         body=NewJobs,
         answers={
             201: Answered(told="They were submitted.", type=SubmittedMany),
             200: Answered(told="All of them were there before, or none was sent.", type=SubmittedMany),
         },
         refusals=(409, 413),
+        idempotency_key=True,
     ),
 )

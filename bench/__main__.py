@@ -5,6 +5,7 @@ other job queues, each in an environment of its own, on servers that are started
 study through Mainstay and what people use for it (`batch_study`), and very many units on each store (`batch_100k`).
 `load` puts the same load on one nginx with Mainstay and with other load generators.
 `registry` times one job, and a thousand, in a folder and in what stands in for each cloud.
+`web` asks, watches and pages through a server of the HTTP API.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from rich.table import Table
 
 from docs import generate
 
-from . import batch, batch_report, fleet, load, load_report, queues, registry, report
+from . import batch, batch_report, fleet, load, load_report, queues, registry, report, web, web_report
 from .report import Section
 from .scenarios import SCENARIOS, Row, Sizes
 
@@ -45,12 +46,14 @@ QUICK = Sizes(
 QUICK_QUEUES = queues.Sizes(share=0.005, repeats=1, idle=5, load=40, watch_s=6.0)
 QUICK_BATCH = batch.Sizes(units=40, scale=(100, 200))
 QUICK_LOAD = load.Sizes(seconds=4, connections=(4,), rounds=1, users=200)
+QUICK_WEB = web.Sizes(seconds=1, connections=(2,), middle=2, clients=4, watched=5, jobs=1500, pages=20, times=5)
 SUITES = {
     "sqlite": tuple(SCENARIOS),
     "queues": fleet.SCENARIOS,
     "batch": batch.SCENARIOS,
     "load": load.SCENARIOS,
     "registry": ("registry",),
+    "web": web.SCENARIOS,
 }
 
 
@@ -72,6 +75,8 @@ def main() -> int:
         failed |= _run_load(names["load"], given, _kept_in("load", names, given))
     if names["registry"] and not given.systems:
         _run_registry(given, _kept_in("registry", names, given))
+    if names["web"] and not given.systems:
+        failed |= _run_web(names["web"], given, _kept_in("web", names, given))
     return failed
 
 
@@ -230,6 +235,24 @@ def _run_registry(given: argparse.Namespace, out: Path | None) -> None:
     if out is not None:
         registry.save(found, skipped, sizes, out)
         console.print(f"kept in {out}")
+
+
+# -- the HTTP side ------------------------------------------------------------------------------
+
+
+def _run_web(names: list[str], given: argparse.Namespace, out: Path | None) -> int:
+    sizes = QUICK_WEB if given.quick else web.Sizes()
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        found = web.measure(names, sizes, _telling(console, status.update))
+    _show(web_report.sections(found), web_report.about(found))
+    _warn(console, found.skipped, found.trouble)
+    if out is not None:
+        web_report.save(found, out)
+        console.print(f"kept in {out}")
+        if out == web_report.KEPT:
+            generate.main([])
+    return 1 if found.trouble else 0
 
 
 # -- what is shown ------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import batch_report, load_report, report
+from bench import batch_report, load_report, report, web_report
 from docs.vocabularies import VOCABULARIES, Vocabulary
 from mainstay.lifecycle import JOB, UNIT, Table
 from mainstay.lifecycle.diagram import FLAG_MEANINGS, HEADINGS, mermaid, rows
@@ -99,6 +99,14 @@ def _load_benchmark() -> str:
     return "\n\n".join([load_report.about(kept), *tables])
 
 
+def _web_benchmark() -> str:
+    if not web_report.KEPT.exists():
+        return "No run is kept yet: `make bench` makes one."
+    kept = web_report.load()
+    tables = [f"### {each.title}\n\n{grid(each.headings, each.lines)}" for each in web_report.sections(kept)]
+    return "\n\n".join([web_report.about(kept), *tables])
+
+
 def _soak() -> str:
     kept = soaks.load()
     return f"{grid(soaks.headings(kept), soaks.lines(kept))}\n\n{soaks.about(kept)}"
@@ -123,6 +131,7 @@ ISLANDS: dict[str, Callable[[], str]] = {
     "queue benchmark": _queue_benchmark,
     "batch benchmark": _batch_benchmark,
     "load benchmark": _load_benchmark,
+    "web benchmark": _web_benchmark,
     "soak": _soak,
 }
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import pwd
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 #: kind of server -> (its Debian package, the program that proves it is there)
@@ -20,6 +24,8 @@ _KINDS = {
     # no servers, but what is measured against one
     "wrk": ("wrk", "wrk"),
     "hey": ("hey", "hey"),
+    # and what looks at one
+    "chromium": ("chromium", "chromium"),
 }
 
 
@@ -35,8 +41,11 @@ def installed(kind: str) -> bool:
 def program(kind: str, name: str) -> str:
     """The path of one of its programs, after installing the package if that is possible."""
     if (found := _found(name)) is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        _install(_KINDS[kind][0])
-        found = _found(name)
+        with _alone():
+            # whoever was waited for may have installed it
+            if (found := _found(name)) is None:
+                _install(_KINDS[kind][0])
+                found = _found(name)
     if found is None:
         raise ServerMissing(f"`{name}` is not on this machine; install the package `{_KINDS[kind][0]}`")
     return found
@@ -65,6 +74,14 @@ def unprivileged() -> str:
         except KeyError:
             continue
     raise ServerMissing("PostgreSQL does not run as root, and there is neither a user `postgres` nor `nobody`")
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One process of this machine at a time: apt refuses a second one, and tests run in several."""
+    with (Path(tempfile.gettempdir()) / "mainstay-install.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _install(package: str) -> None:

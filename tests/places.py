@@ -6,9 +6,11 @@ given is cleared after it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -40,11 +42,19 @@ def without(error: ServerMissing) -> NoReturn:
 def server_url(kind: str) -> str:
     """The run's server of this kind. It may have to be installed first, which takes minutes: the limit of a test is for
     what the test does."""
-    if threading.current_thread() is not threading.main_thread():
+    with unlimited():
         return shared(kind)
+
+
+@contextlib.contextmanager
+def unlimited() -> Iterator[None]:
+    """The time that this takes is not the test's."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     left_s, _ = signal.setitimer(signal.ITIMER_REAL, 0)
     try:
-        return shared(kind)
+        yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, left_s)
 

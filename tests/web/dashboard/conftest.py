@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 
+from tests.web.chromium import chromium
 from tests.web.dashboard.house import House
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
-_FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 #: a machine that does much else may be slow
 _PATIENCE_MS = 30_000
 
@@ -26,12 +24,9 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium: the system's, or else the one that Playwright has fetched."""
-    found = next((path for name in _NAMES if (path := shutil.which(name))), None)
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=found, args=list(_FLAGS))
+    """One for all tests of a file."""
+    with chromium() as launched:
         yield launched
-        launched.close()
 
 
 @pytest.fixture

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from mainstay.web.security.tokens import Tokens
+from tests.web.chromium import chromium
 from tests.web.dashboard.house import House
 
-CHROMIUM = shutil.which("chromium")
-
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
+pytestmark = pytest.mark.slow
 
 
 class Stranger:
@@ -54,20 +52,9 @@ class Stranger:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=CHROMIUM,
-            args=[
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-background-networking",
-                "--disable-component-update",
-                # a name of a stranger that points to this machine
-                "--host-resolver-rules=MAP evil.example 127.0.0.1",
-            ],
-        )
+    # a name of a stranger that points to this machine
+    with chromium("--host-resolver-rules=MAP evil.example 127.0.0.1") as launched:
         yield launched
-        launched.close()
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ class House:
 
     def work(self) -> subprocess.Popen[str]:
         """A worker."""
-        return self._start("worker", "plant:app", "--name", "plant")
+        return self._start("worker", "plant:app", "--name", "plant", "--grace", "1s")
 
     def do(self, act: Callable[[Plant], Awaitable[T]]) -> T:
         """Do something as a program would. On a thread of its own: the browser's has a loop that runs."""

@@ -7,7 +7,8 @@ const findAll = (selector, within = document) => [...within.querySelectorAll(sel
 const meta = (name) => find(`meta[name="${name}"]`)?.content ?? "";
 
 // what was typed, opened, chosen or drawn by a person or by this script is left alone when a page is brought up to date
-Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.tagName === "DETAILS");
+Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
+  !(name === "open" && node.tagName === "DETAILS") && !(name === "tabindex" && node.matches(".wide"));
 Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) =>
   !(node.nodeType === Node.ELEMENT_NODE && node.matches('.canvas, input[type="checkbox"], input[type="radio"], .act[aria-busy="true"]'));
 
@@ -286,6 +287,7 @@ document.addEventListener("keydown", (event) => {
 
 find("#theme").addEventListener("click", switchTheme);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawCharts);
+if (matchMedia("(max-width: 46rem)").matches) for (const part of findAll(".narrow:not([data-used])")) part.open = false;
 arrange();
 setInterval(tick, 5000);
 if (location.hash === "#text") find("[data-search]")?.focus();

@@ -56,6 +56,17 @@ def test_a_move_against_the_table_is_drawn_as_forced() -> None:
     assert (forced.source, forced.to) == ("running", "partial")
 
 
+@pytest.mark.parametrize("to", ["cancelled", "skipped", "failed", "succeeded"])
+def test_no_number_of_a_move_stands_on_a_state(to: str) -> None:
+    found = drawn(JOB, moved("pending", to), to)
+    (arrow,) = [each for each in found.arrows if each.steps]
+    assert not [
+        box.name
+        for box in found.boxes
+        if 0 <= arrow.x - box.x <= found.box_width and 0 <= arrow.y - box.y <= found.box_height
+    ]
+
+
 def test_a_state_that_only_a_newer_version_knows_spoils_nothing() -> None:
     found = drawn(JOB, moved("pending", "paused", "running"), "paused")
     assert not any(box.now for box in found.boxes)

@@ -32,6 +32,7 @@ def test_a_large_payload_stays_readable_and_says_what_is_left_out() -> None:
 
 def test_a_long_text_is_cut_and_its_length_told() -> None:
     assert tree_of("x" * 5000).text.endswith("… (5,000 characters)")
+    assert tree_of({"k" * 5000: 1}).nodes[0].key.endswith("… (5,000 characters)")
 
 
 def test_what_is_nested_without_end_is_shown_to_a_depth() -> None:

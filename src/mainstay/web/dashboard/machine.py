@@ -146,6 +146,9 @@ def _arrow(
         reach = max(24.0, (end - start) / 2)
         path = f"M{start:g} {a_mid:g}C{start + reach:g} {a_mid:g} {end - reach:g} {b_mid:g} {end:g} {b_mid:g}"
         middle = ((start + end) / 2, (a_mid + b_mid) / 2)
+        if a_mid == b_mid and bx - ax > _COLUMN:
+            # straight through, behind the boxes on its way: its number stands before the first of them
+            middle = (start + (_COLUMN - _WIDTH) / 2, a_mid)
     else:
         # back: above the boxes, so that it is told from the way there
         start, end = ax + _WIDTH / 2, bx + _WIDTH / 2

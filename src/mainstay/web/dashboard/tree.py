@@ -39,7 +39,7 @@ class _Grower:
     def grow(self, value: Any, key: str, depth: int) -> Node:
         self._left -= 1
         if isinstance(value, dict):
-            return self._branch(key, "table", [(str(name), each) for name, each in value.items()], depth)
+            return self._branch(key, "table", [(_cut(str(name)), each) for name, each in value.items()], depth)
         if isinstance(value, list | tuple):
             return self._branch(key, "list", [(str(place), each) for place, each in enumerate(value)], depth)
         if value is None or isinstance(value, bool):

@@ -169,6 +169,37 @@ async def test_a_page_reads_as_many_rows_as_it_shows(
         assert_by_index(ran, most=51 * 5)
 
 
+@pytest.fixture(scope="module")
+def unmeasured() -> Iterator[str]:
+    """The name of a schema with jobs of which the planner knows nothing yet."""
+    name = f"{SCHEMA}_unmeasured"
+    server = server_url("postgresql")
+    fill = FILL.replace(f"{SCHEMA}.", f"{name}.").replace(
+        f"generate_series(0, {JOBS} - 1)", "generate_series(1, 20000)"
+    )
+    with psycopg.connect(server, autocommit=True) as db:
+        db.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+        asyncio.run(migrating.migrate(f"{server}?schema={name}"))
+        db.execute(f"ALTER TABLE {name}.jobs SET (autovacuum_enabled = off)")
+        db.execute(fill)  # type: ignore[arg-type]
+        yield name
+        db.execute(f"DROP SCHEMA {name} CASCADE")
+
+
+@pytest.mark.parametrize("query", [Query(), Query(status=("succeeded",)), Query(oldest_first=True)])
+async def test_a_page_reads_no_more_where_there_are_no_statistics_yet(
+    unmeasured: str, monkeypatch: pytest.MonkeyPatch, query: Query
+) -> None:
+    engine = Engine(parse(server_url("postgresql"), {"schema": unmeasured}), VirtualClock(NOW_MS))
+    try:
+        found, ran = await Store(engine, Overheard(monkeypatch)).find(query)
+    finally:
+        await engine.close()
+
+    assert found == 50
+    assert_by_index(ran, most=51 * 2)
+
+
 @pytest.mark.parametrize("cursor", [None, MIDDLE])
 async def test_what_a_session_holds_is_read_whole_and_nothing_else(store: Store, cursor: str | None) -> None:
     _, ran = await store.find(Query(session="s1"), cursor=cursor)

@@ -27,8 +27,6 @@ from .engine import Engine
 from .pool import Db
 from .rows import JOB_COLUMNS, is_id, readable_job, stored_text
 
-#: So few rows are read through the index in any case. Of more, the planner may read and sort all there are of a status.
-_SMALL = 500
 #: Inside a transaction: nothing is read but through an index.
 BY_INDEX = "SET LOCAL enable_sort TO off; SET LOCAL enable_bitmapscan TO off; SET LOCAL enable_seqscan TO off"
 _FIRST_ID = "00000000-0000-0000-0000-000000000000"
@@ -47,7 +45,9 @@ async def find(engine: Engine, query: Query, cursor: str | None, limit: int, cha
     listing = _listing(query, cursor, limit)
     if listing is None:
         return Page([], None)
-    if not listing.ends and limit <= _SMALL:
+    # What one session holds is little, however it is read. Of all else the planner may read and sort all there are of a
+    # status: without statistics, as after many submits at once, it took 75 ms for a page of 30,000 jobs.
+    if not listing.ends and query.session is not None:
         return _merged(await engine.call(listing.page, *listing.values), [], query, limit, chain)
 
     async def look(db: Db) -> Page:

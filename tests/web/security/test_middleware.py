@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mainstay.web.caller import Caller
 from mainstay.web.options import WebOptions
 from mainstay.web.security.limits import Limits
 from mainstay.web.security.middleware import wrapped
@@ -192,6 +193,25 @@ async def test_only_so_many_streams_are_open_and_each_that_ends_makes_room(tmp_p
     assert third.status == 200
     third.task.cancel()
     await asyncio.wait({third.task})
+
+
+async def test_one_caller_has_half_of_the_streams_at_most_and_leaves_the_rest_to_others() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scope["state"]["caller"] = Caller(name=scope["path"], scopes=("read",), how="token")
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"data: here\n\n", "more_body": True})
+        await asyncio.Event().wait()
+
+    served = wrapped(app, WebOptions(streams=4))
+    listeners = []
+    for name in ("ann", "ann", "ann", "ben"):
+        listeners.append(Listener(served, name))
+        await listeners[-1].told.wait()
+    assert [listener.status for listener in listeners] == [200, 200, 429, 200]
+    for listener in listeners:
+        listener.task.cancel()
+    await asyncio.wait({listener.task for listener in listeners})
 
 
 async def test_an_answer_that_is_no_live_stream_is_finished_when_the_server_stops() -> None:

@@ -142,7 +142,10 @@ class _Exchange:
         given: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
         if any(name.lower() == b"content-type" and value.startswith(b"text/event-stream") for name, value in given):
             try:
-                self._around.streams.begin(self._stream)
+                caller = self._scope["state"].get("caller")
+                # where nobody is asked who they are, all are one
+                named = isinstance(caller, Caller) and caller.how != "local"
+                self._around.streams.begin(self._stream, caller.name if named else "")
             except Problem as problem:
                 await answer(problem)(self._scope, self._receive, self._tell)
                 # whatever the handler still says is not heard, and it is told that its client has left

@@ -41,23 +41,28 @@ class Streams:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._open: set[Stream] = set()
+        self._open: dict[Stream, str] = {}
+        """and of whom each is"""
         self._stopping = False
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, stream: Stream) -> None:
-        """Let one more be; raises `Problem` when there are too many."""
+    def begin(self, stream: Stream, who: str = "") -> None:
+        """Let one more be; raises `Problem` when there are too many: of all, or of one caller among others."""
         if self._stopping:
             raise Problem(503, "stopping", "the server stops; try again in a moment", headers={"Retry-After": "5"})
         if len(self._open) >= self._most:
             detail = f"{self._most} live streams are open, and that is the limit; try again later"
             raise Problem(429, "too_many_streams", detail, headers={"Retry-After": "15"})
-        self._open.add(stream)
+        most_of_one = max(1, self._most // 2)
+        if who and sum(one == who for one in self._open.values()) >= most_of_one:
+            detail = f"{most_of_one} live streams of {who} are open, and one caller has no more; close some of them"
+            raise Problem(429, "too_many_streams", detail, headers={"Retry-After": "15"})
+        self._open[stream] = who
 
     def left(self, stream: Stream) -> None:
-        self._open.discard(stream)
+        self._open.pop(stream, None)
 
     def end_all(self) -> None:
         """End them, and begin none."""

@@ -194,6 +194,8 @@ function drawCharts() {
   }
 }
 
+const short = new Intl.NumberFormat("en", { notation: "compact" });
+
 function makeChart(box, lines, data) {
   const small = box.classList.contains("small");
   const canvas = find(".canvas", box);
@@ -201,7 +203,7 @@ function makeChart(box, lines, data) {
   const hide = { show: false };
   const grid = { stroke: colour("line"), width: 1 };
   const text = { stroke: colour("soft"), font: "11px system-ui, sans-serif" };
-  const y = { ...text, grid, ticks: hide, size: 40, space: 24, gap: 2 };
+  const y = { ...text, grid, ticks: hide, size: 40, space: 24, gap: 2, values: (_, marks) => marks.map((mark) => short.format(mark)) };
   const chart = new uPlot({
     ...size(),
     legend: hide,

@@ -74,6 +74,17 @@ def logging_as_before() -> Iterator[None]:
     root.setLevel(level)
 
 
+@pytest.mark.slow
+def test_who_did_what_is_logged_however_little_else_is(shell: Shell) -> None:
+    process, said = shell.serve("--log-level", "error")
+    assert httpx.post(f"{said['url']}/api/v1/queues/mail/pause").status_code == 200
+    process.send_signal(signal.SIGTERM)
+    process.wait(20)
+    (line,) = shell.log.read_text().splitlines()
+    assert "actor=web:local" in line
+    assert "/queues/mail/pause" in line
+
+
 def refused(*words: str, **environ: str) -> Result:
     done = CliRunner().invoke(app, ["serve", *words], env={"COLUMNS": "100", **environ}, catch_exceptions=False)
     assert done.exit_code == 2, done.output

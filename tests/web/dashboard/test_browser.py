@@ -181,7 +181,7 @@ def test_what_is_refused_is_said_where_it_was_asked_for(page: Page, house: House
     site.sign_in(page, f"/jobs/{job}")
     expect(page.locator("h1")).to_contain_text("running")
     page.get_by_role("button", name="Force…").click()
-    page.get_by_label("To", exact=True).select_option("finalizing")
+    page.get_by_label("To", exact=True).select_option("failed")
     page.locator("dialog[open]").get_by_label("Why").fill("\u2028 ")
     page.get_by_role("button", name="Force it").click()
     expect(page.locator("#force .refusal")).to_be_visible()

@@ -98,8 +98,8 @@ def can_of(job: Job, state: State | None) -> Can:
 
 
 def others(job: Job) -> list[str]:
-    """The states that it is not in."""
-    return [name for name in table_of(job.parent).states if name != job.status]
+    """The states that it could be forced to: not where it is, and none that needs an owner, which force cannot give."""
+    return [name for name, state in table_of(job.parent).states.items() if name != job.status and not state.holds]
 
 
 async def _holder(view: View, job: Job) -> Holder | None:

@@ -72,6 +72,19 @@ async def test_what_others_wrote_is_text_and_never_markup(server: Server) -> Non
         assert "<b>" not in text.split("queue=")[-1][:60]
 
 
+async def test_the_numbers_above_the_charts_are_those_of_the_states_below(server: Server) -> None:
+    hub = server.site.hub
+    async with aclosing(hub.subscribe("main")) as snapshots:
+        await anext(snapshots)
+        await server.control.submit_many(Request("t", n, {}) for n in range(7))
+        hub.nudge("main")
+        # sooner than the next sample of the history
+        while (await anext(snapshots)).waiting != 7:
+            pass
+    text = await text_of(server, "/")
+    assert re.findall(r'class="figure">(\S+) <small>job', text) == ["7", "0"]
+
+
 async def test_filters_are_in_the_url_and_narrow_the_list(server: Server) -> None:
     control = server.control
     one = await control.submit("a.one", queue="mail", tags=["x"])

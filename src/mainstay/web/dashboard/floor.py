@@ -7,7 +7,7 @@ from collections import defaultdict
 from starlette.responses import Response
 
 from ..live.snapshot import QueueSeen, SessionSeen
-from .overview import Chart, thinned
+from .overview import Chart, lately
 from .page import View
 
 #: queues on one page
@@ -15,7 +15,7 @@ _QUEUES = 200
 
 
 async def queues(view: View) -> Response:
-    history = thinned(view.site.hub.history(view.place.name))
+    history = lately(view)
     x = [sample.at_ms / 1000 for sample in history]
     seen = view.snapshot.queues
     # of very many, those that need somebody: the paused ones and the deepest

@@ -9,7 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from ...lifecycle import JOB
-from ..live.history import Sample
+from ..live.history import Sample, sample_of
 from ..live.snapshot import Held, SessionSeen, Snapshot
 from .page import View
 
@@ -34,7 +34,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def overview(view: View) -> Response:
-    history = thinned(view.site.hub.history(view.place.name))
+    history = lately(view)
     return view.page(
         "overview.html",
         title="Overview",
@@ -55,6 +55,14 @@ def at_work(snapshot: Snapshot) -> list[tuple[Held, SessionSeen]]:
         for held in session.jobs
         if held.id not in whole and held.parent not in whole
     ]
+
+
+def lately(view: View) -> list[Sample]:
+    """What charts draw, up to the look that the rest of the page tells of: both are to say the same."""
+    history, now = view.site.hub.history(view.place.name), sample_of(view.snapshot)
+    if now.at_ms > (history[-1].at_ms if history else 0):
+        history = [*history, now]
+    return thinned(history)
 
 
 def thinned(history: Sequence[Sample]) -> list[Sample]:
@@ -120,4 +128,4 @@ def _failing(sample: Sample) -> float:
     return sum(sample.rates.get(status, 0.0) for status in ("failed", "timed_out"))
 
 
-__all__ = ["Chart", "at_work", "charts_of", "overview", "thinned"]
+__all__ = ["Chart", "at_work", "charts_of", "lately", "overview", "thinned"]

@@ -46,7 +46,9 @@ QUICK = Sizes(
 QUICK_QUEUES = queues.Sizes(share=0.005, repeats=1, idle=5, load=40, watch_s=6.0)
 QUICK_BATCH = batch.Sizes(units=40, scale=(100, 200))
 QUICK_LOAD = load.Sizes(seconds=4, connections=(4,), rounds=1, users=200)
-QUICK_WEB = web.Sizes(seconds=1, connections=(2,), middle=2, clients=4, watched=5, jobs=1500, pages=20, times=5)
+QUICK_WEB = web.Sizes(
+    seconds=1, connections=(2,), middle=2, clients=4, watched=5, moves=1, jobs=1500, pages=20, times=5
+)
 SUITES = {
     "sqlite": tuple(SCENARIOS),
     "queues": fleet.SCENARIOS,

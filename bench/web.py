@@ -40,6 +40,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """Of live streams."""
     watched: int = 200
     """Jobs that are submitted while the overview is watched."""
+    moves: int = 5
+    """Of each job that is followed, before it ends."""
     jobs: int = 1_000_000
     pages: int = 1000
     """Which page of so many jobs is set beside the first."""
@@ -103,7 +105,7 @@ def _small(store: str, scenarios: list[str], generators: list[str], place: Path,
         _compare(url, jobs, store, report)
         if "web_streams" in scenarios:
             streamed, vanished = asyncio.run(
-                web_streams.measure(serving, store, url, sizes.clients, sizes.watched, tell)
+                web_streams.measure(serving, store, url, sizes.clients, sizes.watched, sizes.moves, tell)
             )
             report.streamed += streamed
             report.vanished.append(vanished)

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -163,6 +163,3 @@ def _run(command: list[str], folder: Path) -> str:
     if ran.returncode != 0:
         raise LoadFailed(f"{Path(command[0]).name} ended with {ran.returncode}: {(ran.stdout + ran.stderr)[-1000:]}")
     return ran.stdout
-
-
-Tell = Callable[[str], object]

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -19,6 +20,7 @@ from .stands import cpu_s, family, rss_mb
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _STOP_S = 30
+_QUIET_S = 60
 _REQUESTS = re.compile(r'^mainstay_http_requests_total\{([^}]*)part="api"([^}]*)\} (\S+)$', re.MULTILINE)
 
 
@@ -50,8 +52,10 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
     def answered(self) -> int:
         """Requests of the API, as the server counts them, once none is under way."""
+        until_s = time.monotonic() + _QUIET_S
         while "mainstay_http_open_requests 1.0" not in (told := self.get("/metrics").decode()):
-            pass
+            if time.monotonic() > until_s:
+                raise ServeFailed(f"some requests were still open after {_QUIET_S} s")
         return sum(int(float(found[3])) for found in _REQUESTS.finditer(told))
 
     def get(self, path: str) -> bytes:

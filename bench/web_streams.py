@@ -17,9 +17,8 @@ import msgspec
 from mainstay.control import Control
 from mainstay.stores import open_store
 
-from .web_server import Serving, percentile
+from .web_server import ServeFailed, Serving, percentile
 
-_MOVES = 5
 _PAUSE_S = 0.7
 _BETWEEN_S = 0.05
 _PATIENCE_S = 60
@@ -137,7 +136,11 @@ async def _listening(
     clients = [Client(serving.port, path, begun) for path in paths]
     tasks = [asyncio.create_task(client.listen()) for client in clients]
     try:
-        await asyncio.wait_for(asyncio.gather(*(client.ready.wait() for client in clients)), _PATIENCE_S)
+        try:
+            await asyncio.wait_for(asyncio.gather(*(client.ready.wait() for client in clients)), _PATIENCE_S)
+        except TimeoutError:
+            deaf = sum(not client.ready.is_set() for client in clients)
+            raise ServeFailed(f"{deaf} of {len(paths)} clients heard nothing within {_PATIENCE_S} s") from None
         yield clients, tasks
     finally:
         for task in tasks:
@@ -146,9 +149,10 @@ async def _listening(
 
 
 async def measure(
-    serving: Serving, store: str, url: str, clients: int, jobs: int, tell: Callable[[str], object]
+    serving: Serving, store: str, url: str, clients: int, jobs: int, moves: int, tell: Callable[[str], object]
 ) -> tuple[list[Streamed], Vanished]:
-    """All kinds of streams on one server. `jobs` are submitted while the overview is watched."""
+    """All kinds of streams on one server. `jobs` are submitted while the overview is watched, and each
+    job that is followed is moved so often."""
     opened = await open_store(url)
     try:
         control = Control(opened)
@@ -157,7 +161,7 @@ async def measure(
         found.append(await _overview(control, serving, store, clients, jobs))
         for same in (False, True):
             tell(f"web: {clients} clients on {'one job' if same else 'a job each'}, {store}")
-            found.append(await _on_jobs(control, serving, store, clients, same=same))
+            found.append(await _on_jobs(control, serving, store, clients, moves, same=same))
         tell(f"web: clients that vanish, {store}")
         return found, await _vanish(serving, store, clients)
     finally:
@@ -191,12 +195,12 @@ async def _overview(control: Control, serving: Serving, store: str, n: int, jobs
     )
 
 
-async def _on_jobs(control: Control, serving: Serving, store: str, n: int, *, same: bool) -> Streamed:
+async def _on_jobs(control: Control, serving: Serving, store: str, n: int, times: int, *, same: bool) -> Streamed:
     ids = [(await control.submit("bench")).id for _ in range(1 if same else n)]
     paths = [f"/api/v1/jobs/{ids[k % len(ids)]}/stream" for k in range(n)]
     async with _listening(serving, paths, []) as (clients, tasks):
         cost = _Cost(serving)
-        for number in range(_MOVES):
+        for number in range(times):
             for job_id in ids:
                 await control.set_priority(job_id, number + 1, actor="bench")
             await asyncio.sleep(_PAUSE_S)
@@ -210,7 +214,7 @@ async def _on_jobs(control: Control, serving: Serving, store: str, n: int, *, sa
         what="one job, all of them" if same else "a job each",
         clients=n,
         heard=len(moves) + len(ends),
-        missed=sum(len(each.late_ms["moves"]) != _MOVES or len(each.late_ms["ends"]) != 1 for each in clients),
+        missed=sum(len(each.late_ms["moves"]) != times or len(each.late_ms["ends"]) != 1 for each in clients),
         p50_ms=percentile(moves, 0.5),
         p99_ms=percentile(moves, 0.99),
         end_p99_ms=percentile(ends, 0.99),

@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mainstay.control import Control, Failure, Request
+from mainstay.control import Completion, Control, Failure, Request
 from mainstay.control.schedules import register, schedule
 from mainstay.errors import MainstayError
+from mainstay.load.works import stored
 from mainstay.model import Job
 from mainstay.web.security.tokens import Tokens
 from tests.report.load.runs import a_summary
@@ -70,6 +71,26 @@ async def test_what_others_wrote_is_text_and_never_markup(server: Server) -> Non
         assert "<script>alert" not in text
         assert "<img" not in text
         assert "<b>" not in text.split("queue=")[-1][:60]
+
+
+async def test_what_a_load_test_calls_its_parts_is_text_in_its_charts_too(server: Server) -> None:
+    control = server.control
+    session = await control.open_session(worker="w")
+    plain = a_summary(count=200, stream="", errors={EVIL: 3})
+    steps = [msgspec.structs.replace(one, step=f"{one.step}{EVIL}") for one in plain.steps]
+    thresholds = [msgspec.structs.replace(one, text=EVIL) for one in plain.thresholds]
+    summary = msgspec.structs.replace(plain, steps=steps, thresholds=thresholds)
+    made = []
+    for _ in range(2):
+        made.append((await control.submit("Shop", kind="load", queue="loads", retries=0)).id)
+        jobs = await control.claim(["loads"], session.id, 1)
+        await control.start(jobs)
+        await control.complete([Completion(jobs[0], result=msgspec.Raw(stored(summary)))])
+    for path in ("/loads", f"/loads/{made[0]}", f"/jobs/{made[0]}?raw=1", f"/loads/compare?a={made[0]}&b={made[1]}"):
+        text = await text_of(server, path)
+        assert "<script>alert" not in text
+        assert "<img" not in text
+    assert "alert(1)" in text
 
 
 async def test_the_numbers_above_the_charts_are_those_of_the_states_below(server: Server) -> None:
@@ -293,3 +314,18 @@ async def test_the_overview_says_when_the_store_does_not_answer(
     text = await text_of(server, "/")
     assert "The store does not answer." in text
     assert "the disk is gone" in text
+
+
+async def test_the_overview_names_the_queues_that_need_somebody(server: Server) -> None:
+    control, hub = server.control, server.site.hub
+    await control.submit_many(Request("t", n, {"queue": "deep"}) for n in range(7))
+    await control.submit("t", queue="shallow")
+    await control.pause("stopped", reason="the disk is full")
+    async with aclosing(hub.subscribe("main")) as snapshots:
+        hub.nudge("main")
+        async for snapshot in snapshots:
+            if snapshot.waiting == 8 and any(queue.paused for queue in snapshot.queues):
+                break
+    text = await text_of(server, "/")
+    assert re.findall(r'href="/jobs\?queue=(\w+)" data-open', text) == ["stopped", "deep", "shallow"]
+    assert "the disk is full" in text

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ...lifecycle import JOB
 from ..live.history import Sample, sample_of
-from ..live.snapshot import Held, SessionSeen, Snapshot
+from ..live.snapshot import Held, QueueSeen, SessionSeen, Snapshot
 from .page import View
 
 _FAILED = tuple(name for name, state in JOB.states.items() if state.settled and not state.final)
@@ -18,6 +18,8 @@ _FAILED = tuple(name for name, state in JOB.states.items() if state.settled and 
 _POINTS = 150
 #: jobs at work that are shown
 _WORKING = 15
+#: queues that are shown
+_QUEUES = 6
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +44,7 @@ async def overview(view: View) -> Response:
         failed_states=_FAILED,
         working=at_work(view.snapshot),
         most=_WORKING,
+        deepest=deepest(view.snapshot),
     )
 
 
@@ -55,6 +58,12 @@ def at_work(snapshot: Snapshot) -> list[tuple[Held, SessionSeen]]:
         for held in session.jobs
         if held.id not in whole and held.parent not in whole
     ]
+
+
+def deepest(snapshot: Snapshot) -> list[QueueSeen]:
+    """The queues that somebody may have to do something about: paused ones first, then those with most that waits."""
+    found = [queue for queue in snapshot.queues if queue.paused or queue.waiting]
+    return sorted(found, key=lambda queue: (not queue.paused, -queue.waiting))[:_QUEUES]
 
 
 def lately(view: View) -> list[Sample]:
@@ -128,4 +137,4 @@ def _failing(sample: Sample) -> float:
     return sum(sample.rates.get(status, 0.0) for status in ("failed", "timed_out"))
 
 
-__all__ = ["Chart", "at_work", "charts_of", "lately", "overview", "thinned"]
+__all__ = ["Chart", "at_work", "charts_of", "deepest", "lately", "overview", "thinned"]

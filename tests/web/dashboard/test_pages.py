@@ -254,8 +254,6 @@ async def test_a_load_test_without_numbers_says_so_and_two_of_them_cannot_be_com
 
 
 async def test_a_load_test_at_work_is_drawn_from_what_it_has_saved(server: Server) -> None:
-    from mainstay.load.works import stored
-
     control = server.control
     made = await control.submit("Shop", kind="load", queue="loads")
     session = await control.open_session(worker="g")

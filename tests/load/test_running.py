@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.load.running import LoadRun
+from mainstay.clock import SystemClock
+from mainstay.load.plan import LoadOptions
+from mainstay.load.running import LoadRun, Planned
+from mainstay.load.stats.folding import from_json
 from mainstay.load.stats.model import StepSummary, Summary
 from mainstay.load.target import Target, TargetOptions
+from mainstay.report.load.files import output_for
 from tests.load.trials import GET, ran, run_of, told, until, written
 
 pytestmark = pytest.mark.slow
@@ -544,3 +548,18 @@ async def test_each_workflow_has_its_own_limit_for_its_calls(target: Target, tmp
         "Usual": {},
     }
     assert (summary.sent_calls, summary.answered_calls) == (3, 2)
+
+
+async def test_what_is_known_of_a_run_that_is_given_up_is_put_out(target: Target, tmp_path: Path) -> None:
+    planned = Planned(written(tmp_path, GET), LoadOptions(processes=1, duration="1m", base_url=target.url))
+    report = tmp_path / "run.json"
+    run = LoadRun(planned, "run-1", clock=SystemClock(), outputs=[output_for("json", report)])
+    task = asyncio.ensure_future(run.run())
+    await until(lambda: run.so_far().requests > 0, task)
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert task.cancelled()
+    summary = from_json(report.read_bytes())
+    assert summary.ended == "cancelled: given up"
+    assert 0 < summary.requests <= target.counts().completed

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from mainstay import App
-from mainstay.app.load_here import run_here
+from mainstay.app.load_here import STORE, run_here
 from mainstay.errors import InvalidInput
 from mainstay.load.plan import LoadOptions
 from mainstay.load.stats.folding import from_json
@@ -302,6 +302,30 @@ async def test_a_run_in_this_process_can_be_stopped(
     counts = target.counts()
     assert summary.ended == "interrupted"
     assert summary.requests == counts.completed == counts.begun
+
+
+async def test_a_run_in_this_process_that_is_given_up_is_cancelled_and_not_left_for_nobody(
+    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    submitted: list[str] = []
+    text = GET.replace('"/"', '"/?delay=1m"')
+    running = asyncio.ensure_future(
+        run_here(
+            written(tmp_path, text),
+            LoadOptions(duration="5m", processes=1, base_url=target.url),
+            on_submitted=submitted.append,
+        )
+    )
+    while not target.counts().begun:
+        assert not running.done(), running
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait([running])
+
+    async with App(STORE) as app:
+        job = await app.control.get(submitted[0])
+    assert (job.status, job.reason) == ("cancelled", "given up")
 
 
 async def test_a_generator_that_is_killed_fails_the_job(

@@ -31,6 +31,8 @@ from .app import App
 #: in the working folder: the store and the recorded streams of runs that name no store
 FOLDER = ".mainstay"
 STORE = f"sqlite:///{FOLDER}/load.db"
+#: how long is waited for the store when nobody waits any longer
+_LAST_WORD_S = 2.0
 
 
 class Ran(NamedTuple):
@@ -78,8 +80,12 @@ async def run_here(
         if on_submitted is not None:
             on_submitted(handle.id)
         with _quiet():
-            async with _engine(app, queue):
-                job = await app.control.wait(handle.id)
+            try:
+                async with _engine(app, queue):
+                    job = await app.control.wait(handle.id)
+            except asyncio.CancelledError:
+                await _given_up(app.control, handle.id)
+                raise
     ended = work.ended.get(handle.id)
     if isinstance(ended, Summary):
         return Ran(job, ended)
@@ -87,6 +93,14 @@ async def run_here(
         raise ended
     why = job.error.message if job.error is not None else job.reason
     raise MainstayError(f"load test {test.name} (job {job.id}) is {job.status}: {why or 'nobody said why'}")
+
+
+async def _given_up(control: Control, job_id: str) -> None:
+    """It was given back to its queue, which nobody else looks into: it would wait there for ever. A store that is away
+    may keep it so."""
+    with contextlib.suppress(MainstayError, TimeoutError):
+        async with asyncio.timeout(_LAST_WORD_S):
+            await control.cancel(job_id, actor="client", reason="given up")
 
 
 @contextlib.contextmanager

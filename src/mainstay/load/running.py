@@ -110,6 +110,8 @@ class LoadRun:
         self._started_ms = clock.now_ms()
         self.header = planned.header(run_id, self._started_ms)
         self._outputs = _Outputs(outputs)
+        self._put_out = False
+        """whether the outputs have begun"""
         self._tally = Tally(self.header)
         self._judge = Judge(planned.thresholds)
         self._doubts = TrustWatch()
@@ -137,12 +139,19 @@ class LoadRun:
                 await fleet.begin(planned.test.name, planned.test.source, planned.options)
                 # only now is it sure that there is anything to be put out
                 await self._outputs.start(self.header)
+                self._put_out = True
                 try:
                     await self._layers(fleet)
                 except GeneratorLost as error:
                     # what it had sent is kept; the others are told to come to their end
                     self._ended = f"failed: {error}"
                     fleet.stop(hurry=True)
+        except asyncio.CancelledError:
+            # nobody waits any longer; what is known by now is put out all the same
+            self._ended = self._ended or "cancelled: given up"
+            if self._put_out:
+                await self._finish()
+            raise
         finally:
             self._fleet = None
             self._phase = "done"

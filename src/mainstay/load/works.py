@@ -108,7 +108,8 @@ class LoadWork:
             raise
         finally:
             # nobody waits any longer, not even for what is under way
-            task.cancel()
+            if not task.cancelling():
+                task.cancel()
             await asyncio.wait([task])
         try:
             summary = await task

@@ -39,8 +39,9 @@ Queue = Annotated[
         description="Letters, digits and _ . : / - only.",
     ),
 ]
-Text = Annotated[str, Meta(min_length=1, max_length=255, pattern=_LINE)]
-Tag = Annotated[str, Meta(min_length=1, max_length=100, pattern=_LINE)]
+_LINE_RULE = "One line of text, without control characters."
+Text = Annotated[str, Meta(min_length=1, max_length=255, pattern=_LINE, description=_LINE_RULE)]
+Tag = Annotated[str, Meta(min_length=1, max_length=100, pattern=_LINE, description=_LINE_RULE)]
 Reason = Annotated[
     str,
     Meta(
@@ -71,7 +72,14 @@ Limit = Annotated[
 ]
 Millis = Annotated[int, Meta(ge=0, le=32_503_680_000_000, description="Milliseconds since 1970, UTC.")]
 Priority = Annotated[int, Meta(ge=-100, le=100, description="Higher goes first.")]
-Status = Annotated[str, Meta(pattern="^[a-z_]{1,40}$")]
+Status = Annotated[str, Meta(pattern="^[a-z_]{1,40}$", description="A state, like pending.")]
 PageSize = Annotated[int, Meta(ge=1, le=10_000, description="At most so many; the server may give fewer.")]
 Seq = Annotated[int, Meta(ge=0, le=MOST)]
 Action = Literal["retry", "cancel", "delete"]
+
+#: pattern -> the same for people
+RULES: dict[str, str] = {
+    meta.pattern: meta.description
+    for kind in (JobId, Name, Queue, Text, Duration, Limit, Status)
+    for meta in kind.__metadata__  # type: ignore[attr-defined]  # mypy takes it for the bare str
+}

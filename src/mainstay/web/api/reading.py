@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from ...errors import InvalidInput, UnknownOption
 from ..problems import Problem
+from .fields import RULES
 from .operation import Operation
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -19,8 +20,11 @@ S = TypeVar("S", bound=msgspec.Struct)
 _AT = re.compile(r" - at `(?:key in )?\$(.*)`$", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+_PATTERN = re.compile(r"Expected `str(?: \| null)?` matching regex '(.*)'", re.DOTALL)
 _INDEX = re.compile(r"\[[^\]]*\]")
 _SHOWN = 100
+#: by the pattern as msgspec says it
+_RULES = {repr(pattern)[1:-1]: rule for pattern, rule in RULES.items()}
 
 
 def read_query(request: Request, operation: Operation) -> tuple[str | None, Any]:
@@ -86,8 +90,10 @@ def refusal(message: str, to: Any) -> InvalidInput:
         return _under(path, _unknown(unknown[1], _fields_at(to, path)))
     if missing := _MISSING.fullmatch(said):
         return _under(path, InvalidInput(missing[1], "is missing, and is needed"))
+    if pattern := _PATTERN.fullmatch(said):
+        said = _RULES.get(pattern[1], said)
     said = said.replace("`", "").replace(" | null", "")
-    return InvalidInput(path or "body", said[:1].lower() + said[1:])
+    return InvalidInput(path or "body", said[:1].lower() + said[1:].removesuffix("."))
 
 
 def _check_media(said: str) -> None:

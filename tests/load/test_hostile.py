@@ -272,7 +272,7 @@ async def test_names_and_messages_that_are_no_text_do_not_end_the_run(tmp_path: 
     """
     summary = await ran(written(tmp_path, text), vus=2, iterations=4)
 
-    assert (summary.ended, summary.iterations) == ("finished", 4)
+    assert (summary.ended, summary.iterations) == ("failed: Shop: all 4 iterations had errors", 4)
     assert summary.metrics[0].tags == {"code": "200", "5": "None"}
     assert summary.errors == {"404": 4, "InvalidInput": 4, "Silent": 4, "LookupError": 4}
     assert summary.checks[0].reasons == {"?": 4}

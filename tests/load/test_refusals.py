@@ -47,6 +47,7 @@ def free_port() -> int:
             "Shop.duration: is not a duration; write it with a unit, like '30s', '5m' or '1h30m'\n  10x\n    ^",
         ),
         ({"duration": "0s"}, "no time at all"),
+        ({"timeout": "0s"}, "no time at all"),
         ({"duration": ""}, "is not a duration"),
         ({"duration": "5"}, "5\n   ^ here"),
         ({"drain": "-1s"}, "Shop.drain"),

@@ -27,6 +27,7 @@ from mainstay.load.target import Target, TargetOptions
 from mainstay.load.works import summary_of
 from mainstay.model import Job
 from mainstay.report.load.files import output_for
+from mainstay.stores import Query
 from tests.load.trials import GET, until, written
 
 pytestmark = pytest.mark.slow
@@ -269,6 +270,36 @@ async def test_a_run_in_this_process_is_a_job_too(
     assert summary.requests == target.counts().completed
     assert Path(summary.stream).parent == tmp_path / ".mainstay" / "load"
     assert from_json(Path("run.json").read_bytes()).stream == summary.stream
+
+
+async def test_a_run_that_was_killed_with_its_command_is_told_as_crashed_by_the_next(
+    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    test = written(tmp_path, SLOW)
+    command = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "mainstay", "load", "run", test.source.file, "--ui", "none"),
+            *("--base-url", target.url, "--duration", "5m", "--processes", "1"),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while not target.counts().begun:
+            assert command.poll() is None
+            await asyncio.sleep(0.05)
+    finally:
+        command.kill()
+        command.wait()
+
+    await run_here(test, LoadOptions(vus=1, iterations=1, processes=1, base_url=target.url))
+
+    async with App("sqlite:///.mainstay/load.db") as app:
+        first, second = (await app.control.find(Query(oldest_first=True))).jobs
+    assert (first.status, second.status) == ("quarantined", "succeeded")
+    assert first.error is not None
+    assert first.error.code == "worker_lost"
 
 
 async def test_a_run_in_this_process_that_fails_a_threshold_has_its_summary(

@@ -75,6 +75,8 @@ async def run_here(
     # nobody else is to take it: the queue has a name that only we know
     queue = f"load-here-{secrets.token_hex(8)}"
     async with app:
+        # what was killed here before is over, and nobody else may ever look into this store
+        await app.control.sweep()
         handle = await app.submit_load(test.name, options, queue=queue)
         work.attached[handle.id] = Attached(outputs, stop or asyncio.Event())
         if on_submitted is not None:

@@ -176,7 +176,7 @@ def _workflow_plan(cls: type[Workflow], options: LoadOptions) -> WorkflowPlan:
         think=None if think is None else pause_of(think, field=f"{name}.think"),
         pacing_s=None if pacing is None else duration_of(pacing, field=f"{name}.pacing"),
         drain_s=duration_of(value("drain"), field=f"{name}.drain"),
-        timeout_s=None if timeout is None else duration_of(timeout, field=f"{name}.timeout"),
+        timeout_s=None if timeout is None else _some_time(timeout, field=f"{name}.timeout"),
         base_url=value("base_url"),
         new_session=bool(cls.new_session),
     )
@@ -200,9 +200,7 @@ def _model(
             raise InvalidInput(f"{name}.duration", "and stages are both given; the stages say how long it takes")
         ramp = ramped(found)
         return ("open", None, ramp, ramp.ends) if are_rates else ("closed", ramp, None, ramp.ends)
-    duration_s = duration_of(cls.duration if options.duration is None else options.duration, field=f"{name}.duration")
-    if duration_s <= 0:
-        raise InvalidInput(f"{name}.duration", "is no time at all; write '10s', say")
+    duration_s = _some_time(cls.duration if options.duration is None else options.duration, field=f"{name}.duration")
     if rate is not None:
         if iterations is not None:
             raise InvalidInput(f"{name}.iterations", "and a rate are both given; a test ends by the one or the other")
@@ -224,6 +222,13 @@ def _amounts(cls: type[Workflow], options: LoadOptions) -> dict[str, Any]:
     if options.vus is not None:
         return {"iterations": cls.iterations}
     return {field: getattr(cls, field) for field in fields}
+
+
+def _some_time(value: Any, *, field: str) -> float:
+    found = duration_of(value, field=field)
+    if found <= 0:
+        raise InvalidInput(field, "is no time at all; write '10s', say")
+    return found
 
 
 def _count(value: Any, *, field: str) -> int:

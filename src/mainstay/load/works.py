@@ -88,6 +88,8 @@ class LoadWork:
         here, client = context(), self._client
         begin(client)
         control = await client.open()
+        # it has begun, and a store that hears of our death is to know: nobody would make it good by running it again
+        await control.start([here.job])
         planned = Planned(self._test, options)
         folder = self._folder()
         stream = StreamOutput(folder / f"{here.id}.ndjson.zst")

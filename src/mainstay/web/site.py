@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -17,6 +18,7 @@ from ..control.check import Report
 from .api import routes as api
 from .api.masking import Masker
 from .dashboard import routes as dashboard
+from .dashboard.page import compiled
 from .live import routes as live
 from .live import streams
 from .live.counting import Counted, Requests
@@ -61,7 +63,9 @@ def make_site(shelf: Shelf, options: WebOptions, *, tokens: Tokens | None) -> St
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with site.hub:
+            warming = asyncio.create_task(asyncio.to_thread(compiled))
             yield
+            await warming
 
     app = Starlette(
         routes=[

@@ -179,4 +179,11 @@ def _environment() -> jinja2.Environment:
     return found
 
 
-__all__ = ["NAV", "Handler", "View", "page_route", "refused"]
+def compiled() -> None:
+    """Compile all templates, which takes longer than any page: whoever asks first is not to wait for it."""
+    found = _environment()
+    for name in found.list_templates(["html"]):
+        found.get_template(name)
+
+
+__all__ = ["NAV", "Handler", "View", "compiled", "page_route", "refused"]

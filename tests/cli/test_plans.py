@@ -72,7 +72,7 @@ def assert_cheap(found: dict[str, list[str]]) -> None:
             r"jobs_status \(status=\? AND id<\?\)",
         ),
         (("jobs", "retry", "--status", "failed", "--yes"), r"jobs_status \(status=\? AND id<\?\)"),
-        (("queues", "list"), r"jobs_ready"),
+        (("queues", "list"), r"jobs_oldest \(queue=\?\)"),
         (("queues", "purge", "mail", "--yes"), r"jobs_status \(status=\? AND id<\?\)"),
         (("workers", "list"), r"jobs_held \(session=\?\)"),
         (("jobs", "watch", "--queue", "mail", "--for", "1ms"), r"jobs_status \(status=\?\)"),

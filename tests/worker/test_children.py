@@ -690,6 +690,6 @@ def test_children_die_with_their_engine_whatever_they_are_busy_with(engine: subp
 
 
 async def test_a_process_whose_parent_died_before_it_could_say_so_exits() -> None:
-    script = "from mainstay.worker.parent import die_with_parent; die_with_parent(1 << 22); raise SystemExit(9)"
+    script = "from mainstay.parent import die_with_parent; die_with_parent(1 << 22); raise SystemExit(9)"
     process = Process([sys.executable, "-c", script], pass_fds=[])
     assert await process.ended() == 1

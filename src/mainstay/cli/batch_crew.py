@@ -22,7 +22,7 @@ _GRACE = "3s"
 _PROGRAM = """
 import sys
 from mainstay.cli import main
-from mainstay.worker.parent import die_with_parent
+from mainstay.parent import die_with_parent
 die_with_parent(int(sys.argv.pop(1)))
 main()
 """

@@ -24,12 +24,12 @@ from ..control import Extension, error_info
 from ..control.progress import checked_progress
 from ..errors import MainstayError
 from ..model import Job, Progress
+from ..parent import die_with_parent
 from . import logs
 from .attempt import attempt
 from .context import Context, Input
 from .endings import Ending, Failed, Halted
 from .exits import leave_at_once
-from .parent import die_with_parent
 from .pipe import (
     Answer,
     Ask,

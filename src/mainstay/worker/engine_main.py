@@ -22,6 +22,7 @@ from ..control import Control
 from ..control.check import watching
 from ..errors import MainstayError, StoreError, StoreLocked, StoreUnavailable
 from ..model import Session
+from ..parent import die_with_parent
 from ..stores import Change
 from ..stores.home import adopt
 from . import logs
@@ -31,7 +32,6 @@ from .exits import leave_at_once
 from .kept_aside import keep
 from .messages import Drain, EngineConfig, FromEngine, Go, Hello, Retiring, ToEngine, Unfit, line
 from .outage import Outage
-from .parent import die_with_parent
 from .program import Program, load
 from .recorder import Recorder
 from .spawn import leave_stopping_to_the_supervisor

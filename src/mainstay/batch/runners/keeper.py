@@ -30,7 +30,7 @@ _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def _dying_with(keeper: int) -> Callable[[], None]:
     """What a process does before it becomes the command: it is killed when its keeper is, for then nobody could look
-    at it or stop it. As `mainstay.worker.parent`, which cannot be imported here."""
+    at it or stop it. As `mainstay.parent`, which cannot be imported here."""
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def prepare() -> None:

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 
-from ...worker.parent import die_with_parent
+from ...parent import die_with_parent
 from ..extra import extra_needed
 from .generator import Generator
 from .messages import Ear, Go, Quit, ToGenerator, framed

@@ -43,7 +43,10 @@ async def _assert_right(store: JobStore, history: History, plan: Plan) -> None:
         assert token in [refusal.token for refusal in await store.refusals(job)]
     # and the actors did meet: a run in which nothing special happened would prove nothing
     seen = Counter((entry.what, entry.outcome) for entry in history)
-    for wanted in [("insert", "known"), ("again", "already_applied"), ("reap", "applied"), ("release", "applied")]:
+    met = [("insert", "known"), ("again", "already_applied"), ("release", "applied")]
+    # that somebody is taken for dead is a matter of chance where the few jobs of a slow store are soon done
+    met += [("reap", "applied")] * (plan.total >= 1000)
+    for wanted in met:
         assert seen[wanted] > 0, f"no {wanted} in {seen}"
     assert len({entry.actor for entry in history if entry.what == "claim"}) > 1
 

@@ -23,7 +23,7 @@ from mainstay.web.shelf import Shelf
 from mainstay.web.site import make_site
 from tests.web.conftest import Server
 
-EXAMPLES = 5
+EXAMPLES = 3
 #: what fits the description may still be refused by rules that a schema cannot tell, or by how things stand
 MAY_REFUSE = ["2xx", "304", "404", "409", "412", "422"]
 REFUSES = ["400", "401", "403", "404", "405", "409", "412", "413", "415", "422", "428"]

@@ -54,6 +54,10 @@ class Vanished(msgspec.Struct, frozen=True, kw_only=True):
     files_after: int
 
 
+#: how long connections that were answered may take to be closed
+_CLOSING_S = 5.0
+
+
 class _Snapshot(msgspec.Struct):
     counts: dict[str, int]
 
@@ -230,6 +234,10 @@ async def _vanish(serving: Serving, store: str, n: int) -> Vanished:
             pass
     # they are noticed one by one: it waits until none is open
     await asyncio.to_thread(serving.answered)
+    ends = time.monotonic() + _CLOSING_S
+    while serving.files() > files and time.monotonic() < ends:
+        # the last of them are answered, and about to be closed
+        await asyncio.sleep(0.05)
     return Vanished(
         store=store,
         clients=5 * n,

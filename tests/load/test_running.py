@@ -422,6 +422,7 @@ async def test_users_are_divided_by_weight(target: Target, tmp_path: Path) -> No
 
     seen = Counter(one.name.split()[0] for one in summary.metrics)
     assert seen == {"often": 30, "seldom": 10}
+    assert summary.users == 40
 
 
 # ends -----------------------------------------------------------------------------------------------

@@ -227,6 +227,13 @@ async def _on_jobs(control: Control, serving: Serving, store: str, n: int, times
     )
 
 
+def _until_closed(serving: Serving, files: int) -> None:
+    """The last connections are answered and about to be closed; another process tells nobody when they are."""
+    ends = time.monotonic() + _CLOSING_S
+    while serving.files() > files and time.monotonic() < ends:
+        time.sleep(0.05)
+
+
 async def _vanish(serving: Serving, store: str, n: int) -> Vanished:
     memory_mb, files = serving.memory_mb(), serving.files()
     for _ in range(5):
@@ -234,10 +241,7 @@ async def _vanish(serving: Serving, store: str, n: int) -> Vanished:
             pass
     # they are noticed one by one: it waits until none is open
     await asyncio.to_thread(serving.answered)
-    ends = time.monotonic() + _CLOSING_S
-    while serving.files() > files and time.monotonic() < ends:
-        # the last of them are answered, and about to be closed
-        await asyncio.sleep(0.05)
+    await asyncio.to_thread(_until_closed, serving, files)
     return Vanished(
         store=store,
         clients=5 * n,

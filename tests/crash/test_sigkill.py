@@ -7,6 +7,7 @@ answer to one call and the answer to a later one, mostly inside a transaction of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import select
@@ -69,7 +70,7 @@ class Told(msgspec.Struct):
 
 
 class Victim:
-    """One process that will be killed."""
+    """One process that will be killed. Whoever makes one sees to it that `end` is called, however the test ends."""
 
     def __init__(self, nursery: Child, folder: Path, name: str, seed: str) -> None:
         self.name = name
@@ -89,19 +90,41 @@ class Victim:
         for _ in range(lines):
             told.hear(self.name, self.line())
         time.sleep(rng.uniform(0, 3) * (time.monotonic() - began) / lines)
-        self.end()
-        for line in self._told:  # told before it died: acknowledged too
+        for line in self.killed():
             told.hear(self.name, line)
-        self._told.close()
         told.kills += 1
 
+    def killed(self) -> list[str]:
+        """SIGKILL; what it told before it died and was not heard yet: acknowledged, too."""
+        self._kill()
+        lines = self._told.readlines()
+        self._told.close()
+        return lines
+
     def end(self) -> None:
-        """SIGKILL, and see it gone."""
+        """Whatever state it is in, it is gone afterwards, and so is the pipe from it."""
+        self._kill()
+        self._told.close()
+
+    def _kill(self) -> None:
         if self._handle >= 0:
             signal.pidfd_send_signal(self._handle, signal.SIGKILL)
             select.select([self._handle], [], [])
             os.close(self._handle)
             self._handle = -1
+
+
+@contextlib.contextmanager
+def crew_of(size: int, nursery: Child, folder: Path, name: str) -> Iterator[list[Victim]]:
+    """So many, and none of them is left afterwards: what one left open would fail a test that comes later."""
+    crew: list[Victim] = []
+    try:
+        for n in range(size):
+            crew.append(Victim(nursery, folder, f"{name}-{n}", f"{name}.{n}"))  # noqa: PERF401  # the made ones are kept
+        yield crew
+    finally:
+        for victim in crew:
+            victim.end()
 
 
 @pytest.fixture(params=PERSISTENT, ids=lambda adapter: adapter.name)
@@ -154,14 +177,10 @@ async def test_hundreds_of_kills_lose_nothing_and_double_nothing(
     kills, size = KILLS[adapter.name], CREWS[adapter.name]
     rounds = kills // size
     for number in range(rounds):
-        crew = [Victim(nursery, tmp_path, f"round{number}-{n}", f"{number}.{n}") for n in range(size)]
-        try:
+        with crew_of(size, nursery, tmp_path, f"round{number}") as crew:
             assert [victim.line() for victim in crew] == ["ready\n"] * size
             for victim in rng.sample(crew, size):
                 victim.kill(rng, told)
-        finally:
-            for victim in crew:
-                victim.end()
         store = await open_store(url)
         world = World(store, store.clock)  # type: ignore[arg-type]
         told.cut += await _reap(adapter, world, {victim.name for victim in crew})

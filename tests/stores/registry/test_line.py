@@ -14,6 +14,7 @@ from mainstay.model import Job
 from mainstay.stores import JobStore
 from mainstay.stores.registry import JobRegistry
 from mainstay.stores.versioned import VersionedStore, WriteUnsure
+from mainstay.testing import VirtualClock
 from tests.conformance.world import World
 from tests.stores.registry.between import Between
 from tests.stores.registry.conftest import Join
@@ -118,11 +119,14 @@ async def test_two_processes_never_claim_the_same_job(join: Join) -> None:
     assert {job.session for job in taken} == {"s1", "s2"}
 
 
-async def test_five_lost_tries_are_given_up_naming_the_key_with_nothing_written(join: Join) -> None:
+async def test_half_a_minute_of_lost_tries_is_given_up_naming_the_key_with_nothing_written(
+    join: Join, clock: VirtualClock
+) -> None:
     waits: list[float] = []
 
     async def sleep(wait_s: float) -> None:
         waits.append(wait_s)
+        clock.advance(wait_s)
 
     quicker, _ = await join()
     world, way = await join(sleep=sleep, rng=random.Random(1))
@@ -132,20 +136,39 @@ async def test_five_lost_tries_are_given_up_naming_the_key_with_nothing_written(
             await quicker.submit()
 
     way.before = come_first
-    with pytest.raises(TooManyConflicts) as given_up:
+    with pytest.raises(TooManyConflicts, match=r"at each of \d+ tries; nothing was written") as given_up:
         await world.submit()
-    assert given_up.value.key == "log/000000000005"
+    tries = len(waits) + 1
+    assert (given_up.value.key, given_up.value.tries) == (f"log/{tries:012}", tries)
     # the pace that is kept beside others comes on top, and only after a commit of one's own
-    assert all(wait_s <= 0.1 * 2**n for n, wait_s in enumerate(waits))
-    assert len(waits) == 4
+    assert all(wait_s <= min(2, 0.1 * 2**n) for n, wait_s in enumerate(waits))
+    assert 30 <= sum(waits) < 32
     counts = registry(world).counts
-    assert (counts.conflicts, counts.retries, counts.gave_up) == (5, 4, 1)
+    assert (counts.conflicts, counts.retries, counts.gave_up) == (tries, tries - 1, 1)
 
     way.before = None
     assert await ids_in(world.store) == await ids_in(quicker.store)
-    assert len(await ids_in(world.store)) == 5
+    assert len(await ids_in(world.store)) == tries
     await world.submit()
     await world.assert_sound()
+
+
+async def test_who_stood_still_for_a_minute_in_his_first_try_has_more_of_them(join: Join, clock: VirtualClock) -> None:
+    quicker, _ = await join()
+    world, way = await join()
+    lost: list[str] = []
+
+    async def come_first(call: str, key: str) -> None:
+        if call == "create" and key.startswith("log/") and len(lost) < 4:
+            lost.append(key)
+            clock.advance(60)
+            await quicker.submit()
+
+    way.before = come_first
+    job = await world.submit()
+    assert await ids_in(quicker.store) == await ids_in(world.store)
+    assert job.id in await ids_in(quicker.store)
+    assert registry(world).counts.conflicts == 4
 
 
 async def test_a_store_that_is_away_refuses_a_submit_and_keeps_nothing_of_it(join: Join) -> None:

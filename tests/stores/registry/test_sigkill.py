@@ -14,7 +14,7 @@ from mainstay.stores.registry import JobRegistry
 from mainstay.stores.registry.following import BLOCK
 from tests.conformance.world import World
 from tests.crash import worker
-from tests.crash.test_sigkill import Told, Victim, assert_kept
+from tests.crash.test_sigkill import Told, assert_kept, crew_of
 from tests.stores.sqlite.process import Child
 
 ROUNDS, CREW = 10, 2
@@ -32,14 +32,10 @@ async def test_killed_processes_lose_nothing_double_nothing_and_stop_nobody(tmp_
     rng, told = random.Random(3), Told()
     url = f"file://{tmp_path}/registry"
     for number in range(ROUNDS):
-        crew = [Victim(nursery, tmp_path, f"round{number}-{n}", f"{number}.{n}") for n in range(CREW)]
-        try:
+        with crew_of(CREW, nursery, tmp_path, f"round{number}") as crew:
             assert [victim.line() for victim in crew] == ["ready\n"] * CREW
             for victim in crew:
                 victim.kill(rng, told)
-        finally:
-            for victim in crew:
-                victim.end()
         store = await open_store(url)
         world = World(store, store.clock)  # type: ignore[arg-type]
         for victim in crew:  # the leases are long; a supervisor knows that they are dead

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from mainstay.stores.versioned import VersionedStore, open_versioned
-from tests.crash.test_sigkill import Victim
+from tests.crash.test_sigkill import Victim, crew_of
 from tests.stores.sqlite.process import Child
 from tests.stores.versioned import crashing
 
@@ -59,10 +59,8 @@ def kill(victim: Victim, rng: random.Random, told: Told) -> None:
     for _ in range(lines):
         told.hear(victim.name, victim.line())
     time.sleep(rng.uniform(0, 1) * (time.monotonic() - began) / lines)
-    victim.end()
-    for line in victim._told:
+    for line in victim.killed():
         told.hear(victim.name, line)
-    victim._told.close()
 
 
 async def assert_kept(store: VersionedStore, told: Told) -> None:
@@ -87,13 +85,9 @@ async def test_killed_writers_tear_nothing_lose_nothing_and_lock_nothing(
 ) -> None:
     rng, told = random.Random(5), Told()
     for start in range(0, KILLS, CREW):
-        crew = [Victim(nursery, tmp_path, f"w{start + n}", f"{start + n}") for n in range(CREW)]
-        try:
+        with crew_of(CREW, nursery, tmp_path, f"from{start}") as crew:
             for victim in crew:
                 kill(victim, rng, told)
-        finally:
-            for victim in crew:
-                victim.end()
 
     store = await open_versioned(f"{url}?busy_timeout=2s")
     try:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
@@ -28,8 +29,11 @@ log = logging.getLogger("mainstay.stores.registry")
 
 T = TypeVar("T")
 
+#: given up after so many lost tries, but not before it was tried for so long: among many a few lost ones are no news
 TRIES = 5
-BASE_S = 0.1
+PATIENCE_S = 30.0
+#: the longest wait before the second try; twice as much before each further one, up to the most
+BASE_S, MOST_S = 0.1, 2.0
 _MOST_AT_ONCE = 500
 _MOST_BREATHS = 50
 
@@ -143,7 +147,8 @@ class Line:
             # a look costs less than a commit that comes too late
             await self._follower.catch_up()
             looked = True
-        for tried in range(TRIES):
+        until_ms = self._clock.lease_ms() + PATIENCE_S * 1000
+        for tried in count(1):
             begun_s = _now_s()
             lines = await self._decide(ops)
             if not lines and not looked:
@@ -172,14 +177,13 @@ class Line:
             self._follower.replica.undo()
             self._pace.lost()
             self.counts.conflicts += 1
-            if tried == TRIES - 1:
-                break
-            await self._sleep(self._rng.uniform(0, BASE_S * 2**tried))
+            if tried >= TRIES and self._clock.lease_ms() >= until_ms:
+                self.counts.gave_up += 1
+                raise TooManyConflicts(self._follower.next_key, tried, place=self._follower.log.store.place)
+            await self._sleep(self._rng.uniform(0, min(MOST_S, BASE_S * 2 ** (tried - 1))))
             await self._until_quiet()
             self.counts.retries += 1
             looked = True
-        self.counts.gave_up += 1
-        raise TooManyConflicts(self._follower.next_key, TRIES, place=self._follower.log.store.place)
 
     async def _until_quiet(self) -> None:
         """Catch up, and wait for a moment in which nobody commits: into one after the other nobody comes in between."""

@@ -1,9 +1,9 @@
 """How soon to commit again when others commit as well.
 
 A commit is lost if another one comes while it is on its way. Whoever has just won is ready for the next while the
-others still read what he did, and would win again and again: five lost in a row are given up. So a process that sees
-others at work leaves them time between two commits of its own, in proportion to how many they are and how long a commit
-takes; what is asked for meanwhile goes together.
+others still read what he did, and would win again and again, until they give up. So a process that sees others at work
+leaves them time between two commits of its own, in proportion to how many they are and how long a commit takes; what is
+asked for meanwhile goes together.
 
 How much time is found out: twice as much after a commit that was lost, a little less after each that was made. So about
 one try in twenty is lost, whatever the number of processes, and five in a row once in millions.

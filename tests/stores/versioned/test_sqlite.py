@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from mainstay.errors import InvalidInput, SchemaTooNew, StoreError, StoreLocked, UnknownOption
 from mainstay.stores import open_store
 from mainstay.stores.versioned import open_versioned
-from mainstay.stores.versioned.sqlite import SqliteVersioned
+from mainstay.stores.versioned.sqlite import SqliteVersioned, first_row
 
 
 async def test_an_answer_is_on_the_disk_and_readers_wait_for_nobody(tmp_path: Path) -> None:
@@ -69,6 +70,29 @@ async def test_what_is_no_database_is_refused_and_nothing_is_made_beside_it(tmp_
     with pytest.raises(StoreError, match="is not an SQLite database"):
         await open_versioned(f"sqlite:///{tmp_path}/notes.txt")
     assert os.listdir(tmp_path) == ["notes.txt"]
+
+
+async def test_a_file_whose_table_another_process_makes_meanwhile_is_not_taken_for_somebody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "values.db"
+    empty = apsw.Connection(str(path))
+    empty.pragma("journal_mode", "WAL")
+    empty.close()
+    others: list[SqliteVersioned] = []
+
+    def just_before(*asked: Any) -> object:
+        if not others:
+            monkeypatch.undo()
+            others.append(SqliteVersioned(path))
+        return first_row(*asked)
+
+    monkeypatch.setattr("mainstay.stores.versioned.sqlite.first_row", just_before)
+    store = SqliteVersioned(path)
+    assert await others[0].create_if_absent("a", b"1")
+    assert (await store.get("a")) is not None
+    await others[0].close()
+    await store.close()
 
 
 async def test_a_newer_file_is_refused(tmp_path: Path) -> None:

@@ -180,8 +180,10 @@ class SqliteVersioned:
 
     def _admit(self, db: apsw.Connection) -> bool:
         """Whether there is a table already."""
-        mark, version = db.pragma("application_id"), db.pragma("user_version")
-        if mark == 0 and version == 0 and first_row(db, "SELECT count(*) FROM sqlite_schema") == (0,):
+        with db:  # one moment: another process may be making the table
+            mark, version = db.pragma("application_id"), db.pragma("user_version")
+            empty = first_row(db, "SELECT count(*) FROM sqlite_schema") == (0,)
+        if mark == 0 and version == 0 and empty:
             return False
         if mark != APPLICATION_ID:
             raise StoreError(

@@ -176,9 +176,12 @@ def test_a_ping_shows_where_the_time_went(shell: Shell, target: Target) -> None:
     assert lines[1].startswith("HTTP/1.1 200 OK; ")
     phases = [line.split()[0] for line in lines[2:]]
     assert [name for name in phases if name != "dns"] == ["connect", "send", "wait", "receive"]
-    told = shell.json("load", "ping", f"{target.url}/?delay=30ms")
-    assert told["phases_s"]["wait"] >= 0.03
-    assert sum(told["phases_s"].values()) == pytest.approx(told["elapsed_s"])
+    told = shell.json("load", "ping", f"{target.url}/?delay=200ms")
+    spent = told["phases_s"]
+    # a process that has to wait for a core after its write counts some of the delay as sending
+    assert spent["send"] + spent["wait"] >= 0.2
+    assert spent["wait"] >= 0.1
+    assert sum(spent.values()) == pytest.approx(told["elapsed_s"])
 
 
 def test_a_ping_sends_what_it_is_told_and_shows_headers_and_body_if_asked(shell: Shell, target: Target) -> None:

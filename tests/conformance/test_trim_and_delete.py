@@ -171,6 +171,42 @@ async def test_a_job_is_not_deleted_while_one_of_its_units_is_claimed(world: Wor
     assert await left(world, parent, unit) == [False, False]
 
 
+async def test_a_job_is_deleted_only_at_the_version_that_is_meant(world: World) -> None:
+    seen, other = await world.submit(), await world.submit()
+    await world.move(seen, "cancelled")
+    before = await world.dump()
+    meant = {seen.id: seen.version}
+    assert await world.store.delete([seen.id, "nobody"], actor="ann", reason="now", versions=meant) == [
+        "changed",
+        "missing",
+    ]
+    assert await world.dump() == before
+
+    meant = {seen.id: seen.version + 1}
+    assert await world.store.delete([seen.id, other.id], actor="ann", reason="now", versions=meant) == [
+        "deleted",
+        "deleted",
+    ]
+
+
+async def test_a_job_at_another_version_is_changed_before_it_is_held(world: World) -> None:
+    await world.open("s1")
+    held = await world.running()
+    for version, answer in ((held.version - 1, "changed"), (held.version, "held")):
+        assert await world.store.delete([held.id], actor="ann", reason="now", versions={held.id: version}) == [answer]
+
+
+async def test_the_units_of_a_settled_job_stay_when_that_is_at_another_version(world: World) -> None:
+    await world.open("s1")
+    parent = await world.submit(queue="parents")
+    unit = await world.running(parent=parent.id, unit="a")
+    await world.move(unit, "succeeded", holder="s1")
+    await world.move(parent, "cancelled")
+    meant = {parent.id: parent.version}
+    assert await world.store.delete([parent.id], actor="ann", reason="now", versions=meant) == ["changed"]
+    assert await left(world, parent, unit) == [True, True]
+
+
 async def test_a_deleted_job_is_not_claimed_and_frees_its_unique_key(world: World) -> None:
     await world.open("s1")
     job = await world.submit(unique_key="u")

@@ -11,7 +11,7 @@ import msgspec
 
 from ..control import Control, Plan, Request, Submitted, decoded
 from ..control.driving import driver_id
-from ..errors import InvalidTransition, MainstayError, StoreError
+from ..errors import InvalidTransition, MainstayError, StoreError, VersionChanged
 from ..lifecycle import Move, table_of
 from ..model import IdSource, Job
 from ..outputs import Group, Manifest, OutputStore, Unit, output_path, save_manifest
@@ -190,10 +190,13 @@ class Desk:
 
     # validate ---------------------------------------------------------------------------------------
 
-    async def validate(self, job_id: str, *, force: bool = False, actor: str = "client") -> Validation:
+    async def validate(
+        self, job_id: str, *, force: bool = False, actor: str = "client", version: int | None = None
+    ) -> Validation:
         """Look at all outputs now. A batch that waits for it, or is partial, is moved on; another keeps its state, and
-        what was found is told. `force` looks at everything anew, whatever was seen before."""
-        job = await self.control.get(job_id)
+        what was found is told. `force` looks at everything anew, whatever was seen before. With a `version`, here and
+        below, only as long as the job is at that one; else `VersionChanged` is raised."""
+        job = await self._get(job_id, version)
         spec = spec_of(job, self._sealer)
         state = table_of(None).get(job.status)
         if state is not None and not state.settled and job.status != "validating":
@@ -211,16 +214,16 @@ class Desk:
             by=actor,
             fresh=force,
         )
-        moved = await validating.settle(self.control, job_id, found, self._sealer, actor=actor)
+        moved = await validating.settle(self.control, job_id, found, self._sealer, actor=actor, version=version)
         if job.status == "validating" and moved.status != "validating":
             await self.control.nudge(job)
         return found
 
     # resume -----------------------------------------------------------------------------------------
 
-    async def to_run(self, job_id: str) -> AsyncIterator[ToRun]:
+    async def to_run(self, job_id: str, *, version: int | None = None) -> AsyncIterator[ToRun]:
         """What a resume would run, and why; and what it would not, for its inputs are incomplete."""
-        spec = await self.spec(job_id)
+        spec = spec_of(await self._get(job_id, version), self._sealer)
         store = await self.places.get(spec.outputs)
         manifest = await self.places.manifest(spec.outputs, job_id)
         for group in range(len(manifest.groups)):
@@ -229,12 +232,14 @@ class Desk:
                     unit: Unit = wanted.unit
                     yield ToRun(group=group, index=wanted.index, unit=unit.readable, why=wanted.why, run=wanted.run)
 
-    async def resume(self, job_id: str, *, actor: str = "client", reason: str = "resumed on request") -> Resumed:
+    async def resume(
+        self, job_id: str, *, actor: str = "client", reason: str = "resumed on request", version: int | None = None
+    ) -> Resumed:
         """Run the units again whose outputs are missing or corrupt: in the same job, or, if that had succeeded, in a
         new one that is linked to it. Of two who ask at the same time one is refused, or gets the other's job."""
-        job = await self.control.get(job_id)
+        job = await self._get(job_id, version)
         spec = spec_of(job, self._sealer)
-        if job.status == "succeeded":
+        if job.status == "succeeded":  # which is final: its version is the same for ever
             return await self._repair(job, spec)
         # a store takes two who wish the same at once for one that is repeated: this tells them apart
         (request,) = self._ids.take(self.control.store.clock.now_ms(), 1)
@@ -251,13 +256,21 @@ class Desk:
             fields = {"due_ms": now_ms, "extra_ms": 0, "error": None}
             return (Move(to="pending", reason=reason, details={"request": request}, fields=fields),)
 
-        moved = await self.control.act(job_id, decide, actor=actor)
+        moved = await self.control.act(job_id, decide, actor=actor, version=version)
         since = await self.control.events(job_id, after=job.version)
         if not any(event.data.get("request") == request for event in since):
+            if version is not None:
+                raise VersionChanged(job_id, version, now=moved.version)
             raise InvalidTransition(
                 job_id, moved.status, "pending", allowed=(), why="another resumed it in the same moment"
             )
         return Resumed(id=job_id, how="resumed")
+
+    async def _get(self, job_id: str, version: int | None) -> Job:
+        job = await self.control.get(job_id)
+        if version is not None and job.version != version:
+            raise VersionChanged(job_id, version, now=job.version)
+        return job
 
     async def _repair(self, job: Job, spec: Spec) -> Resumed:
         units = 0

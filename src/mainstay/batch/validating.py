@@ -106,7 +106,9 @@ def validation_of(job: Job, sealer: Sealer) -> Validation | None:
         raise InvalidInput("job", f"{job.id}: what its last validation found cannot be read: {error}") from None
 
 
-async def settle(control: Control, job_id: str, validation: Validation, sealer: Sealer, *, actor: str) -> Job:
+async def settle(
+    control: Control, job_id: str, validation: Validation, sealer: Sealer, *, actor: str, version: int | None = None
+) -> Job:
     """Move a batch to what a validation found, if that is where it may go; else leave it, and keep the finding."""
     details: dict[str, Any] = {"validation": _short(validation)}
     fields = {"result": result_of(validation, sealer)}
@@ -139,7 +141,7 @@ async def settle(control: Control, job_id: str, validation: Validation, sealer: 
             why="it is still at work; what is there and what is not is told when it is done",
         )
 
-    return await control.act(job_id, decide, actor=actor)
+    return await control.act(job_id, decide, actor=actor, version=version)
 
 
 def _short(validation: Validation) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 
@@ -67,7 +66,6 @@ def deleting(*, actor: str, reason: str | None = None) -> Action:
     why = reason or "deleted on request"
 
     async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
-        said: Sequence[Literal["deleted", "held", "missing"]]
         said = await control.delete_many(ids, actor=actor, reason=why)
         return [
             Answer(id=job_id, outcome=outcome, error=_NOT_DELETED.get(outcome))

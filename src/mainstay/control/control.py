@@ -12,7 +12,7 @@ from ..clock import seconds
 from ..errors import InvalidInput
 from ..lifecycle import Event
 from ..model import Job, Leadership, Progress, QueueSettings, Session, Settings
-from ..stores import JobStore, NewJob, Page, Pulse, Query, Refusal, Report, Stats, Trimmed, usual_settings
+from ..stores import Deletion, JobStore, NewJob, Page, Pulse, Query, Refusal, Report, Stats, Trimmed, usual_settings
 from . import retention
 from .attempts import Attempts, Completion, Failure
 from .driving import Driving
@@ -193,9 +193,10 @@ class Control:
         """Give a claimed unit back until later, without losing its place in the queue."""
         return await self._driving.put_off(job, seconds(wait, field="wait"), reason=reason)
 
-    async def act(self, job_id: str, decide: Decision, *, actor: str) -> Job:
-        """Move a job by a rule of its kind. `decide` is pure: it gets the row as it stands and the time in ms."""
-        return await self._driving.act(job_id, decide, actor=actor)
+    async def act(self, job_id: str, decide: Decision, *, actor: str, version: int | None = None) -> Job:
+        """Move a job by a rule of its kind. `decide` is pure: it gets the row as it stands and the time in ms. With a
+        `version`, only as long as the job is at that one; else `VersionChanged` is raised."""
+        return await self._driving.act(job_id, decide, actor=actor, version=version)
 
     async def nudge(self, job: Job) -> None:
         """Have the driver of a job look at it now."""
@@ -286,13 +287,11 @@ class Control:
         """Change a job's place in its queue."""
         return await self._operator.set_priority(job_id, priority, actor=actor, version=version)
 
-    async def delete(self, job_id: str, *, actor: str, reason: str) -> None:
+    async def delete(self, job_id: str, *, actor: str, reason: str, version: int | None = None) -> None:
         """Delete a job nobody works on."""
-        await self._operator.delete(job_id, actor=actor, reason=reason)
+        await self._operator.delete(job_id, actor=actor, reason=reason, version=version)
 
-    async def delete_many(
-        self, ids: Sequence[str], *, actor: str, reason: str
-    ) -> list[Literal["deleted", "held", "missing"]]:
+    async def delete_many(self, ids: Sequence[str], *, actor: str, reason: str) -> list[Deletion]:
         """Delete many; each is answered for."""
         return await self._operator.delete_many(ids, actor=actor, reason=reason)
 

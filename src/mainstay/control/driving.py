@@ -15,7 +15,7 @@ from ..model import Job, check_id
 from ..stores import JobStore
 from .options import check_text
 from .submit import Request, Submitter
-from .writer import Decision, Moves, Wish, Writer, refused
+from .writer import Decision, Moves, Wish, Writer, at_version, refused
 
 
 def driver_id(job: Job) -> str:
@@ -64,9 +64,10 @@ class Driving:
 
         return await self._as_holder(job, decide, ())
 
-    async def act(self, job_id: str, decide: Decision, *, actor: str) -> Job:
+    async def act(self, job_id: str, decide: Decision, *, actor: str, version: int | None = None) -> Job:
         """Move a job by a rule of its kind: decided from the row as it stands, and again if it moved meanwhile."""
-        return await self._writer.one(check_id(job_id), decide, actor=check_text(actor, field="actor"))
+        wanted = at_version(version, decide)
+        return await self._writer.one(check_id(job_id), wanted, actor=check_text(actor, field="actor"))
 
     async def nudge(self, job: Job) -> None:
         """Have the driver of a job look now, if it waits."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
 
 from ..errors import Conflict, InvalidInput, InvalidTransition, JobNotFound, VersionChanged
-from ..lifecycle import Move, Moved, table_of
+from ..lifecycle import Move, table_of
 from ..model import AWAITS_MS, Job, Settings, check_id, rank_of
-from ..stores import JobStore
+from ..stores import Deletion, JobStore
 from ..stores.judge import is_left_to_its_units
 from .driving import Driving, driver_id
 from .options import check_priority, check_text
 from .rules import cancelling
-from .writer import Decision, Moves, Outcome, Wish, Writer
+from .writer import Decision, Moves, Outcome, Wish, Writer, at_version
 
 log = logging.getLogger("mainstay.control")
 
@@ -31,7 +30,7 @@ class Operator:
     async def cancel(self, job_id: str, *, actor: str, reason: str, version: int | None = None) -> Job:
         """Cancel one job; raises `InvalidTransition` if it has ended otherwise."""
         _who_and_why(actor, reason)
-        job = await self._writer.one(check_id(job_id), _at(version, _cancel(reason)), actor=actor)
+        job = await self._writer.one(check_id(job_id), at_version(version, _cancel(reason)), actor=actor)
         await self._driving.nudge(job)
         return job
 
@@ -52,7 +51,7 @@ class Operator:
     async def retry(self, job_id: str, *, actor: str, reason: str, version: int | None = None) -> Job:
         """Send one job that settled short of success back to the queue."""
         _who_and_why(actor, reason)
-        return await self._writer.one(check_id(job_id), _at(version, _retry(reason)), actor=actor)
+        return await self._writer.one(check_id(job_id), at_version(version, _retry(reason)), actor=actor)
 
     async def retry_many(self, ids: Sequence[str], *, actor: str, reason: str) -> list[Outcome]:
         """Send many jobs back to the queue, each on its own merits."""
@@ -68,7 +67,7 @@ class Operator:
             fields = {"due_ms": now_ms, "extra_ms": 0} if to == "pending" or job.due_ms == AWAITS_MS else {}
             return (Move(to=to, reason=reason, fields=fields, flag="forced"),)
 
-        job = await self._writer.one(check_id(job_id), _at(version, decide), actor=actor)
+        job = await self._writer.one(check_id(job_id), at_version(version, decide), actor=actor)
         log.warning("forced job_id=%s to=%s actor=%s reason=%s", job_id, to, actor, reason)
         return job
 
@@ -87,28 +86,37 @@ class Operator:
             why = f"priority changed from {job.priority} to {priority}"
             return (Move(to=job.status, reason=why, fields={"priority": priority, "rank": rank}, flag="note"),)
 
-        return await self._writer.one(check_id(job_id), _at(version, decide), actor=actor)
+        return await self._writer.one(check_id(job_id), at_version(version, decide), actor=actor)
 
-    async def delete(self, job_id: str, *, actor: str, reason: str) -> None:
+    async def delete(self, job_id: str, *, actor: str, reason: str, version: int | None = None) -> None:
         """Delete one job nobody works on; its tombstone stays."""
-        answer = (await self.delete_many([job_id], actor=actor, reason=reason))[0]
-        if answer == "missing":
+        versions = None if version is None else {job_id: version}
+        answer = (await self.delete_many([job_id], actor=actor, reason=reason, versions=versions))[0]
+        if answer == "changed" and version is not None:
+            (row,) = await self._store.get([job_id])
+            if row is not None:
+                raise VersionChanged(job_id, version, now=row.version)
+        if answer in ("missing", "changed"):
             raise JobNotFound(job_id)
         if answer == "held":
             raise Conflict(f"job {job_id} is being worked on; cancel it first, then delete it")
 
     async def delete_many(
-        self, ids: Sequence[str], *, actor: str, reason: str
-    ) -> list[Literal["deleted", "held", "missing"]]:
+        self, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None = None
+    ) -> list[Deletion]:
         """Delete many jobs; those being worked on are left alone and answered with `held`: also one that is left to its
-        units, and its driver, whoever has a hand on them at the moment."""
+        units, and its driver, whoever has a hand on them at the moment. Those that are not at the version they are
+        meant at are left alone and answered with `changed`."""
         _who_and_why(actor, reason)
-        held = await self._left_to_units([check_id(job_id) for job_id in ids])
-        rest = iter(await self._store.delete([each for each in ids if each not in held], actor=actor, reason=reason))
+        held = await self._left_to_units([check_id(job_id) for job_id in ids], versions or {})
+        going = [each for each in ids if each not in held]
+        rest = iter(await self._store.delete(going, actor=actor, reason=reason, versions=versions))
         return ["held" if each in held else next(rest) for each in ids]
 
-    async def _left_to_units(self, ids: Sequence[str]) -> set[str]:
-        rows = [row for row in await self._store.get(ids) if row is not None and row.settled_ms is None]
+    async def _left_to_units(self, ids: Sequence[str], versions: Mapping[str, int]) -> set[str]:
+        found = [row for row in await self._store.get(ids) if row is not None]
+        # the store refuses one that has changed, and that is what is to be said of it
+        rows = [row for row in found if row.settled_ms is None and versions.get(row.id, row.version) == row.version]
         parents = await self._store.get(sorted({row.parent for row in rows if row.parent is not None}))
         drivers = {driver_id(row) for row in parents if row is not None and is_left_to_its_units(row)}
         return {row.id for row in rows if row.id in drivers or is_left_to_its_units(row)}
@@ -120,19 +128,6 @@ class Operator:
             next(outcomes) if job is not None else Outcome("missing", None, JobNotFound(job_id))
             for job_id, job in zip(ids, found, strict=True)
         ]
-
-
-def _at(version: int | None, decide: Decision) -> Decision:
-    """Decide so only about the job at this version; None: however it stands by now."""
-    if version is None:
-        return decide
-
-    def checked(job: Job, now_ms: int) -> Moves | Moved:
-        if job.version != version:
-            raise VersionChanged(job.id, version, now=job.version)
-        return decide(job, now_ms)
-
-    return checked
 
 
 def _cancel(reason: str) -> Decision:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from ..errors import Conflict, InvalidTransition, JobNotFound, MainstayError, StaleClaim, UniqueClash
+from ..errors import Conflict, InvalidTransition, JobNotFound, MainstayError, StaleClaim, UniqueClash, VersionChanged
 from ..lifecycle import Move, Moved, apply, story
 from ..model import Job, Leadership
 from ..stores import Answer, Change, JobStore, NewJob
@@ -177,6 +177,19 @@ class Writer:
             story=story(recent),
         )
         return Outcome("invalid", job, told)
+
+
+def at_version(version: int | None, decide: Decision) -> Decision:
+    """Decide so only about the job at this version; None: however it stands by now."""
+    if version is None:
+        return decide
+
+    def checked(job: Job, now_ms: int) -> Moves | Moved:
+        if job.version != version:
+            raise VersionChanged(job.id, version, now=job.version)
+        return decide(job, now_ms)
+
+    return checked
 
 
 def refused(outcome: Outcome) -> MainstayError:

@@ -6,7 +6,8 @@ without an engine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -75,6 +76,14 @@ def takes_away(change: Change) -> bool:
     """Whether somebody other than the holder ends a claim. It must have seen the holder's last progress: progress moves
     no version, and a job that has just shown some must not be timed out for want of it."""
     return change.holder is None and change.before.session is not None and change.after.session is None
+
+
+def deletion(row: Job, held: bool, versions: Mapping[str, int] | None) -> Literal["deleted", "held", "changed"]:
+    """What is to become of a row that is to be deleted, at the version that is meant; `held`: somebody works on
+    it, or on one of its units."""
+    if versions is not None and versions.get(row.id, row.version) != row.version:
+        return "changed"
+    return "held" if held else "deleted"
 
 
 def _shrinks(row: Job, after: Job) -> bool:

@@ -97,6 +97,9 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     """it was the last unsettled unit of its parent"""
 
 
+Deletion = Literal["deleted", "held", "missing", "changed"]
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a holder says between moves; refused unless it still holds the token.
 
@@ -352,9 +355,10 @@ class JobStore(Protocol):
         ...
 
     async def delete(
-        self, ids: Sequence[str], *, actor: str, reason: str
-    ) -> list[Literal["deleted", "held", "missing"]]:
-        """Delete unclaimed rows with their units and events; a tombstone event stays."""
+        self, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None = None
+    ) -> list[Deletion]:
+        """Delete unclaimed rows with their units and events; a tombstone event stays. Of a row that `versions` names
+        only if it is at that version: at another it is left as it is and answered with `changed`, held or not."""
         ...
 
     # sessions and leadership --------------------------------------------------------------------

@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import RLock
-from typing import Literal
 
 import msgspec
 
@@ -19,11 +18,12 @@ from ...errors import Conflict, InvalidInput, InvalidTransition, SessionLost, St
 from ...lifecycle import Chain, Event, claim, is_stopping, promote, tombstone
 from ...model import AWAITS_MS, Job, Lane, Leadership, QueueSettings, Schedule, Session
 from ..durability import Durability, refused
-from ..judge import SINCE, is_settled, judge, landed, may_be_last, parent_move, refusal, reported
+from ..judge import SINCE, deletion, is_settled, judge, landed, may_be_last, parent_move, refusal, reported
 from ..port import (
     Answer,
     Audited,
     Change,
+    Deletion,
     Inserted,
     JobStore,
     NewJob,
@@ -349,22 +349,25 @@ class MemoryStore:
             return Trimmed(jobs, events, min(len(over), policy.batch), more)
 
     async def delete(
-        self, ids: Sequence[str], *, actor: str, reason: str
-    ) -> list[Literal["deleted", "held", "missing"]]:
+        self, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None = None
+    ) -> list[Deletion]:
         with self._writing() as now_ms:
-            return [self._delete(job_id, actor, reason, now_ms) for job_id in ids]
+            return [self._delete(job_id, actor, reason, versions, now_ms) for job_id in ids]
 
-    def _delete(self, job_id: str, actor: str, reason: str, now_ms: int) -> Literal["deleted", "held", "missing"]:
+    def _delete(
+        self, job_id: str, actor: str, reason: str, versions: Mapping[str, int] | None, now_ms: int
+    ) -> Deletion:
         job = self._rows.jobs.get(job_id)
         if job is None:
             return "missing"
         family = self._rows.family(job)
-        if any(row.session is not None for row in family):
-            return "held"
+        answer = deletion(job, any(row.session is not None for row in family), versions)
+        if answer != "deleted":
+            return answer
         for row in family[1:]:
             self._rows.remove(row)
         self._rows.remove(job, [tombstone(job, now_ms=now_ms, actor=actor, reason=reason, chain=self.chain)])
-        return "deleted"
+        return answer
 
     # sessions and leadership ------------------------------------------------------------------------
 

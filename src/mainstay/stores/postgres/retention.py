@@ -12,13 +12,13 @@ index, where the next batch would begin: `Places` lets it begin where the last o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from ...lifecycle import Chain, Event, tombstone
 from ...model import first_id_at
 from .. import judge
 from ..bounds import LONG, TICKS_KEPT_MS
-from ..port import Trimmed, TrimPolicy
+from ..port import Deletion, Trimmed, TrimPolicy
 from . import waits
 from .engine import Tx
 from .reading import BY_INDEX
@@ -30,9 +30,6 @@ _FLOW_MINUTES = 60
 #: most rows that go with one batch, as long as that is more than one job: a job goes with all its units
 _MOST_ROWS = 10_000
 _FIRST_ID = "00000000-0000-0000-0000-000000000000"
-
-Deletion = Literal["deleted", "held", "missing"]
-
 
 #: Where walks ended that were not done, by what they looked for: (what, status, limit) -> the last one seen. Under
 #: other limits a walk begins anew.
@@ -54,7 +51,9 @@ async def trim(tx: Tx, policy: TrimPolicy, places: Places) -> tuple[Trimmed, Pla
     return Trimmed(len(jobs), events, keys, more), batch.places
 
 
-async def delete(tx: Tx, ids: Sequence[str], *, actor: str, reason: str, chain: Chain) -> list[Deletion]:
+async def delete(
+    tx: Tx, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None, chain: Chain
+) -> list[Deletion]:
     wanted = stored_ids(dict.fromkeys(ids))
     # units first: whoever ends one locks it before its parent
     await tx.db.execute(_LOCK_UNITS, wanted)
@@ -72,16 +71,16 @@ async def delete(tx: Tx, ids: Sequence[str], *, actor: str, reason: str, chain: 
         own = [unit for unit in units.get(job_id, ()) if unit["id"] not in gone]
         if job is None or job_id in gone:
             answers.append("missing")
-        elif job.session is not None or any(unit["held"] for unit in own):
-            answers.append("held")
-        else:
+            continue
+        answer = judge.deletion(job, job.session is not None or any(unit["held"] for unit in own), versions)
+        if answer == "deleted":
             gone.update(dict.fromkeys([*(unit["id"] for unit in own), job_id]))
             stones.append(tombstone(job, now_ms=tx.now_ms, actor=actor, reason=reason, chain=chain))
             # a unit may have had the turn of its key
             keys.update(unit["concurrency_key"] for unit in own if unit["concurrency_key"] is not None)
             if key := judge.freed(job, None):
                 keys.add(key)
-            answers.append("deleted")
+        answers.append(answer)
     if gone:
         await _remove(tx, list(gone))
         await tx.db.execute(INSERT_EVENTS, *event_arrays(stones))

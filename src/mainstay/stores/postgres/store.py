@@ -8,7 +8,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import asyncpg
 
@@ -23,6 +23,7 @@ from ..port import (
     Answer,
     Audited,
     Change,
+    Deletion,
     Inserted,
     NewJob,
     Observer,
@@ -203,10 +204,12 @@ class PostgresStore:
         return trimmed
 
     async def delete(
-        self, ids: Sequence[str], *, actor: str, reason: str
-    ) -> list[Literal["deleted", "held", "missing"]]:
+        self, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None = None
+    ) -> list[Deletion]:
         admit_names(actor=actor)
-        return await self._transact(lambda tx: retention.delete(tx, ids, actor=actor, reason=reason, chain=self.chain))
+        return await self._transact(
+            lambda tx: retention.delete(tx, ids, actor=actor, reason=reason, versions=versions, chain=self.chain)
+        )
 
     # -- sessions and leadership ----------------------------------------------------------------
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -12,7 +12,7 @@ from ...lifecycle import tombstone
 from ...model import Leadership, first_id_at
 from .. import judge
 from ..bounds import LONG, TICKS_KEPT_MS
-from ..port import Trimmed, TrimPolicy
+from ..port import Deletion, Trimmed, TrimPolicy
 from . import waits
 from .base import Base
 from .rows import event_bytes
@@ -25,8 +25,6 @@ _STEP = 250
 #: how long a walk begins where an earlier one has seen that everything before is kept by its own retention; a job that
 #: was run once more may stand before it
 _TRUSTED_MS = 3_600_000
-
-Deleted = Literal["deleted", "held", "missing"]
 
 
 class _Kept(msgspec.Struct):
@@ -124,19 +122,22 @@ class _Steps:
         return events, jobs
 
 
-async def delete(base: Base, ids: Sequence[str], *, actor: str, reason: str) -> list[Deleted]:
+async def delete(
+    base: Base, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None
+) -> list[Deletion]:
     """Delete unclaimed jobs with their units; a tombstone stays. Who waited for them moves on in the same step."""
-    return [await _delete(base, job_id, actor, reason) for job_id in ids]
+    return [await _delete(base, job_id, actor, reason, versions) for job_id in ids]
 
 
-async def _delete(base: Base, job_id: str, actor: str, reason: str) -> Deleted:
+async def _delete(base: Base, job_id: str, actor: str, reason: str, versions: Mapping[str, int] | None) -> Deletion:
     stones: list[bytes] = []
     steps = _Steps(base, None)
+    wanted = versions.get(job_id, False) if versions else False
     # the units of a settled job go first and in steps: there may be very many
-    while (await steps.do("units", job_id, _STEP))[0] == _STEP:
+    while (await steps.do("units", job_id, _STEP, wanted))[0] == _STEP:
         pass
 
-    async def decide(tx: Tx) -> Deleted:
+    async def decide(tx: Tx) -> Deletion:
         job = await tx.job(job_id)
         if job is None:
             # it may be our own doing: the answer to an earlier try was lost
@@ -145,15 +146,16 @@ async def _delete(base: Base, job_id: str, actor: str, reason: str) -> Deleted:
         units = [each.decode() for each in await tx.ask("ZRANGE", f"units:{job_id}", 0, -1)]
         await tx.load(units)
         family = [job, *[row for unit in units if (row := await tx.job(unit)) is not None]]
-        if any(row.session is not None for row in family):
-            return "held"
+        said = judge.deletion(job, any(row.session is not None for row in family), versions)
+        if said != "deleted":
+            return said
         for unit in units:
             tx.drop(unit)
         stone = tombstone(job, now_ms=tx.now_ms, actor=actor, reason=reason, chain=tx.chain)
         stones.append(event_bytes(stone))
         tx.drop(job_id, stone)
         await waits.follow(tx, [(each, judge.GONE) for each in (*units, job_id)])
-        return "deleted"
+        return said
 
     answer, _ = await transact(base, decide)
     return answer

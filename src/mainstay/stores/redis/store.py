@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Literal, Self, TypeVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Self, TypeVar
 
 from ...clock import Clock, SystemClock
 from ...errors import StoreClosed
@@ -18,6 +18,7 @@ from ..port import (
     Answer,
     Audited,
     Change,
+    Deletion,
     Inserted,
     NewJob,
     Observer,
@@ -199,9 +200,9 @@ class RedisStore:
         return await self._run(lambda: retention.trim(self._base, policy, lead))
 
     async def delete(
-        self, ids: Sequence[str], *, actor: str, reason: str
-    ) -> list[Literal["deleted", "held", "missing"]]:
-        return await self._run(lambda: retention.delete(self._base, ids, actor=actor, reason=reason))
+        self, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None = None
+    ) -> list[Deletion]:
+        return await self._run(lambda: retention.delete(self._base, ids, actor=actor, reason=reason, versions=versions))
 
     # -- sessions and leadership ----------------------------------------------------------------
 

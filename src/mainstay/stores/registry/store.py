@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, Self, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Self, TypeVar
 
 from ...clock import Clock, SystemClock
 from ...errors import StoreUnavailable
@@ -20,6 +20,7 @@ from ..port import (
     Answer,
     Audited,
     Change,
+    Deletion,
     Inserted,
     NewJob,
     Observer,
@@ -241,9 +242,9 @@ class JobRegistry:
         return await self._base.write(lambda store: store.trim(policy, lead=lead))
 
     async def delete(
-        self, ids: Sequence[str], *, actor: str, reason: str
-    ) -> list[Literal["deleted", "held", "missing"]]:
-        return await self._base.write(lambda store: store.delete(ids, actor=actor, reason=reason))
+        self, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None = None
+    ) -> list[Deletion]:
+        return await self._base.write(lambda store: store.delete(ids, actor=actor, reason=reason, versions=versions))
 
     # -- sessions and leadership ----------------------------------------------------------------
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...lifecycle import Chain, tombstone
 from ...model import first_id_at
 from .. import judge
 from ..bounds import LONG, TICKS_KEPT_MS
-from ..port import Trimmed, TrimPolicy
+from ..port import Deletion, Trimmed, TrimPolicy
 from . import waits
 from .engine import Tx
 from .rows import INSERT_EVENT, event_values, job_by_id
@@ -41,16 +40,16 @@ def trim(tx: Tx, policy: TrimPolicy) -> Trimmed:
 
 
 def delete(
-    tx: Tx, ids: Sequence[str], *, actor: str, reason: str, chain: Chain
-) -> list[Literal["deleted", "held", "missing"]]:
-    answers: list[Literal["deleted", "held", "missing"]] = []
+    tx: Tx, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None, chain: Chain
+) -> list[Deletion]:
+    answers: list[Deletion] = []
     for job_id in ids:
         job = job_by_id(tx.db, job_id)
         if job is None:
             answers.append("missing")
-        elif job.session is not None or _unit_held(tx, job_id):
-            answers.append("held")
-        else:
+            continue
+        answer = judge.deletion(job, job.session is not None or _unit_held(tx, job_id), versions)
+        if answer == "deleted":
             keys = _unit_keys(tx, job_id)
             gone = _remove(tx, [job_id])
             event = tombstone(job, now_ms=tx.now_ms, actor=actor, reason=reason, chain=chain)
@@ -61,7 +60,7 @@ def delete(
                 free_slots(tx, key)
             if waits.any_open(tx):
                 waits.follow(tx, [(each, judge.GONE) for each in gone], chain)
-            answers.append("deleted")
+        answers.append(answer)
     return answers
 
 

@@ -7,9 +7,8 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import apsw
 
@@ -24,6 +23,7 @@ from ..port import (
     Answer,
     Audited,
     Change,
+    Deletion,
     Inserted,
     NewJob,
     Observer,
@@ -193,10 +193,10 @@ class SqliteStore:
         return await self._engine.write(run)
 
     async def delete(
-        self, ids: Sequence[str], *, actor: str, reason: str
-    ) -> list[Literal["deleted", "held", "missing"]]:
+        self, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None = None
+    ) -> list[Deletion]:
         return await self._engine.write(
-            lambda tx: retention.delete(tx, ids, actor=actor, reason=reason, chain=self.chain)
+            lambda tx: retention.delete(tx, ids, actor=actor, reason=reason, versions=versions, chain=self.chain)
         )
 
     # -- sessions and leadership ----------------------------------------------------------------

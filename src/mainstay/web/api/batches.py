@@ -16,7 +16,7 @@ from ...report.batch_map import HeatMap, heat_map
 from .fields import PageSize, Reason
 from .operation import Answered, Ask, Nothing, Operation, told
 from .seen import BatchSeen, OutputPage, Resuming
-from .versions import check_version, wanted_version
+from .versions import wanted_version
 
 #: units that a dry run of a resume names
 _NAMED = 100
@@ -104,26 +104,21 @@ async def list_outputs(ask: Ask[Listing, None]) -> Response:
 
 
 async def validate_job(ask: Ask[Nothing, Validate]) -> Response:
-    await _check(ask)
-    found = await ask.desk.validate(ask.path("id"), force=ask.body.force, actor=ask.caller.actor)
+    version = wanted_version(ask)
+    found = await ask.desk.validate(ask.path("id"), force=ask.body.force, actor=ask.caller.actor, version=version)
     return told(msgspec.to_builtins(found))
 
 
 async def resume_job(ask: Ask[Nothing, Resume]) -> Response:
-    await _check(ask)
-    desk, job_id = ask.desk, ask.path("id")
+    desk, job_id, version = ask.desk, ask.path("id"), wanted_version(ask)
     if ask.body.dry_run:
-        wanted = [one async for one in desk.to_run(job_id)]
+        wanted = [one async for one in desk.to_run(job_id, version=version)]
         units = sum(one.run for one in wanted)
         sample = msgspec.to_builtins(wanted[:_NAMED])
         return told({"id": job_id, "how": "nothing", "units": units, "dry_run": True, "sample": sample})
     why = ask.body.reason or "resumed on request"
-    done = await desk.resume(job_id, actor=ask.caller.actor, reason=why)
+    done = await desk.resume(job_id, actor=ask.caller.actor, reason=why, version=version)
     return told({**msgspec.to_builtins(done), "dry_run": False, "sample": []})
-
-
-async def _check(ask: Ask[Any, Any]) -> None:
-    check_version(await ask.control.get(ask.path("id")), wanted_version(ask))
 
 
 def _tally(units: Tallied) -> dict[str, Any]:

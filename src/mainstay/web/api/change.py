@@ -14,7 +14,7 @@ from ...model import Job
 from .fields import Priority, Reason, Status
 from .operation import Answered, Ask, Nothing, Operation, told
 from .shapes import Deleted, JobShape
-from .versions import check_version, wanted_version
+from .versions import wanted_version
 from .views import etag_of, job_view
 
 
@@ -71,9 +71,8 @@ async def set_priority(ask: Ask[Nothing, NewPriority]) -> Response:
 
 
 async def delete_job(ask: Ask[WhyDelete, None]) -> Response:
-    job_id, control = ask.path("id"), ask.control
-    check_version(await control.get(job_id), wanted_version(ask, needed=True))
-    await control.delete(job_id, actor=ask.caller.actor, reason=ask.query.reason)
+    job_id, version = ask.path("id"), wanted_version(ask, needed=True)
+    await ask.control.delete(job_id, actor=ask.caller.actor, reason=ask.query.reason, version=version)
     return told({"id": job_id, "deleted": True})
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ...errors import VersionChanged
-from ...model import Job
 from ..problems import Problem
 from .operation import Ask
 
@@ -37,12 +35,6 @@ def wanted_version(ask: Ask[Any, Any], *, needed: bool = False) -> int | None:
             422, "invalid_input", f'{given[:100]!r} is not an ETag of a job, like "7", nor *', field="If-Match"
         )
     return int(found[1])
-
-
-def check_version(job: Job, wanted: int | None) -> None:
-    """For what does not check it where it writes."""
-    if wanted is not None and job.version != wanted:
-        raise VersionChanged(job.id, wanted, now=job.version)
 
 
 def is_known(ask: Ask[Any, Any], tag: str) -> bool:

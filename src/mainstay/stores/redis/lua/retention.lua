@@ -86,8 +86,10 @@ function does.kept(most, room, look, passed)
 end
 
 -- Removes units of a settled job, before it is deleted itself: answers with how many. Those somebody waits for go with it.
-function does.units(id, room)
+-- `version`: only as long as the job is at that one, or false.
+function does.units(id, room, version)
   local row = row_of(id)
+  if row and version and row[VERSION] ~= version then return {NOW, 'done', 0} end
   if not row or not row[SETTLED] or not closed(id) then return {NOW, 'done', 0} end
   local units, n = call('ZRANGE', P .. 'units:' .. id, 0, room - 1), 0
   load(units)

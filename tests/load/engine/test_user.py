@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sys
 import time
+import weakref
 from typing import Any
 
 import pytest
@@ -164,6 +166,30 @@ async def test_steps_in_a_row_need_no_task() -> None:
     await Walk(Shop).iterate()
 
     assert tasks == {asyncio.current_task()}
+
+
+@pytest.mark.parametrize("after", [{"a": [], "b": ["a"]}, {"a": [], "b": ["a"], "c": ["a"]}, {"a": [], "b": []}])
+async def test_an_iteration_leaves_nothing_to_the_garbage_collector(after: dict[str, list[str]]) -> None:
+    class Answer:
+        pass
+
+    made: list[weakref.ref[Answer]] = []
+
+    async def does(_name: str, _given: dict[str, Any]) -> Answer:
+        await asyncio.sleep(0)
+        answer = Answer()
+        made.append(weakref.ref(answer))
+        return answer
+
+    walk = Walk(workflow_of(after, does))
+    gc.disable()
+    try:
+        await walk.iterate()
+        walk.me.context = {}
+    finally:
+        gc.enable()
+
+    assert [one() for one in made] == [None] * len(after)
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()])

@@ -202,7 +202,7 @@ class Walker:
                     if not waits[other]:
                         ready.append(other)
                 following = ready[0] if ready else None
-                tasks.extend(asyncio.ensure_future(walk(other)) for other in ready[1:])
+                tasks.extend(asyncio.ensure_future(walk(other)) for other in ready[1:])  # noqa: F821 - deleted below
 
         first, *others = self._graph.roots
         tasks.extend(asyncio.ensure_future(walk(other)) for other in others)
@@ -215,6 +215,8 @@ class Walker:
                 task.cancel()
             if tasks:
                 await asyncio.wait(tasks)
+        # it knows itself, and every response of the iteration: they would wait for the garbage collector
+        del walk
         return None if left else not lost
 
     async def _take(self, step: _Step, context: dict[str, Any], delay: float) -> bool:

@@ -147,3 +147,42 @@ async def test_a_page_that_is_exactly_full_is_followed_by_nothing_more(world: Wo
     assert len(page.jobs) == 2
     if page.cursor is not None:
         assert (await world.store.find(Query(queue="odd"), cursor=page.cursor, limit=2)).jobs == []
+
+
+async def test_jobs_of_one_kind_are_found_among_the_others_page_by_page(world: World) -> None:
+    batches = []
+    for n in range(5):
+        batches.append((await world.submit(kind="batch", name=f"b{n % 2}")).id)
+        await world.submit(kind="load")
+        await world.submit()
+    await world.submit(kind="batch", parent=batches[0], unit="a")
+
+    assert await found(world, kind="batch") == batches[::-1]
+    assert await found(world, kind="batch", oldest_first=True) == batches
+    assert await found(world, kind="batch", name="b1") == [batches[3], batches[1]]
+    assert await found(world, kind="batch", status=("pending",)) == batches[::-1]
+    assert await found(world, kind="batch", status=("running",)) == []
+    assert len(await found(world, kind="task")) == 5
+    assert await found(world, kind="node") == []
+    first = await world.store.find(Query(kind="batch"), limit=2)
+    assert ([job.id for job in first.jobs], first.cursor) == ([batches[4], batches[3]], batches[3])
+    rest = await world.store.find(Query(kind="batch"), cursor=first.cursor, limit=3)
+    assert ([job.id for job in rest.jobs], rest.cursor) == ([batches[2], batches[1], batches[0]], None)
+
+
+async def test_what_a_session_holds_and_the_units_of_a_job_can_be_found_by_kind_as_well(world: World) -> None:
+    await world.open("s1")
+    task = await world.running()
+    batch = await world.running(kind="batch")
+    unit = await world.submit(kind="batch", parent=batch.id, unit="a")
+
+    assert await found(world, kind="task", session="s1") == [task.id]
+    assert await found(world, kind="batch", session="s1") == [batch.id]
+    assert await found(world, kind="batch", parent=batch.id) == [unit.id]
+    assert await found(world, kind="load", parent=batch.id) == []
+
+
+async def test_a_job_of_a_kind_that_was_deleted_is_not_found(world: World) -> None:
+    batch = await world.submit(kind="batch")
+    await world.store.delete([batch.id], actor="me", reason="why not")
+    assert await found(world, kind="batch") == []

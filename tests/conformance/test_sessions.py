@@ -151,3 +151,65 @@ async def test_a_settled_job_is_never_overdue(world: World) -> None:
     await world.move(job, "succeeded", holder="s1")
     world.clock.advance(60)
     assert await world.store.overdue() == []
+
+
+async def test_a_session_tells_which_worker_it_is_an_engine_of(world: World) -> None:
+    await world.store.open_session(Session(id="s1", worker="w", pid=8, supervisor=7))
+    await world.open("s2")
+    assert {found.id: found.supervisor for found in await world.store.sessions()} == {"s1": 7, "s2": 0}
+
+
+async def test_a_session_that_is_asked_to_drain_hears_it_with_its_next_beat_and_every_one_after(world: World) -> None:
+    await world.open("s1", "s2")
+    assert [pulse.draining_by for pulse in await world.store.beat(["s1", "s2"])] == [None, None]
+
+    assert await world.store.drain(["s2"], by="ann ☂") == [True]
+
+    for _ in range(2):
+        world.clock.advance(2)
+        assert [pulse.draining_by for pulse in await world.store.beat(["s1", "s2"])] == [None, "ann ☂"]
+    assert all(pulse.known for pulse in await world.store.beat(["s1", "s2"]))
+
+
+async def test_since_when_and_at_whose_wish_a_session_drains_is_listed(world: World) -> None:
+    await world.open("s1", "s2")
+    world.clock.advance(1)
+    asked_ms = world.clock.now_ms()
+
+    await world.store.drain(["s1"], by="ann")
+
+    found = {each.id: (each.draining_ms, each.draining_by) for each in await world.store.sessions()}
+    assert found == {"s1": (asked_ms, "ann"), "s2": (None, "")}
+
+
+async def test_the_first_who_asked_a_session_to_drain_stays_on_record(world: World) -> None:
+    await world.open("s1")
+    asked_ms = world.clock.now_ms()
+    await world.store.drain(["s1"], by="ann")
+    world.clock.advance(1)
+
+    assert await world.store.drain(["s1"], by="bob") == [True]
+
+    [found] = await world.store.sessions()
+    assert (found.draining_ms, found.draining_by) == (asked_ms, "ann")
+
+
+async def test_sessions_that_are_dead_or_not_known_cannot_be_asked_to_drain(world: World) -> None:
+    await world.open("dead")
+    await world.running("dead")
+    world.clock.advance(9)
+    await world.store.overdue()
+    await world.open("s1")
+
+    assert await world.store.drain(["dead", "s1", "nobody"], by="ann") == [False, True, False]
+    assert await world.store.drain([], by="ann") == []
+
+
+async def test_a_draining_session_keeps_what_it_holds_and_can_end_it(world: World) -> None:
+    await world.open("s1")
+    job = await world.running()
+    await world.store.drain(["s1"], by="ann")
+    assert await world.store.overdue() == []
+    assert (await world.move(job, "succeeded", holder="s1")).outcome == "applied"
+    await world.store.close_session("s1")
+    assert await world.store.sessions() == []

@@ -18,6 +18,12 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: float = 8.0
     dead: bool = False
     """found dead; its claims are being reaped and its beats are refused"""
+    supervisor: int = 0
+    """pid of the worker that it is an engine of; 0: it is a worker of its own"""
+    draining_ms: int | None = None
+    """since when it is asked to take no more jobs and to end, by wall time"""
+    draining_by: str = ""
+    """who asked"""
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ def matches(job: Job, query: Query) -> bool:
         return False
     return (
         (query.status is None or job.status in query.status)
+        and (query.kind is None or job.kind == query.kind)
         and (query.queue is None or job.queue == query.queue)
         and (query.name is None or job.name == query.name)
         and (query.group is None or job.group == query.group)

@@ -123,6 +123,8 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True):
     """False: the session was declared dead or never opened. Its claims are gone; stop their work"""
     cancelling: tuple[str, ...] = ()
     """jobs it holds that are asked to stop"""
+    draining_by: str | None = None
+    """who asked it to drain: to take no more jobs, finish what it holds, and end. None: nobody"""
 
 
 class Overdue(msgspec.Struct, frozen=True):
@@ -136,6 +138,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     """A filter; fields that are None do not filter. Results are ordered by id, newest first by default."""
 
     status: tuple[str, ...] | None = None
+    kind: str | None = None
     queue: str | None = None
     name: str | None = None
     parent: str | None = None
@@ -367,6 +370,11 @@ class JobStore(Protocol):
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
         """Keep sessions alive, in one write, with whatever they have to report."""
+        ...
+
+    async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
+        """Ask sessions to drain: each hears it with its next beat. The first who asked stays on record. False for one
+        that is dead or not known."""
         ...
 
     async def close_session(self, session: str) -> None:

@@ -128,6 +128,33 @@ async def test_a_database_of_version_2_lets_blocked_jobs_through_in_their_order(
     assert (name, "(concurrency_key, queue, rank, due_ms, n)" in str(made)) == ("jobs_blocked_turn", True)
 
 
+async def test_the_workers_of_a_database_of_version_3_can_be_drained_once_it_is_brought_up(
+    url: str, schema: str, stores: Stores
+) -> None:
+    await migrate(url, migrations=MIGRATIONS[:3])
+    # what that version called had the same arguments, and answered less
+    told = "TABLE (session text, known boolean, cancelling text[])"
+    ask(url, f"DROP FUNCTION {schema}.drain")
+    ask(url, f"DROP FUNCTION {schema}.beat")
+    ask(url, f"CREATE FUNCTION {schema}.{_BEAT} RETURNS {told} LANGUAGE sql AS 'SELECT $1[1], true, $1'")
+    ask(url, f"UPDATE {schema}.facts SET value = '2' WHERE name LIKE 'functions%%'")
+    columns = "(id, worker, host, pid, started_ms, beat_ms, lease_s)"
+    ask(url, f"INSERT INTO {schema}.sessions {columns} VALUES ('s1', '', '', 0, 0, 0, 8)")
+
+    done = await migrate(url)
+
+    assert (done.before, done.after, done.functions) == (3, VERSION, True)
+    world = await stores.open(url)
+    [session] = await world.store.sessions()
+    assert (session.supervisor, session.draining_ms, session.draining_by) == (0, None, "")
+    assert await world.store.drain(["s1"], by="ann") == [True]
+    assert [pulse.draining_by for pulse in await world.store.beat(["s1"])] == ["ann"]
+    assert await world.store.check() == []
+    kinds = "SELECT indexdef FROM pg_indexes WHERE schemaname = %s AND indexname = 'jobs_kind'"
+    [(made,)] = ask(url, kinds, schema)
+    assert "(kind, id) WHERE ((kind <> 'task'::text) AND (parent IS NULL))" in str(made)
+
+
 async def test_workers_go_on_while_an_index_is_built_beside_them(url: str, schema: str, stores: Stores) -> None:
     await migrate(url)
     world = await stores.open(url)
@@ -231,11 +258,9 @@ async def test_a_function_that_answers_otherwise_is_made_anew_and_running_progra
     assert len(await world.store.beat(["s1"])) == 1
     # another release's: the same arguments, and another answer
     ask(url, f"DROP FUNCTION {schema}.{_BEAT}")
-    answer = "TABLE (session text, known boolean, cancelling text[], more integer)"
-    ask(
-        url,
-        f"CREATE FUNCTION {schema}.{_BEAT} RETURNS {answer} LANGUAGE sql AS $$ SELECT 's1', true, '{{}}'::text[], 1 $$",
-    )
+    answer = "TABLE (session text, known boolean, cancelling text[], draining_by text, more integer)"
+    body = "$$ SELECT 's1', true, '{}'::text[], NULL, 1 $$"
+    ask(url, f"CREATE FUNCTION {schema}.{_BEAT} RETURNS {answer} LANGUAGE sql AS {body}")
     ask(url, f"INSERT INTO {schema}.{of_release(versions.RELEASE - 1, fits=0)}")
     assert [pulse.known for pulse in await world.store.beat(["s1"])] == [True], "it is prepared again"
 

@@ -46,7 +46,8 @@ SELECT
     CASE WHEN is_settled AND i % 50 = 7 THEN at_ms + 50000 END,
     0, at_ms - (i % 5) * 60000, i % 5, CASE WHEN i % 500 = 0 THEN 23 ELSE 3 END, 1, 1, 0, 0, 0, 0, 0,
     CASE status WHEN 'pending' THEN 1 WHEN 'scheduled' THEN 2 ELSE 0 END,
-    'task', 'mail.send', 'q' || i % 7, CASE WHEN i % 100 = 1 THEN '018bcfe5-6800-7000-8000-000000000001' END,
+    CASE WHEN i % 1000 = 5 THEN 'batch' ELSE 'task' END, 'mail.send',
+    'q' || i % 7, CASE WHEN i % 100 = 1 THEN '018bcfe5-6800-7000-8000-000000000001' END,
     CASE WHEN i % 10 = 0 THEN 'order-' || i / 20 END, status,
     CASE WHEN status = 'running' THEN 's' || i % 3 END,
     '\\x00', '\\x00', '[[3]]', '\\x80', CASE WHEN status = 'failed' THEN '{{"type":"E","message":"no luck"}}' END
@@ -156,6 +157,8 @@ GROUP = "018bcfe5-6800-7000-8000-000000000001"
         ({"parent": MIDDLE, "status": ("failed", "running")}, "jobs_unit_status"),
         ({"key": "order-70"}, "jobs_key"),
         ({"tag": "t1"}, "tags_tag"),
+        ({"kind": "batch"}, "jobs_kind"),
+        ({"kind": "load"}, "jobs_kind"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, dict) else None,
 )

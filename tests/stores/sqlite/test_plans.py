@@ -172,6 +172,8 @@ async def test_a_page_of_one_status_comes_from_the_status_index(overheard: Overh
     [
         (Query(), "jobs_status"),
         (Query(key="once"), "jobs_key"),
+        (Query(kind="batch"), "jobs_kind"),
+        (Query(kind="load", name="checkout"), "jobs_kind"),
         (Query(group="018bcfe5-6800-7000-8000-000000000001"), "jobs_group"),
         (Query(parent="018bcfe5-6800-7000-8000-000000000001"), "jobs_units"),
         (Query(parent="018bcfe5-6800-7000-8000-000000000001", status=("failed", "running")), "jobs_unit_status"),

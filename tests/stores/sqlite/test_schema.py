@@ -11,6 +11,7 @@ import pytest
 
 from mainstay.errors import SchemaTooNew, StoreError, StoreLocked
 from mainstay.model import Options
+from mainstay.stores import Query
 from mainstay.stores.sqlite import SqliteStore, schema
 from mainstay.testing import VirtualClock
 from tests.conformance.world import World
@@ -165,10 +166,41 @@ async def _whole(path: Path) -> None:
     await world.store.close()
 
 
+def to_version_4(path: Path) -> None:
+    columns = ("supervisor", "draining_ms", "draining_by")
+    raw(path, "DROP INDEX jobs_kind", *(f"ALTER TABLE sessions DROP COLUMN {name}" for name in columns))
+    raw(path, "PRAGMA user_version = 4")
+
+
+async def test_the_workers_of_a_database_of_version_4_can_be_drained_once_it_is_brought_up(path: Path) -> None:
+    clock = VirtualClock()
+    before = World(SqliteStore(path, clock=clock), clock)
+    await before.open("s1")
+    batch = await before.submit(kind="batch")
+    await before.submit()
+    await before.store.close()
+    to_version_4(path)
+    fourth = path.with_name("fourth.db")
+    raw(fourth, *schema.MIGRATIONS[:4])
+    shape = "SELECT name FROM sqlite_schema UNION ALL SELECT name FROM pragma_table_info('sessions') ORDER BY name"
+    assert raw(path, shape) == raw(fourth, shape)
+
+    world = World(SqliteStore(path, clock=clock), clock)
+
+    [session] = await world.store.sessions()
+    assert (session.supervisor, session.draining_ms, session.draining_by) == (0, None, "")
+    assert await world.store.drain(["s1"], by="ann") == [True]
+    assert [pulse.draining_by for pulse in await world.store.beat(["s1"])] == ["ann"]
+    assert [job.id for job in (await world.store.find(Query(kind="batch"))).jobs] == [batch.id]
+    await world.assert_sound()
+    await world.store.close()
+
+
 async def test_a_database_of_version_1_is_brought_up_and_its_jobs_can_be_waited_for(path: Path) -> None:
     ids = await some_jobs(path)
     raw(path, "DROP TABLE waits", "DROP INDEX jobs_group", "ALTER TABLE jobs DROP COLUMN losses")
     raw(path, "DROP INDEX jobs_unit_status", "DROP INDEX jobs_oldest")
+    to_version_4(path)
     raw(path, "PRAGMA user_version = 1")
     # options were shorter then
     short = msgspec.msgpack.encode(msgspec.msgpack.decode(msgspec.msgpack.encode(Options()))[:9])

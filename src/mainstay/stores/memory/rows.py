@@ -33,6 +33,8 @@ class Rows:
         self.blocked: defaultdict[str, defaultdict[str, Ranked]] = defaultdict(lambda: defaultdict(Ranked))
         self.slots: defaultdict[str, set[str]] = defaultdict(set)
         self.held: defaultdict[str, set[str]] = defaultdict(set)
+        self.kinds: defaultdict[str, set[str]] = defaultdict(set)
+        """jobs of all kinds but `task`, which are few among very many tasks"""
         self.unique: dict[str, str] = {}
         self.units: defaultdict[str, set[str]] = defaultdict(set)
         self.open_units: Counter[str] = Counter()
@@ -197,6 +199,8 @@ class Rows:
             self.unique.setdefault(job.unique_key, job.id)
         if job.parent is None:
             self.counts[job.queue][job.status] += 1
+            if job.kind != "task":
+                self.kinds[job.kind].add(job.id)
             return
         self.units[job.parent].add(job.id)
         self.unit_counts[job.parent][job.status] += 1
@@ -219,6 +223,8 @@ class Rows:
             del self.unique[job.unique_key]
         if job.parent is None:
             _less(self.counts[job.queue], job.status)
+            if job.kind != "task":
+                _discard(self.kinds, job.kind, job.id)
             return
         _discard(self.units, job.parent, job.id)
         _less(self.unit_counts[job.parent], job.status)

@@ -140,7 +140,10 @@ class MemoryStore:
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
         with self._reading():
-            return page(self._rows.jobs, self._rows.ids, query, cursor, limit)
+            rows = self._rows
+            few = query.kind not in (None, "task") and query.parent is None and query.session is None
+            ids = sorted(rows.kinds.get(query.kind or "", ())) if few else rows.ids
+            return page(rows.jobs, ids, query, cursor, limit)
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         with self._writing() as now_ms:
@@ -389,7 +392,20 @@ class MemoryStore:
         self._sessions[name] = msgspec.structs.replace(session, beat_ms=self.clock.lease_ms())
         held = (self._rows.jobs[job_id] for job_id in sorted(self._rows.held.get(name, ())))
         asked = tuple(job.id for job in held if is_stopping(job.parent, job.status))
-        return Pulse(session=name, known=True, cancelling=asked)
+        by = None if session.draining_ms is None else session.draining_by
+        return Pulse(session=name, known=True, cancelling=asked, draining_by=by)
+
+    async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
+        with self._writing() as now_ms:
+            return [self._ask_to_drain(session, by, now_ms) for session in sessions]
+
+    def _ask_to_drain(self, name: str, by: str, now_ms: int) -> bool:
+        session = self._sessions.get(name)
+        if session is None or session.dead:
+            return False
+        if session.draining_ms is None:
+            self._sessions[name] = msgspec.structs.replace(session, draining_ms=now_ms, draining_by=by)
+        return True
 
     async def close_session(self, session: str) -> None:
         with self._writing():

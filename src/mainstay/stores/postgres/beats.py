@@ -15,6 +15,7 @@ from ...lifecycle import JOB, UNIT
 from ..port import Pulse, Report
 from . import reporting
 from .engine import Engine
+from .rows import read_text
 
 _BEAT = "SELECT * FROM mainstay.beat($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
 _AT_ONCE = "SELECT id, session, token, passed_over FROM mainstay.report_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9)"
@@ -49,7 +50,11 @@ class Beats:
             self._kept.pop(claim, None)
             if report.job_id in passed_over:
                 self._kept[claim] = report
-        return [Pulse(session=row[0], known=row[1], cancelling=tuple(row[2])) for row in rows if row[0] is not None]
+        return [
+            Pulse(session=row[0], known=row[1], cancelling=tuple(row[2]), draining_by=read_text(row[3]))
+            for row in rows
+            if row[0] is not None
+        ]
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
         """Record what holders say, where they still hold. What was kept of the same claims goes with it: it is older,

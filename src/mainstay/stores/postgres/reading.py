@@ -155,6 +155,10 @@ WHERE NOT EXISTS (SELECT 1 FROM mainstay.queues WHERE queues.name = named.queue 
 # -- what to ask --------------------------------------------------------------------------------
 
 
+#: fields of a query that a row must have the same of
+_EQUAL = ("group", "session", "key", "kind", "queue", "name")
+
+
 class _Listing(NamedTuple):
     """A page as a statement, and another that tells where the windows of all sources ended but those of which it is
     told."""
@@ -194,7 +198,7 @@ class _Values:
 def _listing(query: Query, cursor: str | None, limit: int) -> _Listing | None:
     """None if the query can find nothing."""
     # a search may be for a zero character: `stored_text` sees to it
-    asked = (query.queue, query.name, query.group, query.session, query.tag, query.key, _without_zeros(query.text))
+    asked = (*(getattr(query, name) for name in _EQUAL), query.tag, _without_zeros(query.text))
     if not all(_storable(text) for text in (*asked, *(query.status or ())) if text is not None):
         return None
     if query.parent is not None and not is_id(query.parent):
@@ -242,6 +246,9 @@ def _source(query: Query, values: _Values) -> _Source:
         job = "SELECT * FROM mainstay.jobs WHERE jobs.id = tags.job_id AND parent IS NULL OFFSET 0"
         tagged = f"mainstay.tags CROSS JOIN LATERAL ({job}) AS tagged"
         return _Source("tag", values(query.tag), "tag", "job_id", rows=tagged, where="true")
+    if query.kind is not None and query.kind != "task":
+        # said once more as the index says it: of an argument the planner does not conclude it
+        return _Source("kind", values(query.kind), "kind", where="kind <> 'task' AND parent IS NULL")
     if query.status is None:
         labels = "(SELECT DISTINCT status AS label FROM mainstay.tallies)"
     else:
@@ -275,7 +282,7 @@ def _filters(query: Query, served: str, values: _Values) -> str:
     clauses: list[str] = []
     if query.status is not None and served != "status":
         clauses.append(f"status = ANY ({values(query.status, 'text[]')})")
-    asked = {name: getattr(query, name) for name in ("group", "session", "key", "queue", "name") if name != served}
+    asked = {name: getattr(query, name) for name in _EQUAL if name != served}
     clauses += [f'"{name}" = {values(wanted)}' for name, wanted in asked.items() if wanted is not None]
     if query.tag is not None and served != "tag":
         tagged = f"SELECT 1 FROM mainstay.tags WHERE tags.tag = {values(query.tag)} AND tags.job_id = jobs.id"

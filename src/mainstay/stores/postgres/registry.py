@@ -44,7 +44,7 @@ _LATE = f"""
 async def open_session(engine: Engine, session: Session, *, locked: bool) -> None:
     """`locked`: this process holds its lock by now."""
     await engine.call(
-        "SELECT mainstay.open_session($1, $2, $3, $4, $5, $6, $7, $8)",
+        "SELECT mainstay.open_session($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         session.id,
         stored_text(session.worker),
         stored_text(session.host),
@@ -53,7 +53,16 @@ async def open_session(engine: Engine, session: Session, *, locked: bool) -> Non
         session.lease_s,
         locked,
         engine.given_lease_ms,
+        session.supervisor,
     )
+
+
+async def drain(engine: Engine, sessions: Sequence[str], by: str) -> list[bool]:
+    rows = await engine.call(
+        "SELECT id FROM mainstay.drain($1, $2, $3) AS asked (id)", list(sessions), stored_text(by), engine.given_ms
+    )
+    asked = {row[0] for row in rows}
+    return [session in asked for session in sessions]
 
 
 async def close_session(engine: Engine, session: str) -> None:
@@ -63,8 +72,8 @@ async def close_session(engine: Engine, session: str) -> None:
 
 async def sessions(engine: Engine) -> list[Session]:
     rows = await engine.call(
-        "SELECT id, worker, host, pid, started_ms, beat_ms, lease_s, dead FROM mainstay.sessions "
-        "ORDER BY started_ms, id"
+        "SELECT id, worker, host, pid, started_ms, beat_ms, lease_s, dead, supervisor, draining_ms, draining_by "
+        "FROM mainstay.sessions ORDER BY started_ms, id"
     )
     return [
         Session(
@@ -76,6 +85,9 @@ async def sessions(engine: Engine) -> list[Session]:
             beat_ms=row["beat_ms"],
             lease_s=row["lease_s"],
             dead=row["dead"],
+            supervisor=row["supervisor"],
+            draining_ms=row["draining_ms"],
+            draining_by=read_text(row["draining_by"]) or "",
         )
         for row in rows
     ]

@@ -288,8 +288,22 @@ CREATE INDEX CONCURRENTLY jobs_blocked_turn ON mainstay.jobs (concurrency_key, q
 DROP INDEX CONCURRENTLY IF EXISTS mainstay.jobs_blocked;
 """
 
+# Which worker an engine belongs to, and who asked it to drain, since when.
+_V4 = """
+ALTER TABLE mainstay.sessions ADD COLUMN supervisor integer NOT NULL DEFAULT 0;
+ALTER TABLE mainstay.sessions ADD COLUMN draining_ms bigint;
+ALTER TABLE mainstay.sessions ADD COLUMN draining_by text COLLATE "C" NOT NULL DEFAULT '';
+"""
+
+# Lists of one kind: batches and load tests are few among very many tasks. Tasks, which are nearly all, have no entry
+# here and pay nothing. A version of its own: what is run outside of a transaction cannot step back from a table's lock.
+_V5 = f"""{OUTSIDE}
+DROP INDEX CONCURRENTLY IF EXISTS mainstay.jobs_kind;
+CREATE INDEX CONCURRENTLY jobs_kind ON mainstay.jobs (kind, id) WHERE kind <> 'task' AND parent IS NULL;
+"""
+
 #: Migration i brings a schema from version i to i + 1. Landed entries never change.
-MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3)
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4, _V5)
 VERSION = len(MIGRATIONS)
 
 _OURS = re.compile(r"\bmainstay\.(?=[a-z_])")

@@ -221,6 +221,10 @@ class PostgresStore:
         admit_names(sessions=sessions)
         return await self._home.run(lambda: self._beats.beat(sessions, reports))
 
+    async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
+        admit_names(sessions=sessions)
+        return await self._home.run(lambda: registry.drain(self._engine, sessions, by))
+
     async def close_session(self, session: str) -> None:
         await self._home.run(lambda: self._close_session(session))
 

@@ -21,6 +21,8 @@ from ..port import Page, Query, QueueStats, Refusal, Stats
 from .base import Base
 
 _FETCH = 500
+#: of a kind, which may be a handful of jobs among millions, a page looks less far: each row is sent and read here
+_KIND_WINDOW = 2_000
 _decode_refusal = msgspec.msgpack.Decoder(tuple[str, int, str, str, int]).decode
 
 
@@ -45,7 +47,7 @@ async def find(base: Base, query: Query, cursor: str | None, limit: int) -> Page
         looked += len(ids)
         if len(ids) < size:
             return Page(found, None)
-        if looked >= WINDOW:
+        if looked >= (WINDOW if query.kind is None else _KIND_WINDOW):
             return Page(found, cursor)
 
 

@@ -27,6 +27,8 @@ class _Queue(msgspec.Struct, frozen=True):
     reason: str | None
 
 
+#: what is told of a session
+_SESSION_FIELDS = 11
 _encode_queue = msgspec.json.Encoder().encode
 _decode_queue = msgspec.json.Decoder(_Queue).decode
 
@@ -37,7 +39,7 @@ _decode_queue = msgspec.json.Decoder(_Queue).decode
 async def open_session(base: Base, session: Session) -> None:
     admit_session(session.id)
     fields = (session.id, session.worker, session.host, session.pid, session.started_ms, session.lease_s)
-    await _do(base, "open", *fields)
+    await _do(base, "open", *fields, session.supervisor)
 
 
 async def beat(base: Base, sessions: Sequence[str], reports: Sequence[Report]) -> list[Pulse]:
@@ -45,7 +47,11 @@ async def beat(base: Base, sessions: Sequence[str], reports: Sequence[Report]) -
     told = await base.scripts.run("beat", [list(sessions), [report_arg(item) for item in reports]])
     # an answer ends at its last word: trailing sessions that are not known are not in it
     told += [None] * (len(sessions) - len(told))
-    return [_pulse(session, stopping) for session, stopping in zip(sessions, told, strict=True)]
+    return [_pulse(session, answer) for session, answer in zip(sessions, told, strict=True)]
+
+
+async def drain(base: Base, sessions: Sequence[str], by: str) -> list[bool]:
+    return [bool(asked) for asked in await _do(base, "drain", list(sessions), by)]
 
 
 async def close_session(base: Base, session: str) -> None:
@@ -157,14 +163,24 @@ async def _hash(base: Base, name: str) -> dict[bytes, bytes]:
     return dict(zip(found[::2], found[1::2], strict=True))
 
 
-def _pulse(session: str, stopping: list[bytes] | None) -> Pulse:
-    if stopping is None:
+def _pulse(session: str, answer: list[Any] | None) -> Pulse:
+    if answer is None:
         return Pulse(session=session, known=False)
-    return Pulse(session=session, known=True, cancelling=tuple(sorted(each.decode() for each in stopping)))
+    stopping, by = (*answer, None)[:2]  # an answer ends at its last word
+    return Pulse(
+        session=session,
+        known=True,
+        cancelling=tuple(sorted(each.decode() for each in stopping)),
+        draining_by=None if by is None else by.decode(),
+    )
 
 
 def _session(fields: Sequence[bytes | None]) -> Session:
-    name, worker, host, pid, started_ms, beat_ms, lease_s, dead = (field or b"" for field in fields)
+    # an answer ends at its last word
+    several = (*fields, *[None] * (_SESSION_FIELDS - len(fields)))
+    name, worker, host, pid, started_ms, beat_ms, lease_s, dead, supervisor, since_ms, by = (
+        field or b"" for field in several
+    )
     return Session(
         id=name.decode(),
         worker=worker.decode(),
@@ -174,6 +190,9 @@ def _session(fields: Sequence[bytes | None]) -> Session:
         beat_ms=_number(beat_ms),
         lease_s=float(lease_s or 0),
         dead=dead != b"0",
+        supervisor=_number(supervisor),
+        draining_ms=_number(since_ms) if since_ms else None,
+        draining_by=by.decode(),
     )
 
 

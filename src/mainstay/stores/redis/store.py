@@ -213,6 +213,9 @@ class RedisStore:
     async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
         return await self._run(lambda: registry.beat(self._base, sessions, reports))
 
+    async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
+        return await self._run(lambda: registry.drain(self._base, sessions, by))
+
     async def close_session(self, session: str) -> None:
         await self._run(lambda: registry.close_session(self._base, session))
         self._claiming.pop(session, None)

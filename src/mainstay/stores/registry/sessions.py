@@ -102,6 +102,22 @@ class Sessions:
 
     # everybody --------------------------------------------------------------------------------------
 
+    async def drain(self, session: str, *, by: str) -> bool:
+        """Ask it to drain; False if it is dead or not there. Its next beat finds its document changed, and reads it."""
+        for _ in range(_TRIES):
+            seen = await self._read(session)
+            if seen is None or seen.raw["dead"]:
+                return False
+            if seen.raw.get("draining_ms") is not None:
+                return True
+            raw = {**seen.raw, "draining_ms": self._clock.now_ms(), "draining_by": by}
+            if version := await self._store.put(PREFIX + session, encoded(raw), seen.version):
+                self._know(session, version, raw)
+                return True
+        raise StoreUnavailable(
+            f"session {session} in {self._store.place} was not asked to drain: it changed under every try; ask again"
+        )
+
     async def look_at(self, session: str) -> None:
         """Know it, if it is there."""
         if session not in self._view():

@@ -265,6 +265,12 @@ class JobRegistry:
         except StoreUnavailable:
             return [Pulse(session=session, known=True) for session in sessions]
 
+    async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
+        async def ask() -> list[bool]:
+            return [await self._base.sessions.drain(session, by=by) for session in sessions]
+
+        return await self._base.run(ask)
+
     async def close_session(self, session: str) -> None:
         async def close() -> None:
             await self._base.sessions.close(session)

@@ -116,6 +116,9 @@ def _sources(db: apsw.Connection, query: Query) -> tuple[list[_Source], frozense
     if query.tag is not None:
         joined = "tags CROSS JOIN jobs ON jobs.id = tags.job_id"
         return [_Source("tag = ? AND parent IS NULL", (query.tag,), joined, "tags.job_id")], frozenset({"tag"})
+    if query.kind is not None and query.kind != "task":
+        # said once more as the index says it: SQLite does not conclude it
+        return [_Source("kind = ? AND kind <> 'task' AND parent IS NULL", (query.kind,))], frozenset({"kind"})
     statuses = query.status
     if statuses is None:
         statuses = tuple(row[0] for row in all_rows(db, "SELECT DISTINCT status FROM tallies"))
@@ -135,7 +138,7 @@ def _filters(query: Query, served: frozenset[str]) -> tuple[str, list[Any]]:
 
     if query.status is not None and "status" not in served:
         add(f"status IN ({', '.join('?' * len(query.status))})", *query.status)
-    for name in ("group", "session", "key", "queue", "name"):
+    for name in ("group", "session", "key", "kind", "queue", "name"):
         if name not in served and (wanted := getattr(query, name)) is not None:
             add(f'"{name}" = ?', wanted)
     if query.tag is not None and "tag" not in served:

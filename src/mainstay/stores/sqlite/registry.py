@@ -21,15 +21,25 @@ from .writing import insert
 
 _STOPPING = tuple(sorted({*JOB.named("stopping"), *UNIT.named("stopping")}))
 _ASKED_TO_STOP = f"SELECT id FROM jobs WHERE session = ? AND status IN ({', '.join('?' * len(_STOPPING))})"
+_BEAT = "UPDATE sessions SET beat_ms = ? WHERE id = ? AND dead = 0 RETURNING draining_ms, draining_by"
+#: the first who asked stays on record
+_DRAIN = (
+    "UPDATE sessions SET draining_by = iif(draining_ms IS NULL, ?2, draining_by), "
+    "draining_ms = coalesce(draining_ms, ?1) WHERE id = ?3 AND dead = 0 RETURNING 1"
+)
 #: more sleepers than this need not be counted for
 _MOST_WOKEN = 1000
 #: a beat of another boot says nothing about this one: its sessions are dead, whoever has noticed so far
-_SESSION = "SELECT id, worker, host, pid, started_ms, beat_ms, lease_s, dead OR boot != ? FROM sessions"
+_SESSION = (
+    "SELECT id, worker, host, pid, started_ms, beat_ms, lease_s, dead OR boot != ?, supervisor, draining_ms, "
+    "draining_by FROM sessions"
+)
 
 
 def open_session(tx: Tx, session: Session) -> None:
     tx.db.execute(
-        "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?) "
+        "INSERT INTO sessions (id, worker, host, pid, started_ms, beat_ms, lease_s, dead, boot, supervisor) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?) "
         "ON CONFLICT (id) DO UPDATE SET beat_ms = excluded.beat_ms",
         (
             session.id,
@@ -40,6 +50,7 @@ def open_session(tx: Tx, session: Session) -> None:
             tx.lease_ms,
             session.lease_s,
             boot_id(),
+            session.supervisor,
         ),
     )
 
@@ -47,14 +58,19 @@ def open_session(tx: Tx, session: Session) -> None:
 def beat(tx: Tx, sessions: Sequence[str]) -> list[Pulse]:
     pulses = []
     for session in sessions:
-        tx.db.execute("UPDATE sessions SET beat_ms = ? WHERE id = ? AND dead = 0", (tx.lease_ms, session))
-        known = tx.db.changes() == 1
-        stopping: tuple[str, ...] = ()
-        if known:
-            rows = all_rows(tx.db, _ASKED_TO_STOP, (session, *_STOPPING))
-            stopping = tuple(row[0] for row in rows)
-        pulses.append(Pulse(session=session, known=known, cancelling=stopping))
+        beaten = first_row(tx.db, _BEAT, (tx.lease_ms, session))
+        if beaten is None:
+            pulses.append(Pulse(session=session, known=False))
+            continue
+        rows = all_rows(tx.db, _ASKED_TO_STOP, (session, *_STOPPING))
+        stopping = tuple(row[0] for row in rows)
+        by = None if beaten[0] is None else beaten[1]
+        pulses.append(Pulse(session=session, known=True, cancelling=stopping, draining_by=by))
     return pulses
+
+
+def drain(tx: Tx, sessions: Sequence[str], by: str) -> list[bool]:
+    return [first_row(tx.db, _DRAIN, (tx.now_ms, by, session)) is not None for session in sessions]
 
 
 def close_session(tx: Tx, session: str) -> None:
@@ -76,6 +92,9 @@ def sessions(db: apsw.Connection) -> list[Session]:
             beat_ms=row[5],
             lease_s=row[6],
             dead=bool(row[7]),
+            supervisor=row[8],
+            draining_ms=row[9],
+            draining_by=row[10],
         )
         for row in rows
     ]

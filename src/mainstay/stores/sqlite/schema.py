@@ -195,8 +195,18 @@ _V4 = """
 CREATE INDEX jobs_oldest ON jobs (queue, due_ms) WHERE lane = 1;
 """
 
+_V5 = """
+-- Which worker an engine belongs to, and who asked it to drain, since when.
+ALTER TABLE sessions ADD COLUMN supervisor INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN draining_ms INTEGER;
+ALTER TABLE sessions ADD COLUMN draining_by TEXT NOT NULL DEFAULT '';
+-- Lists of one kind: batches and load tests are few among very many tasks. Tasks, which are nearly all, have no entry
+-- here and pay nothing.
+CREATE INDEX jobs_kind ON jobs (kind, id) WHERE kind <> 'task' AND parent IS NULL;
+"""
+
 #: Migration i brings a database from version i to i + 1. Landed entries never change.
-MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4)
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4, _V5)
 VERSION = len(MIGRATIONS)
 
 

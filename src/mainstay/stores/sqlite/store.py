@@ -216,6 +216,9 @@ class SqliteStore:
 
         return await self._engine.write(run, lasting=False)
 
+    async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
+        return await self._engine.write(lambda tx: registry.drain(tx, sessions, by))
+
     async def close_session(self, session: str) -> None:
         await self._engine.write(lambda tx: registry.close_session(tx, session))
         self._locks.release(session)

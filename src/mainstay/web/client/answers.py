@@ -126,6 +126,12 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: int
     lease_s: float
     dead: bool
+    supervisor: int
+    """pid of the worker that it is an engine of; 0: it is a worker of its own"""
+    draining_ms: int | None
+    """since when it is asked to take no more jobs and to end"""
+    draining_by: str
+    """who asked"""
     at_work: bool
     silent_ms: int
     age_ms: int

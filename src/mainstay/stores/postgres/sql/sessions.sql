@@ -27,14 +27,16 @@ $$;
 -- Open a session, or say again that it is there. `has_lock`: the caller's process holds the lock by now.
 CREATE OR REPLACE FUNCTION mainstay.open_session(
     session text, of_worker text, on_host text, with_pid integer, at_ms bigint, lease double precision,
-    has_lock boolean, given_lease_ms bigint
+    has_lock boolean, given_lease_ms bigint, under_pid integer
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    INSERT INTO mainstay.sessions AS s (id, worker, host, pid, started_ms, beat_ms, lease_s, locked, incarnation)
+    INSERT INTO mainstay.sessions AS s (
+        id, worker, host, pid, started_ms, beat_ms, lease_s, locked, incarnation, supervisor
+    )
     VALUES (
         session, of_worker, on_host, with_pid, at_ms, mainstay.clock(given_lease_ms), lease, has_lock,
-        (SELECT i.name FROM mainstay.incarnation() i)
+        (SELECT i.name FROM mainstay.incarnation() i), under_pid
     )
     ON CONFLICT (id) DO UPDATE SET
         beat_ms = excluded.beat_ms, locked = excluded.locked, incarnation = excluded.incarnation, lost_ms = NULL;
@@ -126,13 +128,13 @@ END
 $$;
 
 -- Keep sessions alive, in one statement with whatever they report. Answers for each whether it is known, with the jobs
--- it holds that are asked to stop; and in a last row, without a session, the jobs whose reports are to be sent again: rows
--- that somebody has locked are not waited for.
+-- it holds that are asked to stop, and who asked it to drain; and in a last row, without a session, the jobs whose reports
+-- are to be sent again: rows that somebody has locked are not waited for.
 CREATE OR REPLACE FUNCTION mainstay.beat(
     of_sessions text[], stopping text[],
     row_id text[], row_session text[], row_token integer[], new_started_ms bigint[], new_progress text[],
     new_checkpoint bytea[], stopping_jobs text[], stopping_units text[], given_ms bigint, given_lease_ms bigint
-) RETURNS TABLE (session text, known boolean, cancelling text[])
+) RETURNS TABLE (session text, known boolean, cancelling text[], draining_by text)
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan
 AS $$
@@ -156,13 +158,25 @@ BEGIN
     SELECT g.id, s.id IS NOT NULL,
         CASE WHEN s.id IS NULL THEN '{}' ELSE ARRAY(
             SELECT j.id::text FROM mainstay.jobs j WHERE j.session = g.id AND j.status = ANY (stopping) ORDER BY j.id
-        ) END
+        ) END,
+        CASE WHEN s.draining_ms IS NOT NULL THEN s.draining_by END
     FROM unnest(of_sessions) WITH ORDINALITY AS g (id, place)
     LEFT JOIN mainstay.sessions s ON s.id = g.id AND NOT s.dead
     ORDER BY g.place;
     IF cardinality(passed_over) > 0 THEN
-        RETURN QUERY SELECT NULL::text, false, passed_over;
+        RETURN QUERY SELECT NULL::text, false, passed_over, NULL::text;
     END IF;
+END
+$$;
+
+-- Ask sessions to drain; answers with those that live. The first who asked stays on record.
+CREATE OR REPLACE FUNCTION mainstay.drain(of_sessions text[], asked_by text, given_ms bigint) RETURNS SETOF text
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM FROM mainstay.sessions s WHERE s.id = ANY (of_sessions) ORDER BY s.id FOR UPDATE;
+    UPDATE mainstay.sessions s SET draining_ms = mainstay.clock(given_ms), draining_by = asked_by
+    WHERE s.id = ANY (of_sessions) AND NOT s.dead AND s.draining_ms IS NULL;
+    RETURN QUERY SELECT s.id FROM mainstay.sessions s WHERE s.id = ANY (of_sessions) AND NOT s.dead;
 END
 $$;
 

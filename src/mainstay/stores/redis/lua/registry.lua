@@ -1,7 +1,8 @@
 -- Sessions, leadership, queue settings, limits and schedules. Arguments: what to do, and what it takes.
 --
 -- Keys beside those of the prelude:
---   s:<session>       hash     worker, host, pid, started_ms, beat_ms, lease_s (and dead, nonce, claimed)
+--   s:<session>       hash     worker, host, pid, started_ms, beat_ms, lease_s, supervisor (and dead, nonce, claimed);
+--                              draining_ms and draining_by once it is asked to drain
 --   leads             set      names of leaderships
 --   queues            hash     queue -> JSON of what an operator set
 --   schedules         set      names of schedules
@@ -47,18 +48,30 @@ function does.admit(version, audit)
   return {NOW, found[1] or tostring(version), found[2] or audit}
 end
 
-function does.open(id, worker, host, pid, started_ms, lease_s)
+function does.open(id, worker, host, pid, started_ms, lease_s, supervisor)
   local key = P .. 's:' .. id
   if call('EXISTS', key) == 1 then
     call('HSET', key, 'beat_ms', LEASE)
   else
     if started_ms == 0 then started_ms = NOW end
     call('HSET', key, 'worker', worker, 'host', host, 'pid', pid, 'started_ms', started_ms, 'beat_ms', LEASE,
-      'lease_s', lease_s, 'dead', 0)
+      'lease_s', lease_s, 'supervisor', supervisor, 'dead', 0)
   end
   call('SADD', P .. 'sessions', id)
   back_ms()
   return {NOW}
+end
+
+-- Asks sessions to drain; the first who asked stays on record. Answers, per session, whether it lives.
+function does.drain(sessions, by)
+  local answer = {NOW}
+  for i, id in ipairs(sessions) do
+    local key = P .. 's:' .. id
+    local found = call('HMGET', key, 'dead', 'draining_ms')
+    if found[1] == '0' and not found[2] then call('HSET', key, 'draining_ms', NOW, 'draining_by', by) end
+    answer[i + 1] = found[1] == '0' and 1 or 0
+  end
+  return answer
 end
 
 function does.close(id)
@@ -71,7 +84,8 @@ end
 function does.sessions()
   local answer = {NOW}
   for i, id in ipairs(call('SMEMBERS', P .. 'sessions')) do
-    local found = call('HMGET', P .. 's:' .. id, 'worker', 'host', 'pid', 'started_ms', 'beat_ms', 'lease_s', 'dead')
+    local found = call('HMGET', P .. 's:' .. id, 'worker', 'host', 'pid', 'started_ms', 'beat_ms', 'lease_s', 'dead',
+      'supervisor', 'draining_ms', 'draining_by')
     table.insert(found, 1, id)
     answer[i + 1] = found
   end

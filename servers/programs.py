@@ -26,6 +26,7 @@ _KINDS = {
     "hey": ("hey", "hey"),
     # and what looks at one
     "chromium": ("chromium", "chromium"),
+    "promtool": ("prometheus", "promtool"),
 }
 
 

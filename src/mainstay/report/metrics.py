@@ -11,12 +11,13 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from ..app import App
 from ..errors import InvalidInput, MainstayError
+from ..lifecycle import JOB
 from ..stores import JobStore, Stats, open_store
 from ..stores.metered import COUNTED, VARIABLE, MeteredStore, Metric, check_installed
 from .scratch import scratch_folder
@@ -41,6 +42,8 @@ AGE = Metric(
 )
 SESSIONS = Metric("mainstay_sessions", "gauge", (), "engines and other sessions that are alive")
 ASIDE = Metric("mainstay_rows_aside", "gauge", (), "rows set aside because they cannot be read; see mainstay check")
+
+_FOR_A_PERSON = tuple(state.name for state in JOB.states.values() if state.settled and not state.final)
 
 #: what is asked of the store at each scrape
 GAUGES = (UP, JOBS, AGE, SESSIONS, ASIDE)
@@ -201,7 +204,7 @@ def _url(host: str, port: int) -> str:
 def _families(stats: Stats) -> Iterator[Any]:
     jobs, age = _family(JOBS), _family(AGE)
     for queue, found in sorted(stats.queues.items()):
-        for status, n in sorted(found.counts.items()):
+        for status, n in sorted(told_counts(found.counts).items()):
             jobs.add_metric((queue, status), n)
         oldest_ms = found.oldest_ready_ms
         age.add_metric((queue,), 0 if oldest_ms is None else max(0, stats.at_ms - oldest_ms) / 1000)
@@ -209,6 +212,12 @@ def _families(stats: Stats) -> Iterator[Any]:
     sessions.add_metric((), stats.sessions)
     aside.add_metric((), stats.aside)
     yield from (jobs, age, sessions, aside)
+
+
+def told_counts(counts: Mapping[str, int]) -> dict[str, int]:
+    """What is told of a queue's counts: also of the states in which jobs wait for a person, when none does. Growth is
+    seen only of what was told before: the first jobs of a queue that are given up would not count."""
+    return {**dict.fromkeys(_FOR_A_PERSON, 0), **counts}
 
 
 def _family(metric: Metric) -> Any:

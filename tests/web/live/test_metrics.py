@@ -64,6 +64,15 @@ async def test_a_scrape_tells_what_the_stores_hold() -> None:
     assert of(found, "mainstay_sessions", store="main") == 0
 
 
+async def test_states_that_wait_for_a_person_are_told_before_a_job_is_in_one() -> None:
+    async with serving(**FAST) as server:
+        await server.control.submit("send", queue="mail")
+        await looked(server)
+        found = await scraped(server)
+    told = {dict(labels)["status"]: value for (name, labels), value in found.items() if name == "mainstay_queue_jobs"}
+    assert told == {"pending": 1, "failed": 0, "partial": 0, "timed_out": 0, "quarantined": 0}
+
+
 async def test_a_scrape_counts_requests_by_part_and_status() -> None:
     async with serving(**FAST) as server:
         await server.client.get("/api/v1/jobs")

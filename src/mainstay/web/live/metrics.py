@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ...errors import MissingExtra
-from ...report.metrics import AGE, ASIDE, JOBS, SESSIONS, UP
+from ...report.metrics import AGE, ASIDE, JOBS, SESSIONS, UP, told_counts
 from ...stores.metered import Metric, check_installed
 from ..problems import Problem
 from .counting import BOUNDS_S, Requests
@@ -112,7 +112,7 @@ def _of_store(seen: Snapshot) -> Iterator[tuple[Metric, Row]]:
         # numbers of a store that is away would pass for its state
         return
     for queue in seen.queues:
-        for status, n in queue.counts.items():
+        for status, n in told_counts(queue.counts).items():
             yield JOBS, ((queue.name, status), n)
         oldest_ms = queue.oldest_ready_ms
         yield AGE, ((queue.name,), 0 if oldest_ms is None else max(0, seen.stats_ms - oldest_ms) / 1000)

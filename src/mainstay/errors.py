@@ -23,6 +23,7 @@
     ├── WaitTimeout             it had not settled when the wait was over
     ├── StaleClaim              the claim was lost; the write was refused and recorded
     ├── SessionLost             the session was given up or never opened: open a new one
+    ├── WorkerNotFound          nobody of this name or id is at work
     ├── NotLeader               a leader's write after its lease was lost
     ├── RunnerFailed            an outside runner did not answer, or refused
     ├── CallFailed              a call of a load test came to no answer; `kind` says what failed
@@ -272,6 +273,19 @@ class SessionLost(MainstayError):
     def __init__(self, session: str) -> None:
         self.session = session
         super().__init__(f"session {session} was given up or never opened; open a new one and claim again")
+
+
+class WorkerNotFound(MainstayError, LookupError):
+    """No worker of this name, and no session of this id, is at work (it may have ended)."""
+
+    code = "worker_not_found"
+
+    def __init__(self, which: str) -> None:
+        self.which = which
+        super().__init__(
+            f"there is no worker {which[:200]!r} at work, and no session of that id; it may have ended. "
+            "mainstay workers list shows who is there"
+        )
 
 
 class NotLeader(MainstayError):

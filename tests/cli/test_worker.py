@@ -82,9 +82,9 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def running(control: Control, name: str = "goes_on") -> str:
+async def running(control: Control, name: str = "goes_on", **arguments: object) -> str:
     """The id of a job that a worker has begun."""
-    job_id = (await control.submit(name, {})).id
+    job_id = (await control.submit(name, arguments)).id
 
     async def started() -> bool:
         return (await control.get(job_id)).started_ms is not None
@@ -134,6 +134,35 @@ async def test_a_second_signal_gives_back_at_once(shell: Shell, control: Control
 
     assert await ended(worker) == 0
     assert (await control.get(job_id)).status == "pending"
+
+
+@pytest.mark.slow
+async def test_a_worker_that_is_asked_to_drain_finishes_its_job_claims_no_other_and_ends_with_zero(
+    shell: Shell, control: Control, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go-on"
+    worker = shell.worker("--processes", "2", "--grace", "1h")
+    pids = await engines(control, 2)
+    job_id = await running(control, "waits_for", path=str(go_on))
+
+    asked = await control.drain("shop", actor="ann")
+
+    assert sorted(session.pid for session in asked) == sorted(pids)
+    assert {session.supervisor for session in asked} == {worker.pid}
+
+    async def heard() -> bool:
+        return "asked to drain by=ann" in shell.said
+
+    await until(heard)
+    other = (await control.submit("takes", {"seconds": 0})).id
+    go_on.touch()
+
+    assert await ended(worker) == 0
+    assert (await control.get(job_id)).status == "succeeded"
+    job = await control.get(other)
+    assert (job.status, job.token) == ("pending", 0)
+    assert not any(alive(pid) for pid in pids)
+    assert await control.store.sessions() == []
 
 
 async def test_engines_die_with_a_killed_supervisor_and_the_next_worker_takes_their_jobs(

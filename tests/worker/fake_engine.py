@@ -37,7 +37,9 @@ class Fake:
         self.manners = config.queues
 
     async def greet(self, url: str) -> None:
-        session = await self.control.open_session(worker=self.config.name, pid=os.getpid())
+        session = await self.control.open_session(
+            worker=self.config.name, pid=os.getpid(), supervisor=self.config.supervisor_pid
+        )
         self.session = session.id
         self.say(Hello(session=session.id, store_url=url, settings=self.control.settings, queues=("default",)))
 

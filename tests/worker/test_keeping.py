@@ -62,7 +62,8 @@ class World:
         self.member.process = SimpleNamespace(  # type: ignore[assignment]
             recorder=recorder, pid=7, send=lambda message: None, ended=asyncio.get_running_loop().create_future()
         )
-        self.keeper = Keeper(self.control, lambda: [self.member], rng=random.Random(1))
+        self.asked: list[str] = []
+        self.keeper = Keeper(self.control, lambda: [self.member], rng=random.Random(1), on_drain=self.asked.append)
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -163,4 +164,19 @@ async def test_what_lasts_is_stored_as_begun_without_a_beat_and_once(
     sent = len(world.store.batches)
     await asyncio.sleep(0.05)  # that nothing more is sent is what is tested
     assert len(world.store.batches) == sent
+    await world.stop()
+
+
+async def test_who_asked_an_engine_to_drain_is_told_with_the_next_beat(recorder: Recorder) -> None:
+    world = World(recorder)
+    await world.start()
+    before = await world.beaten_ms()
+    while await world.beaten_ms() == before:
+        await asyncio.sleep(0.001)
+    assert world.asked == []
+
+    await world.control.drain(world.member.session or "", actor="ann")
+
+    await until(lambda: bool(world.asked))
+    assert set(world.asked) == {"ann"}
     await world.stop()

@@ -192,6 +192,49 @@ async def test_a_third_kills_and_gives_back_what_ran(path: Path) -> None:
         assert not alive(pid)
 
 
+async def test_a_worker_one_of_whose_engines_is_asked_to_drain_ends_whole_and_says_who_asked(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="mainstay.worker")
+    async with crew_on(path, processes=2) as crew:
+        ids = await crew.submit("run", 3)
+        await crew.until_held(ids)
+
+        async def both_are_up() -> bool:
+            return caplog.text.count("engine up") == 2
+
+        await crew.until(both_are_up)
+        pids = crew.supervisor.pids
+        session = (await crew.jobs(ids))[0].session or ""
+
+        asked = await crew.control.drain(session, actor="ann")
+
+        assert len(asked) == 2, "both engines"
+        assert await crew.running == STOPPED
+        for job in await crew.jobs(ids):
+            assert (job.status, job.releases, job.crashes, job.failures) == ("pending", 1, 0, 0)
+        assert await crew.control.store.sessions() == []
+        assert not any(alive(pid) for pid in pids)
+        assert caplog.text.count("asked to drain by=ann grace=1s engines=2") == 1
+
+
+async def test_a_signal_after_a_drain_drains_and_the_next_one_hurries(path: Path) -> None:
+    async with crew_on(path, queues=("slow",), grace_s=3600.0) as crew:
+        (ran,) = await crew.submit("run")
+        await crew.until_started([ran])
+        crew.supervisor.drain("ann")
+        crew.supervisor.stop()
+        crew.supervisor.drain("ann")  # as every heartbeat says
+        await asyncio.sleep(0)
+        assert (await crew.jobs([ran]))[0].status == "running"
+        assert not crew.running.done()
+
+        assert await crew.stop() == STOPPED
+
+        (job,) = await crew.jobs([ran])
+        assert (job.status, job.releases) == ("pending", 1)
+
+
 # starting ---------------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from ..model import Job, Leadership, Progress, QueueSettings, Session, Settings
 from ..stores import Deletion, JobStore, NewJob, Page, Pulse, Query, Refusal, Report, Stats, Trimmed, usual_settings
 from . import retention
 from .attempts import Attempts, Completion, Failure
+from .draining import drain
 from .driving import Driving
 from .duties import Duties, Duty
 from .group import Grouper, SubmittedGroup
@@ -131,12 +132,20 @@ class Control:
     # hold ---------------------------------------------------------------------------------------------
 
     async def open_session(
-        self, *, worker: str = "", host: str | None = None, pid: int = 0, lease_s: float | None = None
+        self,
+        *,
+        worker: str = "",
+        host: str | None = None,
+        pid: int = 0,
+        lease_s: float | None = None,
+        supervisor: int = 0,
     ) -> Session:
         """Open a session (a worker process) under a fresh id, which begins with the worker's name (1 to 64 letters,
         digits, `.`, `_`, `-`). Without a `host` it is this machine's; `pid` set to this process's lets its death be
-        noticed at once."""
-        return await self._holder.open_session(worker=worker, host=host, pid=pid, lease_s=lease_s)
+        noticed at once. `supervisor` is the pid of the worker that it is an engine of, if there is one."""
+        return await self._holder.open_session(
+            worker=worker, host=host, pid=pid, lease_s=lease_s, supervisor=supervisor
+        )
 
     async def close_session(self, session: str) -> None:
         """Close a session. What it still holds is swept; release it first."""
@@ -294,6 +303,13 @@ class Control:
     async def delete_many(self, ids: Sequence[str], *, actor: str, reason: str) -> list[Deletion]:
         """Delete many; each is answered for."""
         return await self._operator.delete_many(ids, actor=actor, reason=reason)
+
+    async def drain(self, worker: str, *, actor: str) -> list[Session]:
+        """Ask a worker, by its name or by the id of one of its sessions, to end in good order as a signal would: it
+        takes no more jobs, has its grace to finish what it runs, and exits. It hears of it with its next heartbeat.
+        All its processes are asked, and answered with; the first who asked stays on record. Raises
+        `WorkerNotFound`."""
+        return await drain(self.store, worker, by=actor)
 
     async def pause(self, queue: str, *, reason: str | None = None) -> None:
         """Hand out no more jobs of a queue; what runs goes on."""

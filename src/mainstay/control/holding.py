@@ -44,7 +44,9 @@ class Holder:
         self._mine: set[str] = set()
         """sessions kept alive from here: while there is one, there are beats to miss"""
 
-    async def open_session(self, *, worker: str, host: str | None, pid: int, lease_s: float | None) -> Session:
+    async def open_session(
+        self, *, worker: str, host: str | None, pid: int, lease_s: float | None, supervisor: int
+    ) -> Session:
         """Open a session under a fresh id: the worker's name, so that traces of it tell whose it was when the session
         itself is forgotten, and chance."""
         if worker != "" and not (isinstance(worker, str) and _WORKER.fullmatch(worker)):
@@ -57,6 +59,7 @@ class Holder:
             started_ms=self._store.clock.now_ms(),
             beat_ms=self._store.clock.lease_ms(),
             lease_s=self._settings.lease_s if lease_s is None else self._checked_lease(lease_s),
+            supervisor=supervisor,
         )
         await self._store.open_session(session)
         self._mine.add(session.id)

@@ -136,7 +136,9 @@ class EngineHost:
         outage = Outage("session", random.Random())
         while True:
             try:
-                session = await self._control.open_session(worker=self._config.name, pid=os.getpid())
+                session = await self._control.open_session(
+                    worker=self._config.name, pid=os.getpid(), supervisor=self._config.supervisor_pid
+                )
             except StoreError as error:
                 if self._drained.is_set():
                     raise

@@ -26,10 +26,19 @@ MARK_S = 0.3
 class Keeper:
     """The loops of one supervisor."""
 
-    def __init__(self, control: Control, crew: Callable[[], Collection[Member]], *, rng: random.Random) -> None:
+    def __init__(
+        self,
+        control: Control,
+        crew: Callable[[], Collection[Member]],
+        *,
+        rng: random.Random,
+        on_drain: Callable[[str], None],
+    ) -> None:
         self._control = control
         self._crew = crew
         self._rng = rng
+        self._on_drain = on_drain
+        """told, with every beat, who asked one of the engines to drain"""
         settings = control.settings
         self._gap_s = max(settings.lease_s - settings.heartbeat_s, settings.heartbeat_s)
         self._beaten_s: float | None = None
@@ -132,3 +141,5 @@ class Keeper:
             member = kept[pulse.session]
             member.marked(marks[pulse.session])
             member.pulsed(Pulsed(session=pulse.session, known=pulse.known, cancelling=pulse.cancelling))
+            if pulse.draining_by is not None:
+                self._on_drain(pulse.draining_by)

@@ -3,7 +3,8 @@ buries the dead and replaces them.
 
 Life of an engine here: started, says `Hello`, is told to `Go`, works; then it retires or is drained, or dies. Its place
 is taken by another as soon as it takes no more jobs. The life of the supervisor itself is counted in requests to stop:
-none, *drain* (finish within the grace), *hurry* (give back now), *kill*.
+none, *drain* (finish within the grace), *hurry* (give back now), *kill*. Whoever asks one of the engines to drain,
+through the store, asks the whole worker: they end together, and none is replaced.
 """
 
 from __future__ import annotations
@@ -100,16 +101,21 @@ class Supervisor:
     def stop(self) -> None:
         """What a signal does: the first drains, the second hurries, the third kills."""
         self._requests += 1
-        self._stopping.set()
         if self._requests == 1:
             log.info("draining grace=%gs engines=%d; again to stop now", self._orders.grace_s, len(self._crew))
-            self._drain(self._orders.grace_s)
-            self._start(self._tell_what_runs())
+            self._begin_to_stop()
         elif self._requests == 2:
             log.warning("stopping now; again to kill")
             self._drain(0.0)
         else:
             self._kill_all()
+
+    def drain(self, by: str) -> None:
+        """What is asked through the store: as the first signal, and said with every heartbeat from then on. A signal
+        that comes later is the first all the same: whoever sends it, a service manager say, expects it to drain."""
+        if not self._stopping.is_set():
+            log.info("asked to drain by=%s grace=%gs engines=%d", by, self._orders.grace_s, len(self._crew))
+            self._begin_to_stop()
 
     def roll(self) -> None:
         """Replace the engines one by one, each when its successor is up (SIGHUP: a deploy without a gap)."""
@@ -215,7 +221,7 @@ class Supervisor:
                 continue
             outage.over()
             control = self._control = Control(store, settings=hello.settings, rng=self._rng, actor="worker")
-            keeper = Keeper(control, lambda: self._crew, rng=self._rng)
+            keeper = Keeper(control, lambda: self._crew, rng=self._rng, on_drain=self.drain)
             for loop in (keeper.beat(), keeper.mark(), keeper.sweep(), keeper.watch()):
                 self._start(loop)
             return keeper
@@ -309,6 +315,12 @@ class Supervisor:
         log.info("restarted engines=%d", len(self._posts))
 
     # stopping -----------------------------------------------------------------------------------
+
+    def _begin_to_stop(self) -> None:
+        if not self._stopping.is_set():
+            self._stopping.set()
+            self._start(self._tell_what_runs())
+        self._drain(self._orders.grace_s)
 
     def _drain(self, grace_s: float) -> None:
         for member in self._crew:

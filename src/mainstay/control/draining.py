@@ -1,0 +1,46 @@
+"""Asking a worker to end in good order, from anywhere: it hears of it with its next heartbeat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..errors import WorkerNotFound
+from ..model import Session
+from ..stores import JobStore
+from .options import check_text
+
+
+async def drain(store: JobStore, which: str, *, by: str) -> list[Session]:
+    """Ask whom `which` means; the sessions that were asked, as they are now."""
+    check_text(which, field="worker", limit=200)
+    check_text(by, field="actor", limit=200)
+    meant = [session.id for session in crew_of(which, await store.sessions())]
+    asked = await store.drain(meant, by=by)
+    if not any(asked):
+        raise WorkerNotFound(which)
+    heard = {session for session, ok in zip(meant, asked, strict=True) if ok}
+    return [session for session in await store.sessions() if session.id in heard]
+
+
+def crew_of(which: str, sessions: Iterable[Session]) -> list[Session]:
+    """Whom a session's id or a worker's name means: all processes of that worker, for they end together. A name may be
+    that of several workers.
+
+    >>> two = [Session(id=each, worker="w", host="h", supervisor=7) for each in ("w.a", "w.b")]
+    >>> other = Session(id="w.c", worker="w", host="h", supervisor=8)
+    >>> [each.id for each in crew_of("w.a", [*two, other])], [each.id for each in crew_of("w", [*two, other])]
+    (['w.a', 'w.b'], ['w.a', 'w.b', 'w.c'])
+    """
+    living = [session for session in sessions if not session.dead]
+    one = next((session for session in living if session.id == which), None)
+    if one is None:
+        return [session for session in living if session.worker and session.worker == which]
+    return [one] if not one.supervisor else [session for session in living if worker_of(session) == worker_of(one)]
+
+
+def worker_of(session: Session) -> tuple[str, str, int, str]:
+    """The same for all processes of one worker, and for those of no other."""
+    return session.worker, session.host, session.supervisor, "" if session.supervisor else session.id
+
+
+__all__ = ["crew_of", "drain", "worker_of"]

@@ -436,6 +436,33 @@ async def test_a_post_is_not_sent_twice(http: HTTPClient) -> None:
     assert len(server.heard) == 2
 
 
+async def test_a_post_that_has_not_left_yet_goes_over_another_connection(http: HTTPClient, network: Network) -> None:
+    async with serving(OK) as server:
+        await http.post(server.url)
+        connection = next(iter(http._shared.connections))
+        posting = http.post(server.url, data=b"once")
+        connection.take(b"", 0.0)  # the end of the connection comes first
+        r = await posting
+
+    assert [heard.body for heard in server.heard] == [b"", b"once"]
+    assert (server.connections, network.sent, network.answered) == (2, 2, 2)
+    assert r.sent == len(_request(server))
+
+
+async def test_a_call_that_is_given_up_before_it_left_was_neither_sent_nor_aborted(network: Network) -> None:
+    async with serving(OK) as server:
+        http = HTTPClient(network)
+        await http.get(server.url)
+        call = http.get(server.url)
+        await http.close()
+        with pytest.raises(CallFailed):
+            await call
+        await asyncio.sleep(0)
+
+    assert len(server.heard) == 1
+    assert (network.sent, network.answered, network.aborted) == (1, 1, 0)
+
+
 async def test_a_server_that_closes_each_fresh_connection_is_not_asked_for_ever(http: HTTPClient) -> None:
     async def answer(heard: Heard, talk: Talk) -> None:
         return None

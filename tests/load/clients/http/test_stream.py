@@ -118,7 +118,7 @@ async def test_the_server_waits_for_a_slow_reader(http: HTTPClient) -> None:
         connection = next(iter(http._shared.connections))
         while not connection._paused:
             await asyncio.sleep(0)
-        held = sum(map(len, connection._reading.body.parts))
+        held = sum(map(len, connection.reading.body.parts))
         got = 0
         async for chunk in r.chunks():
             got += len(chunk)

@@ -50,11 +50,9 @@ async def answer_in(pieces: list[bytes], *, closes: bool = False, method: str = 
     pool.open = 1
     connection = Connection(ours, pool=pool, owner=client, shared=client._shared)
     call = connection.start(Call(method, split("http://127.0.0.1:1/"), limits=Timeouts()), 0.0)
-    queue = iter([*pieces, *([b""] if closes else [])])
-    connection._recv = lambda _most: next(queue)
     try:
-        for _ in range(len(pieces) + closes):
-            connection._on_read()
+        for piece in [*pieces, *([b""] if closes else [])]:
+            connection.take(piece, 0.0)
         assert call.done(), "there was an end to the answer, and it was not seen"
         return await call
     finally:

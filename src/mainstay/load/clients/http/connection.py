@@ -1,7 +1,8 @@
 """One connection, and the call that is under way on it.
 
-It reads and writes its socket itself, as the loop says that it can. The usual case is short: the request leaves in one
-write, the answer comes in one read and its head is known; `start` and `_on_read` do that, and hand everything else on.
+It has its socket to itself, and reads and writes when it is its turn (see `turns`). The usual case is short: the
+request leaves in one write, the answer comes in one read and its head is known; `start` and `take` do that, and hand
+everything else on.
 A connection has at most one call; it goes back to its pool when the answer is complete, before its caller wakes.
 """
 
@@ -24,12 +25,9 @@ from .reading import Reading
 from .response import HTTPResponse
 from .shared import Shared
 from .stream import Stream
+from .turns import LATER
 
 _now = time.perf_counter
-#: a TLS record has at most as much; with less, OpenSSL would keep some back that the loop does not see
-_READ = 16 * 1024
-_READ_MORE = 256 * 1024
-_LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Owner(Protocol):
@@ -39,8 +37,8 @@ class Owner(Protocol):
         """An answer sets cookies or leads elsewhere."""
         ...
 
-    def again(self, call: Call, started: float, waiter: asyncio.Future[HTTPResponse]) -> None:
-        """The other side had closed the connection before it got the call."""
+    def again(self, call: Call, started: float, waiter: asyncio.Future[HTTPResponse], *, sent: int) -> None:
+        """The other side had closed the connection before it got the call. `sent`: bytes that were in vain."""
         ...
 
 
@@ -55,9 +53,9 @@ class Connection:
     """Made for one user and one origin."""
 
     __slots__ = (
-        "_drained", "_fd", "_last", "_loop", "_network", "_owner", "_paused", "_reading", "_recv", "_rest", "_send",
-        "_shared", "_started", "_uploading", "_used", "_waiter", "_written", "call", "closed", "opening", "pool",
-        "sock",
+        "_drained", "_loop", "_network", "_owner", "_paused", "_rest", "_shared", "_started", "_turns", "_uploading",
+        "_used", "_waiter", "call", "closed", "fd", "last", "opening", "pool", "reading", "recv", "send", "sock",
+        "written",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, *, pool: Pool, owner: Owner, shared: Shared) -> None:
@@ -67,62 +65,43 @@ class Connection:
         self.closed = False
         self.opening: Opening | None = None
         """of the call that had it opened"""
-        self._fd = sock.fileno()
-        self._recv = sock.recv
-        self._send = sock.send
+        self.fd = sock.fileno()
+        self.recv = sock.recv
+        self.send = sock.send
         self._loop = asyncio.get_running_loop()
         self._owner = owner
         self._shared = shared
         self._network = shared.network
         self._waiter: asyncio.Future[HTTPResponse] | None = None
-        self._reading: Reading | None = None
+        self.reading: Reading | None = None
         self._rest: memoryview | None = None
         """what of the request could not be written yet"""
         self._uploading: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
-        self._started = self._written = self._last = 0.0
+        self._started = self.written = self.last = 0.0
         self._used = False
         """it has brought an answer before"""
         self._paused = False
-        self._loop.add_reader(self._fd, self._on_read)
+        self._turns = shared.turns
+        self._turns.watch(self)
         pool.connections.add(self)
         shared.watch(self)
 
     def start(self, call: Call, started: float) -> asyncio.Future[HTTPResponse]:
         """Send a call; its answer is the future's result."""
         self.call = call
-        self._started = started
+        self._started = self.written = self.last = started
         waiter = self._waiter = self._loop.create_future()
-        self._network.sent += 1
-        try:
-            count = self._send(call.request)
-        except _LATER:
-            count = 0
-        except OSError as error:
-            self._lost(error)
-            return waiter
-        self._written = self._last = _now()
-        if count != call.size:
-            self._rest = memoryview(call.request)[count:]
-            self._loop.add_writer(self._fd, self._on_write)
-        if call.upload is not None:
-            self._uploading = self._loop.create_task(self._send_up(call.upload))
+        self._turns.send(self)
         return waiter
 
-    def _on_read(self) -> None:
-        try:
-            data = self._recv(_READ if self._reading is None else _READ_MORE)
-        except _LATER:
-            return
-        except OSError as error:
-            self._lost(error)
-            return
-        at = _now()
+    def take(self, data: bytes, at: float) -> None:
+        """What came, and when."""
         call = self.call
         if call is None or not data:
-            self._lost(None)
+            self.lost(None)
             return
-        if self._reading is None and not call.stream and (end := data.find(b"\r\n\r\n")) > 0:
+        if self.reading is None and not call.stream and (end := data.find(b"\r\n\r\n")) > 0:
             head = heads.get(data[:end])
             # a HEAD or what else has no body of this length does not come here: the sums differ
             if head is not None and len(data) == end + 4 + head.plain:
@@ -141,7 +120,7 @@ class Connection:
                 else:
                     pool.idle.append(self)
                 waiter.set_result(
-                    HTTPResponse(call, head, data[end + 4 :], self._started, self._written, at, at, len(data), opening)
+                    HTTPResponse(call, head, data[end + 4 :], self._started, self.written, at, at, len(data), opening)
                 )
                 return
         self._read_on(data, at)
@@ -149,15 +128,15 @@ class Connection:
     # what follows is for answers that are not plain
 
     def _read_on(self, data: bytes, at: float) -> None:
-        call, waiter, reading = self.call, self._waiter, self._reading
+        call, waiter, reading = self.call, self._waiter, self.reading
         assert call is not None
         assert waiter is not None
         if waiter.cancelled():
             self.give_up()
             return
         if reading is None:
-            reading = self._reading = Reading(call.method, at)
-        self._last = at
+            reading = self.reading = Reading(call.method, at)
+        self.last = at
         try:
             done = reading.feed(data)
         except CallFailed as error:
@@ -173,7 +152,7 @@ class Connection:
     def _answer(self, call: Call, reading: Reading, body: bytes, ended: float) -> HTTPResponse:
         assert reading.head is not None
         return HTTPResponse(
-            *(call, reading.head, body, self._started, self._written, reading.first, ended),
+            *(call, reading.head, body, self._started, self.written, reading.first, ended),
             *(reading.received, self.opening),
         )
 
@@ -192,7 +171,7 @@ class Connection:
         response = self._answer(call, reading, b"" if reading.stream else reading.content, at)
         self._network.answered += 1
         self._used = True
-        self.call = self._waiter = self._reading = self.opening = None
+        self.call = self._waiter = self.reading = self.opening = None
         if reading.keeps and self._rest is None and self._uploading is None:
             self.resume()
             self.pool.release(self)
@@ -207,9 +186,9 @@ class Connection:
         else:
             waiter.set_result(response)
 
-    def _lost(self, error: OSError | None) -> None:
+    def lost(self, error: OSError | None) -> None:
         """The other side closed the connection, or it broke."""
-        call, waiter, reading = self.call, self._waiter, self._reading
+        call, waiter, reading = self.call, self._waiter, self.reading
         if call is None:
             self.close()
             return
@@ -217,43 +196,44 @@ class Connection:
         if reading is not None and error is None and reading.at_close():
             self._finish(reading, _now())
             return
-        if reading is None and self._used and call.repeatable and not waiter.done():
+        if reading is None and self._used and (call.repeatable or self._unsent) and not waiter.done():
+            sent = 0 if self._unsent else call.size
             self.call = self._waiter = None
             self.close()
-            self._owner.again(call, self._started, waiter)
+            self._owner.again(call, self._started, waiter, sent=sent)
             return
         came = f"after {reading.received} bytes of its answer" if reading else "before its answer"
         why = f" ({error.strerror or error})" if error is not None else ""
         self._fail(CallFailed("closed", f"{call.parts.shown} closed the connection {came}{why}"))
 
     def _fail(self, error: CallFailed) -> None:
-        waiter, reading = self._waiter, self._reading
+        waiter, reading = self._waiter, self.reading
         given_up = waiter is not None and waiter.cancelled()
-        self.call = self._waiter = self._reading = self.opening = None
+        self.call = self._waiter = self.reading = self.opening = None
         self.close()
         if reading is not None and reading.stream is not None:
             reading.stream.fail(error, _now())
         elif given_up:
-            self._network.aborted += 1
+            self._network.aborted += not self._unsent
         elif waiter is not None and not waiter.done():
             waiter.set_exception(error)
 
     def leave(self) -> None:
         """Whoever reads the stream has enough. That is an end, too: of an endless stream there is no other."""
-        reading = self._reading
+        reading = self.reading
         if self.call is None or reading is None or reading.stream is None:
             return
         self._network.answered += 1
-        self.call = self._waiter = self._reading = self.opening = None
+        self.call = self._waiter = self.reading = self.opening = None
         self.close()
         reading.stream.finish(_now(), reading.received)
 
     def give_up(self) -> None:
         """Whoever made the call does not want it any more."""
         if self.call is not None:
-            self._network.aborted += 1
-        waiter, reading = self._waiter, self._reading
-        self.call = self._waiter = self._reading = self.opening = None
+            self._network.aborted += not self._unsent
+        waiter, reading = self._waiter, self.reading
+        self.call = self._waiter = self.reading = self.opening = None
         self.close()
         closed = CallFailed("closed", "the session was closed while the call was under way")
         if reading is not None and reading.stream is not None:
@@ -273,30 +253,38 @@ class Connection:
         if limits.total is not None and now - self._started > limits.total:
             self._fail(too_long("total", limits.total, call.what))
         elif self._paused:
-            self._last = now  # the reader takes its time, not the server
+            self.last = now  # the reader takes its time, not the server
         elif self._rest is not None:
-            if limits.write is not None and now - self._last > limits.write:
+            if limits.write is not None and now - self.last > limits.write:
                 self._fail(too_long("write", limits.write, call.what))
-        elif self._uploading is None and limits.read is not None and now - self._last > limits.read:
+        elif self._uploading is None and limits.read is not None and now - self.last > limits.read:
             self._fail(too_long("read", limits.read, call.what))
 
     # writing what did not go at once
 
+    def send_on(self, call: Call, count: int) -> None:
+        """So many bytes of it are sent; the rest as the socket takes it."""
+        if count != call.size:
+            self._rest = memoryview(call.request)[count:]
+            self._loop.add_writer(self.fd, self._on_write)
+        if call.upload is not None:
+            self._uploading = self._loop.create_task(self._send_up(call.upload))
+
     def _on_write(self) -> None:
         assert self._rest is not None
         try:
-            count = self._send(self._rest)
-        except _LATER:
+            count = self.send(self._rest)
+        except LATER:
             return
         except OSError as error:
-            self._lost(error)
+            self.lost(error)
             return
-        self._written = self._last = _now()
+        self.written = self.last = _now()
         self._rest = self._rest[count:]
         if len(self._rest):
             return
         self._rest = None
-        self._loop.remove_writer(self._fd)
+        self._loop.remove_writer(self.fd)
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
@@ -314,13 +302,13 @@ class Connection:
             self._uploading = None
         except _Gone as gone:
             self._uploading = None
-            self._lost(gone.error)
+            self.lost(gone.error)
         except Exception as error:  # noqa: BLE001 - passed on to whoever waits for the call
             self._uploading = None
             waiter = self._waiter
             if self.call is call and waiter is not None and not waiter.done():
                 # what the user's own code raised is the user's to see
-                self.call = self._waiter = self._reading = None
+                self.call = self._waiter = self.reading = None
                 self.close()
                 self._network.aborted += 1
                 waiter.set_exception(error)
@@ -328,15 +316,15 @@ class Connection:
     async def _push(self, data: bytes) -> None:
         await self._drain()
         try:
-            count = self._send(data) if data else 0
-        except _LATER:
+            count = self.send(data) if data else 0
+        except LATER:
             count = 0
         except OSError as error:
             raise _Gone(error) from None
-        self._written = self._last = _now()
+        self.written = self.last = _now()
         if count < len(data):
             self._rest = memoryview(data)[count:]
-            self._loop.add_writer(self._fd, self._on_write)
+            self._loop.add_writer(self.fd, self._on_write)
             await self._drain()
 
     async def _drain(self) -> None:
@@ -348,25 +336,30 @@ class Connection:
         """Read no more for now: the reader of a stream is behind."""
         if not self._paused and not self.closed:
             self._paused = True
-            self._loop.remove_reader(self._fd)
+            self._turns.leave(self)
 
     def resume(self) -> None:
         if self._paused and not self.closed:
             self._paused = False
-            self._last = _now()
-            self._loop.add_reader(self._fd, self._on_read)
+            self.last = _now()
+            self._turns.watch(self)
 
     def close(self) -> None:
         if self.closed:
             return
         self.closed = True
-        self._loop.remove_reader(self._fd)
-        self._loop.remove_writer(self._fd)
+        self._turns.leave(self)
+        self._loop.remove_writer(self.fd)
         if self._uploading is not None:
             self._uploading.cancel()
         self.sock.close()
         self._shared.connections.discard(self)
         self.pool.drop(self)
+
+    @property
+    def _unsent(self) -> bool:
+        """It is not yet its turn: nothing of its call has left."""
+        return self.written == self._started
 
     @property
     def tls_session(self) -> ssl.SSLSession | None:

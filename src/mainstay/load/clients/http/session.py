@@ -212,12 +212,12 @@ class HTTPClient:
         else:
             self._go_on(self._follow(call, response, head.location), waiter)
 
-    def again(self, call: Call, started: float, waiter: asyncio.Future[HTTPResponse]) -> None:
-        self._go_on(self._repeat(call, started), waiter)
+    def again(self, call: Call, started: float, waiter: asyncio.Future[HTTPResponse], *, sent: int) -> None:
+        self._go_on(self._repeat(call, started, sent), waiter)
 
-    async def _repeat(self, call: Call, started: float) -> HTTPResponse:
+    async def _repeat(self, call: Call, started: float, sent: int) -> HTTPResponse:
         response = await self._perform(call, started, fresh=True)
-        response.sent += call.size
+        response.sent += sent
         return response
 
     async def _follow(self, call: Call, answer: HTTPResponse, location: str) -> HTTPResponse:

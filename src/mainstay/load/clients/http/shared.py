@@ -13,6 +13,7 @@ from ...prepared import Parts, split
 from ..network import Network
 from .calls import Call
 from .opening import proxy_line
+from .turns import Turns
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -35,6 +36,7 @@ class Shared:
         self.tls: dict[str, ssl.SSLSession] = {}
         """by origin: the next handshake is shorter"""
         self.proxy = _proxy(network.proxy)
+        self.turns = Turns(network)
         self._sweeping = False
 
     def proxy_head(self, parts: Parts) -> bytes | None:

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstay.load.target import Target, TargetOptions
+from mainstay.load.target.message import Answer, Request
 from tests.load.target.talk import Talk
 
 
@@ -218,6 +220,51 @@ async def test_delays_are_imposed_and_remembered() -> None:
         assert await talk.json("/stats/delays") == {"meant": delays.meant.tolist(), "taken": delays.taken.tolist()}
 
 
+async def test_the_counts_say_what_was_asked_for_and_what_it_came_to() -> None:
+    async with Target(TargetOptions(latency="bimodal 1ms 20ms 10%", seed=3, keep=5)) as target, Talk(target) as talk:
+        assert (await talk.json("/stats"))["imposed"] is None
+        for _ in range(50):
+            await talk.get("/")
+        counts = target.counts()
+        told = await talk.json("/stats")
+        target.reset()
+        assert target.counts().imposed is None
+
+    assert counts.asked is not None
+    assert counts.imposed is not None
+    # of all of them, not of the last five that are kept one by one
+    assert counts.asked.count == counts.imposed.count == told["imposed"]["count"] == 50
+    assert counts.asked.p50 == pytest.approx(0.001, rel=0.004)
+    assert (counts.asked.max, counts.asked.min) == pytest.approx((0.02, 0.001))
+    assert counts.imposed.min >= 0.001
+    assert counts.imposed.max >= 0.02
+
+
+async def test_a_delay_counts_from_when_the_request_was_read() -> None:
+    """So what the target itself needs to find its answer is in it, and not added to it."""
+    async with Target(TargetOptions(latency="1ms")) as target, Talk(target) as talk:
+        site = target._site
+        answer, at = site.answer, site.timers.at
+        asked: list[float] = []
+        due: list[float] = []
+
+        def answers(request: Request, transport: Any) -> tuple[Answer, float]:
+            asked.append(time.perf_counter())
+            return answer(request, transport)
+
+        def noted(when: float, *call: Any) -> None:
+            due.append(when)
+            at(when, *call)
+
+        site.answer = answers  # type: ignore[method-assign]
+        site.timers.at = noted  # type: ignore[method-assign]
+        for _ in range(2):
+            await talk.get("/")
+
+    assert len(due) == 2
+    assert all(when <= then + 0.001 for when, then in zip(due, asked, strict=True))
+
+
 async def test_only_the_last_delays_are_remembered() -> None:
     async with Target(TargetOptions(keep=3)) as target, Talk(target) as talk:
         for ms in (1, 2, 3, 4):
@@ -226,15 +273,15 @@ async def test_only_the_last_delays_are_remembered() -> None:
 
 
 async def test_a_stall_holds_back_what_comes_and_what_is_under_way(target: Target, talk: Talk) -> None:
-    async with Talk(target) as other:
-        other.say(b"GET /?delay=5ms HTTP/1.1\r\nHost: x\r\n\r\n")
-        async with Talk(target) as control:
-            while not (await control.json("/stats"))["under_way"]:
-                pass
-            start = time.perf_counter()
-            assert await control.json("/stall?for=60ms") == {"stalled_for": 0.06}
+    async with Talk(target) as other, Talk(target) as control:
+        # long enough that it is still under way when the stall begins, however slow this machine is
+        other.say(b"GET /?delay=200ms HTTP/1.1\r\nHost: x\r\n\r\n")
+        while not (await control.json("/stats"))["begun"]:
+            pass
+        start = time.perf_counter()
+        assert await control.json("/stall?for=300ms") == {"stalled_for": 0.3}
         await asyncio.gather(other.hear(), talk.get("/"))
-        assert time.perf_counter() - start >= 0.06
+        assert time.perf_counter() - start >= 0.3
     await talk.get("/")
     assert target.counts().completed == 3
 

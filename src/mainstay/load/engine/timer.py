@@ -1,8 +1,9 @@
 """A timer that is right to a fraction of a millisecond.
 
 The loops' own timers are rounded to whole milliseconds, and at 2,000 arrivals a second that is two of them: the
-schedule would be late by more than many a server takes to answer. The kernel has a timer that is a file; the standard
-library knows it from Python 3.13 on. Where there is none, the loop's own is used.
+schedule would be late by more than many a server takes to answer. And the delays of a target are meant to be known. The
+kernel has a timer that is a file; the standard library knows it from Python 3.13 on. Where there is none, the loop's
+own is used.
 """
 
 from __future__ import annotations

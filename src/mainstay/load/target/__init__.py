@@ -14,7 +14,8 @@ Start from `Target` (in a running loop) or `serve` (a process of its own); `Targ
     /close, /reset         end the connection without an answer
     /ws                    WebSocket echo
     /stall?for=2s          answers nothing for so long; itself it answers at once
-    /stats, /stats/reset   the target's own counts; /stats/delays: what was imposed
+    /stats, /stats/reset   the target's own counts, and what delays it was asked for and imposed
+    /stats/delays          each of the last million of these
 """
 
 from .counts import Counts, Delays, PathCounts

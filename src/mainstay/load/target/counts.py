@@ -7,9 +7,14 @@ from collections import defaultdict
 
 import msgspec
 
+from ..stats.histogram import Histogram
+from ..stats.model import Latency
+
 #: beyond so many, further paths are counted together
 MOST_PATHS = 1000
 OTHERS = "(others)"
+#: delays that are put into the histograms together: each fold costs less than a tenth of a millisecond
+_FOLD = 2048
 
 
 class PathCounts(msgspec.Struct, kw_only=True):
@@ -41,6 +46,10 @@ class Counts(msgspec.Struct, kw_only=True):
     open: int
     latest: float
     """seconds by which a delay ended too late, at worst"""
+    asked: Latency | None = None
+    """the delays that were asked for, in seconds; None if there were none"""
+    imposed: Latency | None = None
+    """what they came to: from when a request was read until its answer was written"""
 
 
 class Tally:
@@ -55,7 +64,8 @@ class Tally:
 
 
 class Delays:
-    """What was imposed on the last requests that were delayed: the time that was meant, and the time it took."""
+    """What was imposed on the requests that were delayed: the time that was meant, and the time it took from reading
+    the request to writing the answer. The last ones are kept, all of them are in the histograms."""
 
     def __init__(self, keep: int) -> None:
         self.meant = array("d")
@@ -63,10 +73,32 @@ class Delays:
         self.latest = 0.0
         self._keep = keep
         self._next = 0
+        self._asked = Histogram()
+        self._imposed = Histogram()
+        self._new = array("d"), array("d")
+
+    def asked(self) -> Latency | None:
+        self._fold()
+        return self._asked.latency()
+
+    def imposed(self) -> Latency | None:
+        self._fold()
+        return self._imposed.latency()
+
+    def _fold(self) -> None:
+        asked, imposed = self._new
+        self._asked.add(asked)
+        self._imposed.add(imposed)
+        self._new = array("d"), array("d")
 
     def add(self, meant: float, taken: float) -> None:
         late = taken - meant
         self.latest = max(self.latest, late)
+        asked, imposed = self._new
+        asked.append(meant)
+        imposed.append(taken)
+        if len(asked) >= _FOLD:
+            self._fold()
         if len(self.meant) < self._keep:
             self.meant.append(meant)
             self.taken.append(taken)
@@ -127,6 +159,8 @@ class Counter:
             connections=self.connections,
             open=self.open,
             latest=self.delays.latest,
+            asked=self.delays.asked(),
+            imposed=self.delays.imposed(),
         )
 
 

@@ -8,6 +8,9 @@ from typing import Any
 
 from .counts import Tally
 from .site import Site
+from .writing import at_once
+
+_now = time.perf_counter
 
 
 class TcpEcho(asyncio.Protocol):
@@ -20,6 +23,7 @@ class TcpEcho(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        self._write = at_once(transport)
         self._open.add(transport)
         self._site.counter.open += 1
         self._site.counter.connections += 1
@@ -36,12 +40,13 @@ class TcpEcho(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         site = self._site
+        begun = _now()
         site.counter.received += len(data)
         delay = site.delay()
         if not delay and not site.stalled_until and not self._last:
             self._send(data)
             return
-        self._last = max(self._last, site.due(time.perf_counter(), delay))
+        self._last = max(self._last, site.due(begun, delay))
         site.timers.at(self._last, self._due, data, self._last)
 
     def _due(self, data: bytes, due: float) -> None:
@@ -51,7 +56,7 @@ class TcpEcho(asyncio.Protocol):
 
     def _send(self, data: bytes) -> None:
         if not self._transport.is_closing():
-            self._transport.write(data)
+            self._write(data)
             self._site.counter.sent += len(data)
 
 
@@ -66,6 +71,7 @@ class UdpEcho(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         site = self._site
+        begun = _now()
         tally = site.counter.tally("udp")
         tally.begun += 1
         site.counter.received += len(data)
@@ -73,13 +79,12 @@ class UdpEcho(asyncio.DatagramProtocol):
         if not delay and not site.stalled_until:
             self._send(data, addr, tally)
             return
-        begun = time.perf_counter()
         due = site.due(begun, delay)
         site.timers.at(due, self._due, data, addr, tally, begun, due)
 
     def _due(self, data: bytes, addr: Any, tally: Tally, begun: float, due: float) -> None:
-        self._site.counter.delays.add(due - begun, time.perf_counter() - begun)
         self._send(data, addr, tally)
+        self._site.counter.delays.add(due - begun, _now() - begun)
 
     def _send(self, data: bytes, addr: Any, tally: Tally) -> None:
         self._transport.sendto(data, addr)

@@ -19,6 +19,7 @@ from ..extra import extra_needed
 from .counts import BROKEN, Tally
 from .message import Answer, Request
 from .site import Site
+from .writing import at_once
 
 with extra_needed("the target of load tests"):
     import httptools
@@ -26,6 +27,7 @@ with extra_needed("the target of load tests"):
 MOST_KNOWN = 2000
 LONGEST_KNOWN = 4096
 _PREFACE = b"PRI "
+_now = time.perf_counter
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
@@ -50,7 +52,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        self._write = transport.write
+        self._write = at_once(transport)
         self._open.add(transport)
         counter = self._site.counter
         counter.open += 1
@@ -90,9 +92,10 @@ class HttpConnection(asyncio.Protocol):
             counter.received += len(data)
             counter.sent += len(request.wire)
         else:
+            at = _now()
             self._unclaimed += len(data)
             self._waiting.append(request)
-            self._work()
+            self._work(at)
 
     # what the parser calls
 
@@ -135,6 +138,7 @@ class HttpConnection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
 
     def _parse(self, data: bytes) -> None:
+        at = _now()
         if not self._begun:
             self._begun = True
             if data.startswith(_PREFACE):
@@ -157,7 +161,7 @@ class HttpConnection(asyncio.Protocol):
         if whole and len(parsed) == 1 and not self._in_message and not rest and len(data) <= LONGEST_KNOWN:
             self._remember(data, parsed[0])
         self._waiting.extend(parsed)
-        self._work()
+        self._work(at)
         if rest:
             self._parse(rest)
 
@@ -176,11 +180,12 @@ class HttpConnection(asyncio.Protocol):
 
     # from requests to answers, one at a time and in their order
 
-    def _work(self) -> None:
+    def _work(self, at: float) -> None:
+        """`at`: when it was read, or when the one before it was done."""
         while self._waiting and not self._busy:
-            self._begin(self._waiting.popleft())
+            self._begin(self._waiting.popleft(), at)
 
-    def _begin(self, request: Request) -> None:
+    def _begin(self, request: Request, at: float) -> None:
         site = self._site
         self._busy = True
         size, self._unclaimed = self._unclaimed, 0
@@ -193,9 +198,8 @@ class HttpConnection(asyncio.Protocol):
         self._under_way = tally = site.begin(request)
         answer, delay = site.answer(request, self._transport)
         if delay or site.stalled_until:
-            now = time.perf_counter()
-            due = site.due(now, delay)
-            site.timers.at(due, self._due, request, answer, tally, now, due)
+            due = site.due(at, delay)
+            site.timers.at(due, self._due, request, answer, tally, at, due)
             return
         usual = request.method != "HEAD" and request.keep_alive and request.version == "1.1"
         if usual and answer.status == 200 and site.always_same(request):
@@ -206,14 +210,14 @@ class HttpConnection(asyncio.Protocol):
         if self._under_way is not tally:
             return
         site = self._site
-        now = time.perf_counter()
-        if site.stalled_until > now:
+        if site.stalled_until > _now():
             until = site.stalled_until
             site.timers.at(until, self._due, request, answer, tally, begun, until)
             return
-        site.counter.delays.add(due - begun, now - begun)
         self._send(request, answer, tally)
-        self._work()
+        written = _now()
+        site.counter.delays.add(due - begun, written - begun)
+        self._work(written)
 
     def _send(self, request: Request, answer: Answer, tally: Tally | None) -> None:
         if answer.status in BROKEN:
@@ -224,7 +228,7 @@ class HttpConnection(asyncio.Protocol):
         if bare or not answer.pieces:
             self._finish(request, answer, tally)
         elif answer.gap:
-            due = time.perf_counter() + answer.gap
+            due = _now() + answer.gap
             self._site.timers.at(due, self._stream_on, request, answer, tally, 0, due)
         else:
             self._stream(request, answer, tally, 0, 0.0)
@@ -246,7 +250,7 @@ class HttpConnection(asyncio.Protocol):
     def _stream_on(self, request: Request, answer: Answer, tally: Tally | None, at: int, due: float) -> None:
         if self._under_way is tally:
             self._stream(request, answer, tally, at, due)
-            self._work()
+            self._work(_now())
 
     def _put(self, data: bytes, tally: Tally | None) -> None:
         self._write(data)

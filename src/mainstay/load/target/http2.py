@@ -10,6 +10,7 @@ from ..extra import extra_needed
 from .counts import BROKEN, Tally
 from .message import Answer, Request
 from .site import Site
+from .writing import at_once
 
 with extra_needed("HTTP/2"):
     import h2.config
@@ -20,6 +21,7 @@ with extra_needed("HTTP/2"):
     import h2.settings
 
 MOST_STREAMS = 1000
+_now = time.perf_counter
 _SETTINGS = {
     h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: MOST_STREAMS,
     h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 20,
@@ -51,11 +53,14 @@ class Http2Connection(asyncio.Protocol):
         self._open = open_connections
         self._counted = True
         self._streams: dict[int, _Stream] = {}
+        self._read = 0.0
+        """when it last was"""
         self._wire = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding="utf-8"))
         self._wire.local_settings = h2.settings.Settings(client=False, initial_values=_SETTINGS)
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        self._write = at_once(transport)
         self._wire.initiate_connection()
         self._flush()
 
@@ -67,6 +72,7 @@ class Http2Connection(asyncio.Protocol):
             self._forget(stream_id)
 
     def data_received(self, data: bytes) -> None:
+        self._read = _now()
         self._site.counter.received += len(data)
         try:
             events = self._wire.receive_data(data)
@@ -120,9 +126,8 @@ class Http2Connection(asyncio.Protocol):
             stream.tally = site.begin(request)
         stream.answer, delay = site.answer(request, self._transport)
         if not request.control and (delay or site.stalled_until):
-            now = time.perf_counter()
-            due = site.due(now, delay)
-            site.timers.at(due, self._due, stream_id, stream, now, due)
+            due = site.due(self._read, delay)
+            site.timers.at(due, self._due, stream_id, stream, self._read, due)
         else:
             self._send(stream_id, stream)
 
@@ -130,14 +135,13 @@ class Http2Connection(asyncio.Protocol):
         if self._streams.get(stream_id) is not stream:
             return
         site = self._site
-        now = time.perf_counter()
-        if site.stalled_until > now:
+        if site.stalled_until > _now():
             until = site.stalled_until
             site.timers.at(until, self._due, stream_id, stream, begun, until)
             return
-        site.counter.delays.add(due - begun, now - begun)
         self._send(stream_id, stream)
         self._flush()
+        site.counter.delays.add(due - begun, _now() - begun)
 
     def _send(self, stream_id: int, stream: _Stream) -> None:
         answer, request = stream.answer, stream.request
@@ -154,7 +158,7 @@ class Http2Connection(asyncio.Protocol):
         if empty:
             self._finish(stream_id, stream)
         elif answer.gap:
-            due = time.perf_counter() + answer.gap
+            due = _now() + answer.gap
             self._site.timers.at(due, self._piece, stream_id, stream, 0, due)
         else:
             stream.left += answer.body or b"".join(answer.pieces)
@@ -209,5 +213,5 @@ class Http2Connection(asyncio.Protocol):
     def _flush(self) -> None:
         data = self._wire.data_to_send()
         if data:
-            self._transport.write(data)
+            self._write(data)
             self._site.counter.sent += len(data)

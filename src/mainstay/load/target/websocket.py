@@ -10,6 +10,7 @@ from ..extra import extra_needed
 from .counts import Tally
 from .message import Request
 from .site import Site
+from .writing import at_once
 
 with extra_needed("WebSocket"):
     from websockets.exceptions import ConnectionClosed
@@ -19,6 +20,7 @@ with extra_needed("WebSocket"):
     from websockets.protocol import OPEN
     from websockets.server import ServerProtocol
 
+_now = time.perf_counter
 _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
@@ -32,11 +34,12 @@ class WebSocketConnection(asyncio.Protocol):
         self._wire = ServerProtocol(extensions=[ServerPerMessageDeflateFactory()], max_size=None)
         self._parts: list[bytes] = []
         self._text = False
-        self._last = 0.0
+        self._read = self._last = 0.0
         self._under_way: list[Tally] = []
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        self._write = at_once(transport)
         lines = [f"GET {self._request.path} HTTP/1.1", *(f"{name}: {value}" for name, value in self._request.headers)]
         self._wire.receive_data("\r\n".join((*lines, "", "")).encode("latin-1"))
         for event in self._wire.events_received():
@@ -58,6 +61,7 @@ class WebSocketConnection(asyncio.Protocol):
         self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
+        self._read = _now()
         self._site.counter.received += len(data)
         self._wire.receive_data(data)
         for event in self._wire.events_received():
@@ -83,18 +87,17 @@ class WebSocketConnection(asyncio.Protocol):
             self._send(message, text, tally)
             return
         # messages keep their order, whatever their delays
-        begun = time.perf_counter()
-        self._last = max(self._last, site.due(begun, delay))
-        site.timers.at(self._last, self._due, message, text, tally, begun, self._last)
+        self._last = max(self._last, site.due(self._read, delay))
+        site.timers.at(self._last, self._due, message, text, tally, self._read, self._last)
 
     def _due(self, message: bytes, text: bool, tally: Tally, begun: float, due: float) -> None:
         if self._transport.is_closing():
             return
         if due == self._last:
             self._last = 0.0
-        self._site.counter.delays.add(due - begun, time.perf_counter() - begun)
         self._send(message, text, tally)
         self._flush()
+        self._site.counter.delays.add(due - begun, _now() - begun)
 
     def _send(self, message: bytes, text: bool, tally: Tally) -> None:
         if self._wire.state is not OPEN:
@@ -109,7 +112,7 @@ class WebSocketConnection(asyncio.Protocol):
     def _flush(self) -> None:
         for data in self._wire.data_to_send():
             if data:
-                self._transport.write(data)
+                self._write(data)
                 self._site.counter.sent += len(data)
             else:
                 self._transport.close()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import accumulate
+from operator import sub
 from typing import Any
 
 import msgspec
@@ -177,14 +179,26 @@ class Tally:
             self._stretches = _coarser(self._stretches, self._span)
 
 
-_pack = msgspec.msgpack.Encoder().encode
-_unpack = msgspec.msgpack.Decoder(Sketch).decode
+_encode = msgspec.msgpack.Encoder().encode
+_sketch = msgspec.msgpack.Decoder(Sketch).decode
+_point = msgspec.msgpack.Decoder(Point).decode
+
+
+def _pack(sketch: Sketch) -> bytes:
+    """The distance from bucket to bucket is a byte, the number of one is five."""
+    return _encode(msgspec.structs.replace(sketch, at=[sketch.at[0], *map(sub, sketch.at[1:], sketch.at)]))
+
+
+def _unpack(packed: bytes) -> Sketch:
+    sketch = _sketch(packed)
+    return msgspec.structs.replace(sketch, at=list(accumulate(sketch.at)))
 
 
 class _Stretch:
-    """Some seconds of a run. Its histograms are kept packed: as lists of ints they would take ten times the memory."""
+    """Some seconds of a run. It is kept packed: a run of ten minutes has 600, and as objects each takes twice the
+    memory (measured: three steps in 2.5 KB instead of 5.8)."""
 
-    __slots__ = ("at_s", "dropped", "failed", "number", "point", "steps", "users", "width_s")
+    __slots__ = ("_point", "at_s", "dropped", "failed", "number", "steps", "users", "width_s")
 
     def __init__(
         self,
@@ -204,7 +218,11 @@ class _Stretch:
         self.failed = failed
         self.dropped = dropped
         self.steps = steps
-        self.point = self._point()
+        self._point = _encode(self._summed())
+
+    @property
+    def point(self) -> Point:
+        return _point(self._point)
 
     @classmethod
     def of(cls, window: Window, number: int, origin: int) -> _Stretch:
@@ -238,7 +256,7 @@ class _Stretch:
             steps=steps,
         )
 
-    def _point(self) -> Point:
+    def _summed(self) -> Point:
         whole = Histogram()
         by_step: dict[str, list[float | None]] = {}
         for name, packed in self.steps.items():

@@ -119,6 +119,18 @@ def test_a_threshold_that_fails_ends_with_99_and_json_on_stdout_is_all_there_is(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ui", ["ci", "none"])
+def test_what_steps_print_is_shown_on_stderr(place: Place, ui: str) -> None:
+    file = place.folder / "visit.py"
+    file.write_text(TEST.replace("        return await", "        print('user', self.vu.id)\n        return await"))
+
+    done = place.run("--iterations", "4", "--ui", ui)
+
+    assert sorted(done.stderr.splitlines()) == [f"[0] user {number}" for number in range(4)]
+    assert "user 0" not in done.stdout
+
+
+@pytest.mark.slow
 def test_ctrl_c_ends_a_run_with_its_report_and_loses_no_request(place: Place) -> None:
     process = place.start("--duration", "60s")
     assert process.stdout is not None

@@ -208,6 +208,23 @@ async def test_what_cannot_be_drawn_fails_the_view_and_not_silently() -> None:
             view.add(moment)
 
 
+async def test_what_steps_print_is_told_when_the_screen_is_given_back_the_last_of_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with LiveView(Display(file=io.StringIO(), force_terminal=True)) as view:
+        view.said(0, "before")
+        assert capsys.readouterr().err == "[0] before\n"
+
+        await view.start(header("browse"))
+        for number in range(502):
+            view.said(1, f"line {number}")
+        assert capsys.readouterr().err == ""
+
+    first, *lines = capsys.readouterr().err.splitlines()
+    assert first == "... 2 earlier lines of the steps are left out"
+    assert lines == [f"[1] line {number}" for number in range(2, 502)]
+
+
 async def test_warnings_of_the_log_are_kept_until_the_screen_is_given_back(capsys: pytest.CaptureFixture[str]) -> None:
     log = logging.getLogger("mainstay.load")
     with LiveView(Display(file=io.StringIO(), force_terminal=True)) as view:

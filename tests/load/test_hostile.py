@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.load import fleet
+from mainstay.load.fleet import Limits
 from mainstay.load.target import Target, TargetOptions
 from tests.load.trials import GET, ran, run_of, until, written
 
@@ -34,23 +34,22 @@ async def test_steps_that_never_wait_leave_others_their_turn(tmp_path: Path) -> 
     assert summary.metrics[0].value == summary.iterations > 100
 
 
-async def test_a_step_that_holds_the_process_for_ever_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "_OVERTIME_S", 1.0)
+async def test_a_step_that_holds_the_process_for_ever_is_ended_and_where_it_was_is_told(tmp_path: Path) -> None:
+    test = written(tmp_path, one_step("while True: pass"))
+    run = run_of(test, limits=Limits(overtime_s=1.0, tick_s=0.1), duration="200ms", drain="200ms", processes=2, vus=2)
 
-    summary = await ran(
-        written(tmp_path, one_step("while True: pass")), duration="200ms", drain="200ms", processes=2, vus=2
-    )
+    summary = await run.run()
 
     assert "did not come to its end" in summary.ended
+    assert 'shop.py", line' in summary.ended
+    assert "in act" in summary.ended
 
 
-async def test_a_step_that_holds_the_process_is_ended_after_a_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fleet, "_OVERTIME_S", 0.5)
+async def test_a_step_that_holds_the_process_is_ended_after_a_stop(tmp_path: Path) -> None:
     began = tmp_path / "began"
     run = run_of(
         written(tmp_path, one_step(f"open({str(began)!r}, 'w').close()\n        while True: pass")),
+        limits=Limits(overtime_s=0.5, tick_s=0.1),
         iterations=1,
         drain="100ms",
     )

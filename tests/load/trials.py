@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mainstay.clock import SystemClock
+from mainstay.load.fleet import Limits
+from mainstay.load.member import Said
 from mainstay.load.plan import LoadOptions
 from mainstay.load.running import LoadRun, Planned
 from mainstay.load.sources import LoadTest, load_file
@@ -38,9 +40,10 @@ def written(folder: Path, text: str, name: str = "shop.py") -> LoadTest:
     return load_file(file)
 
 
-def run_of(test: LoadTest, **options: Any) -> LoadRun:
+def run_of(test: LoadTest, *, limits: Limits | None = None, said: Said | None = None, **options: Any) -> LoadRun:
     """A run that has not begun."""
-    return LoadRun(Planned(test, LoadOptions(**{"processes": 1, **options})), "run-1", clock=SystemClock())
+    planned = Planned(test, LoadOptions(**{"processes": 1, **options}))
+    return LoadRun(planned, "run-1", clock=SystemClock(), limits=limits, said=said)
 
 
 async def ran(test: LoadTest, **options: Any) -> Summary:

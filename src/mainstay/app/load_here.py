@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from ..control import Control
 from ..errors import InvalidInput, MainstayError
+from ..load.member import Said
 from ..load.outputs import Output
 from ..load.plan import LoadOptions
 from ..load.sources import LoadTest
@@ -66,9 +67,10 @@ async def run_here(
     outputs: Sequence[Output] = (),
     stop: asyncio.Event | None = None,
     on_submitted: Callable[[str], None] | None = None,
+    said: Said | None = None,
 ) -> Ran:
     """Submit and run. Raises `InvalidInput` for what cannot be started; how a run that was started ended is told by
-    its summary. Setting `stop` ends it early, in good order."""
+    its summary. Setting `stop` ends it early, in good order. `said` takes what the steps print."""
     app = app_of(test, store)
     work = app.work("load", test.name)
     assert isinstance(work, LoadWork)
@@ -78,7 +80,7 @@ async def run_here(
         # what was killed here before is over, and nobody else may ever look into this store
         await app.control.sweep()
         handle = await app.submit_load(test.name, options, queue=queue)
-        work.attached[handle.id] = Attached(outputs, stop or asyncio.Event())
+        work.attached[handle.id] = Attached(outputs, stop or asyncio.Event(), said)
         if on_submitted is not None:
             on_submitted(handle.id)
         with _quiet():

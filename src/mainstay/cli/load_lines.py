@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable
 
 from rich.console import Console
@@ -14,6 +16,13 @@ from ..report.load.words import counted, one_line, rate_text, share_text, time_t
 #: a line a second at first, for whoever looks whether it works; then seldom
 _OFTEN_UNTIL_S = 10.0
 _OFTEN_S, _SELDOM_S = 1.0, 10.0
+
+
+def print_line(process: int, line: str) -> None:
+    """What a step printed: on stderr, for stdout has the results."""
+    with contextlib.suppress(OSError):  # nobody reads it any more
+        sys.stderr.write(f"[{process}] {line}\n")
+        sys.stderr.flush()
 
 
 class Lines:

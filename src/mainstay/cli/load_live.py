@@ -17,11 +17,13 @@ from rich.text import Text
 
 from ..load.stats.model import Header, Moment, Summary
 from .load_frame import frame
+from .load_lines import print_line
 from .load_seen import Picture, Watched
 
 #: frames a second: enough to look alive; each costs a few milliseconds of the process that collects the windows
 FRAMES = 4
 _KEPT = 50
+_KEPT_SAID = 500
 _REST_OF_LINE = Control((ControlType.ERASE_IN_LINE, 0))
 
 
@@ -45,10 +47,20 @@ class LiveView:
         self._watched: Watched | None = None
         self._note = ""
         self._kept = _Kept()
+        self._said: deque[tuple[int, str]] = deque(maxlen=_KEPT_SAID)
+        self._unsaid = 0
 
     def note(self, text: str) -> None:
         """A sentence at the foot from now on: that it is about to end, say."""
         self._note = text
+
+    def said(self, process: int, line: str) -> None:
+        """What a step printed: told when the screen is given back, the last lines of it."""
+        if not self._shown:
+            print_line(process, line)
+            return
+        self._unsaid += len(self._said) == _KEPT_SAID
+        self._said.append((process, line))
 
     async def start(self, header: Header) -> None:
         """Take the screen."""
@@ -86,6 +98,15 @@ class LiveView:
                 self._console.clear()
                 self._console.set_alt_screen(False)
             self._kept.tell()
+            self._tell_said()
+
+    def _tell_said(self) -> None:
+        if self._unsaid:
+            with contextlib.suppress(OSError):
+                sys.stderr.write(f"... {self._unsaid:,} earlier lines of the steps are left out\n")
+        self._unsaid = 0
+        while self._said:
+            print_line(*self._said.popleft())
 
     async def _draw(self) -> None:
         while self._watched is not None:

@@ -27,7 +27,7 @@ from ..report.load.text import show_summary
 from ..stores import shown_url
 from .common import aside, screen
 from .exits import BROKEN, DONE, INTERRUPTED, NO, UNTRUSTED
-from .load_lines import Lines
+from .load_lines import Lines, print_line
 from .load_live import Display, LiveView
 from .load_needs import STDOUT
 
@@ -116,9 +116,15 @@ async def _run(
         elif ui == "ci":
             # as `head` does: nobody wants the rest
             shown.append(Lines(console, gone=interrupts.stop.set))
+        view = next((each for each in shown if isinstance(each, LiveView)), None)
         with interrupts.caught(shown):
             done = await run_here(
-                test, asked.options, store=asked.store, outputs=[*shown, *files], stop=interrupts.stop
+                test,
+                asked.options,
+                store=asked.store,
+                outputs=[*shown, *files],
+                stop=interrupts.stop,
+                said=print_line if view is None else view.said,
             )
         return done.summary, interrupts.pressed
 

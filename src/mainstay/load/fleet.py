@@ -7,70 +7,48 @@ processes have the same numbers.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import math
-import os
-import socket
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from typing import IO, Any, Self
+from typing import Any, Self
 
-from ..errors import InvalidInput, MainstayError
-from .engine.messages import (
-    Begin,
-    Ear,
-    FromGenerator,
-    Give,
-    Go,
-    Over,
-    Quit,
-    Refused,
-    Seen,
-    SetUp,
-    Stop,
-    TearDown,
-    ToGenerator,
-    Values,
-    framed,
-)  # fmt: skip
+from ..errors import InvalidInput
+from .engine.messages import Begin, Give, Go, Over, Refused, SetUp, Stop, TearDown, ToGenerator, Values
+from .member import GeneratorLost, Limits, Member, Said
 from .plan import LoadOptions
 from .sources import Source
 from .stats.folding import merge_windows
 from .stats.model import Window
 
-_MAIN = "mainstay.load.engine.main"
+__all__ = ["Fleet", "GeneratorLost", "Limits", "Merger"]
+
 #: between the order to go and the start: all processes must have heard it
 _AHEAD_S = 0.2
-_LEAVE_S = 5.0
-#: how long a process may go on after its load and its drain are over: users say goodbye, the last window is made
-_OVERTIME_S = 20.0
-_TOLD = 2000
-
-
-class GeneratorLost(MainstayError):
-    """A generator process ended before it was told to. What it had measured and sent is kept."""
-
-    code = "generator_lost"
-    retryable = False
 
 
 class Fleet:
     """Some generator processes. `async with Fleet(...)`, then `begin`, then the rest in order."""
 
-    def __init__(self, processes: int, on_window: Callable[[Window], None]) -> None:
-        self._members = [_Member(number) for number in range(processes)]
+    def __init__(
+        self,
+        processes: int,
+        on_window: Callable[[Window], None],
+        *,
+        on_said: Said = lambda _, __: None,
+        limits: Limits | None = None,
+    ) -> None:
+        """`on_said` takes what they print."""
+        self._limits = limits or Limits()
+        self._members = [Member(number, self._limits, on_said) for number in range(processes)]
         self._merger = Merger(processes, on_window)
-        self._limit: asyncio.Timeout | None = None
         self._drain_s = 0.0
 
     async def __aenter__(self) -> Self:
-        try:
-            await asyncio.gather(*(member.start() for member in self._members))
-        except BaseException:
+        # all of them, also if one cannot be: what is still being started could not be ended
+        started = await asyncio.gather(*(member.start() for member in self._members), return_exceptions=True)
+        errors = [one for one in started if one is not None]
+        if errors:
             await self.__aexit__()
-            raise
+            raise errors[0]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -91,7 +69,9 @@ class Fleet:
                         options=options,
                         process=member.number,
                         processes=len(self._members),
-                    )
+                    ),
+                    "it was preparing (it loads the test and looks up its hosts)",
+                    within_s=self._limits.begin_s,
                 )
                 for member in self._members
             )
@@ -101,9 +81,9 @@ class Fleet:
                 trace = f"\n{answer.trace.rstrip()}" if answer.trace else ""
                 raise InvalidInput(answer.field, answer.rule + trace)
 
-    async def set_up(self, workflows: Sequence[str], shared: dict[str, dict[str, Any]]) -> Values:
-        """What is done once is done by the first of them."""
-        return await self._first(SetUp(list(workflows), shared))
+    async def set_up(self, workflows: Sequence[str], shared: dict[str, dict[str, Any]], *, calls: int) -> Values:
+        """What is done once is done by the first of them. `calls`: of how many things it consists."""
+        return await self._first(SetUp(list(workflows), shared), f"it set up {', '.join(workflows)}", calls)
 
     async def go(
         self, workflows: Sequence[str], shared: dict[str, dict[str, Any]], *, longest_s: float, drain_s: float
@@ -114,28 +94,24 @@ class Fleet:
         self._drain_s = drain_s
         at = time.perf_counter() + _AHEAD_S
         order = Go(workflows=list(workflows), shared=shared, at=at, wall=time.time() + _AHEAD_S)
-        tasks = [asyncio.ensure_future(self._going(member, order)) for member in self._members]
+        within_s = _AHEAD_S + longest_s + self._limits.overtime_s
+        tasks = [asyncio.ensure_future(self._going(member, order, within_s)) for member in self._members]
         try:
-            async with asyncio.timeout(None if math.isinf(longest_s) else longest_s + _OVERTIME_S) as self._limit:
-                await asyncio.wait(tasks)
-        except TimeoutError:
-            for member, task in zip(self._members, tasks, strict=True):
-                if not task.done():
-                    member.give_up("did not come to its end; does one of its steps never wait for anything?")
             await asyncio.wait(tasks)
         except asyncio.CancelledError:
             for task in tasks:
                 task.cancel()
             raise
-        finally:
-            self._limit = None
         answers = [task.result() for task in tasks]
         lost = [answer for answer in answers if isinstance(answer, GeneratorLost)]
         return [answer for answer in answers if isinstance(answer, Over)], lost[0] if lost else None
 
-    async def _going(self, member: _Member, order: Go) -> Over | GeneratorLost:
+    async def _going(self, member: Member, order: Go, within_s: float) -> Over | GeneratorLost:
+        def add(window: Window) -> None:
+            self._merger.add(member.number, window)
+
         try:
-            answer = await member.ask(order, lambda window: self._merger.add(member.number, window))
+            answer = await member.ask(order, "it was under load", within_s=within_s, on_window=add)
             if isinstance(answer, Over):
                 return answer
             return GeneratorLost(f"generator {member.number} answered with {type(answer).__name__}")
@@ -143,6 +119,10 @@ class Fleet:
             # what the others measure without it would not be the load that was asked for
             self.stop(hurry=True)
             return error
+        except Exception:
+            # ours; nobody would take what the others measure
+            self.stop(hurry=True)
+            raise
         finally:
             self._merger.close(member.number)
 
@@ -150,20 +130,19 @@ class Fleet:
         """Have what runs come to its end."""
         for member in self._members:
             member.say(Stop(hurry))
-        if self._limit is not None and not self._limit.expired():
-            latest = asyncio.get_running_loop().time() + self._drain_s + _OVERTIME_S
-            self._limit.reschedule(min(self._limit.when() or latest, latest))
+            member.hurry(self._drain_s + self._limits.overtime_s)
 
-    async def give(self, workflows: Sequence[str]) -> Values:
-        return await self._first(Give(list(workflows)))
+    async def give(self, workflows: Sequence[str], *, calls: int) -> Values:
+        return await self._first(Give(list(workflows)), f"it gave what {', '.join(workflows)} provides", calls)
 
-    async def tear_down(self, workflows: Sequence[str]) -> Values:
-        return await self._first(TearDown(list(workflows)))
+    async def tear_down(self, workflows: Sequence[str], *, calls: int) -> Values:
+        return await self._first(TearDown(list(workflows)), f"it tore down {', '.join(workflows)}", calls)
 
-    async def _first(self, message: ToGenerator) -> Values:
-        answer = await self._members[0].ask(message)
+    async def _first(self, message: ToGenerator, doing: str, calls: int) -> Values:
+        within_s = calls * self._limits.once_s + self._limits.overtime_s
+        answer = await self._members[0].ask(message, doing, within_s=within_s)
         if not isinstance(answer, Values):
-            raise GeneratorLost(f"generator 0 answered with {type(answer).__name__}")
+            raise GeneratorLost(f"generator 0 answered with {type(answer).__name__}, while {doing}")
         return answer
 
 
@@ -196,87 +175,3 @@ class Merger:
         upto = min(self._heard.values())
         for bucket in sorted(bucket for bucket in self._parts if bucket < upto):
             self._on_window(merge_windows(self._parts.pop(bucket)))
-
-
-class _Member:
-    """One process and the line to it."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self._process: asyncio.subprocess.Process | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._ear: Ear
-        self._words: IO[bytes]
-        self._given_up = ""
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def give_up(self, why: str) -> None:
-        """End it; whoever waits for its answer is told why."""
-        assert self._process is not None
-        self._given_up = why
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-
-    async def start(self) -> None:
-        ours, theirs = socket.socketpair()
-        self._words = tempfile.TemporaryFile(prefix="mainstay-load-")  # noqa: SIM115 - closed by `stop`
-        try:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", _MAIN, str(theirs.fileno()), str(os.getpid())),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=self._words,
-                stderr=self._words,
-                pass_fds=(theirs.fileno(),),
-            )
-        finally:
-            theirs.close()
-        reader, self._writer = await asyncio.open_connection(sock=ours, limit=1 << 22)
-        self._ear = Ear(reader, FromGenerator)
-
-    def say(self, message: ToGenerator) -> None:
-        if self._writer is not None:
-            with contextlib.suppress(ConnectionError, RuntimeError):
-                self._writer.write(framed(message))
-
-    async def ask(self, message: ToGenerator, on_window: Callable[[Window], None] | None = None) -> FromGenerator:
-        """Say something and wait for the answer; windows come before it."""
-        self.say(message)
-        while (heard := await self._ear.hear()) is not None:
-            if not isinstance(heard, Seen):
-                answer: FromGenerator = heard
-                return answer
-            if on_window is not None:
-                on_window(heard.window)
-        assert self._process is not None
-        code = await self._process.wait()
-        if self._given_up:
-            raise GeneratorLost(f"generator {self.number} {self._given_up}")
-        raise GeneratorLost(
-            f"generator {self.number} ended with {_ended(code)}; it said last: {self._said() or 'nothing'}"
-        )
-
-    def _said(self) -> str:
-        self._words.seek(0)
-        return self._words.read()[-_TOLD:].decode(errors="replace").strip()
-
-    async def stop(self) -> None:
-        if self._process is None:
-            return
-        self.say(Quit())
-        try:
-            await asyncio.wait_for(self._process.wait(), _LEAVE_S)
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
-        if self._writer is not None:
-            self._writer.close()
-        self._words.close()
-
-
-def _ended(code: int) -> str:
-    return f"code {code}" if code >= 0 else f"signal {-code}"

@@ -16,7 +16,8 @@ from typing import Any
 from ..clock import Clock
 from ..errors import InvalidInput
 from .blueprint import Blueprint, blueprint_of, check_states
-from .fleet import Fleet, GeneratorLost
+from .fleet import Fleet, GeneratorLost, Limits
+from .member import Said
 from .outputs import Output
 from .plan import LoadOptions, RunPlan, plan_of
 from .sources import LoadTest
@@ -101,15 +102,26 @@ class LoadRun:
     """One run. `run` takes it to its end; `stop` has it end early, in good order."""
 
     def __init__(
-        self, planned: Planned, run_id: str, *, clock: Clock, outputs: Sequence[Output] = (), stream: str = ""
+        self,
+        planned: Planned,
+        run_id: str,
+        *,
+        clock: Clock,
+        outputs: Sequence[Output] = (),
+        stream: str = "",
+        said: Said | None = None,
+        limits: Limits | None = None,
     ) -> None:
-        """`stream`: where one of the outputs records it, for the others to tell."""
+        """`stream`: where one of the outputs records it, for the others to tell. `said` takes what the steps print;
+        without it, the log does."""
         self._planned = planned
         self._clock = clock
         self._stream = stream
         self._started_ms = clock.now_ms()
         self.header = planned.header(run_id, self._started_ms)
         self._outputs = _Outputs(outputs)
+        self._said = said or _logged
+        self._limits = limits
         self._put_out = False
         """whether the outputs have begun"""
         self._tally = Tally(self.header)
@@ -134,7 +146,7 @@ class LoadRun:
         """To its end. Raises `InvalidInput` for what cannot be started; nothing was sent then."""
         planned = self._planned
         try:
-            async with Fleet(planned.processes, self._saw) as fleet:
+            async with Fleet(planned.processes, self._saw, on_said=self._said, limits=self._limits) as fleet:
                 self._fleet = fleet
                 await fleet.begin(planned.test.name, planned.test.source, planned.options)
                 # only now is it sure that there is anything to be put out
@@ -181,7 +193,8 @@ class LoadRun:
                     continue
                 shared = {name: _used(planned.blueprints, name, provided) for name in workflows}
                 set_up += workflows
-                found = await fleet.set_up(workflows, shared)
+                calls = sum(len(planned.blueprints[name].setups) for name in workflows)
+                found = await fleet.set_up(workflows, shared, calls=calls)
                 for name, why in found.failed.items():
                     failed[name] = self._skipped[name] = self._ended or f"its setup failed: {why}"
                 workflows = [name for name in workflows if name not in found.failed]
@@ -191,7 +204,9 @@ class LoadRun:
                     shared[name].update(found.values.get(name, {}))
                 self._phase = "running" if len(layers) == 1 else f"running {', '.join(workflows)}"
                 await self._go(fleet, workflows, shared, failed)
-                given = await fleet.give([name for name in workflows if name not in failed])
+                providers = [name for name in workflows if name not in failed]
+                calls = sum(len(planned.blueprints[name].states) for name in providers)
+                given = await fleet.give(providers, calls=calls)
                 provided.update(given.values)
                 failed.update({name: f"what it provides failed: {why}" for name, why in given.failed.items()})
         except asyncio.CancelledError:
@@ -200,7 +215,8 @@ class LoadRun:
             raise
         finally:
             if set_up:
-                torn = await fleet.tear_down(set_up)
+                calls = sum(len(planned.blueprints[name].teardowns) for name in set_up)
+                torn = await fleet.tear_down(set_up, calls=calls)
                 for name, why in torn.failed.items():
                     self._skipped[f"{name} teardown"] = f"failed: {why}"
         for name, why in failed.items():
@@ -339,6 +355,10 @@ class _Outputs:
             OutputOutcome(name=output.name, error=self._errors.get(number, ""))
             for number, output in enumerate(self._outputs)
         ]
+
+
+def _logged(process: int, line: str) -> None:
+    log.info("generator=%d said: %s", process, line)
 
 
 def _used(blueprints: Mapping[str, Blueprint], name: str, provided: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ..task.running import begin
 from ..worker import Context, Mode, context
 from ..worker.context import LetGo
 from ..worker.outage import Outage
+from .member import Said
 from .outputs import Output
 from .plan import SCHEMA, LoadOptions
 from .running import LoadRun, Planned
@@ -59,6 +60,8 @@ class Attached(NamedTuple):
     outputs: Sequence[Output]
     stop: asyncio.Event
     """set: end early, in good order"""
+    said: Said | None = None
+    """takes what the steps print"""
 
 
 class LoadWork:
@@ -95,7 +98,14 @@ class LoadWork:
         stream = StreamOutput(folder / f"{here.id}.ndjson.zst")
         attached = self.attached.get(here.id)
         outputs = [stream, *(attached.outputs if attached else ())]
-        run = LoadRun(planned, here.id, clock=control.store.clock, outputs=outputs, stream=str(stream.path))
+        run = LoadRun(
+            planned,
+            here.id,
+            clock=control.store.clock,
+            outputs=outputs,
+            stream=str(stream.path),
+            said=attached.said if attached else None,
+        )
         task = asyncio.ensure_future(run.run())
         try:
             await self._until_done(task, run, here, attached)

@@ -21,12 +21,24 @@ from . import preflight
 from .crowd import Crowd, Seat
 from .guard import guarded, told_of
 from .health import Watch
-from .messages import Begin, FromGenerator, Give, Go, Over, Ready, Refused, Seen, SetUp, Stop, TearDown, Told, Values
+from .messages import (
+    ONCE_S,
+    Begin,
+    FromGenerator,
+    Give,
+    Go,
+    Over,
+    Ready,
+    Refused,
+    Seen,
+    SetUp,
+    Stop,
+    TearDown,
+    Told,
+    Values,
+)  # fmt: skip
 from .recorder import MetricRecorder
 from .runners import either, runner_of
-
-#: what is done once may take its time
-_ONCE_S = 600.0
 
 
 class Generator:
@@ -98,7 +110,7 @@ class Generator:
             return Refused(field="target", rule=str(error))
         except MainstayError as error:
             return Refused(field="test", rule=str(error))
-        except Exception as error:  # noqa: BLE001 - the user's own code, at import
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the user's own code, at import
             said = f"{type(error).__name__}: {error}"
             return Refused(field="test", rule=f"cannot be loaded: {said}", trace=traceback.format_exc())
         return Ready()
@@ -131,11 +143,11 @@ class Generator:
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, Any]) -> Any:
         task = asyncio.ensure_future(guarded(work))
-        await either(asyncio.wait([task], timeout=_ONCE_S), self._stopping.wait())
+        await either(asyncio.wait([task], timeout=ONCE_S), self._stopping.wait())
         if not task.done():
             task.cancel()
             await asyncio.wait([task])
-            raise InvalidInput("setup", "was stopped" if self._stopped else f"took longer than {_ONCE_S:g} s")
+            raise InvalidInput("setup", "was stopped" if self._stopped else f"took longer than {ONCE_S:g} s")
         return task.result()
 
     # the load ---------------------------------------------------------------------------------------
@@ -150,12 +162,18 @@ class Generator:
         watch = Watch(loop)
         watch.start()
         writing = asyncio.ensure_future(self._write_windows(clock, watch))
+        going = asyncio.gather(*(runner_of(crowd).run(start) for crowd in self._crowds.values()))
+        both: set[asyncio.Future[Any]] = {going, writing}
         try:
-            await asyncio.gather(*(runner_of(crowd).run(start) for crowd in self._crowds.values()))
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if writing.done():
+                writing.result()  # it never ends by itself: it broke, and a load that nobody measures is none
+            await going
         finally:
             watch.stop()
-            writing.cancel()
-            await asyncio.wait([writing])
+            for one in both:
+                one.cancel()
+            await asyncio.wait(both)
         self._say(Seen(self._window(clock.now(), watch)))
         told = {
             name: Told(iterations=crowd.notes.iterations, clean=crowd.notes.clean)
@@ -238,7 +256,7 @@ class Generator:
                 continue
             for method in self._blueprints[name].teardowns:
                 try:
-                    await asyncio.wait_for(guarded(getattr(crowd.first, method)()), _ONCE_S)
+                    await asyncio.wait_for(guarded(getattr(crowd.first, method)()), ONCE_S)
                 except Exception as error:  # noqa: BLE001 - the user's own code; told in the summary
                     failed[name] = f"{method}: {told_of(error)}"
             await crowd.first.client.close()

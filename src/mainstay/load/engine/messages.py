@@ -14,6 +14,8 @@ from ..stats.model import Window
 
 _LENGTH = struct.Struct("<I")
 _LONGEST = 1 << 28
+#: what is done once may take its time: seconds for each setup and each teardown
+ONCE_S = 600.0
 
 
 class Begin(msgspec.Struct, tag=True, kw_only=True):

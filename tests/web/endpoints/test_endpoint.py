@@ -167,6 +167,18 @@ async def test_a_post_that_is_repeated_after_the_end_leads_to_the_result() -> No
         assert (again.status_code, again.headers["Location"]) == (303, f"{where}/result")
 
 
+async def test_a_post_that_is_repeated_after_its_job_was_deleted_is_told_so() -> None:
+    async with trying() as (http, box, _):
+        key = {"Idempotency-Key": "7"}
+        job_id = (await http.post("/reports", json={"year": 1}, headers=key)).json()["id"]
+        await box.app.control.delete(job_id, actor="ann", reason="a test")
+
+        again = await http.post("/reports", json={"year": 1}, headers=key)
+
+        assert (again.status_code, again.json()["type"]) == (410, "job_not_found")
+        assert again.json()["field"] == "Idempotency-Key"
+
+
 # refusals -------------------------------------------------------------------------------------------
 
 
@@ -268,6 +280,37 @@ async def test_a_delete_cancels_what_waits_at_once() -> None:
         done = (await http.post("/reports", json={"year": 1})).headers["Location"]
         await box.drain()
         assert (await http.delete(done)).status_code == 409
+
+
+async def test_a_refusal_tells_nothing_of_what_the_job_went_through() -> None:
+    def owner(request: Request) -> str:
+        return "ann"
+
+    async with trying(owner=owner) as (http, box, _):
+        key = {"Idempotency-Key": "7"}
+        where = (await http.post("/reports", json={"year": 1}, headers=key)).headers["Location"]
+        other = await http.post("/reports", json={"year": 2}, headers=key)
+        await box.drain()
+        late = await http.delete(where)
+
+        assert (late.status_code, late.json()["type"]) == (409, "invalid_transition")
+        assert late.json()["detail"] == "it is succeeded, so there is nothing to cancel"
+        assert (late.json()["id"], late.json()["job_status"]) == (where.rpartition("/")[2], "succeeded")
+        assert (other.status_code, other.json()["type"]) == (409, "key_conflict")
+        assert other.json()["detail"] == "this key was used before with other arguments; use another, or send the same"
+        assert other.json()["field"] == "Idempotency-Key"
+
+
+async def test_nothing_that_is_told_may_be_kept() -> None:
+    async with trying() as (http, box, _):
+        posted = await http.post("/reports", json={"year": 1})
+        where = posted.headers["Location"]
+        told = [posted, await http.get(where), await http.get(f"{where}/result"), await http.get(f"/reports/{NOBODY}")]
+        told.append(await http.post("/reports", json={"year": "soon"}))
+        await box.drain()
+        told += [await http.get(where), await http.get(f"{where}/result"), await http.delete(where)]
+        assert [answer.status_code for answer in told] == [202, 200, 409, 404, 422, 303, 200, 409]
+        assert {answer.headers["Cache-Control"] for answer in told} == {"no-store"}
 
 
 async def test_a_delete_asks_the_worker_of_what_runs() -> None:

@@ -19,7 +19,15 @@ from starlette.types import Receive, Scope, Send
 
 from ...clock import seconds
 from ...control.polling import is_over
-from ...errors import InvalidInput, JobNotFound, MainstayError, StoreError, WaitTimeout
+from ...errors import (
+    InvalidInput,
+    InvalidTransition,
+    JobNotFound,
+    KeyConflict,
+    MainstayError,
+    StoreError,
+    WaitTimeout,
+)
 from ...model import Job, check_id
 from ...task import Handle, Task
 from ...task.options import SubmitOptions
@@ -35,6 +43,7 @@ Owner = Callable[[Request], str | Awaitable[str | None] | None]
 OWNER = "endpoint.owner"
 _LIMIT = 1024 * 1024
 _LONGEST_KEY = 200
+_KEY = "Idempotency-Key"
 _UNKEPT = {"Cache-Control": "no-store"}
 #: how a job that ended without a result is answered, unless its error code says otherwise
 _STATUSES = {"cancelled": 410, "skipped": 410, "timed_out": 504}
@@ -52,14 +61,14 @@ def _answered(do: Callable[P, Awaitable[Response]]) -> Callable[P, Coroutine[Any
         try:
             return await do(*args, **kwargs)
         except Problem as problem:
-            return answer(problem)
+            return _unkept(problem)
         except StoreError as error:
             # what is wrong with the store is no business of clients
             log.exception("the store refuses endpoint=%s", do.__name__)
             detail = "this cannot be done now; try again in a moment"
-            return answer(Problem(503, error.code, detail, headers={"Retry-After": "2"}))
+            return _unkept(Problem(503, error.code, detail, headers={"Retry-After": "2"}))
         except MainstayError as error:
-            return answer(problem_of(error))
+            return _unkept(problem_of(error))
 
     return handler
 
@@ -164,7 +173,15 @@ class AsyncEndpoint:
             # clients know the fields of the body, and not the task
             error.field = error.field.removeprefix(f"{self.task.name}.")
             raise
-        there = None if handle.created else await handle.job()
+        except KeyConflict as error:
+            # its words name the key as it is stored, and the other job
+            detail = "this key was used before with other arguments; use another, or send the same"
+            raise Problem(409, error.code, detail, field=_KEY) from None
+        try:
+            there = None if handle.created else await handle.job()
+        except JobNotFound as error:
+            detail = "what was begun with this key has been deleted since; to do it again, use another"
+            raise Problem(410, error.code, detail, field=_KEY) from None
         if there is not None and _owner_of(there) != owner:
             raise Problem(409, "unique_clash", "the same is under way already for somebody else; try again later")
         where = f"{_path(request)}/{handle.id}"
@@ -204,7 +221,12 @@ class AsyncEndpoint:
     async def cancel(self, request: Request, job_id: str) -> Response:
         """Cancel a job: 204 when it is, 202 when its worker has been asked to stop. Twice is once."""
         handle, _, who = await self._found(request, job_id)
-        job = await handle.cancel(f"cancelled by {who} over HTTP" if who else "cancelled over HTTP")
+        try:
+            job = await handle.cancel(f"cancelled by {who} over HTTP" if who else "cancelled over HTTP")
+        except InvalidTransition as error:
+            # its words tell the job's story: who worked on it, and what errors said
+            detail = f"it is {error.current}, so there is nothing to cancel"
+            raise Problem(409, error.code, detail, id=job_id, job_status=error.current) from None
         if job.status == "cancelled":
             return Response(status_code=204, headers=_UNKEPT)
         return _told(_seen(job), 202, Location=_path(request), **{"Retry-After": self._after})
@@ -277,7 +299,7 @@ class AsyncEndpoint:
         elif self._expose and job.reason:
             detail = f"{detail}: {job.reason}"
         status = self._statuses.get(code) or _STATUSES.get(job.status, 500)
-        return Problem(status, code, detail, headers=dict(_UNKEPT), id=job.id, job_status=job.status)
+        return Problem(status, code, detail, id=job.id, job_status=job.status)
 
     def _value(self, job: Job) -> Any:
         return self.task.handle(job.id).result_of(job)
@@ -302,19 +324,24 @@ def _path(request: Request) -> str:
 
 def _key(request: Request, owner: str | None) -> str | None:
     """What makes a repeated POST the same: of each owner for themselves."""
-    given = request.headers.get("idempotency-key")
+    given = request.headers.get(_KEY)
     if given is None:
         return None
     if not 1 <= len(given) <= _LONGEST_KEY or not given.isprintable():
-        raise Problem(
-            422, "invalid_input", f"is to have 1 to {_LONGEST_KEY} printable characters", field="Idempotency-Key"
-        )
+        raise Problem(422, "invalid_input", f"is to have 1 to {_LONGEST_KEY} printable characters", field=_KEY)
     # a name and a key put together could be another name and another key
     return given if owner is None else f"{hashlib.sha256(owner.encode()).hexdigest()[:32]}:{given}"
 
 
 def _owner_of(job: Job) -> str | None:
     return job.options.metadata.get(OWNER)
+
+
+def _unkept(problem: Problem) -> Response:
+    """A refusal; like every other answer it is about this moment."""
+    told = answer(problem)
+    told.headers.update(_UNKEPT)
+    return told
 
 
 def _told(data: Any, status: int, **headers: str) -> Response:

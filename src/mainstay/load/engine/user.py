@@ -146,7 +146,7 @@ class Walker:
 
     async def iterate(self, delay: float = 0.0) -> None:
         """Once through all steps. `delay`: how late it began, in an open model."""
-        context = self.me.context = dict(self._shared)
+        context = self.me.context = {**self._shared}
         clean: bool | None = True
         if self._chain is None:
             clean = await self._spread(context, delay)

@@ -19,7 +19,7 @@ from ....errors import CallFailed
 from ...results import Opening
 from ..waiting import too_long
 from .calls import Call, Upload
-from .heads import heads
+from .heads import Head, heads
 from .pool import Pool
 from .reading import Reading
 from .response import HTTPResponse
@@ -53,7 +53,7 @@ class Connection:
     """Made for one user and one origin."""
 
     __slots__ = (
-        "_drained", "_loop", "_network", "_owner", "_paused", "_rest", "_shared", "_started", "_turns", "_uploading",
+        "_begins", "_drained", "_head", "_loop", "_network", "_owner", "_paused", "_rest", "_shared", "_started", "_turns", "_uploading",
         "_used", "_waiter", "call", "closed", "fd", "last", "opening", "pool", "reading", "recv", "send", "sock",
         "written",
     )  # fmt: skip
@@ -79,6 +79,9 @@ class Connection:
         self._uploading: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._started = self.written = self.last = 0.0
+        self._begins = b"-"
+        """how a plain answer began, and what that says"""
+        self._head: Head | None = None
         self._used = False
         """it has brought an answer before"""
         self._paused = False
@@ -101,10 +104,18 @@ class Connection:
         if call is None or not data:
             self.lost(None)
             return
-        if self.reading is None and not call.stream and (end := data.find(b"\r\n\r\n")) > 0:
-            head = heads.get(data[:end])
+        if self.reading is None and not call.stream:
+            # most begin as one before did; to see that costs less than to look the head up
+            if data.startswith(self._begins):
+                head, end = self._head, len(self._begins)
+            else:
+                end = data.find(b"\r\n\r\n") + 4
+                begins = data[:end]
+                head = heads.get(begins)
+                if head is not None:
+                    self._begins, self._head = begins, head
             # a HEAD or what else has no body of this length does not come here: the sums differ
-            if head is not None and len(data) == end + 4 + head.plain:
+            if head is not None and len(data) == end + head.plain:
                 waiter = self._waiter
                 assert waiter is not None
                 if waiter.done() or self._rest is not None or self._uploading is not None:
@@ -120,7 +131,7 @@ class Connection:
                 else:
                     pool.idle.append(self)
                 waiter.set_result(
-                    HTTPResponse(call, head, data[end + 4 :], self._started, self.written, at, at, len(data), opening)
+                    HTTPResponse(call, head, data[end:], self._started, self.written, at, at, len(data), opening)
                 )
                 return
         self._read_on(data, at)

@@ -147,18 +147,19 @@ def _length(status: int, codings: list[str], lengths: list[str]) -> int:
 
 
 heads: dict[bytes, Head] = {}
-"""those that came lately, by their bytes"""
+"""those that came lately, by their bytes, the empty line included"""
 
 
 def read_head(raw: bytes) -> Head:
     """Parse a head: its bytes up to the empty line, without it."""
-    known = heads.get(raw)
+    whole = raw + b"\r\n\r\n"
+    known = heads.get(whole)
     if known is not None:
         return known
     # judges the syntax; it gets nobody to tell what it reads, because that is where its time goes
     parser = httptools.HttpResponseParser(None)
     try:
-        parser.feed_data(raw + b"\r\n\r\n")
+        parser.feed_data(whole)
     except httptools.HttpParserUpgrade:
         pass
     except httptools.HttpParserError as error:
@@ -170,5 +171,5 @@ def read_head(raw: bytes) -> Head:
     if len(raw) <= _LONGEST_REMEMBERED:
         if len(heads) >= _REMEMBERED:
             heads.clear()
-        heads[raw] = head
+        heads[whole] = head
     return head

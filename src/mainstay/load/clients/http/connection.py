@@ -53,9 +53,9 @@ class Connection:
     """Made for one user and one origin."""
 
     __slots__ = (
-        "_begins", "_drained", "_head", "_loop", "_network", "_owner", "_paused", "_rest", "_shared", "_started", "_turns", "_uploading",
-        "_used", "_waiter", "call", "closed", "fd", "last", "opening", "pool", "reading", "recv", "send", "sock",
-        "written",
+        "_begins", "_drained", "_head", "_loop", "_network", "_owner", "_paused", "_rest", "_shared", "_started",
+        "_turns", "_uploading", "_used", "_waiter", "call", "closed", "fd", "last", "opening", "pool", "reading",
+        "recv", "send", "sock", "written",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, *, pool: Pool, owner: Owner, shared: Shared) -> None:

@@ -36,7 +36,7 @@ class Notes:
         self.clean = 0
         """iterations in which nothing raised"""
         self.last = 0.0
-        """when the last one ended"""
+        """when the last one ended, of those that ended after the run was told to"""
         self._taken = 0
         self.examples: dict[str, str] = {}
         self.broken: dict[str, int] = {}
@@ -153,8 +153,9 @@ class Walker:
         else:
             # each waits for all before it. Here, and not in coroutines of their own: two less are worth a sixth of the
             # time that an iteration of one call takes without its system calls
-            for at, step in enumerate(self._chain):
-                if at and self._stop.hurried:
+            first = self._chain[0]
+            for step in self._chain:
+                if self._stop.hurried and step is not first:
                     clean = None
                     break
                 began = _now()
@@ -166,12 +167,13 @@ class Walker:
                     if is_ours(error):
                         raise
                     step.raised(error, _now() - began, delay)
-                    for other in self._chain[at + 1 :]:
+                    for other in self._chain[self._chain.index(step) + 1 :]:
                         other.skip()
                     clean = False
                     break
         notes = self._notes
-        notes.last = _now()
+        if self._stop.ending:
+            notes.last = _now()
         self.me.vu.iteration += 1
         if clean is not None:
             notes.iterations += 1

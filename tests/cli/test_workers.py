@@ -1,4 +1,4 @@
-"""`workers list`."""
+"""`workers list` and `workers drain`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def test_sessions_are_listed_the_living_first(staffed: Shell) -> None:
 
 def test_every_time_of_a_session_is_a_date_or_how_long(staffed: Shell) -> None:
     for session in (*staffed.json("workers", "list")["sessions"], *staffed.json("stats")["sessions"]):
-        assert {name for name in session if name.endswith("_ms")} <= {"started_ms", "silent_ms", "age_ms"}
+        assert {name for name in session if name.endswith("_ms")} <= {
+            *("started_ms", "silent_ms", "age_ms", "draining_ms")
+        }
 
 
 def test_each_session_is_a_line(staffed: Shell) -> None:
@@ -69,3 +71,38 @@ def test_nobody_is_no_error(shell: Shell) -> None:
     done = shell.run("workers", "list")
 
     assert (done.exit_code, done.stdout) == (0, "nobody is at work: no session is open\n")
+
+
+def test_a_worker_is_asked_to_drain_in_the_name_of_whoever_asks(staffed: Shell) -> None:
+    done = staffed.run("workers", "drain", "w-1", "--actor", "ann")
+    assert (done.exit_code, done.stdout) == (0, "w-1 on box (1 process) drains, asked by ann\n")
+
+    again = staffed.json("workers", "drain", "w-1", "w-2", "--actor", "bob")["sessions"]
+
+    assert [(each["worker"], each["draining_by"]) for each in again] == [("w-1", "ann"), ("w-2", "bob")]
+    shown = staffed.run("workers", "list").stdout
+    assert re.search(r"^w-1 +draining +box ", shown, flags=re.MULTILINE)
+    assert re.search(r"^w-3 +silent ", shown, flags=re.MULTILINE)
+    assert "w-2 on box (1 process) drains, asked by bob\n" in shown
+
+
+def test_the_processes_of_one_worker_are_told_as_one(shell: Shell) -> None:
+    async def work(control: Control) -> None:
+        for pid in (11, 12):
+            await control.open_session(worker="shop", host="box", pid=pid, supervisor=10)
+
+    shell.does(work)
+    first, _ = shell.json("workers", "list")["sessions"]
+
+    done = shell.run("workers", "drain", first["id"], "--actor", "ann")
+
+    assert done.stdout == "shop on box (2 processes) drains, asked by ann\n"
+
+
+@pytest.mark.parametrize("missing", ["nobody", "w-4"])
+def test_nobody_is_asked_to_drain_if_one_that_is_named_is_not_there(staffed: Shell, missing: str) -> None:
+    done = staffed.run("workers", "drain", "w-1", missing)
+
+    assert done.exit_code == 2
+    assert f"there is no worker '{missing}' at work" in done.stderr
+    assert not any(each["draining_ms"] for each in staffed.json("workers", "list")["sessions"])

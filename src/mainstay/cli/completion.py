@@ -57,6 +57,16 @@ def jobs(ctx: typer.Context, incomplete: str) -> Offers:
     return _offered(ctx, incomplete, look)
 
 
+def workers(ctx: typer.Context, incomplete: str) -> Offers:
+    """Workers that are at work, by name."""
+
+    async def look(store: JobStore) -> Offers:
+        living = [session for session in await store.sessions() if session.worker and not session.dead]
+        return [(name, host) for name, host in sorted({each.worker: each.host for each in living}.items())]
+
+    return _offered(ctx, incomplete, look)
+
+
 def schedules(ctx: typer.Context, incomplete: str) -> Offers:
     """Schedules that are stored."""
 

@@ -1,6 +1,8 @@
-"""`mainstay workers`: who is at work, who is silent, and what they hold."""
+"""`mainstay workers`: who is at work, who is silent, what they hold; and asking them to end."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import typer
 from rich import box
@@ -8,11 +10,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..control import looks
+from ..control import Control, looks
 from ..control.data import session_data
+from ..control.draining import crew_of, worker_of
 from ..control.looks import COUNTED, Seen
+from ..errors import WorkerNotFound
+from ..model import Session
+from . import completion
+from .act import myself
 from .bundles import bundled
-from .common import JsonOption, age, looking, print_json, printable, reflowed, screen, shortened
+from .common import JsonOption, age, looking, print_json, printable, reflowed, screen, shortened, working
 from .target import Where
 
 _SHOWN = 200
@@ -32,7 +39,25 @@ Exit codes: 0 fine (also when nobody is there), 2 error.
   mainstay workers list --json | jq '.sessions[] | select(.at_work | not)'
 """)
 
-group = typer.Typer(help="See who is at work.", no_args_is_help=True, rich_markup_mode="rich")
+_DRAIN = reflowed("""
+Drain workers, wherever they run: ask them to end in good order, as Ctrl-C or SIGTERM does on their machine. A worker
+hears of it with its next heartbeat (2s). It takes no more jobs, has its grace to finish what it runs, gives back what
+does not finish, and exits with 0.
+
+A worker is named by its name or by the id of one of its sessions; all its processes end together. A name that several
+workers have means them all. Nobody is asked if one of those you name is not there.
+
+Whatever started it may start another one: a service manager that restarts what ends.
+
+Exit codes: 0 asked (or asked before), 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay workers drain box-7-4711
+  mainstay workers drain mail reports --actor deploy-2291
+""")
+
+group = typer.Typer(help="See who is at work, and drain them.", no_args_is_help=True, rich_markup_mode="rich")
 
 
 def register(app: typer.Typer) -> None:
@@ -51,6 +76,52 @@ def list_workers(where: Where, as_json: JsonOption = False) -> None:
         _show(seen, screen())
 
 
+@group.command(name="drain", help=_DRAIN)
+@bundled
+def drain(
+    where: Where,
+    workers: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="WORKER...", help="Names of workers, or ids of sessions.", autocompletion=completion.workers
+        ),
+    ],
+    actor: Annotated[
+        str | None, typer.Option("--actor", help="Who asks; you, if not given.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask workers to drain."""
+
+    async def work(control: Control) -> list[Session]:
+        there = await control.store.sessions()
+        for which in workers:
+            if not crew_of(which, there):
+                raise WorkerNotFound(which)
+        asked = [await control.drain(which, actor=actor or myself()) for which in dict.fromkeys(workers)]
+        return list({session.id: session for crew in asked for session in crew}.values())
+
+    found = working(where, work)
+    if as_json:
+        print_json({"sessions": [session_data(session) for session in found]})
+        return
+    for line in _asked(found):
+        screen().print(Text(line), soft_wrap=True)
+
+
+def _asked(sessions: list[Session]) -> list[str]:
+    crews: dict[object, list[Session]] = {}
+    for session in sessions:
+        crews.setdefault(worker_of(session), []).append(session)
+    told = []
+    for crew in crews.values():
+        first, n = crew[0], len(crew)
+        name = printable(first.worker) or shortened(first.id)
+        processes = "1 process" if n == 1 else f"{n} processes"
+        told.append(f"{name} on {printable(first.host)} ({processes}) drains, asked by {printable(first.draining_by)}")
+    return told
+
+
 def _data(seen: Seen) -> dict[str, object]:
     return {"at_work": seen.at_work, "silent_ms": seen.silent_ms, "age_ms": seen.age_ms, "holds": seen.holds}
 
@@ -58,7 +129,9 @@ def _data(seen: Seen) -> dict[str, object]:
 def _state(seen: Seen) -> Text:
     if seen.session.dead:
         return Text("dead", style="red")
-    return Text("alive", style="green") if seen.at_work else Text("silent", style="red")
+    if not seen.at_work:
+        return Text("silent", style="red")
+    return Text("alive", style="green") if seen.session.draining_ms is None else Text("draining", style="yellow")
 
 
 def _show(seen: list[Seen], console: Console) -> None:
@@ -93,6 +166,8 @@ def _show(seen: list[Seen], console: Console) -> None:
     console.print(table)
     if len(seen) > _SHOWN:
         console.print(Text(f"... and {len(seen) - _SHOWN} more; --json shows all", style="dim"))
+    for line in _asked([each.session for each in seen if each.at_work and each.session.draining_ms is not None]):
+        console.print(Text(line, style="dim"))
     lost = sum(not each.at_work and each.holds for each in seen)
     if lost:
         said = "1 job is" if lost == 1 else f"{lost} jobs are"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from ..errors import WorkerNotFound
 from ..model import Session
@@ -38,7 +39,20 @@ def crew_of(which: str, sessions: Iterable[Session]) -> list[Session]:
     return [one] if not one.supervisor else [session for session in living if worker_of(session) == worker_of(one)]
 
 
-def worker_of(session: Session) -> tuple[str, str, int, str]:
+class Belongs(Protocol):
+    """What tells whose a process is."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def worker(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def supervisor(self) -> int: ...
+
+
+def worker_of(session: Belongs) -> tuple[str, str, int, str]:
     """The same for all processes of one worker, and for those of no other."""
     return session.worker, session.host, session.supervisor, "" if session.supervisor else session.id
 

@@ -17,6 +17,7 @@ from ..errors import (
     PayloadTooLarge,
     StoreError,
     VersionChanged,
+    WorkerNotFound,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -59,7 +60,7 @@ def problem_of(error: MainstayError) -> Problem:
         return Problem(413, error.code, str(error), field=error.field)
     if isinstance(error, InvalidInput):
         return Problem(422, error.code, error.rule, field=error.field)
-    if isinstance(error, JobNotFound | OutputMissing):
+    if isinstance(error, JobNotFound | OutputMissing | WorkerNotFound):
         return Problem(404, error.code, str(error))
     if isinstance(error, VersionChanged):
         return Problem(412, error.code, str(error), version=error.now)

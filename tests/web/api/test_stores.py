@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import apsw
@@ -21,6 +22,33 @@ async def test_workers_are_listed_with_what_they_run(stored: Server) -> None:
     assert "payload" not in first["jobs"][0]
     assert (second["id"], second["holds"], second["jobs"]) == (idle.id, 0, [])
     assert "beat_ms" not in first
+
+
+async def test_a_worker_is_drained_whole_in_the_name_of_whoever_asks(
+    stored: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="mainstay.web.audit")
+    for supervisor in (10, 10, 20):
+        await stored.control.open_session(worker="w-1", host="here", supervisor=supervisor)
+    first, second, other = (await stored.client.get("/api/v1/workers")).json()["sessions"]
+    assert (first["supervisor"], first["draining_ms"], first["draining_by"]) == (10, None, "")
+
+    asked = await stored.client.post(f"/api/v1/workers/{second['id']}/drain")
+
+    assert asked.status_code == 200
+    assert [each["id"] for each in asked.json()["sessions"]] == [first["id"], second["id"]]
+    seen = {each["id"]: each for each in (await stored.client.get("/api/v1/workers")).json()["sessions"]}
+    assert [seen[each["id"]]["draining_by"] for each in (first, second, other)] == ["web:local", "web:local", ""]
+    assert seen[first["id"]]["draining_ms"] is not None
+    assert f"did=drain_worker actor=web:local store=main path=/api/v1/workers/{second['id']}/drain" in caplog.text
+    by_name = (await stored.client.post("/api/v1/workers/w-1/drain")).json()["sessions"]
+    assert len(by_name) == 3
+
+
+async def test_a_worker_that_is_not_there_cannot_be_drained(stored: Server) -> None:
+    answer = await stored.client.post("/api/v1/workers/nobody/drain")
+    assert (answer.status_code, answer.json()["type"]) == (404, "worker_not_found")
+    assert "mainstay workers list" in answer.json()["detail"]
 
 
 async def test_stats_tell_counts_paused_queues_and_limits(stored: Server) -> None:

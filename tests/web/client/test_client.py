@@ -24,6 +24,7 @@ from mainstay.errors import (
     UnknownOption,
     VersionChanged,
     WaitTimeout,
+    WorkerNotFound,
 )
 from mainstay.model import ErrorInfo
 from mainstay.task.handle import failure
@@ -301,6 +302,19 @@ async def test_a_store_is_seen_at_a_glance(either: AsyncClient, stored: Server) 
     assert (await either.snapshot()).store == "main"
     assert all(sample.at_ms for sample in await either.history())
     assert [store.name for store in await either.stores()] == ["main"]
+
+
+async def test_a_worker_is_drained(either: AsyncClient, stored: Server) -> None:
+    session = await stored.control.open_session(worker="w")
+
+    (asked,) = await either.drain_worker("w")
+
+    assert (asked.id, asked.draining_by) == (session.id, "web:local")
+    (worker,) = await either.workers()
+    assert worker.draining_ms == asked.draining_ms is not None
+    with pytest.raises(WorkerNotFound, match="there is no worker 'no one' at work") as caught:
+        await either.drain_worker("no one")
+    assert caught.value.which == "no one"
 
 
 async def test_another_store_of_the_server_can_be_meant() -> None:

@@ -42,9 +42,9 @@ class House:
         assert line, self.log.read_text()
         return str(json.loads(line)["url"])
 
-    def work(self) -> subprocess.Popen[str]:
+    def work(self, *words: str, name: str = "plant") -> subprocess.Popen[str]:
         """A worker."""
-        return self._start("worker", "plant:app", "--name", "plant", "--grace", "1s")
+        return self._start("worker", "plant:app", "--name", name, *(words or ("--grace", "1s")))
 
     def do(self, act: Callable[[Plant], Awaitable[T]]) -> T:
         """Do something as a program would. On a thread of its own: the browser's has a loop that runs."""

@@ -148,6 +148,27 @@ def test_a_queue_is_paused_and_opened_again(page: Page, house: House, site: Site
     assert never_reloaded(page)
 
 
+def test_a_worker_is_drained_and_leaves_when_its_job_is_done(page: Page, house: House, site: Site) -> None:
+    async def submit(plant: Plant) -> str:
+        return (await plant.ship.options(queue="spare").submit(12, {"city": "Bern"}, gate="open-12")).id
+
+    job = house.do(submit)
+    spare = house.work("--queues", "spare", "--grace", "1h", name="spare")
+    site.sign_in(page, "/workers")
+    card = page.locator("section", has_text="spare")
+    expect(card).to_contain_text(job[-12:])
+    card.get_by_role("button", name="Drain spare").click()
+    page.get_by_role("button", name="Drain", exact=True).click()
+    expect(page.locator("#said")).to_contain_text("spare is asked to drain")
+    expect(card).to_contain_text(re.compile("draining since .* asked by web:ann"))
+    expect(card.get_by_role("button")).to_have_count(0)
+    assert spare.poll() is None, "its job goes on"
+    (house.folder / "open-12").touch()
+    expect(card).to_have_count(0)
+    assert spare.wait(30) == 0
+    assert never_reloaded(page)
+
+
 def test_a_partial_batch_is_resumed_from_its_map(page: Page, house: House, site: Site) -> None:
     (house.folder / "disk-full").touch()
     batch = house.do(submit_study)

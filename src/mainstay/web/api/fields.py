@@ -20,6 +20,15 @@ JobId = Annotated[
         examples=["018bcfe5-6800-7000-8000-0123456789ab"],
     ),
 ]
+#: of a worker, or the id of one of its sessions
+Worker = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9_\-][A-Za-z0-9._\-]{0,127}$",
+        description="A worker's name, or the id of one of its sessions.",
+        examples=["box-7-4711"],
+    ),
+]
 #: of a task
 Name = Annotated[
     str,

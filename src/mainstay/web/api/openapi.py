@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from . import versions
-from .fields import JobId, Name, Text
+from .fields import JobId, Name, Text, Worker
 from .operation import Answered, Operation
 from .shapes import Problem
 
 _REFS = "#/components/schemas/{name}"
-_PATH = {"id": JobId, "name": Name}
+_PATH = {"id": JobId, "name": Name, "worker": Worker}
 _PROBLEM = "application/problem+json"
 _REFUSED = {
     400: "It could not be read.",

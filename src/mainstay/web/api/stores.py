@@ -27,6 +27,12 @@ class Workers(msgspec.Struct, kw_only=True):
     sessions: list[WorkingShape]
 
 
+class Drained(msgspec.Struct, kw_only=True):
+    """Who was asked to drain: all processes of the worker, or of all workers that have the name."""
+
+    sessions: list[SessionShape]
+
+
 class StatsSeen(msgspec.Struct, kw_only=True):
     """A store at a glance."""
 
@@ -78,6 +84,13 @@ async def list_workers(ask: Ask[Nothing, None]) -> Response:
     )
 
 
+async def drain_worker(ask: Ask[Nothing, None]) -> Response:
+    asked = await ask.control.drain(ask.path("worker"), actor=ask.caller.actor)
+    clock = ask.place.store.clock
+    lease_ms, now_ms = clock.lease_ms(), clock.now_ms()
+    return told({"sessions": [session_view(each, lease_ms=lease_ms, now_ms=now_ms) for each in asked]})
+
+
 async def get_stats(ask: Ask[Nothing, None]) -> Response:
     store = ask.place.store
     found: dict[str, Any] = msgspec.to_builtins(await store.stats())
@@ -118,6 +131,19 @@ OPERATIONS = (
         tag="store",
         summary="List who is at work, and what they run",
         answers={200: Answered(told="The workers' processes.", type=Workers)},
+    ),
+    Operation(
+        method="POST",
+        path="/workers/{worker}/drain",
+        handler=drain_worker,
+        scope="operate",
+        tag="store",
+        summary="Ask a worker to end in good order, by its name or the id of one of its sessions",
+        about="It takes no more jobs, has its grace to finish what it runs, and exits. It hears of it with its next "
+        "heartbeat. All its processes are asked; the first who asked stays on record.",
+        body=Nothing,
+        answers={200: Answered(told="Who was asked.", type=Drained)},
+        refusals=(404,),
     ),
     Operation(
         method="GET",

@@ -18,7 +18,7 @@ from ..live.history import Sample
 from ..live.snapshot import Snapshot
 from .aio_handle import AsyncHandle
 from .aio_parts import AsyncBatches, AsyncJobs, AsyncQueues, AsyncSchedules
-from .answers import Stats, Working
+from .answers import Session, Stats, Working
 from .calls import Call
 from .core import Core
 from .core_store import BatchCore, QueueCore, ScheduleCore, StoreCore
@@ -115,6 +115,11 @@ class AsyncClient:
     async def workers(self) -> list[Working]:
         """Who is at work, and on what."""
         return await self.run(self._store.workers())
+
+    async def drain_worker(self, worker: str) -> list[Session]:
+        """Ask a worker, by its name or by the id of one of its sessions, to end in good order: it takes no more jobs,
+        has its grace to finish what it runs, and exits. The sessions that were asked; raises `WorkerNotFound`."""
+        return await self.run(self._store.drain(worker))
 
     async def snapshot(self) -> Snapshot:
         """What the server last saw of the store; costs the store nothing."""

@@ -15,7 +15,7 @@ from ...report.batch_map import HeatMap
 from ..api.seen import BatchSeen, Checked, Limits, OutputPage, Ran, Resuming, Schedule, Schedules, Stores, StoreSeen
 from ..live.history import Sample
 from ..live.snapshot import Snapshot
-from .answers import Done, Stats, Working
+from .answers import Done, Session, Stats, Working
 from .calls import delete, get, named, post
 from .core import Core, job_path, tag
 from .exchange import Flow
@@ -23,6 +23,10 @@ from .exchange import Flow
 
 class _Workers(msgspec.Struct, frozen=True, kw_only=True):
     sessions: list[Working]
+
+
+class _Drained(msgspec.Struct, frozen=True, kw_only=True):
+    sessions: list[Session]
 
 
 class _Samples(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +112,12 @@ class StoreCore:
 
     def workers(self) -> Flow[list[Working]]:
         found = yield from self._core.ask(get("/workers", _Workers, self._core.query()))
+        return found.sessions
+
+    def drain(self, worker: str) -> Flow[list[Session]]:
+        # asked twice, the first time stands
+        path = f"/workers/{named(worker)}/drain"
+        found = yield from self._core.ask(post(path, _Drained, safe=True, query=self._core.query()))
         return found.sessions
 
     def stats(self) -> Flow[Stats]:

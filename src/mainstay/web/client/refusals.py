@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 import msgspec
 
@@ -16,11 +17,13 @@ from ...errors import (
     RequestRefused,
     ServerUnreachable,
     VersionChanged,
+    WorkerNotFound,
 )
 from ...stores import shown_url
 from .calls import Answer
 
 _JOB = re.compile(r"/jobs/([0-9a-f-]{36})")
+_WORKER = re.compile(r"/workers/([^/]+)")
 _IF_MATCH = re.compile(r'"(\d+)')
 
 
@@ -52,6 +55,9 @@ def error_of(answer: Answer, asked: Asked) -> MainstayError:
     if kind is JobNotFound:
         # not every request names the job in its path
         return JobNotFound(job_id) if job_id in detail and job_id else _made(kind, detail, job_id=job_id)
+    if kind is WorkerNotFound:
+        which = found[1] if (found := _WORKER.search(asked.path)) else ""
+        return _made(kind, detail, which=unquote(which))
     if kind is VersionChanged:
         wanted = _IF_MATCH.match(asked.headers.get("If-Match", ""))
         now = problem.get("version")

@@ -16,7 +16,7 @@ from ..api.seen import Checked, StoreSeen
 from ..api.shapes import Submitted
 from ..live.history import Sample
 from ..live.snapshot import Snapshot
-from .answers import Stats, Working
+from .answers import Session, Stats, Working
 from .calls import Call
 from .core import Core
 from .core_store import BatchCore, QueueCore, ScheduleCore, StoreCore
@@ -108,6 +108,11 @@ class Client:
     def workers(self) -> list[Working]:
         """Who is at work, and on what."""
         return self.run(self._store.workers())
+
+    def drain_worker(self, worker: str) -> list[Session]:
+        """Ask a worker, by its name or by the id of one of its sessions, to end in good order: it takes no more jobs,
+        has its grace to finish what it runs, and exits. The sessions that were asked; raises `WorkerNotFound`."""
+        return self.run(self._store.drain(worker))
 
     def snapshot(self) -> Snapshot:
         """What the server last saw of the store; costs the store nothing."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Hashable
 
+import msgspec
 from starlette.responses import Response
 
+from ...control.draining import worker_of
 from ..live.snapshot import QueueSeen, SessionSeen
 from .overview import Chart, lately
 from .page import View
@@ -47,11 +50,32 @@ def _name(queue: QueueSeen) -> str:
     return queue.name
 
 
+class Crew(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker: the processes that end together."""
+
+    sessions: list[SessionSeen]
+
+    @property
+    def first(self) -> SessionSeen:
+        return self.sessions[0]
+
+    @property
+    def asked(self) -> SessionSeen | None:
+        """One that is asked to drain; then all of them end."""
+        return next((each for each in self.sessions if each.draining_ms is not None and not each.dead), None)
+
+    @property
+    def living(self) -> SessionSeen | None:
+        """One that can be asked."""
+        return next((each for each in self.sessions if not each.dead), None)
+
+
 async def workers(view: View) -> Response:
-    by_worker: dict[tuple[str, str], list[SessionSeen]] = defaultdict(list)
+    by_worker: dict[Hashable, list[SessionSeen]] = defaultdict(list)
     for session in view.snapshot.sessions:
-        by_worker[(session.worker, session.host)].append(session)
-    return view.page("workers.html", title="Workers", workers=by_worker)
+        by_worker[worker_of(session)].append(session)
+    crews = [Crew(sessions=sessions) for sessions in by_worker.values()]
+    return view.page("workers.html", title="Workers", workers=crews)
 
 
 async def schedules(view: View) -> Response:

@@ -53,6 +53,11 @@ class SessionSeen(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: int
     at_work: bool
     dead: bool
+    supervisor: int
+    """pid of the worker that it is an engine of; 0: it is a worker of its own"""
+    draining_ms: int | None
+    """since when it is asked to take no more jobs and to end"""
+    draining_by: str
     silent_ms: int
     """since its last heartbeat"""
     holds: int

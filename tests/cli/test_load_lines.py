@@ -73,3 +73,14 @@ async def test_its_end_says_how_it_ended(of: Header) -> None:
     )
 
     assert file.getvalue() == "interrupted after 12.3s\n"
+
+
+async def test_what_raised_without_a_request_is_told_beside_what_failed(of: Header) -> None:
+    file = io.StringIO()
+    lines = Lines(Console(file=file, width=200))
+    await lines.start(of)
+    for moment in moments(of, seconds=1, a_second=20):
+        moment.window.steps[0].errors["LookupError"] = 2
+        lines.add(moment)
+
+    assert "  raised 20" in file.getvalue()

@@ -138,6 +138,45 @@ async def test_a_duration_shorter_than_a_call_has_that_call(target: Target, tmp_
     assert summary.elapsed_s > 1.1
 
 
+async def test_a_step_that_raises_without_a_call_is_an_error_and_no_request(target: Target, tmp_path: Path) -> None:
+    text = """
+    class Shop(Workflow):
+        iterations = 8
+        thresholds = ["error rate of before == 100%", "requests of before == 0", "errors of after == 8"]
+
+        @step()
+        async def before(self, url: URL = "/before") -> HTTPResponse:
+            raise LookupError("no cart")
+
+        @step()
+        async def after(self, url: URL = "/after?errors=0") -> HTTPResponse:
+            await self.client.http.get(url)
+            assert False, "not what was expected"
+
+        @step()
+        async def refused(self) -> HTTPResponse:
+            return await self.client.http.get("http://127.0.0.1:1/")
+
+        @step()
+        async def fine(self, url: URL = "/") -> HTTPResponse:
+            return await self.client.http.get(url, expect=(200, 503))
+    """
+    summary = await ran(written(tmp_path, text), base_url=target.url)
+
+    counts = target.counts()
+    steps = {one.step: (one.requests, one.failed, one.raised, one.error_rate) for one in summary.steps}
+    assert steps == {
+        "before": (0, 0, 8, 1.0),
+        "after": (0, 0, 8, 1.0),
+        "refused": (8, 8, 0, 1.0),
+        "fine": (8, 0, 0, 0.0),
+    }
+    assert summary.errors == {"AssertionError": 8, "LookupError": 8, "refused": 8}
+    assert (summary.requests, summary.failed, summary.raised, summary.error_rate) == (16, 8, 16, 24 / 32)
+    assert step_of(summary, "fine").requests <= counts.completed == 16 <= summary.sent_calls
+    assert all(one.passed for one in summary.thresholds), summary.thresholds
+
+
 # open model -----------------------------------------------------------------------------------------
 
 

@@ -121,7 +121,7 @@ def _rates(seen: Picture) -> list[_Part]:
         _Part(told, "bold red" if seen.failed else "dim", 1),
         _Part(f"of {_many(seen.requests, 'request')}", "", 5),
     ]
-    for n, what in ((seen.dropped, "dropped"), (seen.aborted, "aborted")):
+    for n, what in ((seen.raised, "raised"), (seen.dropped, "dropped"), (seen.aborted, "aborted")):
         if n:
             parts.append(_Part(f"{n:,} {what}", "yellow", 2))
     if passed or failed:

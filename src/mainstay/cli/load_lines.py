@@ -93,7 +93,7 @@ class _Since:
     """What has ended since the last line."""
 
     def __init__(self) -> None:
-        self._requests = self._failed = self._dropped = 0
+        self._requests = self._failed = self._raised = self._dropped = 0
         self._sketches: list[Sketch] = []
         self._intended = False
 
@@ -102,7 +102,9 @@ class _Since:
         for stats in moment.window.steps:
             own = [sketch for sketch in (stats.ok, stats.failed) if sketch is not None]
             self._requests += sum(sketch.count for sketch in own)
-            self._failed += 0 if stats.failed is None else stats.failed.count
+            failed = 0 if stats.failed is None else stats.failed.count
+            self._failed += failed
+            self._raised += max(0, sum(stats.errors.values()) - failed)
             self._intended = self._intended or stats.response is not None
             self._sketches += own if stats.response is None else [stats.response]
 
@@ -115,6 +117,8 @@ class _Since:
             f"failed {self._failed:,}" + (f" ({share_text(self._failed, self._requests)})" if self._failed else ""),
             *self._latency(),
         ]
+        if self._raised:
+            parts.append(f"raised {self._raised:,}")
         if self._dropped:
             parts.append(f"dropped {self._dropped:,}")
         return "  ".join(parts)

@@ -60,6 +60,8 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     mean: float
     requests: int
     failed: int
+    raised: int = 0
+    """steps that raised without a request"""
     failed_rate: float
     """now"""
     iterations: int
@@ -121,7 +123,7 @@ class Watched:
         self.header = header
         self._last: Moment | None = None
         self._users = 0
-        self._requests = self._failed = self._iterations = self._dropped = self._aborted = 0
+        self._requests = self._failed = self._raised = self._iterations = self._dropped = self._aborted = 0
         self._checked = [0, 0]
         self._intended = False
         self._total = Histogram()
@@ -170,6 +172,7 @@ class Watched:
             mean=self._requests / elapsed_s if elapsed_s else 0.0,
             requests=self._requests,
             failed=self._failed,
+            raised=self._raised,
             failed_rate=sum(each.failed for each in self._recent) / recent_s,
             iterations=self._iterations,
             dropped=self._dropped,
@@ -198,6 +201,7 @@ class Watched:
         step.skipped += stats.skipped
         self._requests += requests
         self._failed += failed
+        self._raised += max(0, sum(stats.errors.values()) - failed)
         self._intended = self._intended or stats.response is not None
         for sketch in _latencies(stats):
             step.values.merge(sketch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
@@ -142,3 +143,17 @@ def test_a_run_that_failed_already_is_not_advised_how_to_fail() -> None:
 
     assert advised in shown(a_summary(thresholds=[], header=a_header(thresholds=[])))
     assert advised not in shown(a_summary(thresholds=[], header=a_header(thresholds=[]), ended="failed: Shop"))
+
+
+def test_steps_that_raised_without_a_request_are_told_beside_those_that_failed() -> None:
+    whole = a_summary()
+    steps = [msgspec.structs.replace(one, raised=7) for one in whole.steps[:1]]
+    summary = a_summary(steps=steps, requests=93, failed=0, raised=7, error_rate=0.07)
+
+    text, page = shown(summary), load_html(summary)
+
+    assert "raised    7 steps without a request; error rate 7 %" in text
+    assert f"{steps[0].step}: raised 7 times, without a request" in text
+    assert "without a request; error rate 7 %" in page
+    assert "raised 7×" in page
+    assert "raised" not in shown(whole)

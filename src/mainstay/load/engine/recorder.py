@@ -98,14 +98,14 @@ class StepRecorder:
             )
 
     def raised(self, kind: str, took: float, delay: float) -> None:
-        """A call that came to none."""
+        """A call that came to no answer."""
         self._errors[kind] += 1
         self._failed.append(took)
         if self.open_model:
             self.late.append(took + delay)
 
     def broke(self, kind: str) -> None:
-        """Something that is not measured raised."""
+        """A step raised without a call that came to an end: an error, and no request."""
         self._errors[kind] += 1
 
     def take(self) -> StepStats | None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InvalidInput
+from ...errors import CallFailed, InvalidInput
 from ..blueprint import Blueprint, StepPlan
 from ..hooks import Metric
 from .guard import Left, is_ours, kind_of, told_of
@@ -274,9 +274,10 @@ class _Step:
         kind = kind_of(error)
         self._notes.example(kind, error)
         recorder = self._notes.steps[self.name]
-        if self.plan.kind == "measured":
+        if self.plan.kind == "measured" and isinstance(error, CallFailed):
             recorder.raised(kind, took, delay)
         else:
+            # by the test itself: whatever it had sent before, there is no call to be measured
             recorder.broke(kind)
 
     def skip(self) -> None:

@@ -127,11 +127,14 @@ class Tally:
             service.merge(step.ok)
             service.merge(step.failed)
             response.merge(step.response)
+        failed, raised = sum(step.failed for step in steps), sum(step.raised for step in steps)
         known: dict[str, Any] = {
             "header": self._header,
             "elapsed_s": elapsed_s,
             "requests": service.count,
-            "failed": sum(step.failed for step in steps),
+            "failed": failed,
+            "raised": raised,
+            "error_rate": _per(failed + raised, service.count + raised),
             "rate": _per(service.count, elapsed_s),
             "iterations": total.iterations,
             "users": self._users,
@@ -293,12 +296,15 @@ def _coarser(stretches: list[_Stretch], span: int) -> list[_Stretch]:
 
 def _step_summary(step: StepSum, elapsed_s: float) -> StepSummary:
     service = step.service()
+    raised = step.raised
     phases = {phase: histogram.latency() for phase, histogram in step.phases.items()}
     return StepSummary(
         workflow=step.workflow,
         step=step.step,
         requests=service.count,
         failed=step.failed.count,
+        raised=raised,
+        error_rate=_per(step.failed.count + raised, service.count + raised),
         rate=_per(service.count, elapsed_s),
         service=service.latency() or _NOTHING,
         ok=step.ok.latency() if step.failed.count else None,
@@ -332,8 +338,8 @@ def _metric_summary(metric: MetricSum, elapsed_s: float) -> MetricSummary:
     )
 
 
-def _per(n: float, seconds: float) -> float:
-    return n / seconds if seconds else 0.0
+def _per(n: float, whole: float) -> float:
+    return n / whole if whole else 0.0
 
 
 def _by_number(counts: dict[str, int]) -> dict[str, int]:

@@ -161,7 +161,7 @@ def _collect_step(piece: Piece, source: str, pattern: str, step: StepStats) -> N
         case "errors":
             errors = sum(step.errors.values())
             piece.amount += errors
-            # a step that is not measured can raise as well: it counts as one more
+            # what raised without a call was attempted as well
             piece.base += max(0, errors - failed)
         case "status":
             piece.amount += sum(n for status, n in step.statuses.items() if _matches(status, pattern))

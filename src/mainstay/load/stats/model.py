@@ -42,14 +42,14 @@ class StepStats(msgspec.Struct, omit_defaults=True, kw_only=True):
     ok: Sketch | None = None
     """service time of the results that are fine"""
     failed: Sketch | None = None
-    """service time of the results that failed, and of the calls that raised"""
+    """service time of the results that failed, and of the calls that came to no answer"""
     response: Sketch | None = None
     """of both: time since the intended start. Open models only"""
     phases: dict[str, Sketch] = {}
     """by `PHASES`; blocked, connect and tls only of the calls that opened a connection"""
     statuses: dict[str, int] = {}
     errors: dict[str, int] = {}
-    """by kind: what raised, and what failed by its status"""
+    """by kind: calls that failed, and steps that raised without one. What is more here than in `failed` was raised"""
     skipped: int = 0
     """not called, because a step before it had raised"""
     sent: int = 0
@@ -147,6 +147,10 @@ class StepSummary(msgspec.Struct, kw_only=True):
     step: str
     requests: int
     failed: int
+    raised: int = 0
+    """times that it raised without a request: an error of the test itself"""
+    error_rate: float = 0.0
+    """failed and raised, as a part of requests and raised"""
     rate: float
     """a second"""
     service: Latency
@@ -278,6 +282,10 @@ class Summary(msgspec.Struct, kw_only=True):
     requests: int
     """measured calls that came to an end, failed ones too"""
     failed: int
+    raised: int = 0
+    """steps that raised without a request"""
+    error_rate: float = 0.0
+    """failed and raised, as a part of requests and raised"""
     rate: float
     iterations: int
     users: int

@@ -50,6 +50,11 @@ class StepSum:
         both.merge(self.failed)
         return both
 
+    @property
+    def raised(self) -> int:
+        """Times that it raised without a call."""
+        return max(0, sum(self.errors.values()) - self.failed.count)
+
     def stats(self) -> StepStats:
         sketches = {phase: histogram.sketch() for phase, histogram in sorted(self.phases.items())}
         return StepStats(

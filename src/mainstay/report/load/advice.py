@@ -64,8 +64,8 @@ def advice_for(summary: Summary) -> list[Advice]:
     if not summary.trust.ok:
         told.append(Advice(why="The generator was the limit, so these are not only the target's numbers: see above"))
     looked_at = any("error" in one or "fail" in one for one in summary.header.thresholds)
-    if summary.failed and not looked_at and _outcome(summary) != "failed":
-        share = share_text(summary.failed, summary.requests)
+    if (summary.failed or summary.raised) and not looked_at and _outcome(summary) != "failed":
+        share = share_text(summary.failed + summary.raised, summary.requests + summary.raised)
         told.append(Advice(why=f"{share} failed, and no threshold looks at it; to fail such a run", command=_THRESHOLD))
     drawn = any(one.name.startswith("html ") and not one.error for one in summary.outputs)
     if summary.stream and summary.requests and not drawn:

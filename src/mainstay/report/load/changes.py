@@ -62,9 +62,10 @@ def rate_change(a: Counted, b: Counted, tolerance: float) -> Change:
 
 
 def failed_change(a: Counted, b: Counted, tolerance: float) -> Change:
-    """The part of the requests that failed."""
-    ranges = [_share_range(one.failed, one.requests) for one in (a, b)]
-    before, after = a.failed / a.requests, b.failed / b.requests
+    """The part that failed of the requests, and of what raised without one."""
+    shares = [(one.failed + one.raised, one.requests + one.raised) for one in (a, b)]
+    ranges = [_share_range(*one) for one in shares]
+    before, after = (failed / attempted for failed, attempted in shares)
     unsure = _by_chance(ranges) or ("less than 0.1 % of all" if abs(after - before) < _POINTS else "")
     return _judged("failed", (before, after), tolerance, more_is="worse", unsure=unsure)
 

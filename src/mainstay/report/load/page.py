@@ -84,6 +84,10 @@ def facts(summary: Summary) -> list[tuple[str, str, str]]:
         ("Rate", rate_text(summary.rate), "mean of the run"),
         ("Failed", failed, counted(summary.failed, "request")),
     ]
+    if summary.raised:
+        found.append(
+            ("Raised", f"{summary.raised:,}", f"without a request; error rate {share_text(summary.error_rate, 1)}")
+        )
     if summary.service is not None:
         found.append(_fact("Service time p95", summary.service))
     if summary.response is not None:
@@ -197,7 +201,9 @@ def _steps(summary: Summary, limits: Sequence[Limit | None]) -> str:
     for one in summary.steps:
         rows.append(
             (
-                escape(step_name(one, several=several)) + (f"<br>skipped {one.skipped:,}×" if one.skipped else ""),
+                escape(step_name(one, several=several))
+                + (f"<br>raised {one.raised:,}×" if one.raised else "")
+                + (f"<br>skipped {one.skipped:,}×" if one.skipped else ""),
                 f"{one.requests:,}",
                 f"{one.failed:,}",
                 share_text(one.failed, one.requests),
@@ -278,9 +284,9 @@ def _errors(summary: Summary) -> str:
         return section("Statuses", by_status)
     return section(
         "Errors",
-        table(("kind", "requests", "", "for instance" if summary.examples else ""), rows, words=(0, 3), grow=2),
+        table(("kind", "times", "", "for instance" if summary.examples else ""), rows, words=(0, 3), grow=2),
         more,
-        folded("By step", table(("step", "kind", "requests"), by_step, words=(0, 1))) if len(by_step) > 1 else "",
+        folded("By step", table(("step", "kind", "times"), by_step, words=(0, 1))) if len(by_step) > 1 else "",
         folded("Statuses", by_status),
     )
 

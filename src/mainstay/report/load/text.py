@@ -50,6 +50,7 @@ def _show_totals(summary: Summary, console: Console) -> None:
     facts = [
         ("requests", f"{summary.requests:,} in {took(summary)}, {rate_text(summary.rate)}"),
         ("failed", f"{summary.failed:,} ({share_text(summary.failed, summary.requests)})" if summary.requests else ""),
+        ("raised", raised_line(summary)),
         ("time", latency_line(summary.service)),
         ("response", latency_line(summary.response)),
         ("users", f"{summary.users:,} at most, {counted(summary.iterations, 'iteration')}"),
@@ -64,6 +65,13 @@ def _show_totals(summary: Summary, console: Console) -> None:
         if value:
             grid.add_row(name, Text(value))
     console.print(grid)
+
+
+def raised_line(summary: Summary) -> str:
+    """Steps that raised without a request, and what that makes of the error rate."""
+    if not summary.raised:
+        return ""
+    return f"{counted(summary.raised, 'step')} without a request; error rate {share_text(summary.error_rate, 1)}"
 
 
 def took(summary: Summary) -> str:
@@ -110,6 +118,10 @@ def _show_steps(summary: Summary, console: Console) -> None:
     if any(one.response is not None for one in summary.steps):
         console.print(Text(RESPONSE_NOTE, style="dim"))
     for one in summary.steps:
+        if one.raised and one.step:
+            console.print(
+                Text(f"{step_name(one, several=several)}: raised {one.raised:,} times, without a request", style="dim")
+            )
         if one.skipped:
             why = "a step before it had raised"
             console.print(Text(f"{step_name(one, several=several)}: skipped {one.skipped:,} times, {why}", style="dim"))

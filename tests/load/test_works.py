@@ -335,6 +335,24 @@ async def test_a_run_in_this_process_can_be_stopped(
     assert summary.requests == counts.completed == counts.begun
 
 
+async def test_a_run_in_this_process_that_is_drained_through_the_store_ends_in_good_order(
+    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MAINSTAY_HEARTBEAT", "50ms")
+    options = LoadOptions(vus=3, duration="5m", processes=1, base_url=target.url)
+    running = asyncio.ensure_future(run_here(written(tmp_path, SLOW), options))
+    await until_loaded(target, running)
+
+    async with App(STORE) as app:
+        await app.control.drain("load", actor="ann")
+    _, summary = await running
+
+    counts = target.counts()
+    assert summary.ended == "interrupted"
+    assert summary.requests == counts.completed == counts.begun
+
+
 async def test_a_run_in_this_process_that_is_given_up_is_cancelled_and_not_left_for_nobody(
     tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,8 @@ from ..worker.engine import Engine
 from ..worker.outage import Outage
 from .app import App
 
+log = logging.getLogger("mainstay.load")
+
 #: in the working folder: the store and the recorded streams of runs that name no store
 FOLDER = ".mainstay"
 STORE = f"sqlite:///{FOLDER}/load.db"
@@ -70,7 +72,9 @@ async def run_here(
     said: Said | None = None,
 ) -> Ran:
     """Submit and run. Raises `InvalidInput` for what cannot be started; how a run that was started ended is told by
-    its summary. Setting `stop` ends it early, in good order. `said` takes what the steps print."""
+    its summary. Setting `stop` ends it early, in good order, and so does whoever drains this process through the
+    store. `said` takes what the steps print."""
+    stop = stop or asyncio.Event()
     app = app_of(test, store)
     work = app.work("load", test.name)
     assert isinstance(work, LoadWork)
@@ -80,12 +84,12 @@ async def run_here(
         # what was killed here before is over, and nobody else may ever look into this store
         await app.control.sweep()
         handle = await app.submit_load(test.name, options, queue=queue)
-        work.attached[handle.id] = Attached(outputs, stop or asyncio.Event(), said)
+        work.attached[handle.id] = Attached(outputs, stop, said)
         if on_submitted is not None:
             on_submitted(handle.id)
         with _quiet():
             try:
-                async with _engine(app, queue):
+                async with _engine(app, queue, stop):
                     job = await app.control.wait(handle.id)
             except asyncio.CancelledError:
                 await _given_up(app.control, handle.id)
@@ -120,8 +124,8 @@ def _quiet() -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _engine(app: App, queue: str) -> AsyncIterator[None]:
-    """A worker of one process, which is this one."""
+async def _engine(app: App, queue: str, stop: asyncio.Event) -> AsyncIterator[None]:
+    """A worker of one process, which is this one. It has one job, so to drain it is to stop that."""
     control = app.control
 
     async def open_session() -> Session:
@@ -131,7 +135,7 @@ async def _engine(app: App, queue: str) -> AsyncIterator[None]:
         session = await open_session()
         engine = Engine(app, control, session, queues=[queue], concurrency=1, open_session=open_session)
         engine.start()
-        beating = asyncio.create_task(_beat(control, engine), name="mainstay heartbeat")
+        beating = asyncio.create_task(_beat(control, engine, stop), name="mainstay heartbeat")
         try:
             yield
         finally:
@@ -142,7 +146,7 @@ async def _engine(app: App, queue: str) -> AsyncIterator[None]:
             await control.close_session(engine.session.id)
 
 
-async def _beat(control: Control, engine: Engine) -> None:
+async def _beat(control: Control, engine: Engine, stop: asyncio.Event) -> None:
     every_s = control.settings.heartbeat_s
     outage = Outage("heartbeat", random.Random(), longest_s=every_s)
     while True:
@@ -150,6 +154,9 @@ async def _beat(control: Control, engine: Engine) -> None:
         try:
             for pulse in await control.beat([engine.session.id]):
                 await engine.pulsed(pulse.session, known=pulse.known, cancelling=pulse.cancelling)
+                if pulse.draining_by is not None and not stop.is_set():
+                    log.info("asked to drain by=%s; the run ends early", pulse.draining_by)
+                    stop.set()
             outage.over()
         except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on and must be beaten for
             wait_s = outage.failed(error)

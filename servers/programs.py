@@ -8,7 +8,6 @@ import os
 import pwd
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,7 +79,8 @@ def unprivileged() -> str:
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
     """One process of this machine at a time: apt refuses a second one, and tests run in several."""
-    with (Path(tempfile.gettempdir()) / "mainstay-install.lock").open("w") as lock:
+    # not in the folder for temporary files, which each run of tests may have for itself
+    with Path("/tmp/mainstay-install.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

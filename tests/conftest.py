@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, settings
 from servers import ServerMissing
 from servers.shared import Host
 from tests import places
+from tests.collecting import Collecting
+from tests.run_folder import in_memory
 
 # The same inputs every time: a failure seen once is seen again. `HYPOTHESIS_PROFILE=explore` looks further.
 # "too slow" is judged by the clock, and a busy machine must not fail a test
@@ -35,10 +37,15 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(variable)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest looks where temporary files go
 def pytest_configure(config: pytest.Config) -> None:
     """The process that drives the run holds the servers; the workers of xdist find them by the environment."""
-    if not hasattr(config, "workerinput"):
-        config.add_cleanup(Host().close)
+    config.pluginmanager.register(Collecting())
+    if hasattr(config, "workerinput"):
+        return
+    if config.getoption("numprocesses", None) and (leave := in_memory()):
+        config.add_cleanup(leave)
+    config.add_cleanup(Host().close)
 
 
 @pytest.hookimpl(wrapper=True)

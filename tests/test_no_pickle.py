@@ -15,8 +15,10 @@ PICKLERS = frozenset({"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "ma
 
 
 def imported(source: str) -> set[str]:
-    """The top-level packages that a module imports, wherever in it."""
+    """The top-level packages that a module imports, wherever in it, if any that pickles is among them."""
     found: set[str] = set()
+    if not any(name in source for name in (*PICKLERS, "ProcessPoolExecutor")):
+        return found
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found.update(name.name.partition(".")[0] for name in node.names)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 
+from mainstay.cli.act import myself
 from mainstay.control import Completion, Control
 from tests.cli.conftest import Shell
 
@@ -73,6 +75,9 @@ def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(busy: Shell) -> No
         return len(await control.claim(["mail"], session.id, 1))
 
     assert busy.run("queues", "pause", "mail", "--reason", "storm").stdout == "queue mail is paused: storm\n"
+    mail = busy.json("queues", "list")["queues"][0]
+    assert (mail["set_by"], mail["set_ms"] is not None) == (myself(), True)
+    assert re.search(rf"queue mail is paused: storm \({myself()}, \S+ ago\)", busy.run("queues", "list").stdout)
     assert busy.does(claim) == 0
     assert busy.run("queues", "resume", "mail").stdout == "queue mail hands out its jobs\n"
     assert busy.does(claim) == 1
@@ -89,12 +94,10 @@ def test_pausing_a_queue_that_has_no_jobs_yet_is_done_and_remarked_on(busy: Shel
 def test_several_queues_are_paused_at_once(busy: Shell) -> None:
     data = busy.json("queues", "pause", "mail", "not-there-yet")
 
-    assert data == {
-        "queues": [
-            {"name": "mail", "paused": True, "reason": None},
-            {"name": "not-there-yet", "paused": True, "reason": None},
-        ]
-    }
+    assert [(queue["name"], queue["paused"], queue["reason"], queue["set_by"]) for queue in data["queues"]] == [
+        ("mail", True, None, myself()),
+        ("not-there-yet", True, None, myself()),
+    ]
 
 
 @pytest.mark.parametrize("words", [("resume", "mial"), ("purge", "mial", "--yes")])

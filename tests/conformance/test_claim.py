@@ -155,10 +155,11 @@ async def test_due_says_when_the_next_row_gets_ready(world: World) -> None:
 async def test_a_paused_queue_gives_nothing_until_it_is_resumed(world: World) -> None:
     await world.open("s1")
     held, free = await world.submit(), await world.submit(queue="b")
-    await world.store.set_queue(QueueSettings(name="default", paused=True, reason="maintenance"))
+    paused = QueueSettings(name="default", paused=True, reason="maintenance", set_by="ann", set_ms=world.clock.now_ms())
+    await world.store.set_queue(paused)
 
     assert [job.id for job in await world.claim(n=5, queues=["default", "b"])] == [free.id]
-    assert await world.store.queues() == [QueueSettings(name="default", paused=True, reason="maintenance")]
+    assert await world.store.queues() == [paused]
 
     await world.store.set_queue(QueueSettings(name="default"))
     assert [job.id for job in await world.claim(n=5)] == [held.id]

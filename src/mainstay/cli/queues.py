@@ -19,7 +19,7 @@ from ..control.looks import Queue, Queues, check_known, known_queues
 from ..model import QueueSettings
 from ..stores import JobStore, Query
 from . import act, act_view, completion
-from .act import Manner
+from .act import Manner, myself
 from .bundles import bundled
 from .common import JsonOption, age, aside, looking, print_json, printable, reflowed, screen, working
 from .stats import in_order
@@ -115,7 +115,7 @@ def pause(
     async def work(control: Control) -> list[QueueSettings]:
         known = await known_queues(control.store)
         for queue in dict.fromkeys(queues):
-            await control.pause(queue, reason=reason)
+            await control.pause(queue, reason=reason, actor=myself())
             if queue not in known:
                 aside(f"no job is in queue {printable(queue)} yet; is the name right? there are {_listed(known)}")
         return await _settings(control.store, queues)
@@ -131,7 +131,7 @@ def resume(where: Where, queues: QueuesArgument, as_json: JsonOption = False) ->
     async def work(control: Control) -> list[QueueSettings]:
         await check_known(control.store, queues)
         for queue in queues:
-            await control.resume(queue)
+            await control.resume(queue, actor=myself())
         return await _settings(control.store, queues)
 
     _tell(working(where, work), as_json=as_json)
@@ -168,7 +168,8 @@ def _show(seen: Queues, console: Console) -> None:
     for queue in seen.queues:
         if queue.paused:
             why = f": {printable(queue.reason)}" if queue.reason else ""
-            console.print(Text(f"queue {printable(queue.name)} is paused{why}", style="yellow"))
+            who = f" ({printable(queue.set_by)}, {age(seen.at_ms - queue.set_ms)} ago)" if queue.set_ms else ""
+            console.print(Text(f"queue {printable(queue.name)} is paused{why}{who}", style="yellow"))
     are = "session is" if seen.live_sessions == 1 else "sessions are"
     console.print(Text(f"{seen.live_sessions or 'no'} {are} alive", style="dim"))
     rates = ", ".join(f"{rate:,.1f} {status}" for status in in_order(seen.rates) if (rate := seen.rates[status]))

@@ -74,6 +74,7 @@ class Control:
         writer = Writer(store)
         guard = SweepGuard(lease_ms=round(settings.lease_s * 1000), heartbeat_ms=round(settings.heartbeat_s * 1000))
         self._rng = rng
+        self._actor = actor
         self._submitter = Submitter(store, settings, rng, actor)
         self._grouper = Grouper(store, self._submitter)
         self._holder = Holder(store, writer, guard, settings, rng)
@@ -311,15 +312,24 @@ class Control:
         `WorkerNotFound`."""
         return await drain(self.store, worker, by=actor)
 
-    async def pause(self, queue: str, *, reason: str | None = None) -> None:
-        """Hand out no more jobs of a queue; what runs goes on."""
+    async def pause(self, queue: str, *, reason: str | None = None, actor: str | None = None) -> None:
+        """Hand out no more jobs of a queue; what runs goes on. Who did it, when and why is kept until the next time;
+        without an `actor`, in the name of whoever this control is for."""
         if reason is not None:
             check_text(reason, field="reason", limit=1000)
-        await self.store.set_queue(QueueSettings(name=check_queue(queue), paused=True, reason=reason))
+        await self._set_queue(queue, actor, paused=True, reason=reason)
 
-    async def resume(self, queue: str) -> None:
+    async def resume(self, queue: str, *, actor: str | None = None) -> None:
         """Hand out jobs of a queue again."""
-        await self.store.set_queue(QueueSettings(name=check_queue(queue)))
+        await self._set_queue(queue, actor, paused=False, reason=None)
+
+    async def _set_queue(self, queue: str, actor: str | None, *, paused: bool, reason: str | None) -> None:
+        who = check_text(actor if actor is not None else self._actor, field="actor")
+        await self.store.set_queue(
+            QueueSettings(
+                name=check_queue(queue), paused=paused, reason=reason, set_by=who, set_ms=self.store.clock.now_ms()
+            )
+        )
 
     async def set_limit(self, concurrency_key: str, most: int | None) -> None:
         """At most so many jobs of a concurrency key at a time; None lifts the limit."""

@@ -23,6 +23,10 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     paused: bool
     reason: str | None
+    set_by: str
+    """who paused or resumed it last; empty: nobody, or before that was kept"""
+    set_ms: int | None
+    """when that was"""
     counts: dict[str, int]
     oldest_ready_ms: int | None
     sessions_at_work: int
@@ -81,6 +85,8 @@ async def queues(store: JobStore) -> Queues:
                 name=name,
                 paused=setting is not None and setting.paused,
                 reason=None if setting is None else setting.reason,
+                set_by="" if setting is None else setting.set_by,
+                set_ms=None if setting is None else setting.set_ms,
                 counts={} if counted is None else counted.counts,
                 oldest_ready_ms=None if counted is None else counted.oldest_ready_ms,
                 sessions_at_work=at_work[name],

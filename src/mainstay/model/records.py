@@ -32,6 +32,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     paused: bool = False
     reason: str | None = None
+    set_by: str = ""
+    """who paused or resumed it last; empty: that was before it was kept"""
+    set_ms: int | None = None
+    """when that was"""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mainstay.control.explain import Awaited, Explanation, Facts, Held, explain
+from mainstay.control.explain.words import moment
 from mainstay.lifecycle import JOB, UNIT, Event
 from mainstay.model import AWAITS_MS, ErrorInfo, Job, Lane, Options, Progress, QueueSettings, RetryPolicy, Session
 from mainstay.stores import Refusal
@@ -118,6 +119,13 @@ def held_here(**fields: Any) -> Held:
             "Queue mail is paused: not by day. Nothing of it is handed out until it is resumed.",
             "mainstay queues resume mail",
             id="paused",
+        ),
+        pytest.param(
+            waiting(),
+            facts(W1, queue=QueueSettings(name="mail", paused=True, reason="r", set_by="ann", set_ms=NOW - 60_000)),
+            f"Queue mail is paused by ann since {moment(NOW - 60_000)}: r. Nothing of it",
+            "mainstay queues resume mail",
+            id="paused by somebody",
         ),
         pytest.param(
             waiting(),

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from mainstay.errors import SchemaTooNew, SchemaTooOld, StoreError, StoreLocked
+from mainstay.model import QueueSettings
 from mainstay.stores import open_store
 from mainstay.stores.postgres import migrating, versions
 from mainstay.stores.postgres.migrating import OUTSIDE, migrate, status
@@ -140,6 +141,7 @@ async def test_the_workers_of_a_database_of_version_3_can_be_drained_once_it_is_
     ask(url, f"UPDATE {schema}.facts SET value = '2' WHERE name LIKE 'functions%%'")
     columns = "(id, worker, host, pid, started_ms, beat_ms, lease_s)"
     ask(url, f"INSERT INTO {schema}.sessions {columns} VALUES ('s1', '', '', 0, 0, 0, 8)")
+    ask(url, f"INSERT INTO {schema}.queues (name, paused) VALUES ('mail', true)")
 
     done = await migrate(url)
 
@@ -147,6 +149,7 @@ async def test_the_workers_of_a_database_of_version_3_can_be_drained_once_it_is_
     world = await stores.open(url)
     [session] = await world.store.sessions()
     assert (session.supervisor, session.draining_ms, session.draining_by) == (0, None, "")
+    assert await world.store.queues() == [QueueSettings(name="mail", paused=True)]
     assert await world.store.drain(["s1"], by="ann") == [True]
     assert [pulse.draining_by for pulse in await world.store.beat(["s1"])] == ["ann"]
     assert await world.store.check() == []

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from mainstay.errors import SchemaTooNew, StoreError, StoreLocked
-from mainstay.model import Options
+from mainstay.model import Options, QueueSettings
 from mainstay.stores import Query
 from mainstay.stores.sqlite import SqliteStore, schema
 from mainstay.testing import VirtualClock
@@ -169,6 +169,7 @@ async def _whole(path: Path) -> None:
 def to_version_4(path: Path) -> None:
     columns = ("supervisor", "draining_ms", "draining_by")
     raw(path, "DROP INDEX jobs_kind", *(f"ALTER TABLE sessions DROP COLUMN {name}" for name in columns))
+    raw(path, *(f"ALTER TABLE queues DROP COLUMN {name}" for name in ("set_by", "set_ms")))
     raw(path, "PRAGMA user_version = 4")
 
 
@@ -178,6 +179,7 @@ async def test_the_workers_of_a_database_of_version_4_can_be_drained_once_it_is_
     await before.open("s1")
     batch = await before.submit(kind="batch")
     await before.submit()
+    await before.store.set_queue(QueueSettings(name="mail", paused=True, reason="moving"))
     await before.store.close()
     to_version_4(path)
     fourth = path.with_name("fourth.db")
@@ -189,6 +191,7 @@ async def test_the_workers_of_a_database_of_version_4_can_be_drained_once_it_is_
 
     [session] = await world.store.sessions()
     assert (session.supervisor, session.draining_ms, session.draining_by) == (0, None, "")
+    assert await world.store.queues() == [QueueSettings(name="mail", paused=True, reason="moving")]
     assert await world.store.drain(["s1"], by="ann") == [True]
     assert [pulse.draining_by for pulse in await world.store.beat(["s1"])] == ["ann"]
     assert [job.id for job in (await world.store.find(Query(kind="batch"))).jobs] == [batch.id]

@@ -28,7 +28,16 @@ async def test_a_paused_queue_gives_nothing_until_it_is_resumed(stored: Server) 
     session = await stored.control.open_session(worker="w")
     # a name may have a slash in it, as it is or encoded
     paused = await stored.client.post("/api/v1/queues/team%2Fmail/pause")
-    assert paused.json() == {"name": "team/mail", "paused": True, "reason": None}
+    at_ms = paused.json()["set_ms"]
+    assert paused.json() == {
+        "name": "team/mail",
+        "paused": True,
+        "reason": None,
+        "set_by": "web:local",
+        "set_ms": at_ms,
+    }
+    listed = (await stored.client.get("/api/v1/queues/team%2Fmail")).json()
+    assert (listed["set_by"], listed["set_ms"]) == ("web:local", at_ms)
     assert await stored.control.claim(["team/mail"], session.id, 1) == []
     resumed = await stored.client.post("/api/v1/queues/team/mail/resume")
     assert resumed.json()["paused"] is False

@@ -142,6 +142,7 @@ def test_a_queue_is_paused_and_opened_again(page: Page, house: House, site: Site
     page.locator("dialog[open]").get_by_label("Why").fill("month's end")
     page.get_by_role("button", name="Pause", exact=True).click()
     expect(row).to_contain_text("paused")
+    expect(row).to_contain_text("by web:")
     expect(row).to_contain_text("month's end")
     row.get_by_role("button", name="Resume").click()
     expect(row).to_contain_text("open")
@@ -160,7 +161,7 @@ def test_a_worker_is_drained_and_leaves_when_its_job_is_done(page: Page, house: 
     card.get_by_role("button", name="Drain spare").click()
     page.get_by_role("button", name="Drain", exact=True).click()
     expect(page.locator("#said")).to_contain_text("spare is asked to drain")
-    expect(card).to_contain_text(re.compile("draining since .* asked by web:ann"))
+    expect(card).to_contain_text(re.compile("draining, asked .* by web:ann"))
     expect(card.get_by_role("button")).to_have_count(0)
     assert spare.poll() is None, "its job goes on"
     (house.folder / "open-12").touch()

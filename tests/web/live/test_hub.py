@@ -72,7 +72,7 @@ async def test_a_snapshot_has_counts_ages_and_what_is_paused() -> None:
         await control.submit("send", queue="mail")
         await control.submit("send", queue="mail", delay="1h")
         await control.submit("draw", queue="images")
-        await control.pause("mail", reason="the provider is down")
+        await control.pause("mail", reason="the provider is down", actor="ann")
         found = await seen(hub, lambda snapshot: snapshot.counts == {"scheduled": 1, "pending": 2})
         found = await seen(hub, lambda snapshot: any(queue.paused for queue in snapshot.queues))
     assert found.up
@@ -80,6 +80,7 @@ async def test_a_snapshot_has_counts_ages_and_what_is_paused() -> None:
     assert found.oldest_ready_ms is not None
     mail = {queue.name: queue for queue in found.queues}["mail"]
     assert (mail.paused, mail.reason, mail.waiting) == (True, "the provider is down", 2)
+    assert (mail.set_by, mail.set_ms is not None) == ("ann", True)
 
 
 async def test_a_snapshot_says_who_is_at_work_on_what_and_tells_no_payload() -> None:

@@ -99,8 +99,11 @@ def _other(other: Awaited) -> str:
 def _pause(job: Job, facts: Facts) -> list[Obstacle]:
     if facts.queue is None or not facts.queue.paused:
         return []
+    who = f" by {facts.queue.set_by}" if facts.queue.set_by else ""
+    since = f" since {moment(facts.queue.set_ms)}" if facts.queue.set_ms is not None else ""
     why = f": {facts.queue.reason}" if facts.queue.reason else " (no reason was given)"
-    told = f"{sentence(f'Queue {job.queue} is paused{why}')} Nothing of it is handed out until it is resumed."
+    paused = sentence(f"Queue {job.queue} is paused{who}{since}{why}")
+    told = f"{paused} Nothing of it is handed out until it is resumed."
     advice = Advice(why="hand out its jobs again", command=f"mainstay queues resume {shlex.quote(job.queue)}")
     return [Obstacle(told=told, advice=(advice,))]
 

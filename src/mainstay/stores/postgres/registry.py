@@ -142,11 +142,14 @@ async def resign(engine: Engine, held: Leadership) -> None:
 
 async def set_queue(tx: Tx, settings: QueueSettings) -> None:
     await tx.db.execute(
-        "INSERT INTO mainstay.queues AS q (name, paused, reason) VALUES ($1, $2, $3) "
-        "ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, reason = excluded.reason",
+        "INSERT INTO mainstay.queues AS q (name, paused, reason, set_by, set_ms) VALUES ($1, $2, $3, $4, $5) "
+        "ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, reason = excluded.reason, "
+        "set_by = excluded.set_by, set_ms = excluded.set_ms",
         settings.name,
         settings.paused,
         stored_text(settings.reason),
+        settings.set_by,
+        settings.set_ms,
     )
     if not settings.paused:
         ready = await tx.db.fetchval(
@@ -161,8 +164,11 @@ async def set_queue(tx: Tx, settings: QueueSettings) -> None:
 
 
 async def queues(engine: Engine) -> list[QueueSettings]:
-    rows = await engine.call("SELECT name, paused, reason FROM mainstay.queues ORDER BY name")
-    return [QueueSettings(name=row[0], paused=row[1], reason=read_text(row[2])) for row in rows]
+    rows = await engine.call("SELECT name, paused, reason, set_by, set_ms FROM mainstay.queues ORDER BY name")
+    return [
+        QueueSettings(name=row[0], paused=row[1], reason=read_text(row[2]), set_by=row[3], set_ms=row[4])
+        for row in rows
+    ]
 
 
 async def set_limit(tx: Tx, key: str, most: int | None) -> None:

@@ -288,11 +288,13 @@ CREATE INDEX CONCURRENTLY jobs_blocked_turn ON mainstay.jobs (concurrency_key, q
 DROP INDEX CONCURRENTLY IF EXISTS mainstay.jobs_blocked;
 """
 
-# Which worker an engine belongs to, and who asked it to drain, since when.
+# Which worker an engine belongs to, and who asked it to drain, since when; who paused or resumed a queue last, when.
 _V4 = """
 ALTER TABLE mainstay.sessions ADD COLUMN supervisor integer NOT NULL DEFAULT 0;
 ALTER TABLE mainstay.sessions ADD COLUMN draining_ms bigint;
 ALTER TABLE mainstay.sessions ADD COLUMN draining_by text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE mainstay.queues ADD COLUMN set_by text COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE mainstay.queues ADD COLUMN set_ms bigint;
 """
 
 # Lists of one kind: batches and load tests are few among very many tasks. Tasks, which are nearly all, have no entry

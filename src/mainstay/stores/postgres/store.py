@@ -240,7 +240,7 @@ class PostgresStore:
     # -- settings -------------------------------------------------------------------------------
 
     async def set_queue(self, settings: QueueSettings) -> None:
-        admit_names(queue=settings.name)
+        admit_names(queue=settings.name, set_by=settings.set_by)
         await self._transact(lambda tx: registry.set_queue(tx, settings))
 
     async def queues(self) -> list[QueueSettings]:

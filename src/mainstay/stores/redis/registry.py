@@ -25,6 +25,8 @@ from .writing import report_arg
 class _Queue(msgspec.Struct, frozen=True):
     paused: bool
     reason: str | None
+    set_by: str = ""
+    set_ms: int | None = None
 
 
 #: what is told of a session
@@ -87,13 +89,13 @@ async def resign(base: Base, held: Leadership) -> None:
 
 
 async def set_queue(base: Base, settings: QueueSettings) -> None:
-    text = _encode_queue(_Queue(settings.paused, settings.reason))
+    text = _encode_queue(_Queue(settings.paused, settings.reason, settings.set_by, settings.set_ms))
     await _do(base, "set_queue", settings.name, settings.paused, blob(text))
 
 
 async def queues(base: Base) -> list[QueueSettings]:
     stored = {name.decode(): _decode_queue(text) for name, text in (await _hash(base, "queues")).items()}
-    return [QueueSettings(name=name, paused=stored[name].paused, reason=stored[name].reason) for name in sorted(stored)]
+    return [QueueSettings(name=name, **msgspec.structs.asdict(stored[name])) for name in sorted(stored)]
 
 
 async def set_limit(base: Base, key: str, most: int | None) -> None:

@@ -177,7 +177,10 @@ def fence(tx: Tx, held: Leadership | None) -> None:
 
 
 def set_queue(tx: Tx, settings: QueueSettings) -> None:
-    tx.db.execute("INSERT OR REPLACE INTO queues VALUES (?, ?, ?)", (settings.name, settings.paused, settings.reason))
+    tx.db.execute(
+        "INSERT OR REPLACE INTO queues (name, paused, reason, set_by, set_ms) VALUES (?, ?, ?, ?, ?)",
+        (settings.name, settings.paused, settings.reason, settings.set_by, settings.set_ms),
+    )
     if not settings.paused:
         ready = value(
             tx.db,
@@ -189,8 +192,10 @@ def set_queue(tx: Tx, settings: QueueSettings) -> None:
 
 
 def queues(db: apsw.Connection) -> list[QueueSettings]:
-    rows = all_rows(db, "SELECT name, paused, reason FROM queues ORDER BY name")
-    return [QueueSettings(name=row[0], paused=bool(row[1]), reason=row[2]) for row in rows]
+    rows = all_rows(db, "SELECT name, paused, reason, set_by, set_ms FROM queues ORDER BY name")
+    return [
+        QueueSettings(name=row[0], paused=bool(row[1]), reason=row[2], set_by=row[3], set_ms=row[4]) for row in rows
+    ]
 
 
 def set_limit(tx: Tx, key: str, most: int | None) -> None:

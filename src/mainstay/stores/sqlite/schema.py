@@ -200,6 +200,9 @@ _V5 = """
 ALTER TABLE sessions ADD COLUMN supervisor INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sessions ADD COLUMN draining_ms INTEGER;
 ALTER TABLE sessions ADD COLUMN draining_by TEXT NOT NULL DEFAULT '';
+-- Who paused or resumed a queue last, and when.
+ALTER TABLE queues ADD COLUMN set_by TEXT NOT NULL DEFAULT '';
+ALTER TABLE queues ADD COLUMN set_ms INTEGER;
 -- Lists of one kind: batches and load tests are few among very many tasks. Tasks, which are nearly all, have no entry
 -- here and pay nothing.
 CREATE INDEX jobs_kind ON jobs (kind, id) WHERE kind <> 'task' AND parent IS NULL;

@@ -65,6 +65,8 @@ async def numbers(place: Place) -> Found:
                 oldest_ready_ms=None if seen is None else seen.oldest_ready_ms,
                 paused=setting is not None and setting.paused,
                 reason=None if setting is None else setting.reason,
+                set_by="" if setting is None else setting.set_by,
+                set_ms=None if setting is None else setting.set_ms,
             )
         )
     return {

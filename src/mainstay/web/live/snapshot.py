@@ -25,6 +25,9 @@ class QueueSeen(msgspec.Struct, frozen=True, kw_only=True):
     """since when the one that waits longest has been due"""
     paused: bool = False
     reason: str | None = None
+    set_by: str = ""
+    """who paused or resumed it last; empty: nobody, or before that was kept"""
+    set_ms: int | None = None
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):

@@ -136,6 +136,10 @@ async def test_many_that_are_sent_again_with_their_key_are_submitted_once(stored
     other = await send(one, one, own)
     assert (other.status_code, other.json()["type"], other.json()["field"]) == (409, "key_conflict", "jobs[1]")
     assert (await send(one, key="x" * 251)).json()["field"] == "Idempotency-Key"
+    # also where nothing would be stored under it
+    for jobs in ((one,), (own,), ()):
+        refused = await send(*jobs, key="a\tb")
+        assert (refused.status_code, refused.json()["field"]) == (422, "Idempotency-Key")
 
 
 async def test_two_keys_of_one_request_are_refused(server: Server) -> None:

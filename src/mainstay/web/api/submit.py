@@ -12,6 +12,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from ...control import Request
+from ...control.options import check_text
 from ...control.written import deadline
 from ...errors import Conflict, InvalidInput
 from ...stores import Durability
@@ -130,9 +131,7 @@ def _key(ask: Ask[Any, Any], *, room: int = 0) -> str | None:
     given = ask.request.headers.getlist("idempotency-key")
     if len(given) > 1:
         raise InvalidInput("Idempotency-Key", "is given twice; give it once")
-    if room and given and not 0 < len(given[0].strip()) <= _LONGEST_KEY - room:
-        raise InvalidInput("Idempotency-Key", f"must have 1 to {_LONGEST_KEY - room} characters, not only blanks")
-    return given[0] if given else None
+    return check_text(given[0], field="Idempotency-Key", limit=_LONGEST_KEY - room) if given else None
 
 
 def _in_bulk(error: InvalidInput | Conflict, index: int | None) -> Problem:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 from ..errors import InvalidInput, MissingExtra
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 def shown_url(url: str) -> str:
@@ -82,9 +84,15 @@ def find_adapter(scheme: str, *, group: str, ours: Mapping[str, str]) -> Any:
     if target := ours.get(scheme):
         module, _, name = target.partition(":")
         return getattr(import_module(module), name)
-    entries = tuple(entry_points(group=group, name=scheme))
+    entries = [entry for entry in _others(group) if entry.name == scheme]
     return entries[0].load() if entries else None
 
 
 def known_schemes(*, group: str, ours: Mapping[str, str]) -> str:
-    return ", ".join(sorted({*ours, *(entry.name for entry in entry_points(group=group))}))
+    return ", ".join(sorted({*ours, *(entry.name for entry in _others(group))}))
+
+
+def _others(group: str) -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # noqa: PLC0415  # who opens one of ours starts without it
+
+    return entry_points(group=group)

@@ -174,7 +174,7 @@ async def _save(here: Context, summary: Summary) -> None:
     outage = Outage("load", random.Random())
     for _ in range(3):
         try:
-            await here.save(msgspec.msgpack.decode(stored(summary)))
+            await here.save(msgspec.Raw(stored(summary)))
         except StaleClaim as error:
             raise LetGo(str(error)) from None
         except StoreError as error:

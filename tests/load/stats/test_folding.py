@@ -160,14 +160,14 @@ def test_points_of_a_long_run_are_merged_and_lose_no_call() -> None:
     seconds = STRETCHES * 2 + 7
     for at in range(seconds):
         tally.add(
-            Window(bucket=FIRST + at * 10, width=10, steps=[step(ok=(0.1, 0.2), failed=(1.0,) if at == 900 else ())])
+            Window(bucket=FIRST + at * 10, width=10, steps=[step(ok=(0.1, 0.2), failed=(1.0,) if at == 300 else ())])
         )
     summary = tally.summary()
     points = summary.points
     assert len(points) <= STRETCHES
     assert sum(point.rate * point.width_s for point in points) == pytest.approx(seconds * 2 + 1)
     assert sum(point.width_s for point in points) == pytest.approx(seconds)
-    assert [point.at_s for point in points if point.max == 1.0] == [900.0]
+    assert [point.at_s for point in points if point.max == 1.0] == [300.0]
     assert all(point.p50 == pytest.approx(0.1, rel=0.004) for point in points if point.max != 1.0)
 
 

@@ -34,7 +34,7 @@ SECOND = 1000 // WINDOW_MS
 #: how far back `Tally.recent` reaches
 RECENT_S = 10
 #: stretches of a chart; a screen has few more dots to show them
-STRETCHES = 600
+STRETCHES = 300
 #: kinds of statuses, errors and reasons that a run tells apart, for a message may hold anything
 KINDS = 100
 
@@ -107,7 +107,7 @@ class Tally:
         )
 
     def points(self) -> list[Point]:
-        """The seconds that are over, for charts. At most 600: of a long run, each stands for several seconds."""
+        """The seconds that are over, for charts. At most 300: of a long run, each stands for several seconds."""
         return [stretch.point for stretch in self._stretches]
 
     def summary(self, **rest: Any) -> Summary:
@@ -198,7 +198,7 @@ def _unpack(packed: bytes) -> Sketch:
 
 
 class _Stretch:
-    """Some seconds of a run. It is kept packed: a run of ten minutes has 600, and as objects each takes twice the
+    """Some seconds of a run. It is kept packed: a long run has hundreds of them, and as objects each takes twice the
     memory (measured: three steps in 2.5 KB instead of 5.8)."""
 
     __slots__ = ("_point", "at_s", "dropped", "failed", "number", "steps", "users", "width_s")

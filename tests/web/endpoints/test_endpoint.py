@@ -327,6 +327,32 @@ async def test_a_delete_asks_the_worker_of_what_runs() -> None:
         assert (answer.status_code, answer.json()["status"], answer.headers["Location"]) == (202, "cancelling", where)
 
 
+@pytest.mark.parametrize(("ending", "status"), [("cancelled", 204), ("succeeded", 409)])
+async def test_a_delete_that_may_wait_tells_how_it_ended(ending: str, status: int) -> None:
+    app, make = a_program()
+    web = Starlette(routes=AsyncEndpoint(make).routes("/reports"))
+    async with app, asking(web) as http:
+        where = (await http.post("/reports", json={"year": 1})).headers["Location"]
+        session = await app.control.open_session()
+        jobs = await app.control.claim(["default"], session.id, 1)
+        async with app.control.store.wake([f"session:{session.id}"]) as asked:
+            deleting = asyncio.create_task(http.delete(where, headers={"Prefer": "wait=20"}))
+            while (await app.control.get(jobs[0].id)).status != "cancelling":
+                assert await asked.wait(20)
+        if ending == "cancelled":
+            await app.control.confirm_cancelled(jobs)
+        else:
+            await app.control.complete([Completion(jobs[0])])
+
+        answer = await deleting
+
+        assert answer.status_code == status
+        if status == 204:
+            assert answer.headers["Preference-Applied"] == "wait=20"
+        else:
+            assert answer.json()["job_status"] == "succeeded"
+
+
 # whose ----------------------------------------------------------------------------------------------
 
 

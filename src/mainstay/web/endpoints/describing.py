@@ -97,7 +97,7 @@ def described(task: Task[..., Any], body: type[msgspec.Struct], path: str, *, em
                 "delete": {
                     "operationId": f"{name}.cancel",
                     "summary": f"Cancel {name}",
-                    "parameters": [_ID],
+                    "parameters": [_ID, _PREFER],
                     "responses": {
                         "202": _answer("It was asked to stop.", seen),
                         "204": {"description": "It is cancelled."},

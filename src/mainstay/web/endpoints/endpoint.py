@@ -221,15 +221,20 @@ class AsyncEndpoint:
     async def cancel(self, request: Request, job_id: str) -> Response:
         """Cancel a job: 204 when it is, 202 when its worker has been asked to stop. Twice is once."""
         handle, _, who = await self._found(request, job_id)
+        wish = self._wish(request)
         try:
             job = await handle.cancel(f"cancelled by {who} over HTTP" if who else "cancelled over HTTP")
         except InvalidTransition as error:
             # its words tell the job's story: who worked on it, and what errors said
-            detail = f"it is {error.current}, so there is nothing to cancel"
-            raise Problem(409, error.code, detail, id=job_id, job_status=error.current) from None
+            raise _too_late(job_id, error.current) from None
+        if not is_over(job):
+            job = await self._waited(handle, wish) or job
         if job.status == "cancelled":
-            return Response(status_code=204, headers=_UNKEPT)
-        return _told(_seen(job), 202, Location=_path(request), **{"Retry-After": self._after})
+            return Response(status_code=204, headers={**_UNKEPT, **wish.headers})
+        if is_over(job):
+            # its worker was done before it heard of it
+            raise _too_late(job_id, job.status)
+        return _told(_seen(job), 202, **wish.headers, Location=_path(request), **{"Retry-After": self._after})
 
     # ------------------------------------------------------------------------------------------------
 
@@ -335,6 +340,11 @@ def _key(request: Request, owner: str | None) -> str | None:
 
 def _owner_of(job: Job) -> str | None:
     return job.options.metadata.get(OWNER)
+
+
+def _too_late(job_id: str, status: str) -> Problem:
+    detail = f"it is {status}, so there is nothing to cancel"
+    return Problem(409, InvalidTransition.code, detail, id=job_id, job_status=status)
 
 
 def _unkept(problem: Problem) -> Response:

@@ -30,6 +30,8 @@ def run(folder: Path, **files: str) -> subprocess.CompletedProcess[str]:
         suffix = ".ini" if name == "pytest" else ".py"
         (folder / f"{name}{suffix}").write_text(text)
     loaded = [] if _is_installed() else ["-p", "mainstay.testing.plugin"]
+    # what others bring for pytest takes most of its start
+    loaded += ["-p", "no:schemathesis", "-p", "no:hypothesispytest"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=30", *loaded]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 

@@ -55,7 +55,7 @@ async def finish_side(url: str, side: str, n: int) -> int:
 
 @pytest.mark.slow
 def test_each_parent_is_moved_once(redis_url: str) -> None:
-    n = 1000
+    n = 400
     store = asyncio.run(open_store(redis_url))
     parents = asyncio.run(families(store, n))
     last: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Ten thousand and one of whatever a script takes: Lua's stack and one command's arguments are far fewer.
+"""Eight thousand and one of whatever a script takes: Lua's stack holds 8000, and one command's arguments are fewer.
 
 Nothing may be left half written, so each ends with a clean check.
 """
@@ -15,7 +15,7 @@ from mainstay.stores.redis import RedisStore
 from mainstay.testing import VirtualClock
 from tests.conformance.world import World
 
-N = 10_001
+N = 8_001
 ANY_END = Options(after_when="settled", after_failed="skip")
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from mainstay.stores import Query, open_store
 from mainstay.web.client import AsyncClient, Tries
 from tests.web.client.servers import Process
 
-_WRITERS, _EACH, _KILLS = 8, 40, 3
+_WRITERS, _EACH, _KILLS = 8, 20, 3
 
 
 class Killing(httpx.AsyncBaseTransport):

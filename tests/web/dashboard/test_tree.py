@@ -8,7 +8,7 @@ from mainstay.web.dashboard.tree import Node, tree_of
 DATA = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=50,
+    max_leaves=20,
 )
 
 

@@ -123,7 +123,7 @@ async def test_big_answers_are_counted_to_the_byte(target: Target, tmp_path: Pat
 async def test_names_may_be_in_any_script(target: Target, tmp_path: Path) -> None:
     text = """
     class Größe(Workflow):
-        thresholds = ["p95 of 'größe' < 10s"]
+        thresholds = ["p95 of 'größe' < 10s", "requests of {ä:ö} == 2", "counter zähler of {é:ñ} == 2"]
         tags = {"Stadt": "Köln"}
         @step(tags={"ä": "ö"})
         async def größe(self, url: URL = "/?q=ü") -> HTTPResponse:
@@ -135,6 +135,7 @@ async def test_names_may_be_in_any_script(target: Target, tmp_path: Path) -> Non
     assert (summary.requests, summary.failed, summary.verdict) == (2, 0, "passed")
     assert summary.steps[0].step == "größe"
     assert summary.metrics[0].tags == {"é": "ñ"}
+    assert [(one.tag, one.value, one.requests) for one in summary.by_tag] == [("Stadt", "Köln", 2), ("ä", "ö", 2)]
 
 
 async def test_a_workflow_and_a_step_of_one_name_are_told_apart(target: Target, tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ async def test_what_is_cut_off_anywhere_is_read_up_to_there(path: Path) -> None:
     await recorded(path, run(200))
     whole = path.read_bytes()
     found = []
-    for at in range(len(whole) // 4, len(whole), len(whole) // 40):
+    # the last bytes of a compressed stream close it, and hold nothing of what is in it
+    for at in range(len(whole) // 4, len(whole) - 16, len(whole) // 40):
         path.write_bytes(whole[:at])
         stream = read_stream(path)
         found.append(len(list(stream.windows())))

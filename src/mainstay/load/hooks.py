@@ -90,7 +90,8 @@ class Use(Generic[T]):
 
 
 def step(*after: str, tags: Mapping[str, str] | None = None) -> Callable[[F], F]:
-    """A part of what a virtual user does, again and again. `after` names the steps that come before it.
+    """A part of what a virtual user does, again and again. `after` names the steps that come before it; `tags` are what
+    reports and thresholds can be cut by.
 
     What it is follows from what it is annotated to return: a response or another `Result` is measured, a
     `Metric[...]` is recorded, a `Check` is counted, and everything else is just done.

@@ -125,7 +125,7 @@ class LoadRun:
         self._put_out = False
         """whether the outputs have begun"""
         self._tally = Tally(self.header)
-        self._judge = Judge(planned.thresholds)
+        self._judge = Judge(planned.thresholds, self.header)
         self._doubts = TrustWatch()
         self._fleet: Fleet | None = None
         self._phase = "preparing"

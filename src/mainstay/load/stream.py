@@ -231,7 +231,7 @@ def remade(path: str | os.PathLike[str]) -> Summary:
     """
     recorded = read_stream(path)
     tally = Tally(recorded.header)
-    judge = Judge([parse(text) for text in recorded.header.thresholds])
+    judge = Judge([parse(text) for text in recorded.header.thresholds], recorded.header)
     watch = TrustWatch()
     seconds = 0
     for window in recorded.windows():

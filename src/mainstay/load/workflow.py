@@ -58,6 +58,7 @@ class Workflow:
     """rows for `self.vu.data`: `Feed.csv("users.csv")`, or any iterable"""
     thresholds: ClassVar[Sequence[str | Threshold]] = ()
     tags: ClassVar[Mapping[str, str]] = {}
+    """of all its steps; reports and thresholds can be cut by them"""
     new_session: ClassVar[bool] = False
     """each iteration is a new visitor: connections and cookies are not kept from one to the next"""
     timeout: ClassVar[str | None] = None

@@ -18,6 +18,7 @@ from mainstay.load.stats.model import (
     Point,
     StepSummary,
     Summary,
+    TagSummary,
     ThresholdOutcome,
     Trust,
 )
@@ -96,6 +97,20 @@ def a_step(name: str, values: list[float], *, failed: int = 0, elapsed: float = 
         "received": n * 2048,
     }
     return StepSummary(**{**fields, **given})
+
+
+def a_tag(tag: str, value: str, values: list[float], **given: Any) -> TagSummary:
+    n = len(values)
+    fields: dict[str, Any] = {
+        "tag": tag,
+        "value": value,
+        "steps": ["Shop.login", "Shop.browse"],
+        "requests": n,
+        "failed": 0,
+        "rate": n / 60.0,
+        "service": latency(values),
+    }
+    return TagSummary(**{**fields, **given})
 
 
 def a_header(**given: Any) -> Header:

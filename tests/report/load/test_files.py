@@ -19,7 +19,7 @@ from mainstay.load.stats.model import CheckSummary, ThresholdOutcome, Trust
 from mainstay.report.load.files import output_for, write_report, write_whole
 from mainstay.report.load.junit import junit_xml
 from mainstay.report.load.tables import points_csv, steps_csv
-from tests.report.load.runs import a_header, a_step, a_summary, an_empty_summary, an_open_summary
+from tests.report.load.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary
 
 
 @pytest.mark.parametrize("kind", ["html", "json", "csv", "junit"])
@@ -218,3 +218,12 @@ def test_what_xml_cannot_hold_is_replaced() -> None:
     found = cases(junit_xml(a_summary(skipped={"a\x00<b>": "\ud800 & so on"})))
 
     assert "load.workflow: a\ufffd<b>" in found
+
+
+def test_the_table_of_steps_has_a_row_for_each_tag() -> None:
+    summary = a_summary(by_tag=[a_tag("area", "checkout", [0.1] * 7)])
+
+    *_, tag, total = rows(steps_csv(summary))
+
+    assert (tag["workflow"], tag["step"], tag["requests"], tag["p50_ms"]) == ("(tag)", "{area:checkout}", "7", "100.0")
+    assert total["workflow"] == "(all)"

@@ -12,7 +12,7 @@ from rich.console import Console
 from mainstay.load.stats.model import OutputOutcome, Summary, ThresholdOutcome
 from mainstay.report.load.page import load_html
 from mainstay.report.load.text import show_summary
-from tests.report.load.runs import a_header, a_step, a_summary, an_empty_summary, an_open_summary
+from tests.report.load.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary
 
 
 def shown(summary: Summary, width: int = 120) -> str:
@@ -157,3 +157,21 @@ def test_steps_that_raised_without_a_request_are_told_beside_those_that_failed()
     assert "without a request; error rate 7 %" in page
     assert "raised 7×" in page
     assert "raised" not in shown(whole)
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_numbers_by_tag_are_shown_if_steps_have_tags(width: int) -> None:
+    summary = a_summary(by_tag=[a_tag("area", "checkout", [0.1] * 7, failed=3), a_tag("a", "<i>", [0.25] * 5)])
+
+    lines, page = shown(summary, width).splitlines(), load_html(summary)
+
+    first, second = [line.split() for line in lines[lines.index("by tag") :] if line.startswith("{")]
+    assert first[:3] == ["{area:checkout}", "7", "3"]
+    assert second[:3] == ["{a:'<i>'}", "5", "0"]
+    assert first[-6:] == ["100", "ms"] * 3
+    assert max(cell_len(line) for line in lines if "mainstay load" not in line) <= width
+    assert "<h2>Tags</h2>" in page
+    assert "<code>{a:&#x27;&lt;i&gt;&#x27;}</code>" in page
+    assert "login, browse" in page
+    assert "by tag" not in shown(a_summary(), width)
+    assert "<h2>Tags</h2>" not in load_html(a_summary())

@@ -16,7 +16,7 @@ from mainstay.errors import MainstayError
 from mainstay.load.works import stored
 from mainstay.model import Job
 from mainstay.web.security.tokens import Tokens
-from tests.report.load.runs import a_summary
+from tests.report.load.runs import a_summary, a_tag
 from tests.web.conftest import Server, serving
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
@@ -79,7 +79,8 @@ async def test_what_a_load_test_calls_its_parts_is_text_in_its_charts_too(server
     plain = a_summary(count=200, stream="", errors={EVIL: 3})
     steps = [msgspec.structs.replace(one, step=f"{one.step}{EVIL}") for one in plain.steps]
     thresholds = [msgspec.structs.replace(one, text=EVIL) for one in plain.thresholds]
-    summary = msgspec.structs.replace(plain, steps=steps, thresholds=thresholds)
+    tags = [a_tag(EVIL, EVIL, [0.1] * 5)]
+    summary = msgspec.structs.replace(plain, steps=steps, thresholds=thresholds, by_tag=tags)
     made = []
     for _ in range(2):
         made.append((await control.submit("Shop", kind="load", queue="loads", retries=0)).id)
@@ -90,6 +91,7 @@ async def test_what_a_load_test_calls_its_parts_is_text_in_its_charts_too(server
         text = await text_of(server, path)
         assert "<script>alert" not in text
         assert "<img" not in text
+        assert ("<h2>Tags</h2>" in text) == (path == f"/loads/{made[0]}")
     assert "alert(1)" in text
 
 

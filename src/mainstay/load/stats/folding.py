@@ -19,15 +19,13 @@ from .model import (
     WINDOW_MS,
     CheckSummary,
     Header,
-    Latency,
-    MetricSummary,
     Point,
     Sketch,
-    StepSummary,
     Summary,
     Window,
 )
-from .sums import Fold, MetricSum, StepSum
+from .summing import by_number, metric_summary, per, step_summary, tag_summaries
+from .sums import Fold
 
 #: buckets of a second: what charts, thresholds and the recorded stream are made of
 SECOND = 1000 // WINDOW_MS
@@ -37,10 +35,6 @@ RECENT_S = 10
 STRETCHES = 300
 #: kinds of statuses, errors and reasons that a run tells apart, for a message may hold anything
 KINDS = 100
-
-_NOTHING = Latency(
-    count=0, mean=0.0, stdev=0.0, min=0.0, p50=0.0, p75=0.0, p90=0.0, p95=0.0, p99=0.0, p999=0.0, max=0.0
-)
 
 
 def merge_windows(windows: Iterable[Window]) -> Window:
@@ -121,7 +115,7 @@ class Tally:
         order = _order(self._header)
         sums = sorted(total.steps.values(), key=lambda step: order(step.workflow, step.step))
         checks = sorted(total.checks.values(), key=lambda check: order(check.workflow, check.step))
-        steps = [_step_summary(step, elapsed_s) for step in sums]
+        steps = [step_summary(step, elapsed_s) for step in sums]
         service, response = Histogram(), Histogram()
         for step in sums:
             service.merge(step.ok)
@@ -134,8 +128,8 @@ class Tally:
             "requests": service.count,
             "failed": failed,
             "raised": raised,
-            "error_rate": _per(failed + raised, service.count + raised),
-            "rate": _per(service.count, elapsed_s),
+            "error_rate": per(failed + raised, service.count + raised),
+            "rate": per(service.count, elapsed_s),
             "iterations": total.iterations,
             "users": self._users,
             "arrivals": total.arrivals,
@@ -146,6 +140,7 @@ class Tally:
             "sent": sum(step.sent for step in steps),
             "received": sum(step.received for step in steps),
             "steps": steps,
+            "by_tag": tag_summaries(self._header, total.steps, elapsed_s, most=KINDS),
             "checks": [
                 CheckSummary(
                     workflow=check.workflow,
@@ -153,12 +148,12 @@ class Tally:
                     passed=check.passed,
                     failed=check.failed,
                     skipped=check.skipped,
-                    reasons=_by_number(check.reasons),
+                    reasons=by_number(check.reasons),
                 )
                 for check in checks
             ],
-            "metrics": [_metric_summary(total.metrics[key], elapsed_s) for key in sorted(total.metrics, key=repr)],
-            "errors": _by_number(_added(step.errors for step in steps)),
+            "metrics": [metric_summary(total.metrics[key], elapsed_s) for key in sorted(total.metrics, key=repr)],
+            "errors": by_number(_added(step.errors for step in steps)),
             "examples": dict(sorted(total.examples.items())),
             "points": self.points(),
             "distribution": service.buckets(),
@@ -265,15 +260,15 @@ class _Stretch:
         for name, packed in self.steps.items():
             sketch = _unpack(packed)
             whole.merge(sketch)
-            by_step[name] = [_per(sketch.count, self.width_s), *Histogram([sketch]).percentiles((0.5, 0.95, 0.99))]
+            by_step[name] = [per(sketch.count, self.width_s), *Histogram([sketch]).percentiles((0.5, 0.95, 0.99))]
         p50, p90, p95, p99, most = whole.percentiles((0.5, 0.9, 0.95, 0.99, 1.0))
         return Point(
             at_s=self.at_s,
             width_s=self.width_s,
             users=self.users,
-            rate=_per(whole.count, self.width_s),
-            failed=_per(self.failed, self.width_s),
-            dropped=_per(self.dropped, self.width_s),
+            rate=per(whole.count, self.width_s),
+            failed=per(self.failed, self.width_s),
+            dropped=per(self.dropped, self.width_s),
             p50=p50,
             p90=p90,
             p95=p95,
@@ -292,59 +287,6 @@ def _coarser(stretches: list[_Stretch], span: int) -> list[_Stretch]:
         else:
             made.append(stretch)
     return made
-
-
-def _step_summary(step: StepSum, elapsed_s: float) -> StepSummary:
-    service = step.service()
-    raised = step.raised
-    phases = {phase: histogram.latency() for phase, histogram in step.phases.items()}
-    return StepSummary(
-        workflow=step.workflow,
-        step=step.step,
-        requests=service.count,
-        failed=step.failed.count,
-        raised=raised,
-        error_rate=_per(step.failed.count + raised, service.count + raised),
-        rate=_per(service.count, elapsed_s),
-        service=service.latency() or _NOTHING,
-        ok=step.ok.latency() if step.failed.count else None,
-        response=step.response.latency(),
-        phases={phase: latency for phase, latency in phases.items() if latency is not None},
-        statuses=_by_number(step.statuses),
-        errors=_by_number(step.errors),
-        skipped=step.skipped,
-        sent=step.sent,
-        received=step.received,
-    )
-
-
-def _metric_summary(metric: MetricSum, elapsed_s: float) -> MetricSummary:
-    stats = metric.stats()
-    value = stats.total
-    if stats.type == "rate":
-        value = stats.total / stats.count if stats.count else 0.0
-    elif stats.type == "trend":
-        value = metric.values.mean or 0.0
-    return MetricSummary(
-        name=stats.name,
-        type=stats.type,
-        tags=stats.tags,
-        value=value,
-        rate=_per(stats.total, elapsed_s) if stats.type == "counter" else None,
-        count=stats.count,
-        low=stats.low,
-        high=stats.high,
-        values=metric.values.latency(),
-    )
-
-
-def _per(n: float, whole: float) -> float:
-    return n / whole if whole else 0.0
-
-
-def _by_number(counts: dict[str, int]) -> dict[str, int]:
-    """Most first."""
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _added(several: Iterable[dict[str, int]]) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """How thresholds are written.
 
-    metric [of step] op value [for|over|within window][, stop as failed|passed]
+    metric [of step | of {tag:value, ...}] op value [for|over|within window][, stop as failed|passed]
 
 An error shows the text, points at the character where it is, and says what would be accepted there.
 """
@@ -18,6 +18,7 @@ from ...clock import seconds
 from ...errors import InvalidInput
 from .measures import MEASURES, STAT, STATS, STATUS, UNITS, Measure, Reading
 from .model import Verdict
+from .tags import WORD, Tags, tags_text
 
 Op = Literal["<", "<=", ">", ">=", "==", "!="]
 How = Literal["", "for", "over", "within"]
@@ -50,6 +51,8 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
     """p95, response p95, rate, error rate, rc5xx, trend cart p95, ..."""
     of: str | None = None
     """a step, or "Workflow.step"; None: all of them together"""
+    tags: Tags = ()
+    """instead of a step: all steps that have these tags, taken together; or the metric as it was tagged so"""
     op: Op
     limit: str
     """with its unit: 200ms, 1%, 5"""
@@ -61,6 +64,7 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         of = f" of {_quoted(self.of)}" if self.of is not None else ""
+        of = f" of {tags_text(self.tags)}" if self.tags else of
         window = f" {self.how} {self.window}" if self.how else ""
         stop = f", stop as {self.stop}" if self.stop else ""
         return f"{self.metric}{of} {self.op} {self.limit}{window}{stop}"
@@ -85,7 +89,9 @@ def parse(text: str) -> Threshold:
     """Read a threshold.
 
     >>> parse("p95 of browse<200ms for 10s")
-    Threshold(metric='p95', of='browse', op='<', limit='200ms', how='for', window='10s', stop=None)
+    Threshold(metric='p95', of='browse', tags=(), op='<', limit='200ms', how='for', window='10s', stop=None)
+    >>> parse("p95 of {area:checkout} < 200ms").tags
+    (('area', 'checkout'),)
     >>> str(parse("error rate < 1 %, stop as failed"))
     'error rate < 1%, stop as failed'
     >>> parse("p95 of browse < 200")
@@ -113,7 +119,7 @@ class _Reader:
 
     def threshold(self) -> tuple[Threshold, Meaning]:
         words, measure, stat, name = self._metric()
-        of = self._of(measure, words)
+        of, tags = self._of(measure, words)
         op = self._op()
         limit, unit, value = self._limit(measure, words)
         reading = measure.reading(unit)
@@ -121,7 +127,7 @@ class _Reader:
         how, window, window_s = self._window()
         stop = self._stop()
         self._end(how, stop)
-        threshold = Threshold(metric=words, of=of, op=op, limit=limit, how=how, window=window, stop=stop)
+        threshold = Threshold(metric=words, of=of, tags=tags, op=op, limit=limit, how=how, window=window, stop=stop)
         return threshold, Meaning(
             measure=measure, reading=reading, unit=unit, limit=value, stat=stat, name=name, window_s=window_s
         )
@@ -192,17 +198,48 @@ class _Reader:
             self._fail("a percentile above p0 and up to p100", at)
         return stat
 
-    def _of(self, measure: Measure, words: str) -> str | None:
+    def _of(self, measure: Measure, words: str) -> tuple[str | None, Tags]:
         at = self._skip()
         if not self._take(re.compile(r"of\b", re.IGNORECASE)):
-            return None
-        if measure.by == "run":
-            self._fail(f"a comparison; {words} has no steps", at)
+            return None, ()
+        by_tag = self.text.startswith("{", self._skip())
+        if measure.by == "run" or (measure.by == "tag" and not by_tag):
+            tags = " but may have tags: of {shop:north}" if measure.by == "tag" else ""
+            self._fail(f"a comparison; {words} has no steps{tags}", at)
+        if by_tag:
+            return None, self._tags()
         at = self._skip()
         name = self._name()
         if name is None:
             self._fail("the name of a check" if measure.by == "check" else "the name of a step", at)
-        return name
+        return name, ()
+
+    def _tags(self) -> Tags:
+        found: dict[str, str] = {}
+        self._expect("{", "a tag")
+        while True:
+            name = self._tag_word("the name of a tag, like {area:checkout}")
+            self._expect("[:=]", "':' and the value of the tag")
+            found[name] = self._tag_word("the value of the tag")
+            if self._expect("[,}]", "'}', or ',' and another tag") == "}":
+                return tuple(sorted(found.items()))
+
+    def _tag_word(self, expected: str) -> str:
+        at = self._skip()
+        word = self._take(_QUOTED)
+        if word is not None:
+            return word[1:-1]
+        word = self._take(WORD)
+        if word is None:
+            self._fail(expected, at)
+        return word
+
+    def _expect(self, pattern: str, expected: str) -> str:
+        at = self._skip()
+        found = self._take(re.compile(pattern))
+        if found is None:
+            self._fail(expected, at)
+        return found
 
     # comparison -------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import msgspec
 from .histogram import Histogram
 from .model import CheckStats, StepStats, Window
 from .shown import digits, share_text, size_text, time_text
+from .tags import Steps, Tags, has
 
 Reading: TypeAlias = Literal["stat", "count", "share", "per_s", "last"]
 
@@ -45,8 +46,8 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
     """unit of the limit -> how it is read then"""
     example: str
     """of a limit"""
-    by: Literal["step", "check", "run"] = "step"
-    """what `of` can name; of the run there is only one"""
+    by: Literal["step", "check", "tag", "run"] = "step"
+    """what `of` can name: steps and checks by their names or tags, metrics by their tags; of a run there is one"""
 
     def reading(self, unit: str) -> Reading | None:
         return self.units.get(unit)  # type: ignore[return-value]
@@ -72,11 +73,14 @@ MEASURES: dict[str, Measure] = {
     "dropped": Measure(source="dropped", units={**_COUNTED, "%": "share"}, example="10", by="run"),
     "aborted": Measure(source="aborted", units=_COUNTED, example="10", by="run"),
     "users": Measure(source="users", units={"": "last"}, example="100", by="run"),
-    "counter": Measure(source="counter", units=_SIZED, example="100", by="run"),
-    "gauge": Measure(source="gauge", units=dict.fromkeys(("", *_TIMES, *_SIZES), "last"), example="10", by="run"),
-    "custom rate": Measure(source="custom rate", units={"%": "share"}, example="90%", by="run"),
-    "trend": Measure(source="trend", units=dict.fromkeys(("", *_TIMES, *_SIZES), "stat"), example="10", by="run"),
+    "counter": Measure(source="counter", units=_SIZED, example="100", by="tag"),
+    "gauge": Measure(source="gauge", units=dict.fromkeys(("", *_TIMES, *_SIZES), "last"), example="10", by="tag"),
+    "custom rate": Measure(source="custom rate", units={"%": "share"}, example="90%", by="tag"),
+    "trend": Measure(source="trend", units=dict.fromkeys(("", *_TIMES, *_SIZES), "stat"), example="10", by="tag"),
 }
+
+Of: TypeAlias = str | Steps | Tags | None
+"""which of what a window has: a step by its name, some steps, metrics with these tags, or all"""
 
 
 class Piece:
@@ -123,10 +127,10 @@ def _stat(values: Histogram, stat: str) -> float | None:
     return values.percentile(float(stat[1:]) / 100)
 
 
-def collect(piece: Piece, source: str, name: str, of: str | None, window: Window) -> None:
+def collect(piece: Piece, source: str, name: str, of: Of, window: Window) -> None:
     """Add to a piece what a window has of it. `name`: a metric's, or the pattern of a status."""
     if source in ("counter", "gauge", "custom rate", "trend"):
-        _collect_metric(piece, name, source, window)
+        _collect_metric(piece, name, source, window, of if isinstance(of, tuple) else ())
     elif source in ("checks", "failed checks"):
         for check in window.checks:
             if _is(check, of):
@@ -138,7 +142,7 @@ def collect(piece: Piece, source: str, name: str, of: str | None, window: Window
         for step in window.steps:
             if _is(step, of):
                 _collect_step(piece, source, name, step)
-        if source in ("service", "calls") and of is not None:
+        if source in ("service", "calls") and isinstance(of, str):
             # a step that returns a metric is named like any other
             _collect_metric(piece, of.rpartition(".")[2], "trend" if source == "service" else "counter", window)
 
@@ -172,10 +176,10 @@ def _collect_step(piece: Piece, source: str, pattern: str, step: StepStats) -> N
     piece.base += calls
 
 
-def _collect_metric(piece: Piece, name: str, source: str, window: Window) -> None:
+def _collect_metric(piece: Piece, name: str, source: str, window: Window, tags: Tags = ()) -> None:
     kind = "rate" if source == "custom rate" else source
     for metric in window.metrics:
-        if metric.name != name or metric.type != kind:
+        if metric.name != name or metric.type != kind or not has(metric.tags, tags):
             continue
         piece.amount += metric.total
         piece.base += metric.count
@@ -198,7 +202,9 @@ def _collect_run(piece: Piece, source: str, window: Window) -> None:
             piece.last = float(window.users)
 
 
-def _is(stats: StepStats | CheckStats, of: str | None) -> bool:
+def _is(stats: StepStats | CheckStats, of: Of) -> bool:
+    if isinstance(of, frozenset):
+        return (stats.workflow, stats.step) in of
     return of in (None, stats.step, f"{stats.workflow}.{stats.step}")
 
 

@@ -166,6 +166,27 @@ class StepSummary(msgspec.Struct, kw_only=True):
     received: int = 0
 
 
+class TagSummary(msgspec.Struct, kw_only=True):
+    """All measured steps that have a tag, taken together, over the whole run."""
+
+    tag: str
+    value: str
+    steps: list[str]
+    """"workflow.step\""""
+    requests: int
+    failed: int
+    raised: int = 0
+    error_rate: float = 0.0
+    rate: float
+    """a second"""
+    service: Latency
+    response: Latency | None = None
+    statuses: dict[str, int] = {}
+    errors: dict[str, int] = {}
+    sent: int = 0
+    received: int = 0
+
+
 class CheckSummary(msgspec.Struct, kw_only=True):
     """A check over the whole run."""
 
@@ -237,7 +258,7 @@ class Header(msgspec.Struct, kw_only=True):
     duration_s: float | None
     """None: ends by itself (fixed iterations)"""
     workflows: list[dict[str, Any]] = []
-    """per workflow: name, model (words), vus, rate, stages, steps (name, kind, after)"""
+    """per workflow: name, model (words), vus, rate, stages, tags, steps (name, kind, after, tags)"""
     thresholds: list[str] = []
     tags: dict[str, str] = {}
 
@@ -304,6 +325,8 @@ class Summary(msgspec.Struct, kw_only=True):
     """bytes"""
     received: int = 0
     steps: list[StepSummary] = []
+    by_tag: list[TagSummary] = []
+    """for each value of each tag that steps have"""
     checks: list[CheckSummary] = []
     metrics: list[MetricSummary] = []
     errors: dict[str, int] = {}

@@ -22,13 +22,14 @@ seconds of `W`).
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...errors import InvalidInput
 from .folding import SECOND
-from .grammar import Threshold, meaning_of, parse
-from .measures import Piece, collect, value_text
+from .grammar import Meaning, Threshold, meaning_of, parse
+from .measures import Of, Piece, collect, value_text
 from .model import Header, ThresholdOutcome, Verdict, Window
+from .tags import groups_of, tagged, tags_text
 from .terms import term_of
 
 __all__ = ["Judge", "Threshold", "check", "parse", "threshold", "thresholds_of", "verdict_of"]
@@ -38,6 +39,7 @@ def threshold(
     metric: str,
     *,
     of: str | None = None,
+    tags: Mapping[str, str] | None = None,
     below: str | float | None = None,
     above: str | float | None = None,
     at_most: str | float | None = None,
@@ -47,10 +49,13 @@ def threshold(
     within: str | None = None,
     stop: Verdict | None = None,
 ) -> Threshold:
-    """A threshold from its parts, for who prefers that to text. `lasting` is what is written `for`.
+    """A threshold from its parts, for who prefers that to text. `lasting` is what is written `for`; `tags` stands
+    instead of a step.
 
     >>> str(threshold("p95", of="browse", below="200ms", over="10s", stop="failed"))
     'p95 of browse < 200ms over 10s, stop as failed'
+    >>> str(threshold("error rate", tags={"area": "checkout"}, below="1%"))
+    'error rate of {area:checkout} < 1%'
     """
     limits = {"<": below, ">": above, "<=": at_most, ">=": at_least}
     given = [(op, limit) for op, limit in limits.items() if limit is not None]
@@ -61,7 +66,9 @@ def threshold(
     if len(chosen) > 1:
         raise InvalidInput("thresholds", f"{metric} takes one of lasting, over and within")
     ((op, limit),) = given
-    named = f" of {of!r}" if of is not None else ""
+    if of is not None and tags:
+        raise InvalidInput("thresholds", f"{metric} takes one of of and tags")
+    named = f" of {of!r}" if of is not None else f" of {tags_text(tags.items())}" if tags else ""
     ending = f", stop as {stop}" if stop is not None else ""
     return parse(f"{metric}{named} {op} {limit}{''.join(chosen)}{ending}")
 
@@ -72,7 +79,7 @@ def thresholds_of(given: Iterable[str | Threshold]) -> list[Threshold]:
 
 
 def check(thresholds: Iterable[Threshold], header: Header) -> None:
-    """Refuse thresholds about steps that the run does not have.
+    """Refuse thresholds about steps and tags that the run does not have.
 
     A metric of the user's own may come into being while the run goes on, so its name is not checked.
     """
@@ -85,6 +92,23 @@ def check(thresholds: Iterable[Threshold], header: Header) -> None:
     for one in thresholds:
         if one.of is not None:
             _check_step(one, one.of, kinds)
+        elif one.tags:
+            _check_tags(one, header, kinds)
+
+
+def _check_tags(one: Threshold, header: Header, kinds: dict[str, str]) -> None:
+    measure = meaning_of(one).measure
+    if measure.by == "tag":
+        return
+    wanted = {"check"} if measure.by == "check" else {"measured", "action"}
+    fit = [step for step in tagged(header, one.tags) if kinds[".".join(step)] in wanted]
+    if fit:
+        return
+    there = [tags_text([tag]) for tag in groups_of(header)]
+    close = difflib.get_close_matches(tags_text(one.tags), there, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(there) or 'none'}"
+    what = "check" if measure.by == "check" else "measured step"
+    raise InvalidInput("thresholds", f"{one}: no {what} has the tags {tags_text(one.tags)}; {hint}")
 
 
 def _check_step(one: Threshold, of: str, kinds: dict[str, str]) -> None:
@@ -115,8 +139,9 @@ class Judge:
     [(True, '9')]
     """
 
-    def __init__(self, thresholds: Sequence[Threshold]) -> None:
-        self._watches = [_Watch(one) for one in thresholds]
+    def __init__(self, thresholds: Sequence[Threshold], header: Header | None = None) -> None:
+        """`header` says which steps have a tag."""
+        self._watches = [_Watch(one, header) for one in thresholds]
         self._pieces = self._fresh()
         self._origin = -1
         self._second = 0
@@ -180,16 +205,24 @@ def verdict_of(outcomes: Iterable[ThresholdOutcome]) -> Verdict:
     return "passed" if all(outcome.passed for outcome in outcomes) else "failed"
 
 
-_Key = tuple[str, str, str | None]
+_Key = tuple[str, str, Of]
+
+
+def _of(threshold: Threshold, meaning: Meaning, header: Header | None) -> Of:
+    if not threshold.tags:
+        return threshold.of
+    if meaning.measure.by == "tag":
+        return threshold.tags
+    return frozenset() if header is None else tagged(header, threshold.tags)
 
 
 class _Watch:
     """One threshold. `fired`: it wants the run to stop."""
 
-    def __init__(self, threshold: Threshold) -> None:
+    def __init__(self, threshold: Threshold, header: Header | None) -> None:
         self.threshold = threshold
         self.meaning = meaning_of(threshold)
-        self.key: _Key = (self.meaning.measure.source, self.meaning.name, threshold.of)
+        self.key: _Key = (self.meaning.measure.source, self.meaning.name, _of(threshold, self.meaning, header))
         self.stopped = False
         self.fired = False
         self._term = term_of(threshold, self.meaning)

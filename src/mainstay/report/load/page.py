@@ -20,6 +20,7 @@ from .text import (
     metric_text,
     of_latency,
     step_name,
+    tag_name,
     threshold_text,
     took,
 )
@@ -47,6 +48,7 @@ def load_html(summary: Summary) -> str:
         over_time(summary, limits),
         distribution(summary),
         _steps(summary, limits),
+        _tags(summary),
         _errors(summary),
         _checks(summary),
         _metrics(summary),
@@ -226,6 +228,25 @@ def _steps(summary: Summary, limits: Sequence[Limit | None]) -> str:
         key = legend([line for chart in small.values() for line in chart.lines])
         grid = f'<h3>Service time over time, all to one scale</h3>\n{key}\n<div class="steps">\n{figures}\n</div>'
     return section("Steps", table(heads, rows), grid, _phases(summary, several=several))
+
+
+def _tags(summary: Summary) -> str:
+    several = len({one.workflow for one in summary.steps}) > 1
+    rows = [
+        (
+            f"{code(tag_name(one))}",
+            text(", ".join(name if several else name.partition(".")[2] for name in one.steps)),
+            f"{one.requests:,}",
+            f"{one.failed:,}",
+            share_text(one.failed, one.requests),
+            rate_text(one.rate),
+            *(of_latency(one.service, name) for name in _COLUMNS),
+            size_text(one.received),
+        )
+        for one in summary.by_tag
+    ]
+    heads = ("tag", "steps", "requests", "failed", "", "rate", *_COLUMNS, "received")
+    return section("Tags", table(heads, rows, words=(0, 1)))
 
 
 def _phases(summary: Summary, *, several: bool) -> str:

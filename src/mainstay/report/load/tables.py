@@ -1,7 +1,8 @@
 """Two tables for spreadsheets: one row per step, and one row per stretch of time and step.
 
-`--csv run.csv` writes the steps to `run.csv`, with a row for all of them together, and the points to `run-points.csv`.
-Times are milliseconds, as the names of the columns say; what was not measured is empty.
+`--csv run.csv` writes the steps to `run.csv`, with a row for the steps of each tag and one for all of them together,
+and the points to `run-points.csv`. Times are milliseconds, as the names of the columns say; what was not measured is
+empty.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...load.stats.model import PHASES, Latency, Point, Summary
+from ...load.stats.tags import tags_text
 
 _TIMES = ("mean", "stdev", "min", "p50", "p75", "p90", "p95", "p99", "p999", "max")
 _POINT_TIMES = ("p50", "p90", "p95", "p99", "max")
@@ -33,12 +35,14 @@ _POINT_HEADS = ("at_s", "width_s", "workflow", "step", "users", "rate_per_s", "f
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 #: stands for a row over all steps
 ALL = "(all)"
+#: stands for a row over the steps that have a tag
+TAG = "(tag)"
 
 Cell = str | float | int | None
 
 
 def steps_csv(summary: Summary) -> str:
-    """One row per step; the last is of all steps together."""
+    """One row per step, then one per tag; the last is of all steps together."""
     rows: list[list[Cell]] = [
         [
             *(one.workflow, one.step, one.requests, one.failed, one.skipped, _rounded(one.rate)),
@@ -48,6 +52,16 @@ def steps_csv(summary: Summary) -> str:
             *(one.sent, one.received),
         ]
         for one in summary.steps
+    ]
+    rows += [
+        [
+            *(TAG, tags_text([(one.tag, one.value)]), one.requests, one.failed, None, _rounded(one.rate)),
+            *_times(one.service),
+            *_times(one.response),
+            *(None for _ in PHASES),
+            *(one.sent, one.received),
+        ]
+        for one in summary.by_tag
     ]
     skipped = sum(one.skipped for one in summary.steps)
     rows.append(

@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ...clock import duration_text
-from ...load.stats.model import PHASES, Latency, MetricSummary, OutputOutcome, StepSummary, Summary
+from ...load.stats.model import PHASES, Latency, MetricSummary, OutputOutcome, StepSummary, Summary, TagSummary
+from ...load.stats.tags import tags_text
 from .advice import advice_for, troubles_of, verdict_words
 from .words import NONE, counted, digits, one_line, rate_text, share_text, size_text, time_text
 
@@ -27,6 +28,7 @@ def show_summary(summary: Summary, console: Console) -> None:
     _show_verdict(summary, console)
     _show_totals(summary, console)
     _show_steps(summary, console)
+    _show_tags(summary, console)
     _show_phases(summary, console)
     _show_errors(summary, console)
     _show_checks(summary, console)
@@ -125,6 +127,26 @@ def _show_steps(summary: Summary, console: Console) -> None:
         if one.skipped:
             why = "a step before it had raised"
             console.print(Text(f"{step_name(one, several=several)}: skipped {one.skipped:,} times, {why}", style="dim"))
+
+
+def _show_tags(summary: Summary, console: Console) -> None:
+    if not summary.by_tag:
+        return
+    _heading("by tag", console)
+    heads = ["requests", "failed"] + ["rate"] * (console.width >= 80) + ["p50", "p95", "p99"]
+    table = _table(["tag", *heads])
+    for one in summary.by_tag:
+        cells = {"requests": f"{one.requests:,}", "failed": f"{one.failed:,}", "rate": rate_text(one.rate)}
+        cells |= _latency_cells(one.service)
+        table.add_row(
+            Text(tag_name(one)), *(_cell(cells[head], bad=head == "failed" and one.failed > 0) for head in heads)
+        )
+    console.print(table)
+
+
+def tag_name(one: TagSummary) -> str:
+    """As it is written in a threshold."""
+    return one_line(tags_text([(one.tag, one.value)]))
 
 
 def step_name(one: StepSummary, *, several: bool) -> str:

@@ -103,7 +103,7 @@ def _drawn(summary: Summary) -> dict[str, Any]:
     from ...report.load import page as told  # noqa: PLC0415 - an extra that most servers do without
     from ...report.load.advice import verdict_words  # noqa: PLC0415 - the same
     from ...report.load.limits import limits_of  # noqa: PLC0415 - the same
-    from ...report.load.text import of_latency, step_name, threshold_text  # noqa: PLC0415 - the same
+    from ...report.load.text import of_latency, step_name, tag_name, threshold_text  # noqa: PLC0415 - the same
     from ...report.load.words import rate_text, share_text  # noqa: PLC0415 - the same
 
     limits = limits_of(summary)
@@ -131,6 +131,16 @@ def _drawn(summary: Summary) -> dict[str, Any]:
                 **{name: of_latency(one.service, name) for name in ("p50", "p95", "p99", "max")},
             }
             for one in summary.steps
+        ],
+        "tags": [
+            {
+                "name": tag_name(one),
+                "requests": one.requests,
+                "failed": share_text(one.failed, one.requests),
+                "rate": rate_text(one.rate),
+                **{name: of_latency(one.service, name) for name in ("p50", "p95", "p99", "max")},
+            }
+            for one in summary.by_tag
         ],
         "errors": sorted(summary.errors.items(), key=lambda one: -one[1])[:20],
     }

@@ -1,0 +1,101 @@
+"""From what was added up to what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .model import Header, Latency, MetricSummary, StepSummary, TagSummary
+from .sums import MetricSum, StepSum
+from .tags import groups_of
+
+_NOTHING = Latency(
+    count=0, mean=0.0, stdev=0.0, min=0.0, p50=0.0, p75=0.0, p90=0.0, p95=0.0, p99=0.0, p999=0.0, max=0.0
+)
+
+
+def step_summary(step: StepSum, elapsed_s: float) -> StepSummary:
+    service = step.service()
+    raised = step.raised
+    phases = {phase: histogram.latency() for phase, histogram in step.phases.items()}
+    return StepSummary(
+        workflow=step.workflow,
+        step=step.step,
+        requests=service.count,
+        failed=step.failed.count,
+        raised=raised,
+        error_rate=per(step.failed.count + raised, service.count + raised),
+        rate=per(service.count, elapsed_s),
+        service=service.latency() or _NOTHING,
+        ok=step.ok.latency() if step.failed.count else None,
+        response=step.response.latency(),
+        phases={phase: latency for phase, latency in phases.items() if latency is not None},
+        statuses=by_number(step.statuses),
+        errors=by_number(step.errors),
+        skipped=step.skipped,
+        sent=step.sent,
+        received=step.received,
+    )
+
+
+def tag_summaries(
+    header: Header, steps: Mapping[tuple[str, str], StepSum], elapsed_s: float, *, most: int
+) -> list[TagSummary]:
+    """For each value of each tag that steps have, those steps added up."""
+    found = []
+    for (tag, value), members in groups_of(header).items():
+        sums = [steps[one] for one in members if one in steps]
+        whole = StepSum(tag, value)
+        for one in sums:
+            whole.add(one.stats(), most)
+        if whole.ok.count or whole.failed.count or whole.errors:
+            found.append(_tag_summary(whole, [f"{one.workflow}.{one.step}" for one in sums], elapsed_s))
+    return found
+
+
+def _tag_summary(whole: StepSum, steps: list[str], elapsed_s: float) -> TagSummary:
+    one = step_summary(whole, elapsed_s)
+    return TagSummary(
+        tag=whole.workflow,
+        value=whole.step,
+        steps=steps,
+        requests=one.requests,
+        failed=one.failed,
+        raised=one.raised,
+        error_rate=one.error_rate,
+        rate=one.rate,
+        service=one.service,
+        response=one.response,
+        statuses=one.statuses,
+        errors=one.errors,
+        sent=one.sent,
+        received=one.received,
+    )
+
+
+def metric_summary(metric: MetricSum, elapsed_s: float) -> MetricSummary:
+    stats = metric.stats()
+    value = stats.total
+    if stats.type == "rate":
+        value = stats.total / stats.count if stats.count else 0.0
+    elif stats.type == "trend":
+        value = metric.values.mean or 0.0
+    return MetricSummary(
+        name=stats.name,
+        type=stats.type,
+        tags=stats.tags,
+        value=value,
+        rate=per(stats.total, elapsed_s) if stats.type == "counter" else None,
+        count=stats.count,
+        low=stats.low,
+        high=stats.high,
+        values=metric.values.latency(),
+    )
+
+
+def per(n: float, whole: float) -> float:
+    return n / whole if whole else 0.0
+
+
+def by_number(counts: dict[str, int]) -> dict[str, int]:
+    """Most first."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,31 @@ def test_what_stands_below_a_field_describes_it() -> None:
     assert text["description"] == "with this in its id, name, reason or last error"
     (store,) = [each for each in found["paths"]["/stats"]["get"]["parameters"] if each["name"] == "store"]
     assert store["schema"]["enum"] == ["main", "other"]
+
+
+async def test_patterns_mean_the_same_in_every_language(server: Server) -> None:
+    described = (await server.client.get("/api/v1/openapi.json")).json()
+    patterns = set(patterns_in(described))
+    assert patterns
+    # to JavaScript, and so to JSON Schema, these are ASCII alone
+    assert not [pattern for pattern in patterns if re.search(r"\\[wWdDsSbB]", pattern)]
+    (named,) = patterns_in(described["components"]["schemas"]["NewJob"]["properties"]["name"])
+    for name in ("größe", "¼/報告", "a.b:c/d-e_1"):
+        assert re.search(named, name, re.ASCII)
+        assert (await server.client.post("/api/v1/jobs", json={"name": name, "queue": name})).status_code == 201
+    for name in ("", "a b", "-a", ".a", "a\nb", "a?", "a\\"):
+        assert not re.search(named, name, re.ASCII)
+        assert (await server.client.post("/api/v1/jobs", json={"name": name})).status_code == 422
+
+
+def patterns_in(described: Any) -> Iterator[str]:
+    if isinstance(described, dict):
+        if isinstance(found := described.get("pattern"), str):
+            yield found
+        described = list(described.values())
+    if isinstance(described, list):
+        for each in described:
+            yield from patterns_in(each)
 
 
 class Running:

@@ -11,6 +11,9 @@ from ...control.options import MOST
 _HEX = "[0-9a-f]"
 #: printable, more or less: control, which has the last word, asks Unicode
 _LINE = r"^[^\x00-\x1f\x7f]+$"
+#: of ASCII, letters, digits and _ first, then also . : / -; of the rest what control takes, which asks Unicode. No \w:
+#: that is ASCII alone to JSON Schema
+_NAME = r"^[^\x00-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f][^\x00-\x2c\x3b-\x40\x5b-\x5e\x60\x7b-\x7f]*$"
 
 JobId = Annotated[
     str,
@@ -35,7 +38,7 @@ Name = Annotated[
     Meta(
         min_length=1,
         max_length=200,
-        pattern=r"^\w[\w.:/\-]*$",
+        pattern=_NAME,
         description="Letters, digits and _ . : / - only.",
     ),
 ]
@@ -44,7 +47,7 @@ Queue = Annotated[
     Meta(
         min_length=1,
         max_length=100,
-        pattern=r"^\w[\w.:/\-]*$",
+        pattern=_NAME,
         description="Letters, digits and _ . : / - only.",
     ),
 ]

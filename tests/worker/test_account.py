@@ -41,12 +41,12 @@ class Bench(Shift):
         parent = new_job(self.clock, self.ids, queue="elsewhere")
         unit = new_job(self.clock, self.ids, name="silent", payload=b"\x80", parent=parent.job.id, unit="a")
         await store.insert([parent, unit])
-        assert await asyncio.wait_for(self.began.get(), 5) == unit.job.id
+        assert await asyncio.wait_for(self.began.get(), 60) == unit.job.id
         return await self.client.get(unit.job.id)
 
     async def silent_job(self) -> Job:
         job_id = await self.submit("silent")
-        assert await asyncio.wait_for(self.began.get(), 5) == job_id
+        assert await asyncio.wait_for(self.began.get(), 60) == job_id
         return await self.client.get(job_id)
 
     def causes(self) -> list[str]:
@@ -77,7 +77,7 @@ async def test_a_unit_that_was_cancelled_is_told_to_stop_at_the_second_look(benc
     await engine._reconcile()
     assert bench.causes() == ["lost"]
 
-    assert await asyncio.wait_for(bench.stopped.get(), 5) == unit.id
+    assert await asyncio.wait_for(bench.stopped.get(), 60) == unit.id
     await engine.idle()
     assert await bench.client.get(unit.id) == cancelled
     assert await bench.client.store.refusals(unit.id) == [], "nothing was written about it"
@@ -91,8 +91,8 @@ async def test_a_job_that_was_taken_away_is_told_to_stop_and_the_others_go_on(be
     for _ in range(2):
         await engine._reconcile()
 
-    assert await asyncio.wait_for(bench.stopped.get(), 5) == taken.id
-    await asyncio.wait_for(until_one_runs(engine), 5)
+    assert await asyncio.wait_for(bench.stopped.get(), 60) == taken.id
+    await asyncio.wait_for(until_one_runs(engine), 60)
     assert [(run.job.id, run.cause) for run in engine.running] == [(kept.id, "")]
 
 

@@ -50,7 +50,7 @@ class Desk:
 
     async def until(self, *asked: int) -> None:
         """Wait until just these are under way, and stay so for some turns of the loop."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while True:
                 if [n for n, _ in self.under_way] == list(asked):
                     for _ in range(10):

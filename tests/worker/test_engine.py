@@ -128,7 +128,7 @@ async def test_an_error_is_kept_with_its_traceback_and_retried(shift: Shift) -> 
     shift.act(breaks)
     job_id = await shift.submit("breaks")
     await shift.begin()
-    await asyncio.wait_for(_until(shift, job_id, "failed"), 5)
+    await asyncio.wait_for(_until(shift, job_id, "failed"), 60)
 
     job = await shift.job(job_id)
 
@@ -163,7 +163,7 @@ async def test_a_job_that_asks_for_a_retry_is_tried_again_when_it_said(shift: Sh
     shift.act(later)
     job_id = await shift.submit("later")
     await shift.begin()
-    await asyncio.wait_for(_until(shift, job_id, "failed"), 5)
+    await asyncio.wait_for(_until(shift, job_id, "failed"), 60)
 
     job = await shift.job(job_id)
 
@@ -180,7 +180,7 @@ async def test_a_snooze_counts_no_failure(shift: Shift) -> None:
     shift.act(naps)
     job_id = await shift.submit("naps")
     await shift.begin()
-    await asyncio.wait_for(_until(shift, job_id, "scheduled"), 5)
+    await asyncio.wait_for(_until(shift, job_id, "scheduled"), 60)
 
     job = await shift.job(job_id)
 
@@ -239,7 +239,7 @@ async def test_follow_ups_are_submitted_with_the_success_and_not_with_a_failure(
 async def test_an_unknown_task_is_parked_with_a_reason_and_never_dropped(shift: Shift) -> None:
     job_id = await shift.submit("unheard.of")
     await shift.begin()
-    await asyncio.wait_for(_until(shift, job_id, "scheduled"), 5)
+    await asyncio.wait_for(_until(shift, job_id, "scheduled"), 60)
 
     job = await shift.job(job_id)
 
@@ -422,7 +422,7 @@ async def test_a_checkpoint_is_there_for_the_next_attempt(shift: Shift) -> None:
     shift.act(climbs)
     job_id = await shift.submit("climbs", backoff_base="1s", jitter=False)
     await shift.begin()
-    await asyncio.wait_for(_until(shift, job_id, "scheduled"), 5)
+    await asyncio.wait_for(_until(shift, job_id, "scheduled"), 60)
     shift.clock.advance(2)
 
     job = await shift.settled(job_id)
@@ -634,7 +634,7 @@ async def test_a_drain_gives_back_what_has_not_begun_and_waits_for_the_rest(shif
     await _tick(lambda: engine.held == 2)
 
     engine.drain(60)
-    await asyncio.wait_for(_until(shift, waiting, "pending", times=2), 5)
+    await asyncio.wait_for(_until(shift, waiting, "pending", times=2), 60)
     assert not engine.stopped.is_set()
     end.set()
     await engine.stopped.wait()
@@ -716,7 +716,7 @@ async def test_a_claimed_job_that_cannot_begin_goes_back_for_others(
     await begun.wait()
 
     waiting = await shift.submit("quick")
-    await asyncio.wait_for(_until(shift, waiting, "pending", times=2), 5)
+    await asyncio.wait_for(_until(shift, waiting, "pending", times=2), 60)
     end.set()
 
     assert (await shift.client.get(waiting)).releases == 1
@@ -1005,7 +1005,7 @@ async def test_the_log_tells_of_each_failed_attempt_and_of_the_last_with_its_tra
     shift.act(breaks)
     job_id = await shift.submit("breaks", retries=1, backoff_base="1s", jitter=False)
     await shift.begin()
-    await asyncio.wait_for(_until(shift, job_id, "scheduled"), 5)
+    await asyncio.wait_for(_until(shift, job_id, "scheduled"), 60)
     shift.clock.advance(2)
     await shift.settled(job_id)
     await shift.engine.idle()
@@ -1056,7 +1056,7 @@ async def _tick(condition: Callable[[], bool]) -> None:
         while not condition():
             await asyncio.sleep(0.001)
 
-    await asyncio.wait_for(turn(), 5)
+    await asyncio.wait_for(turn(), 60)
 
 
 async def _turns(shift: Shift) -> None:

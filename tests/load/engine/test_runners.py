@@ -31,7 +31,7 @@ async def test_a_user_that_takes_no_cancellation_is_left_behind(
     task = asyncio.ensure_future(stays())
     await asyncio.sleep(0)
     with caplog.at_level(logging.ERROR):
-        await asyncio.wait_for(gone({task}, 0.0), 5)
+        await asyncio.wait_for(gone({task}, 0.0), 60)
 
     assert "users=1 do not leave" in caplog.text
     stubborn = False
@@ -75,7 +75,7 @@ async def test_users_without_a_row_do_not_start_and_the_others_end_when_the_rows
             left.append(self.vu.id)
 
     crowd = crowd_of(Shop, vus=5, duration="1h", feed=Feed([1, 2, 3], every="iteration", at_end="stop"))
-    await asyncio.wait_for(runner_of(crowd).run(runners._now()), 5)
+    await asyncio.wait_for(runner_of(crowd).run(runners._now()), 60)
 
     assert crowd.notes.iterations == 3
     assert sorted(left) == [0, 1, 2]
@@ -94,7 +94,7 @@ async def test_an_open_model_ends_when_the_rows_do() -> None:
             left.append(self.vu.id)
 
     crowd = crowd_of(Shop, rate="1000/s", duration="1h", feed=Feed([1, 2, 3], every="iteration", at_end="stop"))
-    await asyncio.wait_for(runner_of(crowd).run(runners._now()), 5)
+    await asyncio.wait_for(runner_of(crowd).run(runners._now()), 60)
 
     assert crowd.notes.iterations == 3
     assert len(left) == len(set(left)) > 0
@@ -109,7 +109,7 @@ async def test_a_run_that_was_told_to_stop_before_it_began_begins_nothing() -> N
     for options in ({"vus": 3, "duration": "1h"}, {"rate": "100/s", "duration": "1h"}):
         crowd = crowd_of(Shop, **options)
         crowd.stop.end(hurry=True)
-        await asyncio.wait_for(runner_of(crowd).run(runners._now()), 5)
+        await asyncio.wait_for(runner_of(crowd).run(runners._now()), 60)
         assert (crowd.notes.iterations, crowd.arrivals) == (0, 0)
 
 
@@ -134,6 +134,6 @@ async def test_a_process_that_wakes_a_little_before_the_start_has_its_users_all_
         async def act(self) -> None: ...
 
     crowd = crowd_of(Shop, **options)
-    await asyncio.wait_for(runner_of(crowd).run(runners._now() + 0.005), 5)
+    await asyncio.wait_for(runner_of(crowd).run(runners._now() + 0.005), 60)
 
     assert crowd.notes.iterations == 10

@@ -26,7 +26,7 @@ async def test_it_rings_once_and_never_too_early(platform: str, monkeypatch: pyt
         timer.set(time.perf_counter() + 60)
         due = time.perf_counter() + 0.005
         timer.set(due)
-        await asyncio.wait_for(done.wait(), 5)
+        await asyncio.wait_for(done.wait(), 60)
         done.clear()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(done.wait(), 0.02)
@@ -42,10 +42,10 @@ async def test_a_time_that_has_passed_rings_at_once() -> None:
     timer = Timer(asyncio.get_running_loop(), done.set)
     try:
         timer.set(time.perf_counter() - 1)
-        await asyncio.wait_for(done.wait(), 5)
+        await asyncio.wait_for(done.wait(), 60)
         done.clear()
         timer.set(0.0)
-        await asyncio.wait_for(done.wait(), 5)
+        await asyncio.wait_for(done.wait(), 60)
     finally:
         timer.close()
     timer.close()

@@ -355,7 +355,7 @@ async def test_a_check_waits_for_no_lock_and_takes_none(place: Place, repair: bo
     with place.db.transaction():
         place.sql("UPDATE jobs SET priority = priority")
         place.sql("SELECT FROM tallies, sessions, events FOR UPDATE")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert await place.store.check(repair=repair) == []
             assert len(await place.store.audit()) == len(jobs)
 

@@ -51,7 +51,7 @@ async def test_a_claim_that_passed_as_many_as_it_may_has_somebody_go_on(world: W
     world.clock.advance(2)
     async with world.store.wake(["queue:default"]) as wake:
         assert await world.claim() == []
-        assert await wake.wait(5)
+        assert await wake.wait(60)
 
 
 async def test_a_lifted_limit_brings_blocked_rows_back_in_short_steps(world: World, plain: Plain) -> None:

@@ -180,7 +180,7 @@ async def test_a_look_that_takes_long_is_taken_seldom() -> None:
         method = counting._method
 
         async def slowly() -> Any:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
             return await method()
 
         counting._method = slowly
@@ -188,8 +188,8 @@ async def test_a_look_that_takes_long_is_taken_seldom() -> None:
         await seen(hub, lambda snapshot: snapshot.stats_ms > at)
         due_s = hub._watches["main"]._due_s
         # ten times what it took; the other looks keep their pace
-        assert due_s["numbers"] - asyncio.get_running_loop().time() > 0.3
-        assert due_s["sessions"] - asyncio.get_running_loop().time() < 0.3
+        assert due_s["numbers"] - asyncio.get_running_loop().time() > 1
+        assert due_s["sessions"] - asyncio.get_running_loop().time() < 1
 
 
 async def test_a_store_that_goes_away_is_told_and_so_is_its_return() -> None:

@@ -301,7 +301,7 @@ async def test_a_quiet_stream_says_now_and_then_that_it_is_there(live: Server, m
     async with listening(live.app, f"/api/v1/jobs/{made.id}/stream") as stream:
         await stream.next("job")
         while not stream.raw.endswith(b": still here\n\n"):
-            stream.raw += await asyncio.wait_for(stream._chunks.get(), 5) or b""
+            stream.raw += await asyncio.wait_for(stream._chunks.get(), 60) or b""
 
 
 async def test_a_stream_ends_when_its_token_is_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,10 +183,13 @@ def test_a_reader_that_goes_away_ends_the_run(place: Place) -> None:
 
 @pytest.mark.slow
 def test_a_terminal_is_drawn_on_and_given_back_before_the_report(place: Place) -> None:
-    here = str(place.folder / "visit.py")
-    words = ("load", "run", here, "--base-url", place.url, "--processes", "1", "--store", "memory:")
-    with Terminal(*words, MAINSTAY_STORE="") as terminal:
+    here = place.folder / "visit.py"
+    here.write_text(TEST.replace("        return await", "        print('user', self.vu.id)\n        return await"))
+    words = ("load", "run", str(here), "--base-url", place.url, "--processes", "1", "--store", "memory:")
+    with Terminal(*words, "--iterations", "4", "--pacing", "1s", "--vus", "2", MAINSTAY_STORE="") as terminal:
         terminal.wait_for("Ctrl-C ends it with a report")
+        # what steps print waits until the screen is given back
+        terminal.wait_for("[0] user 1")
         terminal.wait_for("visit passed")
 
         assert terminal.end() == 0

@@ -207,6 +207,18 @@ async def test_a_member_that_was_never_started_can_be_stopped() -> None:
     await Line("").member.stop()
 
 
+async def test_a_process_that_cannot_be_started_leaves_nothing_open() -> None:
+    member = Member(3, HASTY, lambda _, __: None, program=("/nowhere/python",))
+    files = os.listdir("/proc/self/fd")
+
+    with pytest.raises(FileNotFoundError):
+        await member.start()
+    await member.stop()
+    await asyncio.sleep(0)
+
+    assert len(os.listdir("/proc/self/fd")) <= len(files)
+
+
 async def test_a_process_that_does_not_leave_is_ended_also_if_nobody_waits_for_it() -> None:
     line = Line("time.sleep(60)")
     await line.member.start()

@@ -108,6 +108,9 @@ class Member:
                 pass_fds=(theirs.fileno(),),
             )
             self._exited = asyncio.ensure_future(self._process.wait())
+        except BaseException:
+            ours.close()
+            raise
         finally:
             theirs.close()
             os.close(writing)

@@ -414,6 +414,25 @@ async def test_it_can_be_mounted() -> None:
         assert (await http.get(done.headers["Location"])).json()["year"] == 1
 
 
+@pytest.mark.parametrize("root", ["/api", "/rep"])
+async def test_behind_a_proxy_that_takes_a_part_of_the_path_away_it_is_told_with_it(root: str) -> None:
+    app, make = a_program()
+    endpoint = AsyncEndpoint(make)
+    web = Starlette(routes=[*endpoint.routes("/reports"), Mount("/v1", routes=[Mount("/reports", endpoint)])])
+    transport = httpx.ASGITransport(web, root_path=root)
+    async with Harness(app) as box, httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        posted = await http.post("/reports", json={"year": 1})
+        where = posted.headers["Location"]
+        assert where == posted.json()["location"] == f"{root}/reports/{posted.json()['id']}"
+        await box.drain()
+        # as the proxy sends it on
+        done = await http.get(where.removeprefix(root))
+        assert (done.status_code, done.headers["Location"]) == (303, f"{where}/result")
+        # and as a server does that knows of it
+        mounted = await http.post(f"{root}/v1/reports/", json={"year": 1})
+        assert mounted.headers["Location"] == f"{root}/v1/reports/{mounted.json()['id']}"
+
+
 async def test_a_path_that_is_not_plain_text_is_written_as_it_was_sent() -> None:
     app, make = a_program()
     web = Starlette(routes=[Mount("/{tenant}", routes=AsyncEndpoint(make).routes("/reports"))])

@@ -323,6 +323,11 @@ def _seen(job: Job) -> dict[str, Any]:
 def _path(request: Request) -> str:
     """Where the request was sent to, as the client calls it."""
     path: str = request.scope["path"]
+    # where the whole app is: `root_path` is where this part of it is mounted
+    root = request.scope.get("app_root_path", request.scope.get("root_path", "")).rstrip("/")
+    if not path.startswith(f"{root}/"):
+        # a proxy took it away, and the app was told so
+        path = root + path
     # as a server has it, it may hold anything; it goes into a header
     return quote(path.rstrip("/"))
 

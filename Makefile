@@ -10,7 +10,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 UV := $(shell command -v uv 2>/dev/null)
 
-# loadfile: the tests of one file share a process and keep their order. In the order of the files: by number of tests,
+# loadfile: the tests of one file share a process and keep their order. In the order they are collected: by number of tests,
 # the few that take longest would come last. Many of them wait for a lease or a server, so four processes fill two cores
 PYTEST_ARGS ?= -q -n 4 --dist loadfile --no-loadscope-reorder
 

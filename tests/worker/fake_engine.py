@@ -23,7 +23,12 @@ from mainstay.worker.messages import Drain, EngineConfig, Go, Hello, Pulsed, Ret
 from mainstay.worker.recorder import Recorder
 from mainstay.worker.spawn import leave_stopping_to_the_supervisor
 
-FAST = Settings.of(heartbeat="200ms", lease="3s", sweep="200ms", grace="1s")
+FAST = Settings.of(
+    heartbeat=os.environ.get("FAKE_HEARTBEAT", "200ms"),
+    lease=os.environ.get("FAKE_LEASE", "3s"),
+    sweep="200ms",
+    grace="1s",
+)
 
 
 class Fake:

@@ -218,6 +218,28 @@ async def test_a_worker_one_of_whose_engines_is_asked_to_drain_ends_whole_and_sa
         assert caplog.text.count("asked to drain by=ann grace=1s engines=2") == 1
 
 
+async def test_a_worker_is_drained_although_the_engine_that_was_asked_dies_before_its_next_beat(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="mainstay.worker")
+    monkeypatch.setenv("FAKE_HEARTBEAT", "1h")
+    monkeypatch.setenv("FAKE_LEASE", "2h")
+    async with crew_on(path) as crew:
+        (ran,) = await crew.submit("run")
+        await crew.until_started([ran])
+        pid = await crew.engine()
+        (job,) = await crew.jobs([ran])
+        await crew.control.drain(job.session or "", actor="ann")
+
+        kill(pid)
+
+        assert await crew.running == STOPPED
+        (job,) = await crew.jobs([ran])
+        assert (job.status, job.crashes) == ("pending", 1)
+        assert await crew.control.store.sessions() == []
+        assert "asked to drain by=ann" in caplog.text
+
+
 async def test_a_signal_after_a_drain_drains_and_the_next_one_hurries(path: Path) -> None:
     async with crew_on(path, queues=("slow",), grace_s=3600.0) as crew:
         (ran,) = await crew.submit("run")

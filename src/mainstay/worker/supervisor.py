@@ -266,6 +266,7 @@ class Supervisor:
         begun = loop.time()
         while True:
             try:
+                await self._heed(control, death)
                 await self._write_kept(control, death)
                 buried = await bury(control, death)
             except Exception as error:  # noqa: BLE001 - its jobs are in nobody's hands until this is done
@@ -281,6 +282,12 @@ class Supervisor:
                 )
                 return
             await asyncio.sleep(wait_s)
+
+    async def _heed(self, control: Control, death: Death) -> None:
+        """It may have been asked to drain since its last beat: that is forgotten with its session."""
+        for session in await control.store.sessions():
+            if session.id == death.session and session.draining_ms is not None:
+                self.drain(session.draining_by)
 
     async def _write_kept(self, control: Control, death: Death) -> None:
         """What an engine kept because the store was away counts, before its jobs are taken for given up."""

@@ -34,6 +34,8 @@ _T = TypeVar("_T")
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _encode = msgspec.json.Encoder().encode
+#: a second looks like the one before: what came minutes ago is of no use, and would be remembered in 2 MB
+_PACKING = zstandard.ZstdCompressionParameters.from_level(3, window_log=18)
 
 #: what a summary has that its windows do not tell
 _REST = (
@@ -108,7 +110,9 @@ class _Lines:
     def begin(self, header: Header) -> None:
         self._file = self._path.open("wb")
         if self._path.suffix == ".zst":
-            self._packed = zstandard.ZstdCompressor(level=3).stream_writer(self._file, closefd=False)
+            self._packed = zstandard.ZstdCompressor(compression_params=_PACKING).stream_writer(
+                self._file, closefd=False
+            )
         self._line("run", header)
 
     def write(self, windows: list[Window]) -> None:

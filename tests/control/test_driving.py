@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -108,6 +109,24 @@ async def test_neither_a_job_that_is_left_to_its_units_nor_its_driver_is_deleted
 
     assert answers == ["held", "deleted", "held"]
     assert await bench.control.get(driver.id) == driver
+
+
+async def test_a_job_that_is_left_to_its_units_right_before_it_is_deleted_stays(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pending = await bench.control.submit("study", kind="batch", retries=0)
+    session = await bench.session()
+    delete = bench.store.delete
+
+    async def hand_over_first(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        (job,) = await bench.worker.claim(["default"], session.id, 1)
+        await bench.worker.hand_over(job, driver(job), reason="left to its units")
+        return await delete(*args, **options)
+
+    monkeypatch.setattr(bench.store, "delete", hand_over_first)
+    assert await bench.control.delete_many([pending.id], actor="ann", reason="tidy") == ["held"]
+    assert (await bench.control.get(pending.id)).status == "running"
 
 
 async def test_a_nudged_driver_looks_at_once(bench: Bench) -> None:

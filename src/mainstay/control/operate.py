@@ -17,6 +17,9 @@ from .writer import Decision, Moves, Outcome, Wish, Writer, at_version
 
 log = logging.getLogger("mainstay.control")
 
+#: A row that was moved this often between reading and deleting is being worked on.
+_ROUNDS = 8
+
 
 class Operator:
     """The operator's side. Each move names who asked for it and why."""
@@ -108,15 +111,29 @@ class Operator:
         units, and its driver, whoever has a hand on them at the moment. Those that are not at the version they are
         meant at are left alone and answered with `changed`."""
         _who_and_why(actor, reason)
-        held = await self._left_to_units([check_id(job_id) for job_id in ids], versions or {})
+        meant = versions or {}
+        answers: dict[int, Deletion] = {}
+        todo = {place: check_id(job_id) for place, job_id in enumerate(ids)}
+        for _ in range(_ROUNDS):
+            answers |= zip(todo, await self._delete(list(todo.values()), meant, actor, reason), strict=True)
+            todo = {place: each for place, each in todo.items() if answers[place] == "changed" and each not in meant}
+            if not todo:
+                break
+        # somebody moves those all the time
+        answers |= dict.fromkeys(todo, "held")
+        return [answers[place] for place in range(len(ids))]
+
+    async def _delete(self, ids: Sequence[str], meant: Mapping[str, int], actor: str, reason: str) -> list[Deletion]:
+        rows = [row for row in await self._store.get(ids) if row is not None]
+        # whether one is left to its units is known of it as it was read, so it goes only as it was read
+        versions = {row.id: row.version for row in rows} | dict(meant)
+        held = await self._left_to_units([row for row in rows if row.version == versions[row.id]])
         going = [each for each in ids if each not in held]
         rest = iter(await self._store.delete(going, actor=actor, reason=reason, versions=versions))
         return ["held" if each in held else next(rest) for each in ids]
 
-    async def _left_to_units(self, ids: Sequence[str], versions: Mapping[str, int]) -> set[str]:
-        found = [row for row in await self._store.get(ids) if row is not None]
-        # the store refuses one that has changed, and that is what is to be said of it
-        rows = [row for row in found if row.settled_ms is None and versions.get(row.id, row.version) == row.version]
+    async def _left_to_units(self, found: Sequence[Job]) -> set[str]:
+        rows = [row for row in found if row.settled_ms is None]
         parents = await self._store.get(sorted({row.parent for row in rows if row.parent is not None}))
         drivers = {driver_id(row) for row in parents if row is not None and is_left_to_its_units(row)}
         return {row.id for row in rows if row.id in drivers or is_left_to_its_units(row)}

@@ -203,6 +203,20 @@ async def test_a_parent_that_reads_late_has_missed_nothing() -> None:
     assert len(seen) == 200
 
 
+@pytest.mark.parametrize(("said", "threads"), [(None, "1"), ("3", "3")])
+async def test_a_generator_starts_no_threads_for_algebra_unless_told_to(
+    said: str | None, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OF_THE_USER", "as it was")
+    if said is not None:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", said)
+
+    told = await lost("sys.exit(os.environ['OPENBLAS_NUM_THREADS'] + ' ' + os.environ['OF_THE_USER'])", PATIENT)
+
+    assert told.endswith(f"it said last: {threads} as it was")
+
+
 async def test_a_member_that_was_never_started_can_be_stopped() -> None:
     await Line("").member.stop()
 

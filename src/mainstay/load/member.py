@@ -106,6 +106,7 @@ class Member:
                 stdout=writing,
                 stderr=writing,
                 pass_fds=(theirs.fileno(),),
+                env=_environment(),
             )
             self._exited = asyncio.ensure_future(self._process.wait())
         except BaseException:
@@ -298,6 +299,11 @@ class Words(asyncio.Protocol):
             self._pass_on(line.decode(errors="replace"))
         except Exception:
             log.exception("what a generator printed could not be shown, and the run goes on")
+
+
+def _environment() -> dict[str, str]:
+    # numpy's algebra starts a thread for each core as soon as it is imported, and a generator has no use for any
+    return {"OPENBLAS_NUM_THREADS": "1", **os.environ}
 
 
 def _ended(code: int) -> str:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -136,6 +137,9 @@ class Process:
         """Ask it to end, and see it gone."""
         if self._process is None:
             return
+        if (code := self._process.poll()) is not None:
+            # whoever could not reach it has failed by now, and this is why
+            print(f"{self._command[0]} had ended by itself ({code}):\n{self._log.read_text()[-2000:]}", file=sys.stderr)
         self._process.send_signal(self._ends_on)
         try:
             self._process.wait(10)

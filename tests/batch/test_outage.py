@@ -21,7 +21,7 @@ from mainstay.testing import Harness
 from servers.azurite import Azurite, azure_url
 from tests.batch.studies import all_rows, outputs_of, path
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SUCCEEDED = ["pending", "running", "finalizing", "validating", "succeeded"]
 _numbers = count()

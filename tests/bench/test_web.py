@@ -120,7 +120,7 @@ def test_what_is_kept_can_be_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_quick_run_measures_all_of_it_on_both_stores(tmp_path: Path) -> None:
     if not (servers.installed("postgresql") and servers.installed("wrk")):
         pytest.skip("PostgreSQL or wrk is not on this machine")

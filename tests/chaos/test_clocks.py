@@ -17,7 +17,7 @@ from tests.chaos.conftest import SHORT
 from tests.chaos.fleet import Fleet
 from tests.conformance.adapters import ADAPTERS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 FOLDER = Path(__file__).with_name("wrong_clock")
 HOUR_S = 3600

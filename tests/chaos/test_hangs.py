@@ -9,7 +9,7 @@ import pytest
 from mainstay.control import Request
 from tests.chaos.fleet import Fleet, gone
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 HUNG = {"timeout": "1s", "grace": "1s", "retries": 0}
 

@@ -32,7 +32,7 @@ def postgres(world: World) -> PostgresStore:
     return world.store
 
 
-async def until(condition: Callable[[], Awaitable[bool]], *, within_s: float = 30) -> float:
+async def until(condition: Callable[[], Awaitable[bool]], *, within_s: float = 90) -> float:
     """How long it took until something was so that sends no event."""
     begun = time.monotonic()
     while not await condition():

@@ -22,7 +22,7 @@ from mainstay.load.stats.model import Window
 from tests.load.test_running import alive
 
 #: what only passes when something is amiss
-HASTY = Limits(stopped_s=0.2, leave_s=0.5, tell_s=0.3, tick_s=0.05)
+HASTY = Limits(stopped_s=0.2, leave_s=0.5, tell_s=0.3, last_words_s=0.2, tick_s=0.05)
 PATIENT = Limits()
 ASK = Give(["Shop"])
 HEAD = """
@@ -152,7 +152,7 @@ async def test_what_a_process_has_started_may_hold_its_line_and_its_output_for_a
         "os.set_inheritable(number, True)\n"
         "child = subprocess.Popen(['sleep', '60'], close_fds=False)\n"
         "print(child.pid, flush=True); end(9)",
-        PATIENT,
+        Limits(last_words_s=0.2),
     )
 
     assert time.monotonic() - began < 30

@@ -28,8 +28,6 @@ from .stats.model import Window
 log = logging.getLogger("mainstay.load")
 
 _PROGRAM = (sys.executable, "-m", "mainstay.load.engine.main")
-#: how long is waited for what a process that has ended had still to say
-_LAST_WORDS_S = 0.5
 #: has a process say where it is, and end
 _TELL_AND_END = signal.SIGUSR2
 #: lines that are kept for who asks what it said last, and how much of them is told
@@ -60,6 +58,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """to leave when it is told to"""
     tell_s: float = 1.0
     """to say where it is, when it is given up"""
+    last_words_s: float = 0.5
+    """for what it said before it ended to arrive, if what it has started holds the line open"""
     tick_s: float = 1.0
     """how often it is looked at"""
 
@@ -178,7 +178,7 @@ class Member:
                 return
             if self._exited.done():
                 # what it said last may be on its way. The line may stay open: what it has forked may hold it
-                await asyncio.wait({hearing}, timeout=_LAST_WORDS_S)
+                await asyncio.wait({hearing}, timeout=limits.last_words_s)
                 return
             passed_s = min(limits.tick_s, loop.time() - before)
             self._left_s -= passed_s
@@ -217,7 +217,7 @@ class Member:
         return await self._lost(why)
 
     async def _lost(self, how: str) -> GeneratorLost:
-        await self._words.over()
+        await self._words.over(self._limits.last_words_s)
         said = self._words.last() or "nothing"
         self._loss = GeneratorLost(f"generator {self.number} {how}, while {self._doing}; it said last: {said}")
         return self._loss
@@ -235,7 +235,7 @@ class Member:
                 if not self._exited.done():
                     self._send(signal.SIGKILL)
                     await asyncio.wait({self._exited}, timeout=self._limits.leave_s)
-                await self._words.over()
+                await self._words.over(self._limits.last_words_s)
         finally:
             # also if nobody waits for it any longer
             if self._exited is not None and not self._exited.done():
@@ -274,10 +274,10 @@ class Words(asyncio.Protocol):
         self._sieve.end()
         self._ended.set()
 
-    async def over(self) -> None:
+    async def over(self, within_s: float) -> None:
         """Until all was heard that a process, which has ended, had said."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), _LAST_WORDS_S)
+            await asyncio.wait_for(self._ended.wait(), within_s)
 
     def last(self) -> str:
         text = b"\n".join([*self._last, self._rest])[-_TOLD:]

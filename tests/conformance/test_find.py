@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from mainstay.errors import InvalidInput
 from mainstay.lifecycle import Move
 from mainstay.model import ErrorInfo, Options
 from mainstay.stores import Query
+from mainstay.stores.matching import matches
 from tests.conformance.world import World
 
 
@@ -186,3 +189,43 @@ async def test_a_job_of_a_kind_that_was_deleted_is_not_found(world: World) -> No
     batch = await world.submit(kind="batch")
     await world.store.delete([batch.id], actor="me", reason="why not")
     assert await found(world, kind="batch") == []
+
+
+async def test_pages_of_a_kind_with_any_other_filter_are_together_exactly_what_matches(world: World) -> None:
+    rng = random.Random(7)
+    jobs = []
+    for n in range(60):
+        job = await world.submit(
+            kind=rng.choice(["task", "task", "batch", "load"]),
+            name=rng.choice(["a", "b"]),
+            queue=rng.choice(["x", "y"]),
+            options=Options(tags=("t",) if rng.random() < 0.5 else ()),
+            group="g" if rng.random() < 0.5 else None,
+        )
+        if n % 3 == 0:
+            await world.move(job, "cancelled")
+        jobs.append(await world.row(job.id))
+    filters: list[dict[str, Any]] = [
+        {},
+        {"name": "a"},
+        {"queue": "x"},
+        {"tag": "t"},
+        {"group": "g"},
+        {"status": ("pending",)},
+        {"status": ("pending", "cancelled"), "queue": "y", "name": "b"},
+        {"text": "a"},
+        {"created_from_ms": jobs[10].created_ms, "created_before_ms": jobs[50].created_ms},
+    ]
+
+    for kind, more, oldest_first in itertools.product(["task", "batch", "load"], filters, [False, True]):
+        query = Query(kind=kind, oldest_first=oldest_first, **more)
+        expected = sorted((job.id for job in jobs if matches(job, query)), reverse=not oldest_first)
+        seen: list[str] = []
+        cursor = None
+        while True:
+            page = await world.store.find(query, cursor=cursor, limit=rng.choice([1, 2, 7]))
+            seen += [job.id for job in page.jobs]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        assert seen == expected, query

@@ -21,9 +21,13 @@ LEAST_FREE_GIB = 6
 def in_memory(place: Path = MEMORY) -> Callable[[], None] | None:
     """Have this process and those that it starts make temporary files in memory. What to call in the end, or None if
     there is no room or a place was chosen."""
-    if "TMPDIR" in os.environ or not _has_room(place):
+    if "TMPDIR" in os.environ:
         return None
-    folder = tempfile.mkdtemp(prefix="ms-", dir=place)  # short: the path of a socket has at most 107 characters
+    _remove_left(place)
+    if not _has_room(place):
+        return None
+    # short: the path of a socket has at most 107 characters
+    folder = tempfile.mkdtemp(prefix=f"ms-{os.getpid()}-", dir=place)
     Path(folder).chmod(0o755)  # servers that refuse to run as root run as somebody else
     os.environ["TMPDIR"] = tempfile.tempdir = folder
 
@@ -33,6 +37,14 @@ def in_memory(place: Path = MEMORY) -> Callable[[], None] | None:
         shutil.rmtree(folder, ignore_errors=True)
 
     return leave
+
+
+def _remove_left(place: Path) -> None:
+    """What a run that was killed has left there takes memory until it is removed, or the machine starts anew."""
+    for folder in place.glob("ms-*-*"):
+        pid = folder.name.split("-")[1]
+        if pid.isdecimal() and not Path("/proc", pid).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _has_room(place: Path) -> bool:

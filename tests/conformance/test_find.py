@@ -194,7 +194,8 @@ async def test_a_job_of_a_kind_that_was_deleted_is_not_found(world: World) -> No
 async def test_pages_of_a_kind_with_any_other_filter_are_together_exactly_what_matches(world: World) -> None:
     rng = random.Random(7)
     jobs = []
-    for n in range(60):
+    for n in range(40):
+        world.clock.advance(0.01)
         job = await world.submit(
             kind=rng.choice(["task", "task", "batch", "load"]),
             name=rng.choice(["a", "b"]),
@@ -214,7 +215,7 @@ async def test_pages_of_a_kind_with_any_other_filter_are_together_exactly_what_m
         {"status": ("pending",)},
         {"status": ("pending", "cancelled"), "queue": "y", "name": "b"},
         {"text": "a"},
-        {"created_from_ms": jobs[10].created_ms, "created_before_ms": jobs[50].created_ms},
+        {"created_from_ms": jobs[10].created_ms, "created_before_ms": jobs[30].created_ms},
     ]
 
     for kind, more, oldest_first in itertools.product(["task", "batch", "load"], filters, [False, True]):
@@ -223,7 +224,7 @@ async def test_pages_of_a_kind_with_any_other_filter_are_together_exactly_what_m
         seen: list[str] = []
         cursor = None
         while True:
-            page = await world.store.find(query, cursor=cursor, limit=rng.choice([1, 2, 7]))
+            page = await world.store.find(query, cursor=cursor, limit=rng.choice([2, 7]))
             seen += [job.id for job in page.jobs]
             cursor = page.cursor
             if cursor is None:

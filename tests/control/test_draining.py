@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from mainstay.control import Control
@@ -66,3 +68,20 @@ async def test_a_worker_and_who_asks_are_named(control: Control, which: str, act
     await control.open_session(worker="mail")
     with pytest.raises(InvalidInput, match=f"^{field}: "):
         await control.drain(which, actor=actor)
+
+
+async def test_a_worker_that_ends_in_the_moment_it_is_asked_is_answered_with_all_the_same() -> None:
+    class Prompt(MemoryStore):
+        async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
+            asked = await super().drain(sessions, by=by)
+            for session in sessions:
+                await self.close_session(session)
+            return asked
+
+    control = Control(Prompt())
+    session = await control.open_session(worker="mail")
+
+    [asked] = await control.drain("mail", actor="ann")
+
+    assert (asked.id, asked.draining_by) == (session.id, "ann")
+    assert asked.draining_ms is not None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+import msgspec
+
 from ..errors import WorkerNotFound
 from ..model import Session
 from ..stores import JobStore
@@ -15,12 +17,19 @@ async def drain(store: JobStore, which: str, *, by: str) -> list[Session]:
     """Ask whom `which` means; the sessions that were asked, as they are now."""
     check_text(which, field="worker", limit=200)
     check_text(by, field="actor", limit=200)
-    meant = [session.id for session in crew_of(which, await store.sessions())]
-    asked = await store.drain(meant, by=by)
+    meant = crew_of(which, await store.sessions())
+    asked = await store.drain([session.id for session in meant], by=by)
     if not any(asked):
         raise WorkerNotFound(which)
-    heard = {session for session, ok in zip(meant, asked, strict=True) if ok}
-    return [session for session in await store.sessions() if session.id in heard]
+    there = {session.id: session for session in await store.sessions()}
+    return [there.get(each.id) or _asked(each, store, by) for each, ok in zip(meant, asked, strict=True) if ok]
+
+
+def _asked(session: Session, store: JobStore, by: str) -> Session:
+    """One that was asked and has ended since, as it was in between."""
+    if session.draining_ms is not None:
+        return session
+    return msgspec.structs.replace(session, draining_ms=store.clock.now_ms(), draining_by=by)
 
 
 def crew_of(which: str, sessions: Iterable[Session]) -> list[Session]:

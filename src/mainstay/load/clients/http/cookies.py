@@ -8,11 +8,16 @@ for its own host and for the domains above it that have a dot in them.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 
 from ...prepared import Parts
+
+_SECONDS = re.compile(r"-?[0-9]+")
+#: seconds that a cookie is kept at most, as in browsers: 400 days
+_LONGEST = 400 * 86400.0
 
 
 class Cookie:
@@ -110,8 +115,8 @@ def _parsed(line: str, parts: Parts, now: float) -> Cookie | None:
             cookie.secure = True
         elif name == "path" and value.startswith("/"):
             cookie.path = value
-        elif name == "max-age" and value.lstrip("-").isdigit():
-            max_age = int(value)
+        elif name == "max-age" and _SECONDS.fullmatch(value):
+            max_age = min(float(value), _LONGEST)
         elif name == "expires":
             cookie.expires = _moment(value)
         elif name == "domain" and value:

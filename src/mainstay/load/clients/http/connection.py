@@ -54,8 +54,8 @@ class Connection:
 
     __slots__ = (
         "_begins", "_drained", "_head", "_loop", "_network", "_owner", "_paused", "_rest", "_shared", "_started",
-        "_turns", "_uploading", "_used", "_waiter", "call", "closed", "fd", "last", "opening", "pool", "reading",
-        "recv", "send", "sock", "written",
+        "_turns", "_uploading", "_waiter", "call", "closed", "fd", "last", "opening", "pool", "reading", "recv", "send",
+        "sock", "used", "written",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, *, pool: Pool, owner: Owner, shared: Shared) -> None:
@@ -82,11 +82,15 @@ class Connection:
         self._begins = b"-"
         """how a plain answer began, and what that says"""
         self._head: Head | None = None
-        self._used = False
+        self.used = False
         """it has brought an answer before"""
         self._paused = False
         self._turns = shared.turns
-        self._turns.watch(self)
+        try:
+            self._turns.watch(self)
+        except BaseException:
+            sock.close()
+            raise
         pool.connections.add(self)
         shared.watch(self)
 
@@ -123,7 +127,7 @@ class Connection:
                     return
                 opening = self.opening
                 self.call = self._waiter = self.opening = None
-                self._used = True
+                self.used = True
                 self._network.answered += 1
                 pool = self.pool
                 if pool.waiters:
@@ -172,7 +176,14 @@ class Connection:
         assert reading.body is not None
         response = self._answer(call, reading, b"", _now())
         reading.stream = response.stream = Stream(self, reading.body, response)
-        self._owner.settle(call, response, waiter)
+        self._settle(call, response, waiter)
+
+    def _settle(self, call: Call, response: HTTPResponse, waiter: asyncio.Future[HTTPResponse]) -> None:
+        try:
+            self._owner.settle(call, response, waiter)
+        except Exception as error:  # noqa: BLE001 - for whoever waits: others that have their turn now know nothing of it
+            if not waiter.done():
+                waiter.set_exception(error)
 
     def _finish(self, reading: Reading, at: float) -> None:
         call, waiter, head = self.call, self._waiter, reading.head
@@ -181,7 +192,7 @@ class Connection:
         assert head is not None
         response = self._answer(call, reading, b"" if reading.stream else reading.content, at)
         self._network.answered += 1
-        self._used = True
+        self.used = True
         self.call = self._waiter = self.reading = self.opening = None
         if reading.keeps and self._rest is None and self._uploading is None:
             self.resume()
@@ -193,7 +204,7 @@ class Connection:
         elif waiter.done():
             return
         elif head.cookies or head.location is not None:
-            self._owner.settle(call, response, waiter)
+            self._settle(call, response, waiter)
         else:
             waiter.set_result(response)
 
@@ -207,8 +218,8 @@ class Connection:
         if reading is not None and error is None and reading.at_close():
             self._finish(reading, _now())
             return
-        if reading is None and self._used and (call.repeatable or self._unsent) and not waiter.done():
-            sent = 0 if self._unsent else call.size
+        if reading is None and self.used and (call.repeatable or self.unsent) and not waiter.done():
+            sent = 0 if self.unsent else call.size
             self.call = self._waiter = None
             self.close()
             self._owner.again(call, self._started, waiter, sent=sent)
@@ -225,7 +236,7 @@ class Connection:
         if reading is not None and reading.stream is not None:
             reading.stream.fail(error, _now())
         elif given_up:
-            self._network.aborted += not self._unsent
+            self._network.aborted += not self.unsent
         elif waiter is not None and not waiter.done():
             waiter.set_exception(error)
 
@@ -242,7 +253,7 @@ class Connection:
     def give_up(self) -> None:
         """Whoever made the call does not want it any more."""
         if self.call is not None:
-            self._network.aborted += not self._unsent
+            self._network.aborted += not self.unsent
         waiter, reading = self._waiter, self.reading
         self.call = self._waiter = self.reading = self.opening = None
         self.close()
@@ -368,7 +379,7 @@ class Connection:
         self.pool.drop(self)
 
     @property
-    def _unsent(self) -> bool:
+    def unsent(self) -> bool:
         """It is not yet its turn: nothing of its call has left."""
         return self.written == self._started
 

@@ -18,7 +18,7 @@ from ..network import Address, Network
 from .heads import MOST, read_head
 
 _now = time.perf_counter
-_OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 async def open_socket(
@@ -50,6 +50,12 @@ async def open_socket(
     return sock, Opening(0.0, there - found, _now() - there if parts.secure else 0.0, found - began)
 
 
+def out_of_files() -> CallFailed:
+    return CallFailed(
+        "files", "no file descriptor is left for a connection; raise the limit (ulimit -n), or use fewer users"
+    )
+
+
 async def _connected(addresses: list[Address], place: Parts) -> socket.socket:
     """Connected to the first that answers, which is the first to be tried from now on."""
     failed: OSError | None = None
@@ -57,11 +63,8 @@ async def _connected(addresses: list[Address], place: Parts) -> socket.socket:
         try:
             sock = await _connect(address)
         except OSError as error:
-            if error.errno in _OUT_OF_FILES:
-                raise CallFailed(
-                    "files",
-                    "no file descriptor is left for a connection; raise the limit (ulimit -n), or use fewer users",
-                ) from None
+            if error.errno in OUT_OF_FILES:
+                raise out_of_files() from None
             failed = error
             continue
         if address is not addresses[0]:

@@ -171,10 +171,11 @@ class HTTPClient:
         pool.open += 1
         try:
             sock, opening = await self._opened(call, started)
+            connection = Connection(sock, pool=pool, owner=self, shared=self._shared)
         except BaseException:
             pool.give_back()
             raise
-        return Connection(sock, pool=pool, owner=self, shared=self._shared), opening._replace(blocked=blocked)
+        return connection, opening._replace(blocked=blocked)
 
     async def _freed(self, call: Call, started: float, pool: Pool) -> Connection | None:
         for connection in tuple(pool.connections):

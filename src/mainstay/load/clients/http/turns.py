@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..network import Network
+from .opening import OUT_OF_FILES, out_of_files
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -51,10 +52,13 @@ class Turns:
             self._loop.add_reader(connection.fd, self._read, [connection])
             return
         if self._epoll is None:
-            self._epoll = select.epoll()
+            try:
+                self._epoll = select.epoll()
+            except OSError as error:
+                raise (out_of_files() if error.errno in OUT_OF_FILES else error) from None
             self._loop.add_reader(self._epoll.fileno(), self._arrived)
-        self._watched[connection.fd] = connection
         self._epoll.register(connection.fd, select.EPOLLIN)
+        self._watched[connection.fd] = connection
 
     def leave(self, connection: Connection) -> None:
         """Read no more of it."""
@@ -92,6 +96,8 @@ class Turns:
                 came.append((connection, error, 0.0))
             else:
                 came.append((connection, data, _now()))
+        if self._unsent:
+            self._ask_first(came)
         for connection, found, at in came:
             # what came for one may have closed another
             if connection.closed:
@@ -104,6 +110,20 @@ class Turns:
             # after all who wake now: what they send next goes out together
             self._sending = True
             self._loop.call_soon(self._send)
+
+    def _ask_first(self, came: list[tuple[Connection, bytes | OSError, float]]) -> None:
+        """What comes before a call has left is no answer to it. A connection that was used before is of no use then,
+        and the call goes over another; a fresh one may have been refused in this way, which its call is to be told."""
+        fresh = False
+        for connection, found, _ in came:
+            if connection.call is None or not connection.unsent:
+                continue
+            if connection.used:
+                connection.lost(None if isinstance(found, bytes) else found)
+            else:
+                fresh = True
+        if fresh:
+            self._send()
 
     def _send(self) -> None:
         unsent, self._unsent = self._unsent, []
@@ -119,6 +139,7 @@ class Turns:
             except LATER:
                 count = 0
             except OSError as error:
+                self._network.sent -= 1
                 connection.lost(error)
                 continue
             connection.written = connection.last = _now()

@@ -13,6 +13,7 @@ import pytest
 from mainstay.load.stats.model import Summary, ThresholdOutcome, Trust
 from mainstay.report.load.compare import compare
 from mainstay.report.load.compare_page import comparison_html
+from mainstay.report.load.limits import limits_of, marks_for
 from mainstay.report.load.page import load_html
 from tests.report.load.runs import (
     a_header,
@@ -211,3 +212,11 @@ def test_where_only_some_percentiles_are_known_no_line_is_drawn_between_them() -
     (chart,) = re.findall(r"Time by percentile</title>(.*?)</svg>", page, re.DOTALL)
     assert chart.count('<circle class="c4 dot"') == 7
     assert '<path class="c4"' not in chart
+
+
+def test_a_limit_is_drawn_where_what_it_limits_is_drawn() -> None:
+    texts = ("p95 < 200ms", "p95 of browse < 300ms", "p95 of {area:checkout} < 400ms")
+    limits = limits_of(a_summary(thresholds=[ThresholdOutcome(text=text, passed=True) for text in texts]))
+
+    assert [mark.value for mark in marks_for(limits, "latency")] == [0.2]
+    assert [mark.value for mark in marks_for(limits, "latency", "browse", "Shop.browse")] == [0.3]

@@ -10,6 +10,7 @@ import msgspec
 from ...errors import InvalidInput
 from ...load.stats.grammar import meaning_of, parse
 from ...load.stats.model import Summary
+from ...load.stats.tags import tags_text
 from .svg import Mark
 
 Scale = Literal["latency", "rate", ""]
@@ -23,7 +24,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     scale: Scale
     """on which chart it has its place"""
     of: str
-    """the step; empty for all"""
+    """the step, or the tags of some; empty for all"""
     value: float
     most: float | None = None
     """there is no more: of a share, all"""
@@ -53,4 +54,5 @@ def _limit(text: str) -> Limit | None:
         scale = "rate"
     most = 1.0 if meaning.reading == "share" else None
     short = f"{threshold.metric} {threshold.op} {threshold.limit}"
-    return Limit(text=short, scale=scale, of=threshold.of or "", value=meaning.limit, most=most)
+    of = tags_text(threshold.tags) if threshold.tags else threshold.of or ""
+    return Limit(text=short, scale=scale, of=of, value=meaning.limit, most=most)

@@ -158,13 +158,19 @@ def test_alert_rules_ask_only_for_labels_and_states_that_there_are() -> None:
                     assert set(value.split("|")) <= JOB.states.keys(), rule["alert"]
 
 
-def test_alert_rules_name_commands_that_there_are() -> None:
-    named = re.findall(r"`mainstay ([a-z]+(?: [a-z]+)?)", alert_rules())
+def test_alert_rules_name_commands_that_there_are_with_options_that_these_have() -> None:
+    rules = [rule for group in yaml.safe_load(alert_rules())["groups"] for rule in group["rules"]]
+    told = " ".join(rule["annotations"]["description"] for rule in rules)
+    named = re.findall(r"\bmainstay ([a-z][^`]*)", told)
     assert named
+    assert named == re.findall(r"`mainstay ([^`]+)`", told), "each can be told from the text around it"
     for command in named:
         found = typer.main.get_command(app)
-        for word in command.split():
-            found = found.commands[word]  # type: ignore[attr-defined]
+        words = command.split()
+        while hasattr(found, "commands"):
+            found = found.commands[words.pop(0)]
+        options = {option for param in found.params for option in param.opts}
+        assert {word for word in words if word.startswith("-")} <= options, command
 
 
 def test_the_shell_prints_the_alert_rules() -> None:

@@ -215,6 +215,15 @@ async def test_what_the_steps_print_is_passed_on_with_the_number_of_the_process(
     )
 
 
+async def test_a_test_that_takes_the_streams_away_ends_as_any_other(tmp_path: Path) -> None:
+    lines: list[str] = []
+    test = written(tmp_path, workflow("sys.stdout = sys.stderr = None"))
+
+    summary = await run_of(test, said=lambda _, line: lines.append(line)).run()
+
+    assert (summary.ended, lines) == ("finished", [])
+
+
 async def test_a_print_for_each_iteration_is_bounded(tmp_path: Path) -> None:
     lines: list[str] = []
     run = run_of(

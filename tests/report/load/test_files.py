@@ -117,6 +117,19 @@ def test_a_row_of_each_step_and_one_of_all() -> None:
     assert (total["step"], total["skipped"], step["tls_mean_ms"]) == ("(all)", "4", "")
 
 
+def test_what_raised_without_a_request_is_a_column_of_its_own() -> None:
+    steps = [a_step("browse", [0.1] * 5, raised=3)]
+    tags = [a_tag("area", "checkout", [0.1] * 5, raised=3)]
+
+    found = rows(steps_csv(a_summary(steps=steps, by_tag=tags, raised=4)))
+
+    assert [(one["step"], one["raised"]) for one in found] == [
+        ("browse", "3"),
+        ("{area:checkout}", "3"),
+        ("(all)", "4"),
+    ]
+
+
 def test_points_are_rows_of_all_steps_and_of_each() -> None:
     summary = a_summary()
 

@@ -148,7 +148,8 @@ def test_a_run_that_failed_already_is_not_advised_how_to_fail() -> None:
 def test_steps_that_raised_without_a_request_are_told_beside_those_that_failed() -> None:
     whole = a_summary()
     steps = [msgspec.structs.replace(one, raised=7) for one in whole.steps[:1]]
-    summary = a_summary(steps=steps, requests=93, failed=0, raised=7, error_rate=0.07)
+    tags = [a_tag("area", "checkout", [0.1] * 7, raised=6)]
+    summary = a_summary(steps=steps, by_tag=tags, requests=93, failed=0, raised=7, error_rate=0.07)
 
     text, page = shown(summary), load_html(summary)
 
@@ -156,6 +157,8 @@ def test_steps_that_raised_without_a_request_are_told_beside_those_that_failed()
     assert f"{steps[0].step}: raised 7 times, without a request" in text
     assert "without a request; error rate 7 %" in page
     assert "raised 7×" in page
+    assert "{area:checkout}: raised 6 times, without a request" in text
+    assert "raised 6×" in page
     assert "raised" not in shown(whole)
 
 

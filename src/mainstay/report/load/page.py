@@ -234,7 +234,7 @@ def _tags(summary: Summary) -> str:
     several = len({one.workflow for one in summary.steps}) > 1
     rows = [
         (
-            f"{code(tag_name(one))}",
+            code(tag_name(one)) + (f"<br>raised {one.raised:,}×" if one.raised else ""),
             text(", ".join(name if several else name.partition(".")[2] for name in one.steps)),
             f"{one.requests:,}",
             f"{one.failed:,}",

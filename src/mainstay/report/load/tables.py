@@ -22,6 +22,7 @@ _STEP_HEADS = (
     "step",
     "requests",
     "failed",
+    "raised",
     "skipped",
     "rate_per_s",
     *(f"{name}_ms" for name in _TIMES),
@@ -45,7 +46,7 @@ def steps_csv(summary: Summary) -> str:
     """One row per step, then one per tag; the last is of all steps together."""
     rows: list[list[Cell]] = [
         [
-            *(one.workflow, one.step, one.requests, one.failed, one.skipped, _rounded(one.rate)),
+            *(one.workflow, one.step, one.requests, one.failed, one.raised, one.skipped, _rounded(one.rate)),
             *_times(one.service),
             *_times(one.response),
             *(_ms(one.phases[name].mean) if name in one.phases else None for name in PHASES),
@@ -55,7 +56,7 @@ def steps_csv(summary: Summary) -> str:
     ]
     rows += [
         [
-            *(TAG, tags_text([(one.tag, one.value)]), one.requests, one.failed, None, _rounded(one.rate)),
+            *(TAG, tags_text([(one.tag, one.value)]), one.requests, one.failed, one.raised, None, _rounded(one.rate)),
             *_times(one.service),
             *_times(one.response),
             *(None for _ in PHASES),
@@ -66,7 +67,7 @@ def steps_csv(summary: Summary) -> str:
     skipped = sum(one.skipped for one in summary.steps)
     rows.append(
         [
-            *(ALL, ALL, summary.requests, summary.failed, skipped, _rounded(summary.rate)),
+            *(ALL, ALL, summary.requests, summary.failed, summary.raised, skipped, _rounded(summary.rate)),
             *_times(summary.service),
             *_times(summary.response),
             *(None for _ in PHASES),

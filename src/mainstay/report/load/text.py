@@ -142,6 +142,9 @@ def _show_tags(summary: Summary, console: Console) -> None:
             Text(tag_name(one)), *(_cell(cells[head], bad=head == "failed" and one.failed > 0) for head in heads)
         )
     console.print(table)
+    for one in summary.by_tag:
+        if one.raised:
+            console.print(Text(f"{tag_name(one)}: raised {one.raised:,} times, without a request", style="dim"))
 
 
 def tag_name(one: TagSummary) -> str:

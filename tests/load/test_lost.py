@@ -80,6 +80,16 @@ async def test_a_generator_that_is_lost_while_it_loads_the_test_ends_the_run(
             await run.run()
 
 
+async def test_what_is_forked_while_the_test_is_loaded_has_no_part_in_the_run(tmp_path: Path) -> None:
+    lines: list[str] = []
+    run = run_of(changed(tmp_path, "os.fork()"), said=lambda _, line: lines.append(line))
+
+    async with no_longer_than(60):
+        summary = await run.run()
+
+    assert (summary.ended, summary.iterations, lines) == ("finished", 1, [])
+
+
 async def test_a_test_that_never_ends_being_loaded_ends_the_run_which_says_where_it_is(tmp_path: Path) -> None:
     began = tmp_path / "began"
     test = changed(tmp_path, f"open({str(began)!r}, 'w').close()\nwhile True: pass")

@@ -140,5 +140,5 @@ class Ear:
             if length > _LONGEST:
                 return None
             return self._decode(await self._reader.readexactly(length))
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, OSError):
             return None

@@ -109,7 +109,8 @@ class Victim:
 
     def _kill(self) -> None:
         if self._handle >= 0:
-            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ended by itself, and told why
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
             select.select([self._handle], [], [])
             os.close(self._handle)
             self._handle = -1

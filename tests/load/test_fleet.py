@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from mainstay.errors import InvalidInput
 from mainstay.load.engine.generator import Buckets, as_data
 from mainstay.load.engine.messages import Ear, Go, Over, Seen, ToGenerator, framed
-from mainstay.load.fleet import Merger
+from mainstay.load.fleet import Fleet, Merger
 from mainstay.load.stats.model import WINDOW_MS, Window
+from tests.load.test_running import alive
 
 
 class Sent:
@@ -116,3 +117,18 @@ async def test_a_window_travels_whole() -> None:
     reader.feed_data(framed(Seen(window(7, 3))))
 
     assert await Ear(reader, Seen | Over).hear() == Seen(window(7, 3))
+
+
+async def test_a_fleet_that_is_given_up_while_it_starts_leaves_no_process() -> None:
+    fleet = Fleet(2, lambda _: None)
+    first, second = fleet._members
+    second.start = asyncio.Event().wait  # type: ignore[method-assign] # one that is never there
+    entering = asyncio.ensure_future(fleet.__aenter__())
+    while first._writer is None:
+        await asyncio.sleep(0.01)
+
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+
+    assert not alive(first.pid)

@@ -516,8 +516,18 @@ async def test_no_process_is_left_behind(target: Target, tmp_path: Path) -> None
     assert target.counts().open == 0
 
 
-async def test_a_run_that_is_given_up_leaves_no_process_behind(target: Target, tmp_path: Path) -> None:
-    run = run_of(written(tmp_path, GET), vus=2, duration="1m", processes=2, base_url=target.url)
+async def test_a_run_that_is_given_up_leaves_no_process_behind_and_complains_of_nothing(
+    target: Target, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    run = run_of(
+        written(tmp_path, GET),
+        said=lambda _, line: said.append(line),
+        vus=2,
+        duration="1m",
+        processes=2,
+        base_url=target.url,
+    )
     task = asyncio.ensure_future(run.run())
     await until(lambda: target.counts().completed, task)
     pids = run_pids(run)
@@ -526,6 +536,7 @@ async def test_a_run_that_is_given_up_leaves_no_process_behind(target: Target, t
         await task
 
     assert not any(map(alive, pids))
+    assert said == []
 
 
 async def test_a_run_that_is_stopped_before_it_began_sends_nothing(target: Target, tmp_path: Path) -> None:

@@ -44,7 +44,11 @@ class Fleet:
 
     async def __aenter__(self) -> Self:
         # all of them, also if one cannot be: what is still being started could not be ended
-        started = await asyncio.gather(*(member.start() for member in self._members), return_exceptions=True)
+        try:
+            started = await asyncio.gather(*(member.start() for member in self._members), return_exceptions=True)
+        except asyncio.CancelledError:
+            await self.__aexit__()
+            raise
         errors = [one for one in started if one is not None]
         if errors:
             await self.__aexit__()

@@ -174,6 +174,8 @@ class Generator:
             for one in both:
                 one.cancel()
             await asyncio.wait(both)
+            if not going.cancelled():
+                going.exception()  # told above, or nobody wants it any more
         self._say(Seen(self._window(clock.now(), watch)))
         told = {
             name: Told(iterations=crowd.notes.iterations, clean=crowd.notes.clean)

@@ -86,6 +86,15 @@ def test_a_worker_is_asked_to_drain_in_the_name_of_whoever_asks(staffed: Shell) 
     assert "w-2 on box (1 process) drains, asked by bob\n" in shown
 
 
+def test_of_a_worker_that_is_silent_it_is_said_that_it_may_never_hear_of_it(staffed: Shell) -> None:
+    done = staffed.run("workers", "drain", "w-2", "w-3", "--actor", "ann")
+
+    assert done.exit_code == 0
+    assert "w-3 on far (1 process) drains, asked by ann\n" not in done.stdout
+    assert "w-3 on far (1 process) is asked, but silent for 1m" in done.stderr
+    assert "w-2" not in done.stderr
+
+
 def test_the_processes_of_one_worker_are_told_as_one(shell: Shell) -> None:
     async def work(control: Control) -> None:
         for pid in (11, 12):

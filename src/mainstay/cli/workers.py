@@ -13,13 +13,14 @@ from rich.text import Text
 from ..control import Control, looks
 from ..control.data import session_data
 from ..control.draining import crew_of, worker_of
+from ..control.explain import is_alive
 from ..control.looks import COUNTED, Seen
 from ..errors import WorkerNotFound
 from ..model import Session
 from . import completion
 from .act import myself
 from .bundles import bundled
-from .common import JsonOption, age, looking, print_json, printable, reflowed, screen, shortened, working
+from .common import JsonOption, age, aside, looking, print_json, printable, reflowed, screen, shortened, working
 from .target import Where
 
 _SHOWN = 200
@@ -93,33 +94,42 @@ def drain(
 ) -> None:
     """Ask workers to drain."""
 
-    async def work(control: Control) -> list[Session]:
+    async def work(control: Control) -> tuple[list[Session], int]:
         there = await control.store.sessions()
         for which in workers:
             if not crew_of(which, there):
                 raise WorkerNotFound(which)
         asked = [await control.drain(which, actor=actor or myself()) for which in dict.fromkeys(workers)]
-        return list({session.id: session for crew in asked for session in crew}.values())
+        found = {session.id: session for crew in asked for session in crew}
+        return list(found.values()), control.store.clock.lease_ms()
 
-    found = working(where, work)
+    found, lease_ms = working(where, work)
     if as_json:
         print_json({"sessions": [session_data(session) for session in found]})
         return
-    for line in _asked(found):
-        screen().print(Text(line), soft_wrap=True)
+    for crew in _crews(found):
+        if any(is_alive(session, lease_ms) for session in crew):
+            screen().print(Text(_drains(crew)), soft_wrap=True)
+        else:
+            silent = age(lease_ms - max(session.beat_ms for session in crew))
+            aside(f"{_called(crew)} is asked, but silent for {silent}: it hears of it only if it comes back in time")
 
 
-def _asked(sessions: list[Session]) -> list[str]:
+def _crews(sessions: list[Session]) -> list[list[Session]]:
     crews: dict[object, list[Session]] = {}
     for session in sessions:
         crews.setdefault(worker_of(session), []).append(session)
-    told = []
-    for crew in crews.values():
-        first, n = crew[0], len(crew)
-        name = printable(first.worker) or shortened(first.id)
-        processes = "1 process" if n == 1 else f"{n} processes"
-        told.append(f"{name} on {printable(first.host)} ({processes}) drains, asked by {printable(first.draining_by)}")
-    return told
+    return list(crews.values())
+
+
+def _called(crew: list[Session]) -> str:
+    first, n = crew[0], len(crew)
+    name = printable(first.worker) or shortened(first.id)
+    return f"{name} on {printable(first.host)} ({'1 process' if n == 1 else f'{n} processes'})"
+
+
+def _drains(crew: list[Session]) -> str:
+    return f"{_called(crew)} drains, asked by {printable(crew[0].draining_by)}"
 
 
 def _data(seen: Seen) -> dict[str, object]:
@@ -166,8 +176,8 @@ def _show(seen: list[Seen], console: Console) -> None:
     console.print(table)
     if len(seen) > _SHOWN:
         console.print(Text(f"... and {len(seen) - _SHOWN} more; --json shows all", style="dim"))
-    for line in _asked([each.session for each in seen if each.at_work and each.session.draining_ms is not None]):
-        console.print(Text(line, style="dim"))
+    for crew in _crews([each.session for each in seen if each.at_work and each.session.draining_ms is not None]):
+        console.print(Text(_drains(crew), style="dim"))
     lost = sum(not each.at_work and each.holds for each in seen)
     if lost:
         said = "1 job is" if lost == 1 else f"{lost} jobs are"

@@ -114,7 +114,7 @@ async def test_a_broken_transaction_gives_every_caller_its_own_answer(world: Wor
 
     def huge(tx: Tx) -> None:
         runs.append("huge")
-        tx.db.execute("INSERT INTO queues VALUES ('b', 0, ?)", ("x" * 100_000,))
+        tx.db.execute("INSERT INTO queues (name, paused, reason) VALUES ('b', 0, ?)", ("x" * 100_000,))
 
     await store._engine.write(lambda tx: tx.db.pragma("max_page_count", tx.db.pragma("page_count") + 3))
     first, broken, last = await all_at_once(store, *(store._engine.write(run) for run in (small, huge, small)))

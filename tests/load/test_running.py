@@ -614,3 +614,4 @@ async def test_what_is_known_of_a_run_that_is_given_up_is_put_out(target: Target
     summary = from_json(report.read_bytes())
     assert summary.ended == "cancelled: given up"
     assert 0 < summary.requests <= target.counts().completed
+    assert 0 < summary.requests <= summary.answered_calls <= summary.sent_calls <= target.counts().begun

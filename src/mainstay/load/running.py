@@ -133,7 +133,6 @@ class LoadRun:
         self._skipped: dict[str, str] = {}
         self._failed: dict[str, str] = {}
         """workflows that failed, or were not run because another did"""
-        self._calls = {"sent_calls": 0, "answered_calls": 0}
         self._over_s = 0.0
         """what the layers that are over took"""
         self._first_bucket: int | None = None
@@ -243,10 +242,6 @@ class LoadRun:
         overs, lost = await fleet.go(workflows, shared, longest_s=lasts_s + drain_s, drain_s=drain_s)
         self._over_s = self.elapsed_s if lost else self._over_s + max(over.took for over in overs)
         self._first_bucket = None
-        self._calls = {
-            "sent_calls": sum(over.sent for over in overs),
-            "answered_calls": sum(over.answered for over in overs),
-        }
         if lost is not None:
             raise lost
         for name in workflows:
@@ -313,7 +308,6 @@ class LoadRun:
             ended=self._ended or "finished",
             skipped=self._skipped,
             stream=self._stream,
-            **self._calls,
         )
 
 

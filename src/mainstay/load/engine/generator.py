@@ -57,7 +57,8 @@ class Generator:
         self._once: dict[str, Crowd] = {}
         """what setup and teardown are called on"""
         self._metrics = MetricRecorder()
-        self._aborted = 0
+        self._calls = (0, 0, 0)
+        """sent, answered and aborted, as they were told last"""
         self._stopped: Stop | None = None
         self._stopping = asyncio.Event()
         self._feeds: dict[str, Feed | None] = {}
@@ -182,14 +183,7 @@ class Generator:
             for name, crowd in self._crowds.items()
         }
         took = max((crowd.took(start) for crowd in self._crowds.values()), default=0.0)
-        networks = self._networks.values()
-        return Over(
-            workflows=told,
-            took=took,
-            sent=sum(one.sent for one in networks),
-            answered=sum(one.answered for one in networks),
-            aborted=sum(one.aborted for one in networks),
-        )
+        return Over(workflows=told, took=took)
 
     async def _write_windows(self, clock: Buckets, watch: Watch) -> None:
         bucket = clock.now()
@@ -208,12 +202,18 @@ class Generator:
         crowds = self._crowds.values()
         steps = [found for crowd in crowds for step in crowd.notes.steps.values() if (found := step.take())]
         checks = [seen for crowd in crowds for check in crowd.notes.checks.values() if (seen := check.take())]
-        before, self._aborted = self._aborted, sum(one.aborted for one in self._networks.values())
+        networks = self._networks.values()
+        sent = sum(one.sent for one in networks)
+        answered = sum(one.answered for one in networks)
+        aborted = sum(one.aborted for one in networks)
+        before, self._calls = self._calls, (sent, answered, aborted)
         window = Window(
             bucket=bucket,
             process=self._seat.process,
             users=sum(crowd.take_users() for crowd in crowds),
-            aborted=self._aborted - before,
+            sent_calls=sent - before[0],
+            answered_calls=answered - before[1],
+            aborted=aborted - before[2],
             steps=steps,
             checks=checks,
             metrics=self._metrics.take(),

@@ -108,10 +108,6 @@ class Over(msgspec.Struct, tag=True, kw_only=True):
     workflows: dict[str, Told]
     took: float
     """seconds from the start until the last user had left"""
-    sent: int
-    """calls, since the process began"""
-    answered: int
-    aborted: int
 
 
 ToGenerator = Begin | SetUp | Go | Stop | Give | TearDown | Quit

@@ -115,6 +115,9 @@ class Window(msgspec.Struct, omit_defaults=True, kw_only=True):
     """open models: due, and not started because too many were under way"""
     aborted: int = 0
     """calls under way that were given up"""
+    sent_calls: int = 0
+    """by all clients, measured or not"""
+    answered_calls: int = 0
     steps: list[StepStats] = []
     checks: list[CheckStats] = []
     metrics: list[MetricStats] = []

@@ -155,6 +155,8 @@ class Fold:
         self.arrivals = 0
         self.dropped = 0
         self.aborted = 0
+        self.sent_calls = 0
+        self.answered_calls = 0
         self.steps: dict[tuple[str, str], StepSum] = {}
         self.checks: dict[tuple[str, str], CheckStats] = {}
         self.metrics: dict[tuple[object, ...], MetricSum] = {}
@@ -172,6 +174,8 @@ class Fold:
         self.arrivals += window.arrivals
         self.dropped += window.dropped
         self.aborted += window.aborted
+        self.sent_calls += window.sent_calls
+        self.answered_calls += window.answered_calls
         for step in window.steps:
             key = (step.workflow, step.step)
             if key not in self.steps:
@@ -222,6 +226,8 @@ class Fold:
             arrivals=self.arrivals,
             dropped=self.dropped,
             aborted=self.aborted,
+            sent_calls=self.sent_calls,
+            answered_calls=self.answered_calls,
             steps=[self.steps[key].stats() for key in sorted(self.steps)],
             checks=[_copy(self.checks[key]) for key in sorted(self.checks)],
             metrics=[self.metrics[key].stats() for key in sorted(self.metrics, key=repr)],

@@ -335,8 +335,8 @@ async def test_a_run_in_this_process_can_be_stopped(
     assert summary.requests == counts.completed == counts.begun
 
 
-async def test_a_run_in_this_process_that_is_drained_through_the_store_ends_in_good_order(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+async def test_a_run_in_this_process_that_is_drained_through_the_store_ends_in_good_order_and_warns_who_asked(
+    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MAINSTAY_HEARTBEAT", "50ms")
@@ -351,6 +351,9 @@ async def test_a_run_in_this_process_that_is_drained_through_the_store_ends_in_g
     counts = target.counts()
     assert summary.ended == "interrupted"
     assert summary.requests == counts.completed == counts.begun
+    # a shell shows warnings, and whoever waits for the run has asked nobody to stop it
+    told = [record.getMessage() for record in caplog.records if record.name == "mainstay.load"]
+    assert told == ["asked to drain by=ann; the run ends early"]
 
 
 async def test_a_run_in_this_process_that_is_given_up_is_cancelled_and_not_left_for_nobody(

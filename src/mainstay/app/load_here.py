@@ -155,7 +155,7 @@ async def _beat(control: Control, engine: Engine, stop: asyncio.Event) -> None:
             for pulse in await control.beat([engine.session.id]):
                 await engine.pulsed(pulse.session, known=pulse.known, cancelling=pulse.cancelling)
                 if pulse.draining_by is not None and not stop.is_set():
-                    log.info("asked to drain by=%s; the run ends early", pulse.draining_by)
+                    log.warning("asked to drain by=%s; the run ends early", pulse.draining_by)
                     stop.set()
             outage.over()
         except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on and must be beaten for

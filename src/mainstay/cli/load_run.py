@@ -28,7 +28,7 @@ submits it: a worker of the store runs it.
 Ctrl-C ends the run in good order, with its report; pressed again it gives up at once.
 
 Exit codes: 0 passed, 1 the run failed or was cancelled, 2 it could not start, 98 not trustworthy with --strict, 99 a
-threshold failed, 130 Ctrl-C.
+threshold failed, 130 Ctrl-C, or its process was drained (mainstay workers drain).
 
 [bold]Examples[/bold]
 

@@ -137,7 +137,7 @@ class Process:
         """Ask it to end, and see it gone."""
         if self._process is None:
             return
-        if (code := self._process.poll()) is not None:
+        if (code := self._process.poll()) not in (None, 0, -self._ends_on):
             # whoever could not reach it has failed by now, and this is why
             print(f"{self._command[0]} had ended by itself ({code}):\n{self._log.read_text()[-2000:]}", file=sys.stderr)
         self._process.send_signal(self._ends_on)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 MEMORY = Path("/dev/shm")
-#: a run leaves less than one
+#: more than a run needs; most of that is what servers write ahead
 LEAST_FREE_GIB = 6
 
 

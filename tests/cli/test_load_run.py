@@ -164,9 +164,12 @@ def test_a_second_ctrl_c_gives_up_at_once(place: Place) -> None:
     while "ending" not in line:
         line = process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    out, noise = process.communicate(timeout=20)
 
     assert process.returncode == 130
+    assert "giving up: what is under way is not waited for any longer\n" in out
+    assert "ending" not in out
+    assert "Traceback" not in noise
 
 
 @pytest.mark.slow

@@ -34,6 +34,7 @@ from .load_needs import STDOUT
 UIS = ("full", "ci", "none")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ENDING = "ending: what is under way is waited for; Ctrl-C again gives up"
+_GIVING_UP = "giving up: what is under way is not waited for any longer"
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,11 +79,11 @@ class Interrupts:
     def _press(self) -> None:
         if self.pressed and self._run is not None:
             self._run.cancel()
-        self.pressed = True
-        self.stop.set()
         for each in self._shown:
             with contextlib.suppress(OSError):  # nobody is there to read it
-                each.note(_ENDING)
+                each.note(_GIVING_UP if self.pressed else _ENDING)
+        self.pressed = True
+        self.stop.set()
 
 
 def ran(asked: Asked) -> int:

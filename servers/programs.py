@@ -29,6 +29,10 @@ _KINDS = {
 }
 
 
+#: seconds to wait for another apt
+_LOCKED_S = 300
+
+
 class ServerMissing(Exception):
     """The server's programs are not on this machine and could not be installed."""
 
@@ -40,14 +44,16 @@ def installed(kind: str) -> bool:
 
 def program(kind: str, name: str) -> str:
     """The path of one of its programs, after installing the package if that is possible."""
+    failed = ""
     if (found := _found(name)) is None and os.geteuid() == 0 and shutil.which("apt-get"):
         with _alone():
             # whoever was waited for may have installed it
             if (found := _found(name)) is None:
-                _install(_KINDS[kind][0])
+                failed = _install(_KINDS[kind][0])
                 found = _found(name)
     if found is None:
-        raise ServerMissing(f"`{name}` is not on this machine; install the package `{_KINDS[kind][0]}`")
+        why = f" (apt-get could not: {failed})" if failed else ""
+        raise ServerMissing(f"`{name}` is not on this machine; install the package `{_KINDS[kind][0]}`{why}")
     return found
 
 
@@ -85,15 +91,21 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _install(package: str) -> None:
+def _install(package: str) -> str:
+    """What apt said if it could not; empty if it could."""
     # runlevel 1 keeps the package from starting a server of its own
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    install = ["apt-get", "install", "-y", "--no-install-recommends", package]
+    # somebody else on this machine may be installing something
+    patiently = ["-o", f"DPkg::Lock::Timeout={_LOCKED_S}"]
+    install = ["apt-get", *patiently, "install", "-y", "--no-install-recommends", package]
+    said = ""
     # a fresh image has no package lists, an old one stale ones; with good ones the update is saved
-    for command in (install, ["apt-get", "update"], install):
-        done = subprocess.run(command, env=environment, check=False, capture_output=True)
+    for command in (install, ["apt-get", *patiently, "update"], install):
+        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
         if command is install and done.returncode == 0:
-            return
+            return ""
+        said = " ".join(done.stderr.split()[-60:]) or said
+    return said
 
 
 def _found(name: str) -> str | None:

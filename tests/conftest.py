@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -35,6 +36,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in [name for name in os.environ if name.startswith("MAINSTAY_")]:
         monkeypatch.delenv(variable)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Commands that are run in this process set up its log, with the stream of their test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks where temporary files go

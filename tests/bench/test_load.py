@@ -21,6 +21,7 @@ from bench.load_runs import Job, Ran, RunFailed
 from bench.peers.load.catalog import LOAD_OURS, LOAD_PEERS, SCENARIOS, US, LoadSystem
 from bench.peers.load.work import KILOBYTE
 from servers import Nginx
+from servers.programs import program
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,8 +45,6 @@ json.dump({"requests": made, "failed": 0}, open(os.environ["BENCH_OUT"], "w"))
 
 @pytest.fixture
 def target() -> Iterator[Nginx]:
-    if not servers.installed("nginx"):
-        pytest.skip("nginx is not on this machine")
     with servers.folder("mainstay-bench-") as place:
         server = Nginx(place)
         yield server
@@ -237,8 +236,8 @@ def test_memory_is_flat_if_it_hardly_grows_once_it_has_settled(later: float, fla
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_quick_run_sets_mainstay_beside_a_peer(tmp_path: Path) -> None:
-    if not (servers.installed("nginx") and servers.installed("wrk")):
-        pytest.skip("nginx or wrk is not on this machine")
+    for kind, name in (("nginx", "nginx"), ("wrk", "wrk")):
+        program(kind, name)  # installed, or said to be missing
     systems = f"wrk,{US}"
 
     run = subprocess.run(

@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import servers
 from bench import web_load, web_report
 from bench.web import Report, Sizes
 from bench.web_load import SUBMIT, LoadFailed, _Said
 from bench.web_pages import LIST, Paged
 from bench.web_server import ServeFailed, percentile, served
 from bench.web_work import BULK, JOB, JOBS
+from servers.programs import program
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,9 +122,8 @@ def test_what_is_kept_can_be_read_again(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_quick_run_measures_all_of_it_on_both_stores(tmp_path: Path) -> None:
-    if not (servers.installed("postgresql") and servers.installed("wrk")):
-        pytest.skip("PostgreSQL or wrk is not on this machine")
-
+    for kind, name in (("postgresql", "initdb"), ("wrk", "wrk")):
+        program(kind, name)  # installed, or said to be missing
     run = subprocess.run(
         [sys.executable, "-m", "bench", "--quick", "--only", "web", "--results", str(tmp_path)],
         cwd=ROOT,

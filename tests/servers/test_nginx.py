@@ -15,8 +15,6 @@ import pytest
 import servers
 from servers.nginx import SMALL
 
-pytestmark = pytest.mark.skipif(not servers.installed("nginx"), reason="nginx is not installed")
-
 
 @pytest.fixture
 def place() -> Iterator[Path]:

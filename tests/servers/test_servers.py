@@ -17,9 +17,6 @@ import redis
 import servers
 from servers.server import Process
 
-needs_redis = pytest.mark.skipif(not servers.installed("redis"), reason="redis-server is not installed")
-needs_postgres = pytest.mark.skipif(not servers.installed("postgresql"), reason="PostgreSQL is not installed")
-needs_pgbouncer = pytest.mark.skipif(not servers.installed("pgbouncer"), reason="PgBouncer is not installed")
 ROOT = Path(__file__).parents[2]
 
 
@@ -29,7 +26,6 @@ def place() -> Iterator[Path]:
         yield made
 
 
-@needs_redis
 def test_redis_gives_each_system_a_database_and_ends_when_stopped(place: Path) -> None:
     server = servers.Redis(place)
     try:
@@ -43,7 +39,6 @@ def test_redis_gives_each_system_a_database_and_ends_when_stopped(place: Path) -
         server.answers()
 
 
-@needs_redis
 def test_redis_takes_options_and_keeps_its_file_over_a_kill(place: Path) -> None:
     server = servers.Redis(place, appendonly="yes", appendfsync="always", maxmemory_policy="noeviction")
     try:
@@ -59,7 +54,6 @@ def test_redis_takes_options_and_keeps_its_file_over_a_kill(place: Path) -> None
     assert fsync == {"appendfsync": "always"}
 
 
-@needs_postgres
 @pytest.mark.slow
 def test_postgres_runs_even_for_root_and_comes_back_after_a_stop_and_a_kill(place: Path) -> None:
     server = servers.Postgres(place, work_mem="5MB")
@@ -84,8 +78,6 @@ def test_postgres_runs_even_for_root_and_comes_back_after_a_stop_and_a_kill(plac
     assert not server.answers()
 
 
-@needs_postgres
-@needs_pgbouncer
 @pytest.mark.slow
 def test_pgbouncer_hands_every_transaction_to_any_connection(place: Path) -> None:
     postgres = servers.Postgres(place)
@@ -110,7 +102,6 @@ def test_a_server_that_does_not_start_is_reported_with_its_log(tmp_path: Path) -
         Process(command, tmp_path / "log", lambda: False, ends_on=signal.SIGTERM)
 
 
-@needs_redis
 def test_a_server_goes_with_its_starter_even_if_that_is_killed(place: Path) -> None:
     program = (
         f"import pathlib, servers, time; s = servers.Redis(pathlib.Path({str(place)!r}));"

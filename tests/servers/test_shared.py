@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import redis
 
-import servers
 from servers import ServerMissing, shared
 from servers.shared import Host
 from tests import places
@@ -23,7 +22,6 @@ import servers.shared
 def missing(place):
     raise ServerMissing("`initdb` is not on this machine; install the package `postgresql`")
 """
-needs_redis = pytest.mark.skipif(not servers.installed("redis"), reason="redis-server is not installed")
 
 
 @pytest.fixture
@@ -36,7 +34,6 @@ def host() -> Iterator[Host]:
     os.environ[shared.VARIABLE] = before
 
 
-@needs_redis
 def test_all_processes_of_a_run_are_given_the_same_server(host: Host) -> None:
     here = shared.shared("redis")
     program = "from servers.shared import shared; print(shared('redis'))"
@@ -46,7 +43,6 @@ def test_all_processes_of_a_run_are_given_the_same_server(host: Host) -> None:
     assert redis.Redis.from_url(here).ping()
 
 
-@needs_redis
 def test_the_server_is_gone_when_the_host_is_closed_and_closing_twice_is_fine(host: Host) -> None:
     url = shared.shared("redis")
 

@@ -240,9 +240,9 @@ def _migrating() -> Any:
 def _show_step(step: Step, console: Console) -> None:
     if step.before is None:
         said = f"{step.store} migrates itself when it is opened"
-        console.print(f"{said}; it is up to date" if step.done else f"{said}; there is nothing to run", markup=False)
+        told = f"{said}; it is up to date" if step.done else f"{said}; there is nothing to run"
     elif not step.changes:
-        console.print(f"{step.store} is up to date: version {step.after}", markup=False)
+        told = f"{step.store} is up to date: version {step.after}"
     else:
         verb = "brought" if step.done else "would be brought"
         what = (
@@ -251,7 +251,9 @@ def _show_step(step: Step, console: Console) -> None:
             else "to this release's functions"
         )
         begun = " (it is new)" if step.before == 0 else ""
-        console.print(f"{step.store}: {verb} {what}{begun}", markup=False)
+        told = f"{step.store}: {verb} {what}{begun}"
+    # folded by the terminal, if at all: a URL with a line break in it cannot be copied
+    console.print(told, markup=False, soft_wrap=True)
 
 
 def _show_state(state: State, console: Console, migrate_with: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import apsw
@@ -49,7 +50,8 @@ async def test_a_list_shows_a_job_once_that_moves_while_it_is_made(world: World,
         asyncio.run(_take_or_give_back(theirs))
         return True
 
-    await store.limits()
+    both = threading.Barrier(2)
+    await asyncio.gather(*(store._engine.read(lambda _: both.wait(10)) for _ in range(2)))
     for db in store._engine._reader_connections:
         db.set_exec_trace(move)
     for _ in range(6):

@@ -12,8 +12,6 @@ from mainstay.load.clients.http import HTTPClient
 from mainstay.load.clients.network import Network, Tls
 from servers.nginx import ANSWER, SMALL
 
-pytestmark = pytest.mark.skipif(not servers.installed("nginx"), reason="nginx is not installed")
-
 
 @pytest.fixture(scope="module")
 def nginx() -> Iterator[servers.Nginx]:

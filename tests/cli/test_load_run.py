@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from mainstay.cli.load_running import TOGETHER_S, Interrupts
 from mainstay.load.stats.model import Header, Summary, Trust
 from tests.cli.conftest import Shell
 from tests.cli.terminal import Terminal
@@ -50,10 +53,10 @@ class Place:
         self.environ = {key: value for key, value in os.environ.items() if not key.startswith("MAINSTAY_")}
         self.words = ("load", "run", "visit.py", "--base-url", url, "--processes", "1")
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str, **how: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [*MODULE, *self.words, *words], cwd=self.folder, env=self.environ, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how,
         )  # fmt: skip
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -163,6 +166,7 @@ def test_a_second_ctrl_c_gives_up_at_once(place: Place) -> None:
     process.send_signal(signal.SIGINT)
     while "ending" not in line:
         line = process.stdout.readline()
+    time.sleep(TOGETHER_S)  # what comes earlier is no second one
     process.send_signal(signal.SIGINT)
     out, noise = process.communicate(timeout=20)
 
@@ -170,6 +174,47 @@ def test_a_second_ctrl_c_gives_up_at_once(place: Place) -> None:
     assert "giving up: what is under way is not waited for any longer\n" in out
     assert "ending" not in out
     assert "Traceback" not in noise
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_command_and_to_its_group_ends_a_run_once_and_in_good_order(
+    place: Place, shell: Shell, number: signal.Signals
+) -> None:
+    """As `timeout` does."""
+    process = place.start("--duration", "60s", "--store", shell.url, start_new_session=True)
+    assert process.stdout is not None
+    line = ""
+    while "1s  running" not in line:
+        line = process.stdout.readline()
+        assert line, process.communicate()
+
+    process.send_signal(number)
+    os.killpg(process.pid, number)
+    out, noise = process.communicate(timeout=60)
+
+    assert (process.returncode, noise) == (130, "")
+    assert "giving up" not in out
+    assert f"requests  {place.counts()['paths']['/']['completed']:,} in" in out
+    assert [job["status"] for job in shell.json("jobs", "list")["jobs"]] == ["cancelled"]
+
+
+@pytest.mark.parametrize(("later_s", "given_up"), [(0.0, False), (0.49, False), (0.5, True)])
+async def test_a_signal_that_comes_with_the_first_is_no_second_one(later_s: float, given_up: bool) -> None:
+    now_s = [100.0]
+    interrupts = Interrupts(lambda: now_s[0])
+
+    async def run() -> None:
+        with interrupts.caught([]):
+            interrupts.press()
+            now_s[0] += later_s
+            interrupts.press()
+            await asyncio.sleep(0)
+
+    task = asyncio.ensure_future(run())
+    await asyncio.wait([task])
+
+    assert (interrupts.stop.is_set(), task.cancelled()) == (True, given_up)
 
 
 @pytest.mark.slow

@@ -198,6 +198,45 @@ async def test_generators_go_with_the_process_that_started_them_even_if_they_are
             await asyncio.sleep(0.01)
 
 
+async def test_what_a_step_starts_can_be_terminated_though_its_generator_cannot(tmp_path: Path) -> None:
+    text = """
+    import signal, time
+    from multiprocessing import get_context
+
+    def wait(began):
+        began.set()
+        time.sleep(60)
+
+    async def forked() -> int:
+        fork = get_context("fork")
+        began = fork.Event()
+        process = fork.Process(target=wait, args=[began])
+        process.start()
+        await asyncio.to_thread(began.wait)
+        process.terminate()
+        await asyncio.to_thread(process.join)
+        return process.exitcode
+
+    async def started() -> int:
+        process = await asyncio.create_subprocess_exec("sleep", "60")
+        process.terminate()
+        return await process.wait()
+
+    class Shop(Workflow):
+        iterations = 1
+        @step()
+        async def act(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            print(await forked(), await started())
+    """
+    lines: list[str] = []
+
+    async with no_longer_than(50):
+        summary = await run_of(written(tmp_path, text), said=lambda _, line: lines.append(line)).run()
+
+    assert (summary.ended, lines) == ("finished", ["-15 -15"])
+
+
 async def test_what_the_steps_print_is_passed_on_with_the_number_of_the_process(tmp_path: Path) -> None:
     text = """
     import logging

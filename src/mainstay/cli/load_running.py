@@ -7,7 +7,8 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -33,6 +34,9 @@ from .load_needs import STDOUT
 
 UIS = ("full", "ci", "none")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: signals that come within this time of the first are the same one: `timeout` sends it to the command, and then to its
+#: group, of which the command is a part
+TOGETHER_S = 0.5
 _ENDING = "ending: what is under way is waited for; Ctrl-C again gives up"
 _GIVING_UP = "giving up: what is under way is not waited for any longer"
 
@@ -52,10 +56,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Interrupts:
-    """Ctrl-C, SIGTERM and a terminal that is closed while a run goes on: the first ends it in good order, the second at
-    once."""
+    """Ctrl-C, SIGTERM and a terminal that is closed while a run goes on: the first ends it in good order, one that
+    comes later at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._first_s = 0.0
         self.stop = asyncio.Event()
         self.pressed = False
         self._run: asyncio.Task[object] | None = None
@@ -69,15 +75,21 @@ class Interrupts:
         # nohup has it ignored: that stays so
         numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         for number in numbers:
-            loop.add_signal_handler(number, self._press)
+            loop.add_signal_handler(number, self.press)
         try:
             yield
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
 
-    def _press(self) -> None:
-        if self.pressed and self._run is not None:
+    def press(self) -> None:
+        """A signal came."""
+        now_s = self._now_s()
+        if not self.pressed:
+            self._first_s = now_s
+        elif now_s - self._first_s < TOGETHER_S:
+            return
+        elif self._run is not None:
             self._run.cancel()
         for each in self._shown:
             with contextlib.suppress(OSError):  # nobody is there to read it

@@ -87,16 +87,25 @@ def _log_as_usual(_: object) -> None:
 
 
 def _hang_up(number: int) -> None:
-    """A process that was forked here is no generator: it has no part in what is said on the line."""
+    """A process that was forked here is no generator: it has no part in what is said on the line, and whoever forked it
+    may want to end it."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with contextlib.suppress(OSError):
         os.close(number)
 
 
+def _not_ours(_: int, __: object) -> None:
+    """A signal that is for the collector."""
+
+
 def main() -> None:
     """What the process runs."""
-    # Ctrl-C, and a terminal that is closed, reach every process of it; the collector decides what they mean
+    # Ctrl-C, a terminal that is closed, and `timeout` reach every process of the group; the collector decides what they
+    # mean
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    # handled, not ignored: a program that a step starts would inherit that, and could not be terminated
+    signal.signal(signal.SIGTERM, _not_ours)
     die_with_parent(int(sys.argv[2]))
     # the collector sends it to a process that it gives up: where it is, and then its end
     faulthandler.register(signal.SIGUSR2, file=2, all_threads=False, chain=True)

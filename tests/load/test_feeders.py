@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.errors import InvalidInput
-from mainstay.load.feeders import Feed, NoMoreRows, feed_of
+from mainstay.load.feeders import MOST_ROWS, Feed, NoMoreRows, feed_of
 
 
 def all_of(hand: Callable[[int], Any], user: int = 0) -> list[Any]:
@@ -62,6 +62,16 @@ def test_each_user_can_go_through_all_rows() -> None:
     assert [hand(0), hand(1), hand(0), hand(1)] == [1, 1, 2, 2]
     with pytest.raises(NoMoreRows):
         hand(0)
+
+
+@pytest.mark.parametrize("rows", [itertools.count(), itertools.count], ids=["iterable", "function"])
+def test_rows_without_an_end_are_refused(rows: Any) -> None:
+    with pytest.raises(InvalidInput, match="data: there are more than 1,000,000 rows in it, or it never ends"):
+        Feed(rows).read()
+
+
+def test_as_many_rows_as_there_may_be_are_read() -> None:
+    assert len(Feed(range(MOST_ROWS)).read()) == MOST_ROWS
 
 
 def test_a_random_order_is_the_same_with_the_same_seed() -> None:

@@ -220,6 +220,7 @@ async def test_a_url_without_a_host_is_refused_by_the_step_that_has_it(tmp_path:
     ("data", "said"),
     [
         ("Feed.csv('no-such-file.csv')", "Shop.data: no-such-file.csv cannot be read"),
+        ("iter(int, 1)", "Shop.data: there are more than 1,000,000 rows in it, or it never ends"),
         ("[]", "Shop.data: there is not a single row in it"),
         ("'users.csv'", "Shop.data: 'users.csv' is no data"),
         ("(1 / 0 for _ in range(1))", "division by zero"),

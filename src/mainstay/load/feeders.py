@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,9 @@ Order = Literal["as is", "random"]
 AtEnd = Literal["repeat", "stop"]
 Every = Literal["user", "iteration"]
 
+#: rows of a feed; each process keeps all of them, so that it can deal them out, shuffle them and start again
+MOST_ROWS = 1_000_000
+
 
 class Feed:
     """Where `self.vu.data` comes from.
@@ -24,7 +28,7 @@ class Feed:
     `share` says who goes through the rows: "split" deals them out, so that no two users have the same one until all
     were used; "shared" has each process go through all of them; "user" has each virtual user go through all of them.
     `every` says when the next row is taken: with each new "user", or with each "iteration". At the end it starts again
-    ("repeat"), or users that find no row do not start ("stop").
+    ("repeat"), or users that find no row do not start ("stop"). There are a million rows at most.
 
     >>> feed = Feed([{"user": "ann"}, {"user": "bob"}], every="iteration")
     >>> hand = feed.dealt(process=0, processes=1)
@@ -65,9 +69,12 @@ class Feed:
     def read(self) -> Sequence[Any]:
         """All rows; read once."""
         if self._read is None:
-            found = list(self.rows() if callable(self.rows) else self.rows)
+            found = list(itertools.islice(self.rows() if callable(self.rows) else self.rows, MOST_ROWS + 1))
             if not found:
                 raise InvalidInput("data", "there is not a single row in it")
+            if len(found) > MOST_ROWS:
+                rule = f"there are more than {MOST_ROWS:,} rows in it, or it never ends; every process keeps all rows"
+                raise InvalidInput("data", f"{rule}. Give fewer, or make them in the steps, of self.vu.id, say")
             self._read = found
         return self._read
 

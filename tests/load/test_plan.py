@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mainstay.errors import InvalidInput, UnknownOption
 from mainstay.load.hooks import depends, step
@@ -127,10 +129,36 @@ def test_a_workflow_without_a_weight_has_its_own() -> None:
     assert [plan.most_users for plan in users.values()] == [2, 2, 4]
 
 
-@pytest.mark.parametrize("weight", [-1, "much", math.nan, math.inf])
+@pytest.mark.parametrize("weight", [0, -1, "much", math.nan, math.inf, 5e-324, 1e308])
 def test_a_weight_is_a_number(weight: Any) -> None:
-    with pytest.raises(InvalidInput, match="no weight"):
+    with pytest.raises(InvalidInput, match=r"A.weight: .* is no weight; write a number above 0"):
         planned(made("A", weight=weight), made("B", weight=1))
+    with pytest.raises(InvalidInput, match="no weight"):
+        planned(made("A", weight=weight))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"vus": 1}, "none of 1 user; with 4 users each workflow has one"),
+        ({"stages": "1s:2,1s:0"}, "none of 2 users; with 4 users each workflow has one"),
+        ({"iterations": 1, "vus": 9}, "none of 1 iteration; with 4 iterations each workflow has one"),
+    ],
+)
+def test_a_workflow_whose_weight_leaves_it_nothing_to_do_is_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInput, match=f"B.weight: is 1 of 4: that is {says}"):
+        planned(made("A", weight=3), made("B", weight=1), **options)
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=2, max_size=5), st.integers(1, 50))
+def test_as_many_users_as_a_refusal_says_are_enough(weights: list[float], vus: int) -> None:
+    workflows = [made(f"W{number}", weight=weight) for number, weight in enumerate(weights)]
+    try:
+        plans = planned(*workflows, vus=vus)
+    except InvalidInput as error:
+        plans = planned(*workflows, vus=int(error.rule.partition("; with ")[2].split()[0]))
+
+    assert min(plan.most_users for plan in plans.values()) >= 1
 
 
 def test_only_some_are_run_with_what_they_depend_on() -> None:

@@ -242,14 +242,9 @@ def _count(value: Any, *, field: str) -> int:
 def _by_weight(layer: Sequence[tuple[WorkflowPlan, type[Workflow]]]) -> dict[str, WorkflowPlan]:
     """Those with a weight share what one of them would have: the users, or the rate."""
     group = [(plan, cls) for plan, cls in layer if cls.weight is not None]
+    weights = [_weight(cls) for _, cls in group]
     if len(group) < 2:
         return {}
-    weights = []
-    for plan, cls in group:
-        weight = cls.weight
-        if not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
-            raise InvalidInput(f"{plan.name}.weight", f"{weight!r} is no weight; write a number")
-        weights.append(float(weight))
     if len({plan.model for plan, _ in group}) > 1:
         told = ", ".join(f"{plan.name} ({plan.model})" for plan, _ in group)
         raise InvalidInput("weight", f"workflows that share by weight have the same model; here: {told}")
@@ -267,6 +262,11 @@ def _by_weight(layer: Sequence[tuple[WorkflowPlan, type[Workflow]]]) -> dict[str
     if counts is not None and users is not None:
         # whoever has iterations to do needs somebody who does them
         users = [_at_least_one(ramp) if count else ramp for ramp, count in zip(users, counts, strict=True)]
+    names = [plan.name for plan, _ in group]
+    if counts is not None:
+        _check_shares(names, weights, counts, first.iterations or 0, "iteration")
+    elif users is not None:
+        _check_shares(names, weights, [math.ceil(ramp.highest) for ramp in users], first.most_users, "user")
     found = {}
     for at, (plan, _) in enumerate(group):
         rate = plan.arrivals and Ramp(tuple((when, level * part[at]) for when, level in plan.arrivals.points))
@@ -278,6 +278,23 @@ def _by_weight(layer: Sequence[tuple[WorkflowPlan, type[Workflow]]]) -> dict[str
             max_in_flight=math.ceil(plan.max_in_flight * part[at]),
         )
     return found
+
+
+def _weight(cls: type[Workflow]) -> float:
+    weight = cls.weight
+    if not isinstance(weight, (int, float)) or not 1e-6 <= weight <= 1e6:
+        rule = f"{weight!r} is no weight; write a number above 0, up to a million"
+        raise InvalidInput(f"{cls.__name__}.weight", f"{rule}. To leave a workflow out, name those that are to run")
+    return float(weight)
+
+
+def _check_shares(names: Sequence[str], weights: Sequence[float], given: Sequence[int], total: int, what: str) -> None:
+    """Each has something to do: one that has nothing would fail, and the run with it."""
+    enough = math.ceil(sum(weights) / min(weights))
+    for name, weight, share in zip(names, weights, given, strict=True):
+        if total and not share:
+            rule = f"is {weight:g} of {sum(weights):g}: that is none of {_counted(total, what)}"
+            raise InvalidInput(f"{name}.weight", f"{rule}; with {_counted(enough, what)} each workflow has one")
 
 
 def _at_least_one(ramp: Ramp) -> Ramp:

@@ -49,7 +49,7 @@ class Workflow:
     pacing: ClassVar[str | None] = None
     """iterations of a user start this far apart, if they do not take longer"""
     weight: ClassVar[float | None] = None
-    """share of the users (or of the rate) when several workflows with weights run together"""
+    """share of the users (or of the rate) when several workflows with weights run together; above 0"""
 
     # on what ----------------------------------------------------------------------------------------
     base_url: ClassVar[str] = ""

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
 
-from .stats.model import Header, Moment, Summary
+import msgspec
+
+from ..errors import InvalidInput
+from .stats.model import Header, Moment, OutputOutcome, Summary
+
+log = logging.getLogger("mainstay.load")
 
 
 class Output(Protocol):
-    """Three calls, in this order. What one raises never fails the run: it is told in the summary, and that output gets
-    nothing more."""
+    """Three calls, in this order. What one raises never fails the run, nor does one that never returns: it is told in
+    the summary, and that output gets nothing more. Only an `InvalidInput` that `start` raises refuses the run."""
 
     name: str
 
     async def start(self, header: Header) -> None:
-        """Before the first request."""
+        """Before the first request, within half a minute."""
         ...
 
     def add(self, moment: Moment) -> None:
@@ -22,5 +30,82 @@ class Output(Protocol):
         ...
 
     async def stop(self, summary: Summary) -> None:
-        """After the last request; write out what is left."""
+        """After the last request, within a minute; write out what is left."""
         ...
+
+
+class OutputLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long one output may take, in seconds."""
+
+    start_s: float = 30.0
+    stop_s: float = 60.0
+    give_up_s: float = 5.0
+    """to stop, when nobody waits for the run any longer"""
+
+
+class Outputs:
+    """All outputs of a run. One that fails is told in the summary and gets nothing more."""
+
+    def __init__(self, outputs: Sequence[Output], limits: OutputLimits | None = None) -> None:
+        self._outputs = list(outputs)
+        self._limits = limits or OutputLimits()
+        self._errors: dict[int, str] = {}
+
+    async def start(self, header: Header) -> None:
+        """Refusals (a folder that is not there) are raised: nothing has begun yet."""
+        for number, output in enumerate(self._outputs):
+            try:
+                await _within(self._limits.start_s, output.start(header), "start")
+            except InvalidInput:
+                raise
+            except Exception as error:  # noqa: BLE001 - where results go never ends the run
+                self._failed(number, error)
+
+    def add(self, moment: Moment) -> None:
+        for number, output in enumerate(self._outputs):
+            if number not in self._errors:
+                try:
+                    output.add(moment)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self._failed(number, error)
+
+    async def stop(self, summary: Summary, *, given_up: bool = False) -> None:
+        within_s = self._limits.give_up_s if given_up else self._limits.stop_s
+        for number, output in enumerate(self._outputs):
+            if number not in self._errors:
+                try:
+                    await _within(within_s, output.stop(summary), "stop")
+                except Exception as error:  # noqa: BLE001 - as above
+                    self._failed(number, error)
+
+    def _failed(self, number: int, error: Exception) -> None:
+        said = f"{type(error).__name__}: {error}"
+        self._errors[number] = said
+        log.warning("output=%s failed, the run goes on: %s", self._outputs[number].name, said)
+
+    def outcomes(self) -> list[OutputOutcome]:
+        return [
+            OutputOutcome(name=output.name, error=self._errors.get(number, ""))
+            for number, output in enumerate(self._outputs)
+        ]
+
+
+async def _within(seconds: float, call: Coroutine[Any, Any, None], name: str) -> None:
+    """Not `wait_for`: that waits for whoever does not heed its cancellation."""
+    task = asyncio.ensure_future(call)
+    task.add_done_callback(_heard)
+    try:
+        await asyncio.wait([task], timeout=seconds)
+    finally:
+        task.cancel()
+    if not task.done():
+        raise TimeoutError(f"{name} did not come to its end within {seconds:g} s")
+    if task.cancelled():
+        raise RuntimeError(f"{name} was cancelled")
+    task.result()
+
+
+def _heard(task: asyncio.Future[None]) -> None:
+    """Have nobody told that nobody asked how a call ended that was given up."""
+    if not task.cancelled():
+        task.exception()

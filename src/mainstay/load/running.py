@@ -18,12 +18,12 @@ from ..errors import InvalidInput
 from .blueprint import Blueprint, blueprint_of, check_states
 from .fleet import Fleet, GeneratorLost, Limits
 from .member import Said
-from .outputs import Output
+from .outputs import Output, OutputLimits, Outputs
 from .plan import LoadOptions, RunPlan, plan_of
 from .sources import LoadTest
 from .stats.folding import Tally
 from .stats.grammar import Threshold
-from .stats.model import WINDOW_MS, Header, Moment, OutputOutcome, Summary, ThresholdOutcome, Window
+from .stats.model import WINDOW_MS, Header, Moment, Summary, ThresholdOutcome, Window
 from .stats.thresholds import Judge, check, thresholds_of, verdict_of
 from .stats.trust import TrustWatch
 
@@ -111,6 +111,7 @@ class LoadRun:
         stream: str = "",
         said: Said | None = None,
         limits: Limits | None = None,
+        output_limits: OutputLimits | None = None,
     ) -> None:
         """`stream`: where one of the outputs records it, for the others to tell. `said` takes what the steps print;
         without it, the log does."""
@@ -119,7 +120,7 @@ class LoadRun:
         self._stream = stream
         self._started_ms = clock.now_ms()
         self.header = planned.header(run_id, self._started_ms)
-        self._outputs = _Outputs(outputs)
+        self._outputs = Outputs(outputs, output_limits)
         self._said = said or _logged
         self._limits = limits
         self._put_out = False
@@ -161,7 +162,7 @@ class LoadRun:
             # nobody waits any longer; what is known by now is put out all the same
             self._ended = self._ended or "cancelled: given up"
             if self._put_out:
-                await self._finish()
+                await self._finish(given_up=True)
             raise
         finally:
             self._fleet = None
@@ -286,7 +287,7 @@ class LoadRun:
 
     # the end ----------------------------------------------------------------------------------------
 
-    async def _finish(self) -> Summary:
+    async def _finish(self, *, given_up: bool = False) -> Summary:
         summary = self._summary(self._judge.finish())
         summary.trust = self._doubts.finish()
         if self._failed and not self._ended:
@@ -295,7 +296,7 @@ class LoadRun:
         if summary.ended.startswith("failed"):
             summary.verdict = "failed"
         summary.outputs = self._outputs.outcomes()
-        await self._outputs.stop(summary)
+        await self._outputs.stop(summary, given_up=given_up)
         summary.outputs = self._outputs.outcomes()
         return summary
 
@@ -309,46 +310,6 @@ class LoadRun:
             skipped=self._skipped,
             stream=self._stream,
         )
-
-
-class _Outputs:
-    """All outputs of a run. One that raises is told in the summary and gets nothing more."""
-
-    def __init__(self, outputs: Sequence[Output]) -> None:
-        self._outputs = list(outputs)
-        self._errors: dict[int, str] = {}
-
-    async def start(self, header: Header) -> None:
-        """Refusals (a folder that is not there) are raised: nothing has begun yet."""
-        for output in self._outputs:
-            await output.start(header)
-
-    def add(self, moment: Moment) -> None:
-        for number, output in enumerate(self._outputs):
-            if number not in self._errors:
-                try:
-                    output.add(moment)
-                except Exception as error:  # noqa: BLE001 - where results go never ends the run
-                    self._failed(number, error)
-
-    async def stop(self, summary: Summary) -> None:
-        for number, output in enumerate(self._outputs):
-            if number not in self._errors:
-                try:
-                    await output.stop(summary)
-                except Exception as error:  # noqa: BLE001 - as above
-                    self._failed(number, error)
-
-    def _failed(self, number: int, error: Exception) -> None:
-        said = f"{type(error).__name__}: {error}"
-        self._errors[number] = said
-        log.warning("output=%s failed, the run goes on: %s", self._outputs[number].name, said)
-
-    def outcomes(self) -> list[OutputOutcome]:
-        return [
-            OutputOutcome(name=output.name, error=self._errors.get(number, ""))
-            for number, output in enumerate(self._outputs)
-        ]
 
 
 def _logged(process: int, line: str) -> None:

@@ -298,6 +298,30 @@ def test_whoever_reads_json_gets_errors_as_json(shell: Shell, file: str) -> None
     assert json.loads(done.stdout)["error"]["code"] == "invalid_input"
 
 
+def test_a_folder_that_cannot_be_written_to_is_refused_with_what_to_name_instead(shell: Shell, file: str) -> None:
+    Path(".mainstay").write_text("no folder")
+
+    done = shell.run("load", "run", file, "--base-url", "http://127.0.0.1:1", columns=None, MAINSTAY_STORE="")
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: store: runs that name none are kept in the folder .mainstay here")
+    assert "--store" in line
+
+
+@pytest.mark.slow
+def test_with_a_store_that_is_named_the_working_folder_need_not_be_writable(
+    place: Place, shell: Shell, tmp_path: Path
+) -> None:
+    (place.folder / ".mainstay").write_text("no folder")
+    place.environ["MAINSTAY_STATE"] = str(tmp_path / "state")
+
+    done = place.run("--iterations", "4", "--store", shell.url)
+
+    assert done.returncode == 0, done.stderr
+    assert f"recorded: {tmp_path / 'state' / 'load'}" in done.stdout
+
+
 @pytest.mark.parametrize(("value", "at"), [("10x", "x"), ("1m3", "")])
 def test_a_bad_duration_is_pointed_at(shell: Shell, file: str, value: str, at: str) -> None:
     done = shell.run("load", "run", file, "--duration", value, columns=None, MAINSTAY_STORE="")

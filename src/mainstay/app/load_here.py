@@ -27,6 +27,7 @@ from ..load.works import Attached, LoadWork
 from ..model import Job, Session
 from ..worker.engine import Engine
 from ..worker.outage import Outage
+from ..worker.state_folder import state_folder
 from .app import App
 
 log = logging.getLogger("mainstay.load")
@@ -48,7 +49,7 @@ class Ran(NamedTuple):
 def app_of(test: LoadTest, store: str | None = None) -> App:
     """An app that has this load test and nothing else."""
     if store is None:
-        Path(FOLDER).mkdir(exist_ok=True)
+        _folder_here()
     app = App(store or STORE)
     app.load(test)
     app.loads.folder = _streams
@@ -56,9 +57,24 @@ def app_of(test: LoadTest, store: str | None = None) -> App:
 
 
 def _streams() -> Path:
-    folder = Path(FOLDER, "load").absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    """Where this cannot be written to, a run that names its store is recorded where workers record theirs."""
+    try:
+        return _folder_here("load")
+    except InvalidInput:
+        return state_folder("load")
+
+
+def _folder_here(part: str = "") -> Path:
+    why = "it cannot be written to"
+    try:
+        folder = Path(FOLDER, part).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    except OSError as error:
+        why = error.strerror or str(error)
+    rule = f"runs that name none are kept in the folder {FOLDER} here, and that cannot be used ({why})"
+    raise InvalidInput("store", f"{rule}; name one, as --store sqlite:////tmp/load.db, or go to a folder of yours")
 
 
 async def run_here(

@@ -77,6 +77,7 @@ async def test_a_run_that_is_stopped_waits_for_what_is_under_way(
     counts = target.counts()
     assert summary.requests == counts.completed == counts.begun == summary.sent_calls > 0
     assert (summary.aborted, counts.abandoned, summary.ended) == (0, 0, "interrupted")
+    assert summary.verdict == "interrupted"
 
 
 async def test_with_too_short_a_drain_what_is_given_up_is_told(target: Target, tmp_path: Path) -> None:

@@ -293,20 +293,20 @@ class LoadRun:
         if self._failed and not self._ended:
             # also if others went well: what was asked for was not done
             summary.ended = "failed: " + "; ".join(f"{name}: {why}" for name, why in self._failed.items())
-        if summary.ended.startswith("failed"):
-            summary.verdict = "failed"
+            summary.verdict = verdict_of(summary.thresholds, summary.ended)
         summary.outputs = self._outputs.outcomes()
         await self._outputs.stop(summary, given_up=given_up)
         summary.outputs = self._outputs.outcomes()
         return summary
 
     def _summary(self, thresholds: list[ThresholdOutcome]) -> Summary:
+        ended = self._ended or "finished"
         return self._tally.summary(
             elapsed_s=self.elapsed_s,
             thresholds=thresholds,
             trust=self._doubts.trust(),
-            verdict=verdict_of(thresholds),
-            ended=self._ended or "finished",
+            verdict=verdict_of(thresholds, ended),
+            ended=ended,
             skipped=self._skipped,
             stream=self._stream,
         )

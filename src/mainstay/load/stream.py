@@ -246,10 +246,11 @@ def remade(path: str | os.PathLike[str]) -> Summary:
         rest = {field: getattr(recorded.end, field) for field in _REST}
         return tally.summary(**{**rest, "stream": rest["stream"] or str(path)})
     thresholds = judge.finish()
+    ended = f"cut off: the recording has {seconds} s and no end; {recorded.torn or 'the run was killed'}"
     return tally.summary(
         thresholds=thresholds,
         trust=watch.finish(),
-        verdict=verdict_of(thresholds),
-        ended=f"cut off: the recording has {seconds} s and no end; {recorded.torn or 'the run was killed'}",
+        verdict=verdict_of(thresholds, ended),
+        ended=ended,
         stream=str(path),
     )

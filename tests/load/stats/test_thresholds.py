@@ -359,7 +359,23 @@ def test_a_run_stops_as_failed_when_a_threshold_fails() -> None:
     first, second = judge.finish()
     assert (first.passed, first.stopped) == (True, False)
     assert (second.passed, second.stopped, second.at_s) == (False, True, 3.0)
-    assert verdict_of([first, second]) == "failed"
+    assert verdict_of([first, second], "finished") == "failed"
+
+
+@pytest.mark.parametrize(
+    ("ended", "passed", "verdict"),
+    [
+        ("finished", True, "passed"),
+        ("stopped by a threshold", True, "passed"),
+        ("interrupted", True, "interrupted"),
+        ("interrupted", False, "failed"),
+        ("cancelled: by ann", True, "interrupted"),
+        ("cut off: the recording has 3 s and no end", True, "interrupted"),
+        ("failed: a generator was lost", True, "failed"),
+    ],
+)
+def test_only_a_run_that_came_to_its_end_can_have_passed(ended: str, passed: bool, verdict: str) -> None:
+    assert verdict_of([ThresholdOutcome(text="p95 < 1s", passed=passed)], ended) == verdict
 
 
 def test_what_stopped_a_run_stays_failed_while_it_drains() -> None:

@@ -13,6 +13,7 @@ import pytest
 from mainstay.control import Completion, Control, Failure, Request
 from mainstay.control.schedules import register, schedule
 from mainstay.errors import MainstayError
+from mainstay.load.stats.model import Verdict
 from mainstay.load.works import stored
 from mainstay.model import Job
 from mainstay.web.security.tokens import Tokens
@@ -93,6 +94,20 @@ async def test_what_a_load_test_calls_its_parts_is_text_in_its_charts_too(server
         assert "<img" not in text
         assert ("<h2>Tags</h2>" in text) == (path == f"/loads/{made[0]}")
     assert "alert(1)" in text
+
+
+@pytest.mark.parametrize(("verdict", "state"), [("passed", "good"), ("interrupted", "busy"), ("failed", "bad")])
+async def test_the_list_of_load_tests_has_the_verdict_of_each(server: Server, verdict: Verdict, state: str) -> None:
+    control = server.control
+    session = await control.open_session(worker="w")
+    await control.submit("Shop", kind="load", queue="loads", retries=0)
+    jobs = await control.claim(["loads"], session.id, 1)
+    await control.start(jobs)
+    await control.complete([Completion(jobs[0], result=msgspec.Raw(stored(a_summary(verdict=verdict))))])
+
+    text = await text_of(server, "/loads")
+
+    assert re.search(rf'"Verdict"><span class="state {state}"><i aria-hidden="true">.</i> {verdict}</span>', text)
 
 
 async def test_the_numbers_above_the_charts_are_those_of_the_states_below(server: Server) -> None:

@@ -15,7 +15,7 @@ import msgspec
 WINDOW_MS = 100
 
 MetricType = Literal["counter", "gauge", "rate", "trend"]
-Verdict = Literal["passed", "failed"]
+Verdict = Literal["passed", "failed", "interrupted"]
 #: the parts of a call, in the order in which they happen
 PHASES = ("blocked", "connect", "tls", "send", "wait", "receive")
 
@@ -337,6 +337,7 @@ class Summary(msgspec.Struct, kw_only=True):
     thresholds: list[ThresholdOutcome] = []
     trust: Trust = msgspec.field(default_factory=Trust)
     verdict: Verdict = "passed"
+    """interrupted: it did not come to its end, and no threshold was broken until then"""
     ended: str = "finished"
     """finished, cancelled, interrupted, stopped by a threshold, failed: and why"""
     skipped: dict[str, str] = {}

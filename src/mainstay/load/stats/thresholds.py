@@ -32,7 +32,7 @@ from .model import Header, ThresholdOutcome, Verdict, Window
 from .tags import groups_of, tagged, tags_text
 from .terms import term_of
 
-__all__ = ["Judge", "Threshold", "check", "parse", "threshold", "thresholds_of", "verdict_of"]
+__all__ = ["Judge", "Threshold", "came_to_its_end", "check", "parse", "threshold", "thresholds_of", "verdict_of"]
 
 
 def threshold(
@@ -200,9 +200,16 @@ class Judge:
         return {watch.key: Piece() for watch in self._watches}
 
 
-def verdict_of(outcomes: Iterable[ThresholdOutcome]) -> Verdict:
-    """Passed, if all are."""
-    return "passed" if all(outcome.passed for outcome in outcomes) else "failed"
+def verdict_of(outcomes: Iterable[ThresholdOutcome], ended: str) -> Verdict:
+    """Passed, if all are, and it ended as it was meant to."""
+    if ended.startswith("failed") or not all(outcome.passed for outcome in outcomes):
+        return "failed"
+    return "passed" if came_to_its_end(ended) else "interrupted"
+
+
+def came_to_its_end(ended: str) -> bool:
+    """Whether its end is one that it was meant to have: by its plan, or by one of its thresholds."""
+    return ended.startswith(("finished", "stopped by a threshold"))
 
 
 _Key = tuple[str, str, Of]

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from ...load.stats.model import Summary
+from ...load.stats.thresholds import came_to_its_end
 from .words import counted, share_text
 
 Word = Literal["passed", "failed", "ended early", "NOT TRUSTWORTHY"]
@@ -50,12 +51,7 @@ def _outcome(summary: Summary) -> Word:
     """What failed has not passed, whatever its thresholds say; nor has what did not come to its end."""
     if summary.verdict == "failed" or summary.ended.startswith("failed"):
         return "failed"
-    return "passed" if came_to_its_end(summary) else "ended early"
-
-
-def came_to_its_end(summary: Summary) -> bool:
-    """Whether its end is one that it was meant to have: by its plan, or by one of its thresholds."""
-    return summary.ended.startswith(("finished", "stopped by a threshold"))
+    return "passed" if came_to_its_end(summary.ended) else "ended early"
 
 
 def advice_for(summary: Summary) -> list[Advice]:

@@ -12,7 +12,8 @@ import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
 
 from ...load.stats.model import CheckSummary, Summary, ThresholdOutcome
-from .advice import came_to_its_end, troubles_of
+from ...load.stats.thresholds import came_to_its_end
+from .advice import troubles_of
 from .text import threshold_text
 from .words import share_text
 
@@ -61,7 +62,7 @@ def _run(suite: ET.Element, summary: Summary) -> None:
     case = _case(suite, "run", "the run came to its end")
     case.set("time", f"{summary.elapsed_s:.3f}")
     # one that a threshold ended is told by that threshold
-    if not came_to_its_end(summary):
+    if not came_to_its_end(summary.ended):
         ET.SubElement(case, "error", message=_clean(summary.ended))
 
 

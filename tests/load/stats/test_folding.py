@@ -70,12 +70,12 @@ def test_no_window_cannot_be_merged() -> None:
         merge_windows([])
 
 
-def test_health_is_the_worst_of_a_process_and_the_mean_of_its_cpu() -> None:
+def test_health_is_the_worst_of_a_process_the_mean_of_its_cpu_and_the_sum_of_its_waits() -> None:
     whole = merge_windows(
-        Window(bucket=at, process=0, health={0: Health(lag=lag, cpu=cpu, files=files, files_limit=10)})
+        Window(bucket=at, process=0, health={0: Health(lag=lag, cpu=cpu, waited=0.1, files=files, files_limit=10)})
         for at, (lag, cpu, files) in enumerate([(0.1, 1.0, 3), (0.4, 0.5, 2)])
     )
-    assert whole.health == {0: Health(lag=0.4, cpu=0.75, files=3, files_limit=10)}
+    assert whole.health == {0: Health(lag=0.4, cpu=0.75, waited=0.2, files=3, files_limit=10)}
 
 
 def test_a_summary_has_the_totals_of_its_windows_and_takes_the_rest() -> None:

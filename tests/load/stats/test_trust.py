@@ -23,6 +23,10 @@ def run(*healths: Health, took: float = 0.01, arrivals: int = 0, tenths: int = 1
 FINE = Health(lag=0.01, cpu=0.5, files=100, files_limit=1024)
 LATE = Health(lag=0.12, cpu=0.5)
 BUSY = Health(cpu=0.97)
+#: of a tenth of a second
+KEPT = Health(cpu=0.5, waited=0.03)
+NEARLY = Health(cpu=0.5, waited=0.0199)
+THROTTLED = Health(cpu=0.5, waited=0.03, throttled=0.05)
 
 
 def test_a_generator_that_is_well_is_trusted() -> None:
@@ -62,6 +66,63 @@ def test_an_open_model_does_not_hide_its_own_waiting() -> None:
     assert run(*[BUSY] * 3, arrivals=1).reasons == [
         "process 1 used 97 % of its core for 3 s: add --processes or machines"
     ]
+
+
+@pytest.mark.parametrize(("cpu", "ok"), [(0.94, False), (0.7, True)])
+def test_a_run_of_less_than_three_seconds_is_judged_by_all_of_it(cpu: float, ok: bool) -> None:
+    trust = run(Health(cpu=1.0), Health(cpu=cpu), arrivals=1)
+    assert trust.ok is ok
+    if not ok:
+        assert trust.reasons == ["process 1 used 97 % of its core for 2 s: add --processes or machines"]
+
+
+def test_what_is_over_at_once_is_its_start_and_is_not_judged_by_the_core() -> None:
+    assert run(Health(cpu=1.0, waited=0.09), tenths=4).ok
+    assert not run(BUSY, tenths=5).ok
+    assert not run(KEPT, tenths=5).ok
+
+
+def test_a_process_that_others_keep_from_running_is_told_with_what_to_do() -> None:
+    assert run(FINE, FINE, KEPT, KEPT, KEPT, FINE).reasons == [
+        (
+            "process 1 could have run and had no core for 30 % of 3 s, and times include that: something else uses "
+            "this machine's cores; end it, use no more --processes than there are cores free, or test from another "
+            "machine"
+        )
+    ]
+
+
+def test_a_quota_is_told_as_what_it_is() -> None:
+    (reason,) = run(*[THROTTLED] * 3).reasons
+    assert reason.endswith(
+        "its control group had used up its CPU time; raise its quota (cpu.max), or use fewer --processes"
+    )
+
+
+def test_a_short_wait_for_a_core_does_not_matter() -> None:
+    assert run(*[NEARLY] * 5).ok
+    assert run(FINE, FINE, KEPT, FINE, FINE, KEPT).ok
+
+
+def test_a_wait_in_a_run_of_less_than_three_seconds_is_judged_by_all_of_it() -> None:
+    assert "no core for 30 % of 1 s" in run(KEPT).reasons[0]
+    assert run(KEPT, FINE).ok
+
+
+def test_a_loop_that_was_away_is_judged_by_all_the_time_it_was() -> None:
+    watch = TrustWatch()
+    for at in range(60):
+        # of a second each, told in the first tenth of it
+        health = {} if at % 10 else {0: Health(waited=0.15)}
+        watch.add(Window(bucket=FIRST + at, health=health))
+    assert watch.finish().ok
+
+
+def test_windows_of_a_second_are_judged_like_those_of_a_tenth() -> None:
+    watch = TrustWatch()
+    for at in range(4):
+        watch.add(Window(bucket=FIRST + at * 10, width=10, health={0: Health(waited=0.3)}))
+    assert "no core for 30 % of 3 s" in watch.finish().reasons[0]
 
 
 def test_a_core_is_judged_by_whole_seconds() -> None:

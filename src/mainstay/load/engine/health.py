@@ -7,6 +7,9 @@ import contextlib
 import os
 import resource
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from ..stats.model import Health
 
@@ -17,11 +20,23 @@ _SLOW_S = 2.0
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
-class Watch:
-    """Looks at the loop it runs on."""
+class Held(NamedTuple):
+    """How long this thread was kept from running since it began, in seconds."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    queued_s: float | None
+    """it could have run, and other programs had the cores; None where that is not told"""
+    throttled_s: float
+    """its control group had used up its CPU time; over all cores, and 0 where that is not told"""
+
+
+class Watch:
+    """Looks at the loop it runs on, by whose thread it is asked."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, held: Callable[[], Held] | None = None) -> None:
+        """`held` tells how long the thread was kept from running; without it, the system does."""
         self._loop = loop
+        self._held = held or Holds().read
+        self._was_held = self._held()
         self._lag = 0.0
         self._cpu_s = time.process_time()
         self._wall_s = time.perf_counter()
@@ -52,12 +67,59 @@ class Watch:
         used = (cpu_s - self._cpu_s) / passed if passed > 0 else 0.0
         lag = max(self._lag, wall_s - self._due) if self._handle is not None else self._lag
         self._cpu_s, self._wall_s, self._lag = cpu_s, wall_s, 0.0
+        before, now = self._was_held, self._held()
+        self._was_held = now
+        throttled_s = max(0.0, now.throttled_s - before.throttled_s)
+        queued_s = max(0.0, (now.queued_s or 0.0) - (before.queued_s or 0.0))
         if wall_s - self._slow_s > _SLOW_S:
             self._slow_s = wall_s
             self._memory, self._files = memory_bytes(), open_files()
         return Health(
-            lag=max(0.0, lag), cpu=min(1.0, used), memory=self._memory, files=self._files, files_limit=self._limit
+            lag=max(0.0, lag),
+            cpu=min(1.0, used),
+            # one that is throttled may be said to be queued as well: it is one wait, not two
+            waited=max(queued_s, min(throttled_s, passed)),
+            throttled=throttled_s,
+            memory=self._memory,
+            files=self._files,
+            files_limit=self._limit,
         )
+
+
+class Holds:
+    """What Linux tells of a thread that wants to run and does not."""
+
+    def __init__(self, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> None:
+        self._queued = proc / "thread-self" / "schedstat"
+        self._throttled = _quotas(proc / "self" / "cgroup", groups)
+
+    def read(self) -> Held:
+        return Held(_queued_s(self._queued), sum(map(_throttled_s, self._throttled)))
+
+
+def _quotas(own: Path, groups: Path) -> Sequence[Path]:
+    """Files that tell what quotas did: of the control group (version 2) of this process, and of those it is in."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in own.read_text(encoding="utf-8").splitlines():
+            if line.startswith("0::"):
+                group = groups / line.removeprefix("0::").lstrip("/")
+                inside = [group, *(one for one in group.parents if one.is_relative_to(groups))]
+                return [one / "cpu.stat" for one in inside if (one / "cpu.stat").is_file()]
+    return ()
+
+
+def _queued_s(path: Path) -> float | None:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(path.read_bytes().split()[1]) / 1e9
+    return None
+
+
+def _throttled_s(path: Path) -> float:
+    with contextlib.suppress(OSError, ValueError):
+        for line in path.read_bytes().splitlines():
+            if line.startswith(b"throttled_usec "):
+                return int(line.split()[1]) / 1e6
+    return 0.0
 
 
 def memory_bytes() -> int:

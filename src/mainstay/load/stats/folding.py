@@ -41,8 +41,8 @@ def merge_windows(windows: Iterable[Window]) -> Window:
     """Several windows as one: those of all processes, or those of a stretch of time.
 
     Counts and histograms are added; users are those of each process at its last window, gauges the last value; the
-    health of a process is its worst, and the mean of its CPU. Merge the processes of a bucket first, then buckets; the
-    order in which they are passed does not matter.
+    health of a process is its worst, the mean of its CPU, and the sum of its waits. Merge the processes of a bucket
+    first, then buckets; the order in which they are passed does not matter.
 
     >>> merge_windows([Window(bucket=7, process=0, users=3), Window(bucket=7, process=1, users=4)])
     Window(bucket=7, width=1, process=-1, users=7, iterations=0, arrivals=0, dropped=0, aborted=0, sent_calls=0,

@@ -91,6 +91,10 @@ class Health(msgspec.Struct, omit_defaults=True, kw_only=True):
     """seconds its loop came late, at worst"""
     cpu: float = 0.0
     """part of one core that it used, 0 to 1"""
+    waited: float = 0.0
+    """seconds that it could have run and had no core"""
+    throttled: float = 0.0
+    """seconds that its control group was held back by a quota of CPU time, over all cores"""
     memory: int = 0
     """bytes"""
     files: int = 0

@@ -113,19 +113,22 @@ class MetricSum:
 
 
 class _HealthSum:
-    """A process: the worst of it, but the mean of its CPU, for a tenth of a second at full CPU says little."""
+    """A process: the worst of it, but the mean of its CPU, for a tenth of a second at full CPU says little, and the sum
+    of the time that it waited."""
 
-    __slots__ = ("buckets", "files", "files_limit", "lag", "memory", "used")
+    __slots__ = ("buckets", "files", "files_limit", "lag", "memory", "throttled", "used", "waited")
 
     def __init__(self) -> None:
         self.lag = 0.0
-        self.used = 0.0
+        self.used = self.waited = self.throttled = 0.0
         self.buckets = 0
         self.memory = self.files = self.files_limit = 0
 
     def add(self, health: Health, buckets: int) -> None:
         self.lag = max(self.lag, health.lag)
         self.used += health.cpu * buckets
+        self.waited += health.waited
+        self.throttled += health.throttled
         self.buckets += buckets
         self.memory = max(self.memory, health.memory)
         self.files = max(self.files, health.files)
@@ -135,6 +138,8 @@ class _HealthSum:
         return Health(
             lag=self.lag,
             cpu=self.used / self.buckets if self.buckets else 0.0,
+            waited=self.waited,
+            throttled=self.throttled,
             memory=self.memory,
             files=self.files,
             files_limit=self.files_limit,

@@ -5,6 +5,9 @@ A pure rule over windows; it answers while the run goes on, and names what the g
 
 from __future__ import annotations
 
+from collections import deque
+from typing import NamedTuple
+
 from .folding import SECOND
 from .model import Health, Trust, Window
 from .shown import digits, share_text, time_text
@@ -21,10 +24,60 @@ LAG_SECONDS = 0.01
 CPU = 0.9
 #: ... for so many seconds in a row; what is shorter is a ramp or another program
 CPU_S = 3
+#: Above this part of the time without a core, while it could have run, a process is not alone on its machine: what its
+#: calls take is to a good part what others do
+WAIT = 0.2
+#: ... over any stretch of so many seconds
+WAIT_S = 3
+#: A run that is shorter than these stretches is judged by its own length, down to this: below it, the start is all
+SHORTEST_S = 0.5
 #: Above this part of the limit, the next connections may fail
 FILES = 0.9
 
 _MORE = "add --processes or machines"
+
+
+class _Wait(NamedTuple):
+    """How long a process had no core, in some windows."""
+
+    buckets: int = 0
+    waited_s: float = 0.0
+    throttled_s: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.buckets / SECOND
+
+    @property
+    def part(self) -> float:
+        return min(1.0, self.waited_s / self.seconds) if self.buckets else 0.0
+
+
+class _Waits:
+    """The stretch in which a process waited most."""
+
+    def __init__(self) -> None:
+        self.worst = _Wait()
+        self.buckets = 0
+        """all of them"""
+        self._last: deque[_Wait] = deque()
+
+    def add(self, wait: _Wait) -> None:
+        self.buckets += wait.buckets
+        self._last.append(wait)
+        while sum(one.buckets for one in self._last) - self._last[0].buckets >= WAIT_S * SECOND:
+            self._last.popleft()
+        if self.buckets >= WAIT_S * SECOND:
+            self._judge()
+
+    def finish(self) -> None:
+        """The run is over, and may be shorter than a stretch."""
+        if SHORTEST_S * SECOND <= self.buckets < WAIT_S * SECOND:
+            self._judge()
+
+    def _judge(self) -> None:
+        buckets, waited_s, throttled_s = map(sum, zip(*self._last, strict=True))
+        self.worst = max(self.worst, _Wait(buckets, waited_s, throttled_s), key=lambda one: one.part)
 
 
 class _Process:
@@ -38,10 +91,13 @@ class _Process:
         self.latest = 0.0
         self.row_s = 0
         self.row_top = 0.0
-        self.busy_s = 0
+        self.busy_s = 0.0
         self.busiest = 0.0
         self.files = 0
         self.files_limit = 0
+        self.waits = _Waits()
+        self._all_cpu = 0.0
+        self._all_buckets = 0
 
     def add(self, health: Health, buckets: int) -> None:
         self.lag = max(self.lag, health.lag)
@@ -64,8 +120,17 @@ class _Process:
         if self.row_s >= CPU_S:
             self.busy_s += self.row_s if self.row_s == CPU_S else 1
             self.busiest = max(self.busiest, self.row_top)
+        self._all_cpu += self.cpu
+        self._all_buckets += self.buckets
         self.lag = self.cpu = 0.0
         self.buckets = 0
+
+    def finish(self) -> None:
+        """The run is over, and may be shorter than a stretch."""
+        self.waits.finish()
+        ran = self.waits.buckets
+        if SHORTEST_S * SECOND <= ran < CPU_S * SECOND and self._all_cpu > CPU * self._all_buckets:
+            self.busy_s, self.busiest = ran / SECOND, self._all_cpu / self._all_buckets
 
 
 class TrustWatch:
@@ -94,8 +159,12 @@ class TrustWatch:
             self._origin = window.bucket
         if (window.bucket - self._origin) // SECOND > self._second:
             self._close((window.bucket - self._origin) // SECOND)
-        for process, health in window.health.items():
-            self._processes.setdefault(process, _Process()).add(health, window.width)
+        for number, health in window.health.items():
+            self._processes.setdefault(number, _Process()).add(health, window.width)
+        for number, process in self._processes.items():
+            # one whose loop was away tells of that time afterwards
+            told = window.health.get(number) or Health()
+            process.waits.add(_Wait(window.width, told.waited, told.throttled))
         self._arrivals += window.arrivals
         self._dropped += window.dropped
         for step in window.steps:
@@ -117,11 +186,14 @@ class TrustWatch:
         for number, process in sorted(self._processes.items()):
             reasons += self._lag(number, process)
             reasons += self._cpu(number, process)
+            reasons += _wait(number, process.waits.worst)
         return Trust(ok=not reasons, reasons=reasons)
 
     def finish(self) -> Trust:
         """The run is over; its last second may not be a whole one."""
         self._close(self._second + 1)
+        for process in self._processes.values():
+            process.finish()
         return self.trust()
 
     def _load(self) -> list[str]:
@@ -166,4 +238,23 @@ class TrustWatch:
         # an open model says how late it was; a closed one just sends less
         closed = "" if self._arrivals else "; calls waited inside the generator, and their times include that"
         share = share_text(round(process.busiest, 2))
-        return [f"process {number} used {share} of its core for {process.busy_s} s: {_MORE}{closed}"]
+        return [f"process {number} used {share} of its core for {digits(process.busy_s)} s: {_MORE}{closed}"]
+
+
+def _wait(number: int, worst: _Wait) -> list[str]:
+    if worst.part <= WAIT:
+        return []
+    found = (
+        f"process {number} could have run and had no core for {share_text(round(worst.part, 2))} of "
+        f"{digits(worst.seconds)} s, and times include that: "
+    )
+    if worst.throttled_s > worst.waited_s / 2:
+        return [
+            f"{found}its control group had used up its CPU time; raise its quota (cpu.max), or use fewer --processes"
+        ]
+    return [
+        (
+            f"{found}something else uses this machine's cores; end it, use no more --processes than there are cores "
+            "free, or test from another machine"
+        )
+    ]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,6 +105,33 @@ async def test_whoever_stops_waiting_does_not_leave_a_call_behind() -> None:
 
     assert task.cancelled()
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", ["output_for('json', path)", "StreamOutput(path)"])
+def test_a_pipe_that_nobody_reads_does_not_keep_the_program(tmp_path: Path, output: str) -> None:
+    os.mkfifo(pipe := tmp_path / "run")
+    program = f"""
+import asyncio, sys
+from mainstay.load.outputs import Outputs
+from mainstay.load.stream import StreamOutput
+from mainstay.report.load.files import output_for
+from tests.load.test_outputs import HASTY, HEADER, SUMMARY
+
+async def main(path):
+    outputs = Outputs([{output}], HASTY)
+    await outputs.start(HEADER)
+    await outputs.stop(SUMMARY)
+    print([one.error for one in outputs.outcomes()])
+
+asyncio.run(main(sys.argv[1]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, pipe], cwd=Path(__file__).parents[2],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+
+    assert "did not come to its end within 0 s" in done.stdout
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import contextlib
 import io
 import os
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -25,6 +25,7 @@ import msgspec
 import zstandard
 
 from ..errors import InvalidInput
+from .aside import Aside
 from .stats.folding import SECOND, Tally, merge_windows
 from .stats.model import Header, Moment, Summary, Window
 from .stats.thresholds import Judge, parse, verdict_of
@@ -50,7 +51,7 @@ class StreamOutput:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mainstay-stream")
+        self._thread = Aside()
         self._written: Future[None] | None = None
         self._waiting: list[Window] = []
         self._origin = -1
@@ -61,7 +62,6 @@ class StreamOutput:
         try:
             await asyncio.wrap_future(self._thread.submit(self._lines.begin, header))
         except OSError as error:
-            self._thread.shutdown(wait=False)
             why = error.strerror or str(error)
             raise InvalidInput("stream", f"{self.path} cannot be written ({why}); choose another place") from None
 
@@ -80,13 +80,10 @@ class StreamOutput:
 
     async def stop(self, summary: Summary) -> None:
         """Write what is left, and the end."""
-        try:
-            self._hand_over()
-            if self._written is not None:
-                await asyncio.wrap_future(self._written)
-            await asyncio.wrap_future(self._thread.submit(self._lines.end, summary))
-        finally:
-            self._thread.shutdown(wait=False)
+        self._hand_over()
+        if self._written is not None:
+            await asyncio.wrap_future(self._written)
+        await asyncio.wrap_future(self._thread.submit(self._lines.end, summary))
 
     def _second(self, bucket: int) -> int:
         return (bucket - self._origin) // SECOND

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ...errors import InvalidInput, UnknownOption
+from ...load.aside import Aside
 from ...load.outputs import Output
 from ...load.stats.folding import to_json
 from ...load.stats.model import Header, Moment, Summary
@@ -69,7 +70,7 @@ class FileOutput:
         pass
 
     async def stop(self, summary: Summary) -> None:
-        await asyncio.to_thread(self.write, summary)
+        await asyncio.wrap_future(Aside().submit(self.write, summary))
 
     def write(self, summary: Summary) -> list[Path]:
         """The files that were written."""

@@ -72,21 +72,60 @@ async def test_a_large_answer_over_tls_arrives_in_full(certificate: Path) -> Non
     assert server.connections == 1
 
 
-async def test_a_second_user_resumes_the_tls_session_of_the_first(certificate: Path) -> None:
-    resumed = []
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_user_resumes_its_own_tls_session_and_no_other_does(certificate: Path, version) -> None:
+    resumed: list[tuple[str, bool]] = []
 
     async def answer(heard: Heard, talk: Talk) -> bytes:
-        resumed.append(talk.writer.get_extra_info("ssl_object").session_reused)
-        return OK
+        resumed.append((heard.path, talk.writer.get_extra_info("ssl_object").session_reused))
+        return b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 
     network = Network(tls=Tls(ca=str(certificate)))
-    async with serving(answer, tls=server_tls(certificate)) as server:
-        for _ in range(2):
-            http = HTTPClient(network)
-            await http.get(server.url)
-            await http.close()
+    tls = server_tls(certificate)
+    tls.minimum_version = tls.maximum_version = version
+    async with serving(answer, tls=tls) as server:
+        ann, bob = HTTPClient(network), HTTPClient(network)
+        for _ in range(3):
+            await ann.get(f"{server.url}/ann")
+            await bob.get(f"{server.url}/bob")
+        await ann.close()
+        await bob.close()
+        eve = HTTPClient(network)
+        await eve.get(f"{server.url}/eve")
+        await eve.close()
 
-    assert resumed == [False, True]
+    assert resumed == [
+        *[("/ann", False), ("/bob", False), ("/ann", True), ("/bob", True), ("/ann", True), ("/bob", True)],
+        ("/eve", False),
+    ]
+
+
+async def test_a_second_connection_of_a_user_resumes_the_session_of_its_first(certificate: Path) -> None:
+    resumed: dict[str, bool] = {}
+    both = asyncio.Event()
+
+    async def answer(heard: Heard, talk: Talk) -> bytes:
+        resumed[heard.path] = talk.writer.get_extra_info("ssl_object").session_reused
+        if heard.path == "/second":
+            both.set()
+        elif heard.path == "/slow":
+            await both.wait()
+        return OK
+
+    async with serving(answer, tls=server_tls(certificate)) as server, client(tls=Tls(ca=str(certificate))) as http:
+        await http.get(f"{server.url}/first")
+        await asyncio.gather(http.get(f"{server.url}/slow"), http.get(f"{server.url}/second"))
+
+    assert resumed == {"/first": False, "/slow": False, "/second": True}
+    assert server.connections == 2
+
+
+async def test_users_that_stay_connected_hold_no_tls_sessions_beside_their_connections(certificate: Path) -> None:
+    async with serving(OK, tls=server_tls(certificate)) as server, client(tls=Tls(ca=str(certificate))) as http:
+        await http.get(server.url)
+        (pool,) = http._pools.values()
+
+        assert pool.tls is None
 
 
 async def test_a_certificate_that_is_not_trusted_ends_the_call(certificate: Path) -> None:

@@ -246,6 +246,7 @@ class Connection:
         if self.call is None or reading is None or reading.stream is None:
             return
         self._network.answered += 1
+        self.used = True
         self.call = self._waiter = self.reading = self.opening = None
         self.close()
         reading.stream.finish(_now(), reading.received)
@@ -374,6 +375,9 @@ class Connection:
         self._loop.remove_writer(self.fd)
         if self._uploading is not None:
             self._uploading.cancel()
+        if self.used and not self.pool.left:
+            # not before an answer: what the server gives to go on from comes with the first
+            self.pool.tls = self.tls_session or self.pool.tls
         self.sock.close()
         self._shared.connections.discard(self)
         self.pool.drop(self)

@@ -108,6 +108,7 @@ class HTTPClient:
         """Close all connections; what is under way on them is given up."""
         self._encoder.close()
         for pool in self._pools.values():
+            pool.left = True
             for connection in tuple(pool.connections):
                 connection.give_up()
         # those that were told just now get to say so; those that wait for a connection have none to wait for
@@ -144,14 +145,11 @@ class HTTPClient:
         connection, opening = await self._connection(call, started, fresh=fresh)
         connection.opening = opening
         try:
-            response = await connection.start(call, started)
+            return await connection.start(call, started)
         except asyncio.CancelledError:
             if connection.call is call:
                 connection.give_up()
             raise
-        if opening is not None and opening.tls and (session := connection.tls_session) is not None:
-            self._shared.tls[call.parts.origin] = session
-        return response
 
     async def _connection(self, call: Call, started: float, *, fresh: bool) -> tuple[Connection, Opening | None]:
         """One that is idle, one that becomes free, or a new one."""
@@ -170,7 +168,7 @@ class HTTPClient:
                 return connection, Opening(blocked, 0.0, 0.0)
         pool.open += 1
         try:
-            sock, opening = await self._opened(call, started)
+            sock, opening = await self._opened(call, started, pool)
             connection = Connection(sock, pool=pool, owner=self, shared=self._shared)
         except BaseException:
             pool.give_back()
@@ -188,11 +186,11 @@ class HTTPClient:
         except TimeoutError:
             raise too_long("total", call.limits.total or 0.0, call.what) from None
 
-    async def _opened(self, call: Call, started: float) -> tuple[socket.socket, Opening]:
+    async def _opened(self, call: Call, started: float, pool: Pool) -> tuple[socket.socket, Opening]:
         connect, left = call.limits.connect, _left(call, started)
         shorter = connect if left is None or (connect is not None and connect < left) else left
         proxy = None if call.parts.unix is not None else self._shared.proxy
-        known = self._shared.tls.get(call.parts.origin)
+        known = pool.take_tls()
         try:
             async with asyncio.timeout(shorter):
                 return await open_socket(self._network, call.parts, proxy=proxy, session=known)

@@ -1,9 +1,8 @@
-"""What the HTTP sessions of a process share: calls that were encoded once, TLS sessions, and the watch over limits."""
+"""What the HTTP sessions of a process share: calls that were encoded once, and the watch over limits."""
 
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +32,6 @@ class Shared:
         self.leads: dict[Any, Call] = {}
         """other calls without cookies and without their bodies"""
         self.connections: set[Connection] = set()
-        self.tls: dict[str, ssl.SSLSession] = {}
-        """by origin: the next handshake is shorter"""
         self.proxy = _proxy(network.proxy)
         self.turns = Turns(network)
         self._sweeping = False

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from mainstay.cli.load_running import TOGETHER_S, Interrupts
@@ -252,6 +253,19 @@ def test_what_is_detached_waits_for_a_worker(place: Place, shell: Shell) -> None
     assert place.counts()["begun"] == 0
 
 
+def test_what_is_said_about_arrivals_goes_with_the_job(shell: Shell, file: str) -> None:
+    words = ("--rate", "50/s", "--arrivals", "poisson", "--max-in-flight", "20", "--no-catch-up", "--seed", "7")
+
+    done = shell.run("load", "run", file, "--detach", "--store", shell.url, *words)
+
+    assert done.exit_code == 0, done.output
+    payload = shell.get(done.stdout.strip().splitlines()[0]).payload
+    assert payload is not None
+    options = msgspec.msgpack.decode(payload)
+    told = {name: options[name] for name in ("rate", "arrivals", "max_in_flight", "catch_up", "seed")}
+    assert told == {"rate": "50/s", "arrivals": "poisson", "max_in_flight": 20, "catch_up": False, "seed": 7}
+
+
 # what cannot be started ---------------------------------------------------------------------------------
 
 
@@ -269,6 +283,9 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (("--rate", "fast"), "rate: 'fast' is not a rate"),
         (("--stages", "30s:10,50"), "stages"),
         (("--think", "3s-1s"), "think"),
+        (("--max-in-flight", "5"), "max_in_flight: is for a rate"),
+        (("--no-catch-up",), "catch_up: is for a rate"),
+        (("--rate", "5/s", "--arrivals", "often"), "write constant or poisson"),
         (("--threshold", "p95 of brwse < 1s"), "browse"),
         (("--threshold", "p95 << 1s"), "^"),
         (("Vist",), "did you mean 'Visit'?"),

@@ -71,6 +71,35 @@ def run(
         int | None,
         typer.Option("--iterations", "-n", min=1, help="So many in all.", show_default=False, rich_help_panel=_MUCH),
     ] = None,
+    arrivals: Annotated[
+        str | None,
+        typer.Option(
+            "--arrivals",
+            metavar="constant|poisson",
+            help="With a rate: evenly, or at random.",
+            show_default=False,
+            rich_help_panel=_MUCH,
+        ),
+    ] = None,
+    max_in_flight: Annotated[
+        int | None,
+        typer.Option(
+            "--max-in-flight",
+            min=1,
+            help="With a rate: so many iterations under way at most.",
+            show_default=False,
+            rich_help_panel=_MUCH,
+        ),
+    ] = None,
+    catch_up: Annotated[
+        bool | None,
+        typer.Option(
+            "--catch-up/--no-catch-up",
+            help="With a rate: what cannot start waits, or is dropped.",
+            show_default=False,
+            rich_help_panel=_MUCH,
+        ),
+    ] = None,
     think: Annotated[
         str | None,
         typer.Option(
@@ -99,6 +128,7 @@ def run(
             rich_help_panel=_MUCH,
         ),
     ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of all that is by chance.", rich_help_panel=_MUCH)] = 0,
     base_url: Annotated[
         str | None,
         typer.Option(
@@ -218,6 +248,10 @@ def run(
             rate=rate,
             stages=stages,
             iterations=iterations,
+            arrivals=arrivals,
+            max_in_flight=max_in_flight,
+            catch_up=catch_up,
+            seed=seed,
             think=think,
             pacing=pacing,
             processes=processes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -32,6 +32,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     stages: str | tuple[tuple[str, int | str], ...] | None = None
     rate: str | None = None
     arrivals: str | None = None
+    """constant, or poisson: at random"""
     max_in_flight: int | None = None
     catch_up: bool | None = None
     think: str | None = None
@@ -118,10 +119,20 @@ def plan_of(workflows: Mapping[str, type[Workflow]], options: LoadOptions) -> Ru
     plans = {name: _workflow_plan(cls, options) for name, cls in chosen.items()}
     for layer in graph.layers():
         plans.update(_by_weight([(plans[name], chosen[name]) for name in layer]))
+    _check_rate_options(plans.values(), options)
     longest = [max(_longest(plans[name]) for name in layer) for layer in graph.layers()]
     duration_s = None if any(math.isinf(one) for one in longest) else sum(longest)
     drain_s = max((plan.drain_s for plan in plans.values()), default=0.0)
     return RunPlan(workflows=plans, graph=graph, duration_s=duration_s, drain_s=drain_s)
+
+
+def _check_rate_options(plans: Iterable[WorkflowPlan], options: LoadOptions) -> None:
+    """What a submission says about arrivals is about nothing if there is no rate."""
+    if any(plan.arrivals is not None for plan in plans):
+        return
+    for field in ("max_in_flight", "arrivals", "catch_up"):
+        if getattr(options, field) is not None:
+            raise InvalidInput(field, "is for a rate; here is a number of users, who start again when they are done")
 
 
 def _longest(plan: WorkflowPlan) -> float:

@@ -56,6 +56,21 @@ def test_what_lies_beyond_a_step_is_all_that_waits_for_it(after: dict[str, list[
 
 
 @given(orders(), st.data())
+def test_as_many_overlap_as_there_are_that_do_not_wait_for_each_other(
+    after: dict[str, list[str]], data: st.DataObject
+) -> None:
+    graph = graph_of(after, field="Shop", what="step")
+    counted = data.draw(st.sets(st.sampled_from(sorted(after))))
+
+    def overlap(names: tuple[str, ...]) -> bool:
+        return not any(one in graph.beyond(other) for one, other in itertools.permutations(names, 2))
+
+    sizes = range(len(counted) + 1)
+    widest = max(size for size in sizes if any(map(overlap, itertools.combinations(counted, size))))
+    assert graph.width(counted) == widest
+
+
+@given(orders(), st.data())
 def test_a_circle_is_refused_and_shown(after: dict[str, list[str]], data: st.DataObject) -> None:
     graph = graph_of(after, field="Shop", what="step")
     first = data.draw(st.sampled_from(sorted(after)))

@@ -70,6 +70,9 @@ def free_port() -> int:
         ({"processes": 0}, "out of range; from 1 to 1024"),
         ({"arrivals": "uniform", "rate": "5/s"}, "write constant or poisson"),
         ({"rate": "5/s", "max_in_flight": 0}, "Shop.max_in_flight"),
+        ({"max_in_flight": 5}, "max_in_flight: is for a rate"),
+        ({"vus": 5, "catch_up": False}, "catch_up: is for a rate"),
+        ({"arrivals": "poisson"}, "arrivals: is for a rate"),
         ({"pacing": "soon"}, "soon\n  ^ here"),
         ({"think": "3s-1s"}, "the wrong way round"),
         ({"thresholds": ("p95 of brwse < 200ms",)}, "browse"),
@@ -184,6 +187,36 @@ async def test_a_host_that_cannot_be_resolved_is_refused(tmp_path: Path) -> None
     assert "nowhere.invalid cannot be resolved" in said
 
 
+#: a step that names no place itself
+PLAIN = """
+class Shop(Workflow):
+    @step()
+    async def browse(self) -> HTTPResponse:
+        return await self.client.http.get("/")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://nowhere.invalid:8080", "nowhere.invalid cannot be resolved"),
+        ("udp://nowhere.invalid:8080", "nowhere.invalid cannot be resolved"),
+        ("http://127.0.0.1:1", "127.0.0.1:1 refused the connection"),
+        ("shop.test", "Shop.base_url: 'shop.test' has no scheme that is known"),
+    ],
+)
+async def test_the_base_of_plain_paths_is_looked_at_too(tmp_path: Path, url: str, said: str) -> None:
+    assert said in await refused(tmp_path, PLAIN, base_url=url)
+
+
+@pytest.mark.slow
+async def test_a_bad_certificate_of_the_base_of_plain_paths_is_told(tmp_path: Path) -> None:
+    async with Target(TargetOptions(tls=True)) as target:
+        assert "certificate" in await refused(tmp_path, PLAIN, base_url=target.url)
+        assert target.counts().begun == 0
+
+
 @pytest.mark.slow
 async def test_a_connection_that_is_refused_is_told(tmp_path: Path) -> None:
     port = free_port()
@@ -255,12 +288,42 @@ def test_too_few_open_files_are_refused_with_how_to_raise_them(tmp_path: Path) -
     assert "ulimit -n 564" in ended.stdout
 
 
+def overlapping(tmp_path: Path, **options: object) -> Planned:
+    """Three calls that wait for nothing, and what is made of them."""
+    calls = [f"@step()\n    async def {name}(self, url: URL = '/') -> HTTPResponse: ..." for name in "abc"]
+    checks = [f"@step('a', 'b', 'c')\n    async def {name}(self) -> Check: ..." for name in ("d", "e", "f", "g")]
+    return Planned(written(tmp_path, SHOP + "\n    ".join([*calls, *checks])), LoadOptions(**options))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"vus": 60}, "vus: 244 open files are needed in each process, and 140 are allowed here"),
+        ({"vus": 60}, "ulimit -n 244"),
+        ({"vus": 60}, "or fewer users"),
+        ({"rate": "10/s", "max_in_flight": 60}, "max_in_flight: 244 open files are needed"),
+        ({"rate": "10/s", "max_in_flight": 60}, "or a smaller max_in_flight"),
+    ],
+)
+def test_each_step_that_overlaps_needs_an_open_file_of_each_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], said: str
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (140, 140))
+    planned = overlapping(tmp_path, **options)
+
+    with pytest.raises(InvalidInput) as refusal:
+        make_room(planned.plan, planned.blueprints, 1)
+
+    assert said in str(refusal.value)
+    make_room(planned.plan, planned.blueprints, 3)
+
+
 def test_the_limit_of_open_files_is_raised_as_far_as_it_may_be(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
     planned = Planned(written(tmp_path, GET), LoadOptions(vus=300))
     try:
-        make_room(planned.plan, 1)
+        make_room(planned.plan, planned.blueprints, 1)
         raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -61,6 +61,29 @@ class Graph(msgspec.Struct, frozen=True):
                 found[other] = None
         return tuple(found)
 
+    def width(self, of: Iterable[str]) -> int:
+        """How many of these may be under way at once: the most of which none waits for another. A layer may have fewer,
+        for what is slow in one overlaps with what comes later elsewhere.
+
+        >>> Graph({"a": (), "slow": (), "b": ("a",), "c": ("a",)}).width(["a", "slow", "b", "c"])
+        3
+        """
+        # by Dilworth: as many as there are chains if one takes as few as possible; each pair joins two of them
+        counted = set(of)
+        beyond = {name: [other for other in self.beyond(name) if other in counted] for name in counted}
+        joined: dict[str, str] = {}
+
+        def joins(name: str, seen: set[str]) -> bool:
+            for other in beyond[name]:
+                if other not in seen:
+                    seen.add(other)
+                    if other not in joined or joins(joined[other], seen):
+                        joined[other] = name
+                        return True
+            return False
+
+        return len(counted) - sum(joins(name, set()) for name in counted)
+
 
 def _height(depth: Mapping[str, int]) -> int:
     return 1 + max(depth.values(), default=-1)

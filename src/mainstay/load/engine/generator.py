@@ -98,13 +98,13 @@ class Generator:
             self._blueprints = {name: blueprint_of(test.workflows[name]) for name in self._plan.workflows}
             check_states(self._blueprints)
             self._feeds = {name: _fed(blueprint) for name, blueprint in self._blueprints.items()}
-            preflight.make_room(self._plan, begin.processes)
+            preflight.make_room(self._plan, self._blueprints, begin.processes)
             self._networks = {name: _network(options, plan) for name, plan in self._plan.workflows.items()}
             for name, blueprint in self._blueprints.items():
                 await self._prepare(blueprint, self._networks[name], self._plan.workflows[name].base_url)
             if options.preflight and begin.process == 0:
                 # what they differ in is of no account here
-                await preflight.look(self._blueprints.values(), next(iter(self._networks.values())))
+                await preflight.look(self._plan, self._blueprints, next(iter(self._networks.values())))
         except InvalidInput as error:
             return Refused(field=error.field, rule=error.rule)
         except CallFailed as error:

@@ -5,25 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
-from collections.abc import Iterable
+import socket
+from collections.abc import Mapping
 
 from ...errors import CallFailed, InvalidInput
 from ..blueprint import Blueprint
 from ..clients.http.opening import open_socket
 from ..clients.network import Network
-from ..plan import RunPlan
-from ..prepared import URL, split
+from ..plan import RunPlan, WorkflowPlan
+from ..prepared import URL, Parts, split
 
 _CONNECT_S = 10.0
 #: descriptors that a process needs beside its connections
 _OWN_FILES = 64
 
 
-def make_room(plan: RunPlan, processes: int) -> None:
+def make_room(plan: RunPlan, blueprints: Mapping[str, Blueprint], processes: int) -> None:
     """Raise the limit of open files as far as that is allowed; refuses a test that it would not be enough for."""
-    needed = _OWN_FILES + max(
-        sum(-(-plan.workflows[name].most_users // processes) for name in layer) for layer in plan.graph.layers()
-    )
+    connections = {
+        name: -(-workflow.most_users // processes) * _overlapping(blueprints[name])
+        for name, workflow in plan.workflows.items()
+    }
+    fullest = max(plan.graph.layers(), key=lambda layer: sum(connections[name] for name in layer))
+    needed = _OWN_FILES + sum(connections[name] for name in fullest)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < needed and hard != soft:
         allowed = needed if hard == resource.RLIM_INFINITY else min(hard, max(needed, hard))
@@ -31,26 +35,47 @@ def make_room(plan: RunPlan, processes: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if soft != resource.RLIM_INFINITY and soft < needed:
+        most = plan.workflows[max(fullest, key=lambda name: connections[name])]
+        field, less = ("vus", "fewer users") if most.arrivals is None else ("max_in_flight", "a smaller max_in_flight")
         raise InvalidInput(
-            "vus",
+            field,
             f"{needed} open files are needed in each process, and {soft} are allowed here; raise the limit "
-            f"(ulimit -n {needed}, or LimitNOFILE= of a service), use more --processes, or fewer users",
+            f"(ulimit -n {needed}, or LimitNOFILE= of a service), use more --processes, or {less}",
         )
 
 
-async def look(blueprints: Iterable[Blueprint], network: Network) -> None:
-    """Open a connection to each place that the steps name, and close it again. Nothing is sent."""
+def _overlapping(blueprint: Blueprint) -> int:
+    """Connections of one user: one for each step that may be under way at once. A step can open more than one, which
+    nobody knows before it does; checks and metrics are made of what others have fetched."""
+    calling = [step.name for step in blueprint.steps.values() if step.kind in ("measured", "action")]
+    return max(1, blueprint.graph.width(calling))
+
+
+async def look(plan: RunPlan, blueprints: Mapping[str, Blueprint], network: Network) -> None:
+    """Open a connection to each place that the steps and the workflows name, and close it again. Nothing is sent."""
     places = {
         prepared.parts.origin: prepared.parts
-        for blueprint in blueprints
+        for blueprint in blueprints.values()
         for step in blueprint.steps.values()
         for prepared in step.prepared.values()
-        if isinstance(prepared, URL) and prepared.parts.scheme != "udp"
+        if isinstance(prepared, URL)
     }
+    # steps that call plain paths name no place, and their workflow does
+    places |= {(base := _base(workflow)).origin: base for workflow in plan.workflows.values() if workflow.base_url}
     proxy = None if network.proxy is None else split(network.proxy)
     for origin, parts in places.items():
+        if parts.scheme == "udp":
+            await network.resolve(parts.host, parts.port, socket.SOCK_DGRAM)
+            continue
         try:
             opened, _ = await asyncio.wait_for(open_socket(network, parts, proxy=proxy, session=None), _CONNECT_S)
         except TimeoutError:
             raise CallFailed("connect timeout", f"{origin} does not answer within {_CONNECT_S:g} s") from None
         opened.close()
+
+
+def _base(workflow: WorkflowPlan) -> Parts:
+    try:
+        return split(workflow.base_url)
+    except InvalidInput as error:
+        raise InvalidInput(f"{workflow.name}.base_url", error.rule) from None

@@ -196,6 +196,14 @@ def test_a_ping_sends_what_it_is_told_and_shows_headers_and_body_if_asked(shell:
     assert '"hello"' in shown.stdout
 
 
+@pytest.mark.parametrize("option", ["ca", "cert", "key"])
+def test_a_ping_refuses_a_file_for_tls_that_is_not_there(shell: Shell, target: Target, option: str) -> None:
+    done = shell.run("load", "ping", target.url, f"--{option}", "nofile.pem", columns=None)
+
+    assert done.exit_code == 2
+    assert f"{option}: " in done.stderr
+
+
 def test_a_ping_that_gets_an_error_ends_with_one_and_one_without_an_answer_with_two(
     shell: Shell, target: Target
 ) -> None:

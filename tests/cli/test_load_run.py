@@ -391,6 +391,27 @@ def test_a_target_that_cannot_be_reached_is_told_before_the_load(place: Place, u
     assert says in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["ca", "cert", "key"])
+def test_a_file_for_tls_that_is_not_there_is_refused_without_tls_too(place: Place, option: str) -> None:
+    done = place.run(f"--{option}", "nofile.pem")
+
+    assert done.returncode == 2, done.stdout
+    assert f"{option}: " in done.stderr
+    assert place.counts()["begun"] == 0
+
+
+@pytest.mark.slow
+def test_a_step_that_does_not_say_that_it_returns_a_response_fails_the_run(place: Place) -> None:
+    text = TEST.replace('"/") -> HTTPResponse', '"/")')
+    (place.folder / "visit.py").write_text(text, encoding="utf-8")
+
+    done = place.run("--iterations", "4", "--ui", "ci")
+
+    assert done.returncode == 1, done.stdout
+    assert "which counts if the step is annotated: -> HTTPResponse" in done.stdout
+
+
 # how it ends --------------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ from .extra import extra_needed
 if TYPE_CHECKING:
     from .clients.http import HTTPResponse
     from .clients.http2 import HTTP2Response
+    from .clients.network import Timeouts
     from .clients.tcp import TCPResponse
     from .clients.udp import UDPResponse
     from .clients.websocket import WebsocketResponse
@@ -80,6 +81,7 @@ __all__ = [
     "Result",
     "Summary",
     "TCPResponse",
+    "Timeouts",
     "Trend",
     "UDPResponse",
     "Use",
@@ -99,6 +101,7 @@ __all__ = [
 _HOMES = {
     ".clients.http": ("HTTPResponse",),
     ".clients.http2": ("HTTP2Response",),
+    ".clients.network": ("Timeouts",),
     ".clients.tcp": ("TCPResponse",),
     ".clients.udp": ("UDPResponse",),
     ".clients.websocket": ("WebsocketResponse",),

@@ -8,6 +8,7 @@ import functools
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -18,7 +19,11 @@ T = TypeVar("T")
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one call, in seconds. None: none."""
+    """Limits of one call by phase, in seconds: `get(url, timeout=Timeouts(connect=2, total=10))`. None: no limit.
+
+    >>> Timeouts(connect=2).read
+    30.0
+    """
 
     connect: float | None = 10.0
     """to open a connection, TLS included"""
@@ -28,6 +33,12 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """between two pieces of the answer, and until the first"""
     total: float | None = 60.0
     """for the whole call, redirects included"""
+
+    def __post_init__(self) -> None:
+        for phase in self.__struct_fields__:
+            limit = getattr(self, phase)
+            if limit is not None and not (isinstance(limit, int | float) and limit > 0):
+                raise InvalidInput(f"timeout.{phase}", f"{limit!r} is no number of seconds above 0; None is no limit")
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +84,8 @@ class Network:
     ) -> None:
         self.timeouts = timeouts or Timeouts()
         self.tls = tls or Tls()
+        if self.tls != Tls():
+            self.tls_context()  # what cannot be used is refused now, also if no call would need it
         self.proxy = proxy
         """http://[user:password@]host:port, for all calls"""
         self.sent = 0
@@ -131,10 +144,11 @@ class Network:
 
 @functools.cache
 def _context(tls: Tls, alpn: tuple[str, ...]) -> ssl.SSLContext:
+    _check_files(tls)
     try:
         made = ssl.create_default_context(cafile=tls.ca)
     except OSError as error:
-        raise InvalidInput("tls.ca", f"{tls.ca} cannot be used ({error.strerror or error})") from None
+        raise InvalidInput("ca", f"{tls.ca} cannot be used ({error.strerror or error})") from None
     if not tls.verify:
         made.check_hostname = False
         made.verify_mode = ssl.CERT_NONE
@@ -142,7 +156,19 @@ def _context(tls: Tls, alpn: tuple[str, ...]) -> ssl.SSLContext:
         try:
             made.load_cert_chain(tls.cert, tls.key)
         except OSError as error:
-            raise InvalidInput("tls.cert", f"{tls.cert} cannot be used ({error.strerror or error})") from None
+            raise InvalidInput("cert", f"{tls.cert} cannot be used ({error.strerror or error})") from None
     if alpn:
         made.set_alpn_protocols(list(alpn))
     return made
+
+
+def _check_files(tls: Tls) -> None:
+    """What OpenSSL says of a file that is not there does not name it."""
+    if tls.key is not None and tls.cert is None:
+        raise InvalidInput("key", "is that of a certificate; name its file with --cert, too")
+    for field, path in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key)):
+        try:
+            if path is not None:
+                Path(path).open("rb").close()
+        except OSError as error:
+            raise InvalidInput(field, f"{path} cannot be read ({error.strerror or error})") from None

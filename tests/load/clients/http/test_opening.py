@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,7 +131,9 @@ async def test_users_that_stay_connected_hold_no_tls_sessions_beside_their_conne
 
 async def test_a_certificate_that_is_not_trusted_ends_the_call(certificate: Path) -> None:
     async with serving(OK, tls=server_tls(certificate)) as server, client() as http:
-        with pytest.raises(CallFailed, match=r"not trusted .*self-signed.*Tls\(ca=") as failed:
+        with pytest.raises(
+            CallFailed, match=r"not trusted .*self-signed.*--ca.*--insecure.*LoadOptions\(ca="
+        ) as failed:
             await http.get(server.url)
         assert http._network.sent == 0
 
@@ -169,7 +172,7 @@ async def test_a_client_shows_its_certificate(certificate: Path) -> None:
     assert failed.value.kind in ("tls", "closed")
 
 
-async def test_a_server_without_tls_and_a_missing_authority_are_named(tmp_path: Path) -> None:
+async def test_a_server_without_tls_is_named() -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
@@ -182,9 +185,31 @@ async def test_a_server_without_tls_and_a_missing_authority_are_named(tmp_path: 
     listening.close()
     assert failed.value.kind == "tls"
 
-    async with client(tls=Tls(ca=str(tmp_path / "none.pem"))) as http, serving(OK) as server:
-        with pytest.raises(InvalidInput, match="none.pem"):
-            await http.get(server.url.replace("http:", "https:"))
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"ca": "none.pem"}, "ca: .*none.pem cannot be read"),
+        ({"cert": "none.pem"}, "cert: .*none.pem cannot be read"),
+        ({"cert": "both.pem", "key": "none.pem"}, "key: .*none.pem cannot be read"),
+        ({"key": "both.pem"}, "key: is that of a certificate; name its file with --cert"),
+        ({"ca": "text.pem"}, "ca: .*text.pem cannot be used"),
+        ({"cert": "text.pem"}, "cert: .*text.pem cannot be used"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_before_any_call(
+    certificate: Path, given: dict[str, str], said: str
+) -> None:
+    certificate.with_name("text.pem").write_text("no certificate")
+
+    with pytest.raises(InvalidInput, match=said):
+        Network(tls=Tls(**{name: str(certificate.with_name(file)) for name, file in given.items()}))
+
+
+@pytest.mark.parametrize("limit", ["5s", 0, -1.0, float("nan")])
+def test_a_limit_of_a_phase_that_is_no_time_is_refused(limit: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"timeout\.connect: .* is no number of seconds above 0"):
+        Timeouts(connect=limit)
 
 
 async def test_a_unix_socket_is_called_by_its_path(tmp_path: Path) -> None:

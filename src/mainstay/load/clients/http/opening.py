@@ -155,8 +155,8 @@ def _bad_tls(parts: Parts, error: Exception) -> CallFailed:
     if isinstance(error, ssl.SSLCertVerificationError):
         return CallFailed(
             "tls",
-            f"the certificate of {where} is not trusted ({error.verify_message}); name its authority with Tls(ca=...), "
-            "or switch verification off with Tls(verify=False)",
+            f"the certificate of {where} is not trusted ({error.verify_message}); name its authority with --ca, or "
+            "switch verification off with --insecure (in code: LoadOptions(ca=...), LoadOptions(verify=False))",
         )
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
     return CallFailed("tls", f"there is no TLS with {where} ({reason})")

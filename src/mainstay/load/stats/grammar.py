@@ -83,6 +83,8 @@ class Meaning(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     """of a metric of the user's own, or the pattern of a status: 5xx"""
     window_s: float = 0.0
+    of_at: int = 0
+    """where the step or its tags are, in how it is written"""
 
 
 def parse(text: str) -> Threshold:
@@ -116,6 +118,7 @@ class _Reader:
             raise InvalidInput("thresholds", f"{text!r} is not a threshold; write it as text, like 'p95 < 200ms'")
         self.text = re.sub(r"\s", " ", text)
         self.at = 0
+        self.of_at = 0
 
     def threshold(self) -> tuple[Threshold, Meaning]:
         words, measure, stat, name = self._metric()
@@ -129,7 +132,14 @@ class _Reader:
         self._end(how, stop)
         threshold = Threshold(metric=words, of=of, tags=tags, op=op, limit=limit, how=how, window=window, stop=stop)
         return threshold, Meaning(
-            measure=measure, reading=reading, unit=unit, limit=value, stat=stat, name=name, window_s=window_s
+            measure=measure,
+            reading=reading,
+            unit=unit,
+            limit=value,
+            stat=stat,
+            name=name,
+            window_s=window_s,
+            of_at=self.of_at,
         )
 
     # metric -----------------------------------------------------------------------------------------
@@ -202,7 +212,8 @@ class _Reader:
         at = self._skip()
         if not self._take(re.compile(r"of\b", re.IGNORECASE)):
             return None, ()
-        by_tag = self.text.startswith("{", self._skip())
+        self.of_at = self._skip()
+        by_tag = self.text.startswith("{", self.of_at)
         if measure.by == "run" or (measure.by == "tag" and not by_tag):
             tags = " but may have tags: of {shop:north}" if measure.by == "tag" else ""
             self._fail(f"a comparison; {words} has no steps{tags}", at)
@@ -345,7 +356,12 @@ class _Reader:
         phrase = " ".join(self.text[at:].lower().split()[:2])
         close = [found for meant in (phrase, word.lower()) for found in difflib.get_close_matches(meant, names, n=1)]
         hint = f"; did you mean {close[0]}?" if word and close else ""
-        raise InvalidInput("thresholds", f"expected {expected}{hint}\n  {self.text}\n  {' ' * at}^")
+        raise pointed_at(self.text, at, f"expected {expected}{hint}")
+
+
+def pointed_at(text: str, at: int, why: str) -> InvalidInput:
+    """A refusal with the character marked."""
+    return InvalidInput("thresholds", f"{why}\n  {text}\n  {' ' * at}^")
 
 
 def _units(measure: Measure) -> str:

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...errors import InvalidInput
 from .folding import SECOND
-from .grammar import Meaning, Threshold, meaning_of, parse
+from .grammar import Meaning, Threshold, meaning_of, parse, pointed_at
 from .measures import Of, Piece, collect, value_text
 from .model import Header, ThresholdOutcome, Verdict, Window
 from .tags import groups_of, tagged, tags_text
@@ -97,7 +97,8 @@ def check(thresholds: Iterable[Threshold], header: Header) -> None:
 
 
 def _check_tags(one: Threshold, header: Header, kinds: dict[str, str]) -> None:
-    measure = meaning_of(one).measure
+    meaning = meaning_of(one)
+    measure = meaning.measure
     if measure.by == "tag":
         return
     wanted = {"check"} if measure.by == "check" else {"measured", "action"}
@@ -108,7 +109,7 @@ def _check_tags(one: Threshold, header: Header, kinds: dict[str, str]) -> None:
     close = difflib.get_close_matches(tags_text(one.tags), there, n=1)
     hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(there) or 'none'}"
     what = "check" if measure.by == "check" else "measured step"
-    raise InvalidInput("thresholds", f"{one}: no {what} has the tags {tags_text(one.tags)}; {hint}")
+    raise pointed_at(str(one), meaning.of_at, f"no {what} has the tags {tags_text(one.tags)}; {hint}")
 
 
 def _check_step(one: Threshold, of: str, kinds: dict[str, str]) -> None:
@@ -120,13 +121,13 @@ def _check_step(one: Threshold, of: str, kinds: dict[str, str]) -> None:
     if of not in kinds:
         close = difflib.get_close_matches(of, kinds, n=1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(fit) or 'none'}"
-        raise InvalidInput("thresholds", f"{one}: there is no step {of}; {hint}")
+        raise pointed_at(str(one), meaning.of_at, f"there is no step {of}; {hint}")
     if kinds[of] not in wanted:
         what = "checks" if "check" in wanted else "measured steps"
-        raise InvalidInput(
-            "thresholds",
-            f"{one}: {of} is of kind {kinds[of]}, and has no {meaning.measure.source}; "
-            f"{what}: {', '.join(fit) or 'none'}",
+        raise pointed_at(
+            str(one),
+            meaning.of_at,
+            f"{of} is of kind {kinds[of]}, and has no {meaning.measure.source}; {what}: {', '.join(fit) or 'none'}",
         )
 
 

@@ -406,10 +406,13 @@ def test_a_step_that_does_not_say_that_it_returns_a_response_fails_the_run(place
     text = TEST.replace('"/") -> HTTPResponse', '"/")')
     (place.folder / "visit.py").write_text(text, encoding="utf-8")
 
-    done = place.run("--iterations", "4", "--ui", "ci")
+    done = place.run("--iterations", "4", "--json", "-")
 
     assert done.returncode == 1, done.stdout
-    assert "which counts if the step is annotated: -> HTTPResponse" in done.stdout
+    said = json.loads(done.stdout)["examples"]["InvalidInput"]
+    assert (
+        said == "InvalidInput: browse: returned a HTTPResponse, which counts if the step is annotated: -> HTTPResponse"
+    )
 
 
 # how it ends --------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.errors import InvalidInput, UnknownOption
+from mainstay.errors import InvalidInput
 from mainstay.load.hooks import depends, step
 from mainstay.load.plan import LoadOptions, WorkflowPlan, plan_of
 from mainstay.load.workflow import Workflow
@@ -171,7 +171,7 @@ def test_only_some_are_run_with_what_they_depend_on() -> None:
 
 
 def test_a_workflow_that_is_not_there_is_refused() -> None:
-    with pytest.raises(UnknownOption, match="Shop"):
+    with pytest.raises(InvalidInput, match=r"workflows: there is no workflow 'Shopp'; did you mean 'Shop'\?"):
         planned(made(), workflows=("Shopp",))
 
 

@@ -75,9 +75,14 @@ def free_port() -> int:
         ({"arrivals": "poisson"}, "arrivals: is for a rate"),
         ({"pacing": "soon"}, "soon\n  ^ here"),
         ({"think": "3s-1s"}, "the wrong way round"),
-        ({"thresholds": ("p95 of brwse < 200ms",)}, "browse"),
+        (
+            {"thresholds": ("p95 of brwse < 200ms",)},
+            "thresholds: there is no step brwse; did you mean browse?\n  p95 of brwse < 200ms\n         ^",
+        ),
+        ({"thresholds": ("p95 of {a:b} < 1s",)}, "there are none\n  p95 of {a:b} < 1s\n         ^"),
         ({"thresholds": ("p95 < 200mz",)}, "^"),
-        ({"workflows": ("Shp",)}, "Shop"),
+        ({"workflows": ("Shp",)}, "workflows: there is no workflow 'Shp'; did you mean 'Shop'?"),
+        ({"workflows": ("Nope",)}, "workflows: there is no workflow 'Nope'; there is Shop"),
     ],
 )
 def test_bad_options_are_refused_when_the_run_is_planned(tmp_path: Path, options: dict[str, object], said: str) -> None:
@@ -128,6 +133,10 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, tex
         ("(self, headers: Headers = 5) -> None: ...", "Shop.a(headers): 5 is no Headers"),
         ("(self, headers: Headers = {'a b': 'c'}) -> None: ...", "Shop.a(headers): this is not the name of a header"),
         ("(self) -> Nothing: ...", "its annotation 'Nothing' cannot be resolved"),
+        ("(self) -> 5: ...", "Shop.a: is annotated to return 5, which is no type"),
+        ("(self) -> [Check]: ...", "which is no type"),
+        ("(self) -> Metric[int]: ...", "is annotated Metric[int]; write Metric[Counter]"),
+        ("(self) -> HTTPResponse | int: ...", "is annotated to return HTTPResponse | int"),
         ("(self) -> Metric: ...", "write Metric[Counter], Metric[Gauge], Metric[Rate] or Metric[Trend]"),
         ("(self) -> HTTPResponse | int: ...", "a measured step returns a response, or None, and nothing else"),
         (
@@ -232,6 +241,7 @@ async def test_a_bad_certificate_is_told_and_can_be_trusted(tmp_path: Path) -> N
     async with Target(TargetOptions(tls=True)) as target:
         said = await refused(tmp_path, GET, base_url=target.url)
         assert "certificate" in said
+        assert "name its authority with --ca, or switch verification off with --insecure" in said
         assert target.counts().begun == 0
 
         trusted = await ran(written(tmp_path, GET), iterations=2, base_url=target.url, ca=target.certificate)

@@ -30,6 +30,8 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     tags: dict[str, str]
     optional: bool = False
     """whether it may return nothing"""
+    annotated: bool = True
+    """whether it says what it returns"""
 
 
 class StatePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +130,7 @@ def _step(workflow: type[Workflow], name: str, known: set[str]) -> StepPlan:
         taken=tuple(taken),
         tags=mark.tags,
         optional=told.optional,
+        annotated=told.annotated,
     )
 
 

@@ -30,6 +30,8 @@ class Told(msgspec.Struct, frozen=True):
     """resolved"""
     optional: bool
     """whether it may return nothing"""
+    annotated: bool
+    """whether it says what it returns"""
 
 
 def told_by(function: Any, *, field: str) -> Told:
@@ -39,8 +41,11 @@ def told_by(function: Any, *, field: str) -> Told:
     for name, parameter in parameters.items():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise InvalidInput(field, f"argument {name} cannot be given by name; steps take keyword arguments only")
-    kind, metric = _kind(hints.get("return"), field=field)
-    return Told(kind, metric, parameters, hints, _may_be_nothing(hints.get("return")))
+    hint = hints.get("return")
+    if "return" in hints and not _is_type(hint):
+        raise InvalidInput(field, f"is annotated to return {hint!r}, which is no type; write -> HTTPResponse, say")
+    kind, metric = _kind(hint, field=field)
+    return Told(kind, metric, parameters, hints, _may_be_nothing(hint), "return" in hints)
 
 
 def hints_of(function: Any, *, field: str) -> dict[str, Any]:
@@ -104,6 +109,16 @@ def _is(hint: Any, base: type) -> bool:
     return isinstance(found, type) and issubclass(found, base)
 
 
+def _is_type(hint: Any) -> bool:
+    """Classes can be called; so can what `typing` makes, but for unions, variables and (since 3.12) aliases."""
+    return (
+        callable(hint)
+        or typing.get_origin(hint) is not None
+        or isinstance(hint, typing.TypeVar)
+        or hasattr(hint, "__value__")
+    )
+
+
 def _is_checks(hint: Any) -> bool:
     """list[Check], and other sequences of checks."""
     found = typing.get_origin(hint)
@@ -115,7 +130,20 @@ def _is_checks(hint: Any) -> bool:
 
 
 def _named(hint: Any) -> str:
-    return getattr(hint, "__name__", None) or str(hint)
+    """As it is written.
+
+    >>> _named(Metric[int]), _named(list[Check] | None)
+    ('Metric[int]', 'list[Check] | None')
+    """
+    of = typing.get_args(hint)
+    if hint is type(None):
+        return "None"
+    if not of:
+        return getattr(hint, "__name__", None) or str(hint)
+    parts = [_named(part) for part in of]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " | ".join(parts)
+    return f"{_named(_origin(hint))}[{', '.join(parts)}]"
 
 
 def state_direction(function: Any, *, field: str) -> Literal["provide", "use"]:

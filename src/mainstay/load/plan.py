@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from ..errors import InvalidInput, UnknownOption
+from ..errors import InvalidInput
 from .graph import Graph, graph_of
 from .pacing import Ramp, flat, ramped, weighted
 from .reading import duration_of, pause_of, rate_of, stages_of
@@ -147,7 +148,9 @@ def _chosen(workflows: Mapping[str, type[Workflow]], wanted: Sequence[str]) -> d
     while left:
         name = left.pop()
         if name not in workflows:
-            raise UnknownOption(name, workflows)
+            close = difflib.get_close_matches(name, workflows, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(workflows)}"
+            raise InvalidInput("workflows", f"there is no workflow {name!r}; {hint}")
         if name not in found:
             found[name] = None
             left += workflows[name].__depends__

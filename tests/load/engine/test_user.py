@@ -491,3 +491,33 @@ async def test_a_forgotten_return_is_an_error_and_no_silent_pass() -> None:
     assert title is not None
     assert wrong is not None
     assert (title.failed, wrong.passed) == (1, 1)
+
+
+async def test_a_step_that_does_not_say_what_it_returns_must_return_nothing_that_counts() -> None:
+    class Shop(Workflow):
+        @step()
+        async def browse(self):  # type: ignore[no-untyped-def]
+            return Result(started=1.0, ended=2.0)
+
+        @step("browse")
+        async def never(self): ...  # type: ignore[no-untyped-def]
+
+    class Fine(Workflow):
+        @step()
+        async def act(self):  # type: ignore[no-untyped-def]
+            return {"id": 7}
+
+        @step()
+        async def left_out(self) -> object:
+            return Result(started=1.0, ended=2.0)
+
+    walk, fine = Walk(Shop), Walk(Fine)
+    await walk.iterate()
+    await fine.iterate()
+
+    assert walk.errors() == {"browse": {"InvalidInput": 1}}
+    assert (
+        "browse: returned a Result, which counts if the step is annotated: -> Result"
+        in (walk.notes.examples["InvalidInput"])
+    )
+    assert (walk.notes.clean, fine.notes.clean) == (0, 1)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import CallFailed, InvalidInput
 from ..blueprint import Blueprint, StepPlan
-from ..hooks import Metric
+from ..hooks import Check, Metric
+from ..results import Result
 from .guard import Left, is_ours, kind_of, told_of
 from .recorder import CheckRecorder, MetricRecorder, StepRecorder
 
@@ -254,8 +255,10 @@ class _Step:
             self.note = notes.steps[plan.name].note
         elif plan.kind == "check":
             self.note = notes.checks[plan.name].note
+        elif plan.kind == "metric":
+            self.note = self._note_metric
         else:
-            self.note = self._note_metric if plan.kind == "metric" else _nothing
+            self.note = _nothing if plan.annotated else self._note_unsaid
 
     def call(self, context: dict[str, Any]) -> Awaitable[Any]:
         given = self._fixed.copy()
@@ -296,6 +299,12 @@ class _Step:
         self._notes.metrics.add(
             self.name, self.plan.metric, value, {**self.plan.tags, **tags} if tags else self.plan.tags
         )
+
+    def _note_unsaid(self, result: Any, _: float) -> None:
+        """It does not say what it returns: what is meant to be measured would be lost without a word."""
+        if isinstance(result, (Result, Check, Metric)):
+            name = "Metric[...]" if isinstance(result, Metric) else type(result).__name__
+            raise InvalidInput(self.name, f"returned a {name}, which counts if the step is annotated: -> {name}")
 
 
 def _nothing(_: Any, __: float) -> None:

@@ -57,6 +57,54 @@ def test_json_on_stdout_is_all_there_is(shell: Shell, before: str) -> None:
     assert json.loads(done.stdout)["requests"] == 20_000
 
 
+@pytest.mark.parametrize(
+    ("kind", "begins"), [("html", "<!doctype html>"), ("csv", "workflow,step,requests"), ("junit", "<?xml")]
+)
+def test_any_report_on_stdout_is_all_there_is(
+    shell: Shell, before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, begins: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    done = shell.run("load", "report", before, f"--{kind}", "-", "--json", "run.json")
+
+    assert done.exit_code == 0
+    assert done.stdout.startswith(begins)
+    assert "is written" not in done.stdout
+    assert "run.json is written" in done.stderr
+    assert [path.name for path in tmp_path.iterdir() if "jobs.db" not in path.name] == ["run.json"]
+
+
+@pytest.mark.parametrize("command", [("report",), ("compare", "again")])
+def test_two_reports_do_not_go_to_the_same_place(shell: Shell, before: str, command: tuple[str, ...]) -> None:
+    words = ("load", command[0], before, *([before] if len(command) > 1 else []))
+
+    stdout = shell.run(*words, "--html", "-", "--json", "-")
+    file = shell.run(*words, "--html", "run.x", "--json", "run.x", columns=None)
+    nowhere = shell.run(*words, "--html", "/dev/null", "--json", "/dev/null")
+
+    assert (stdout.exit_code, file.exit_code, nowhere.exit_code) == (2, 2, 0)
+    assert "goes to stdout already" in stdout.stdout
+    assert "is what --html writes, too" in file.stderr
+
+
+def test_runs_that_cannot_be_compared_end_the_command_with_97(shell: Shell, before: str, tmp_path: Path) -> None:
+    other = json.loads(Path(before).read_bytes())
+    other["header"]["workflows"][0]["model"] = "10 users"
+    (tmp_path / "other.json").write_text(json.dumps(other))
+
+    done = shell.run("load", "compare", before, str(tmp_path / "other.json"), columns=None)
+
+    assert done.exit_code == 97
+    assert done.stdout.startswith("Nothing can be said: the runs cannot be compared\nNOT COMPARABLE\n")
+
+
+def test_a_comparison_goes_to_stdout_as_a_page(shell: Shell, before: str) -> None:
+    done = shell.run("load", "compare", before, before, "--html", "-")
+
+    assert done.stdout.startswith("<!doctype html>")
+    assert done.stdout.rstrip().endswith("</html>")
+
+
 def test_what_got_worse_makes_the_command_end_with_one(shell: Shell, before: str, tmp_path: Path) -> None:
     after = kept(tmp_path / "after.json", slower=1.5)
 

@@ -9,8 +9,7 @@ import msgspec
 import typer
 
 from .bundles import bundled
-from .common import print_json, reflowed, screen
-from .exits import NO
+from .common import aside, print_json, reflowed, screen
 from .load_needs import STDOUT, errors_for, load_needed
 from .target import Where
 
@@ -38,7 +37,8 @@ Compare two load tests: which steps got faster or slower, more or fewer, and whe
 A and B are recorded streams, JSON summaries, or ids of jobs; A is the run before. A change counts if it is more than
 the tolerance, and more than chance within the runs explains.
 
-Exit codes: 0 nothing got worse, 1 something did, 2 error.
+Exit codes: 0 nothing got worse, 1 something did, 97 nothing can be said (the runs were loaded otherwise, or one cannot
+be trusted), 2 error.
 
 [bold]Examples[/bold]
 
@@ -49,7 +49,9 @@ Exit codes: 0 nothing got worse, 1 something did, 2 error.
 JsonPath = Annotated[
     str | None, typer.Option("--json", metavar="PATH", help="As JSON; - for stdout.", show_default=False)
 ]
-HtmlPath = Annotated[str | None, typer.Option("--html", metavar="PATH", help="As a page.", show_default=False)]
+HtmlPath = Annotated[
+    str | None, typer.Option("--html", metavar="PATH", help="As a page; - for stdout.", show_default=False)
+]
 
 
 def register(group: typer.Typer) -> None:
@@ -65,34 +67,38 @@ def report(
     html: HtmlPath = None,
     json: JsonPath = None,
     csv: Annotated[
-        str | None, typer.Option("--csv", metavar="PATH", help="Steps, and points.", show_default=False)
+        str | None,
+        typer.Option("--csv", metavar="PATH", help="Steps, and points; - for steps on stdout.", show_default=False),
     ] = None,
     junit: Annotated[
-        str | None, typer.Option("--junit", metavar="PATH", help="For build servers.", show_default=False)
+        str | None, typer.Option("--junit", metavar="PATH", help="For build servers; - for stdout.", show_default=False)
     ] = None,
 ) -> None:
     """Report a run."""
     with errors_for(json):
         with load_needed("a report"):
-            from ..load.stats.folding import to_json  # noqa: PLC0415 - an extra
-            from ..report.load.files import write_report  # noqa: PLC0415 - the same
+            from ..report.load.files import report_content, write_report  # noqa: PLC0415 - an extra
             from ..report.load.text import show_summary  # noqa: PLC0415 - the same
+            from .load_files import print_content, to_stdout  # noqa: PLC0415 - the same
             from .load_results import result_of  # noqa: PLC0415 - the same
-        run = result_of(result, where)
-        console = screen()
         wanted = {"html": html, "json": json, "csv": csv, "junit": junit}
         given = {kind: path for kind, path in wanted.items() if path is not None}
-        if given.pop("json", None) == STDOUT:
-            typer.echo(to_json(run.summary).decode())
-        elif json is not None:
-            given["json"] = json
+        printed = to_stdout(given)
+        run = result_of(result, where)
         for kind, path in given.items():
+            if kind == printed:
+                print_content(report_content(kind, run.summary))
+                continue
             for written in write_report(kind, path, run.summary):
-                console.print(f"{written} is written", markup=False, soft_wrap=True)
-        if not any(wanted.values()):
-            show_summary(run.summary, console)
+                told = f"{written} is written"
+                if printed is None:
+                    screen().print(told, markup=False, soft_wrap=True)
+                else:
+                    aside(told, style="")
+        if not given:
+            show_summary(run.summary, screen())
             if run.note:
-                console.print(run.note, style="yellow", markup=False)
+                screen().print(run.note, style="yellow", markup=False)
 
 
 @bundled
@@ -114,18 +120,23 @@ def compare(
             from ..report.load.compare_page import comparison_html  # noqa: PLC0415 - the same
             from ..report.load.compare_text import show_comparison  # noqa: PLC0415 - the same
             from ..report.load.files import write_whole  # noqa: PLC0415 - the same
+            from .load_files import print_content, to_stdout  # noqa: PLC0415 - the same
             from .load_results import result_of  # noqa: PLC0415 - the same
+        files = {"html": html, "json": json}
+        printed = to_stdout({kind: path for kind, path in files.items() if path is not None})
         part = share_of(tolerance, field="tolerance")
         first, second = result_of(a, where), result_of(b, where)
         found = compared(first, second, tolerance=part)
-        console = screen()
         if json == STDOUT:
             print_json(msgspec.to_builtins(found))
         elif json is not None:
             write_whole("json", Path(json), msgspec.json.encode(found))
         if html is not None:
-            write_whole("html", Path(html), comparison_html(found, first, second).encode())
-        if json != STDOUT:
-            show_comparison(found, console)
-        if found.exit_code:
-            raise typer.Exit(NO)
+            page = comparison_html(found, first, second).encode()
+            if html == STDOUT:
+                print_content(page)
+            else:
+                write_whole("html", Path(html), page)
+        if printed is None:
+            show_comparison(found, screen())
+        raise typer.Exit(found.exit_code)

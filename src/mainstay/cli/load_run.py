@@ -25,6 +25,8 @@ minute; "30s:200/s" does so with a rate.
 Each run is a job in the store, which is an SQLite file in this folder unless --store says otherwise. --detach only
 submits it: a worker of the store runs it.
 
+One report may go to stdout, which is nothing else then: --json -, --html -, --csv -, --junit - or --ndjson -.
+
 Ctrl-C ends the run in good order, with its report; pressed again it gives up at once.
 
 Exit codes: 0 passed, 1 the run failed or was cancelled, 2 it could not start, 98 not trustworthy with --strict, 99 a
@@ -196,25 +198,35 @@ def run(
     ] = None,
     html: Annotated[
         str | None,
-        typer.Option("--html", metavar="PATH", help="Report, as a page.", show_default=False, rich_help_panel=_OUT),
+        typer.Option(
+            "--html", metavar="PATH", help="Report, as a page; - for stdout.", show_default=False, rich_help_panel=_OUT
+        ),
     ] = None,
     csv: Annotated[
         str | None,
-        typer.Option("--csv", metavar="PATH", help="Steps, and points.", show_default=False, rich_help_panel=_OUT),
+        typer.Option(
+            "--csv",
+            metavar="PATH",
+            help="Steps, and points; - for steps on stdout.",
+            show_default=False,
+            rich_help_panel=_OUT,
+        ),
     ] = None,
     ndjson: Annotated[
         str | None,
         typer.Option(
             "--ndjson",
             metavar="PATH",
-            help="The stream itself; .zst compresses.",
+            help="The stream itself; .zst compresses, - for stdout.",
             show_default=False,
             rich_help_panel=_OUT,
         ),
     ] = None,
     junit: Annotated[
         str | None,
-        typer.Option("--junit", metavar="PATH", help="For build servers.", show_default=False, rich_help_panel=_OUT),
+        typer.Option(
+            "--junit", metavar="PATH", help="For build servers; - for stdout.", show_default=False, rich_help_panel=_OUT
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="What it is called.", show_default="that of the file")

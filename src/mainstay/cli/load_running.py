@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import typer
@@ -20,14 +20,14 @@ from ..errors import InvalidInput
 from ..load.outputs import Output
 from ..load.plan import LoadOptions
 from ..load.sources import LoadTest, load_file
-from ..load.stats.folding import to_json
 from ..load.stats.model import Summary
 from ..load.stream import StreamOutput
-from ..report.load.files import FileOutput, Kind
+from ..report.load.files import FileOutput, Kind, report_content
 from ..report.load.text import show_summary
 from ..stores import shown_url
 from .common import aside, screen
 from .exits import BROKEN, DONE, INTERRUPTED, NO, UNTRUSTED
+from .load_files import print_content, to_stdout
 from .load_lines import Lines, print_line
 from .load_live import Display, LiveView
 from .load_needs import STDOUT
@@ -100,7 +100,8 @@ class Interrupts:
 
 def ran(asked: Asked) -> int:
     """Run it to its end: the exit code."""
-    quiet_stdout = asked.files.get("json") == STDOUT
+    printed = to_stdout(asked.files)
+    quiet_stdout = printed is not None
     console = Display(stderr=quiet_stdout, highlight=False)
     ui = _ui(asked, console, quiet=quiet_stdout)
     files = _outputs(asked.files, strict=asked.strict)
@@ -111,9 +112,9 @@ def ran(asked: Asked) -> int:
         return INTERRUPTED
     # that something was shown here needs no telling; that it broke does
     summary.outputs = [each for each in summary.outputs if each.error or each.name not in (LiveView.name, Lines.name)]
-    if quiet_stdout:
-        sys.stdout.write(to_json(summary).decode() + "\n")
-    elif ui != "none":
+    if printed is not None and printed != "ndjson":
+        print_content(report_content(printed, summary, strict=asked.strict))
+    elif printed is None and ui != "none":
         show_summary(summary, screen())
     return INTERRUPTED if pressed else code_of(summary, strict=asked.strict)
 
@@ -210,12 +211,11 @@ def _ui(asked: Asked, console: Console, *, quiet: bool) -> str:
 def _outputs(files: dict[str, str], *, strict: bool) -> list[Output]:
     """What writes them; a place that cannot be written to is refused before anything else."""
     found: list[Output] = []
-    kinds: tuple[Kind, ...] = ("json", "html", "csv", "junit")
-    for kind in kinds:
+    for kind in get_args(Kind):
         if kind in files and files[kind] != STDOUT:
             output = FileOutput(kind, Path(files[kind]), strict=strict)
             output.check()
             found.append(output)
     if "ndjson" in files:
-        found.append(StreamOutput(Path(files["ndjson"])))
+        found.append(StreamOutput(Path("/dev/stdout" if files["ndjson"] == STDOUT else files["ndjson"])))
     return found

@@ -12,6 +12,7 @@ from rich.console import Console
 from mainstay.load.stats.model import Summary
 from mainstay.report.load.changes import Change, percentile_range
 from mainstay.report.load.compare import Comparison, Run, compare
+from mainstay.report.load.compare_page import comparison_html
 from mainstay.report.load.compare_text import show_comparison
 from tests.report.load.runs import a_header, a_step, a_summary, an_empty_summary, an_open_summary, binned, latency
 
@@ -141,6 +142,22 @@ def test_runs_that_were_loaded_otherwise_or_cannot_be_trusted_are_not_comparable
     ]
 
 
+def test_of_runs_that_cannot_be_compared_nothing_is_said_but_what_got_worse() -> None:
+    before, longer = a_run(ramp(0.02)), a_run(ramp(0.02, count=10_000), elapsed=100.0)
+    same, worse = compare(before, longer), compare(before, a_run(ramp(0.03), elapsed=100.0))
+    console = Console(width=80, highlight=False, file=io.StringIO())
+
+    show_comparison(same, console)
+
+    assert (same.comparable, same.exit_code) == (False, 97)
+    assert (worse.comparable, worse.exit_code) == (False, 1)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().startswith(
+        "Nothing can be said: the runs cannot be compared\nNOT COMPARABLE\n  A took"
+    )
+    assert "Nothing can be said" in comparison_html(same, before, longer)
+
+
 def test_steps_and_workflows_of_one_run_only_are_named() -> None:
     header = a_header(workflows=[{"name": "Other", "model": "1 user"}])
 
@@ -153,7 +170,7 @@ def test_steps_and_workflows_of_one_run_only_are_named() -> None:
 
 def test_a_run_that_measured_nothing_is_worse_than_one_that_did() -> None:
     assert compare(a_summary(), an_empty_summary()).exit_code == 1
-    assert compare(an_empty_summary(), a_summary()).exit_code == 0
+    assert compare(an_empty_summary(), a_summary()).exit_code == 97
 
 
 def test_the_range_of_a_percentile_holds_it_and_narrows_with_more_requests() -> None:

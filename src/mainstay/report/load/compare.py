@@ -42,7 +42,7 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, kw_only=True):
-    """What came out. `worse` decides how the command ends."""
+    """What came out. `worse` and `comparable` decide how the command ends."""
 
     a: Header
     """the run before"""
@@ -59,9 +59,14 @@ class Comparison(msgspec.Struct, kw_only=True):
     worse: int
 
     @property
+    def unsaid(self) -> bool:
+        """Whether nothing can be said: that numbers are the same, or better, says nothing of runs that differ."""
+        return not self.comparable and not self.worse
+
+    @property
     def exit_code(self) -> int:
-        """1 if something got worse by more than the tolerance, else 0."""
-        return 1 if self.worse else 0
+        """1 if something got worse by more than the tolerance, 97 if nothing can be said, else 0."""
+        return 1 if self.worse else 97 if self.unsaid else 0
 
 
 def compare(a: Summary | Run, b: Summary | Run, *, tolerance: float = TOLERANCE) -> Comparison:

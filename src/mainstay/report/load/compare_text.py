@@ -42,6 +42,8 @@ def conclusion(found: Comparison) -> str:
     """What came out, in a line."""
     if not any(step.changes for step in found.steps):
         return "There is nothing to compare"
+    if found.unsaid:
+        return "Nothing can be said: the runs cannot be compared"
     if not found.better and not found.worse:
         return "B is as A: nothing changed by more than the tolerance"
     parts = [

@@ -37,6 +37,12 @@ def write_report(kind: str, path: str | Path, summary: Summary) -> list[Path]:
     return output.write(summary)
 
 
+def report_content(kind: str, summary: Summary, *, strict: bool = False) -> bytes:
+    """A report as one piece. Of the two tables of CSV, that of the steps."""
+    content, *_ = report_files(_known(kind), Path("report"), summary, strict=strict).values()
+    return content
+
+
 def report_files(kind: Kind, path: Path, summary: Summary, *, strict: bool = False) -> dict[Path, bytes]:
     """What goes where. `strict`: what is not trustworthy has not passed."""
     if kind == "csv":

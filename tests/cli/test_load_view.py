@@ -68,6 +68,15 @@ def test_it_fits_a_terminal_of_any_size(which: str, size: tuple[int, int], reque
     assert not any("\n" in line.plain for line in lines)
 
 
+@pytest.mark.parametrize("height", range(1, 13))
+@pytest.mark.parametrize("width", [20, 30, 40, 130])
+def test_that_it_is_not_trustworthy_is_the_last_thing_to_go(troubled: Picture, width: int, height: int) -> None:
+    lines = frame(troubled, width, height)
+
+    assert len(lines) <= height
+    assert any(line.plain.startswith("NOT TRUSTWORTHY") for line in lines)
+
+
 def test_a_small_terminal_has_what_matters_most(troubled: Picture) -> None:
     text = drawn(troubled, 40, 12)
 

@@ -1,6 +1,7 @@
 """How the live view looks: a picture of a run as lines that fit a terminal of any size.
 
-The head is always there. Below it, sections are given room by their importance: first each the least that it can be
+The head is always there, unless there is no room for a warning otherwise: that the numbers are not those of the target
+is the last thing to go. Below it, sections are given room by their importance: first each the least that it can be
 told in, then as much as it has to say. What finds no room is left out; nothing is ever folded.
 """
 
@@ -41,10 +42,12 @@ class Section(NamedTuple):
 def frame(seen: Picture, width: int, height: int, *, plain: bool = False) -> list[Text]:
     """Lines for a terminal of this size: never more than its height, none longer than its width."""
     lines = head(seen, width, plain=plain)
+    if not seen.trust.ok:
+        lines = lines[: max(0, height - 1)]
     room = height - len(lines)
     plotted = Section(_PLOT_LEAST, _PLOT_MOST, lambda w, h: _plot(seen, w, h, plain=plain))
     steps = Section(2, 1 + len(seen.steps), lambda w, h: _steps(seen, w, h))
-    short = [_warning(seen, width), _thresholds(seen), _errors(seen), _health(seen)]
+    short = [_warning(seen, width, room), _thresholds(seen), _errors(seen), _health(seen)]
     if width < _WIDE:
         # by importance, and where each stands
         warning, thresholds, errors, health = short
@@ -150,7 +153,7 @@ def _quoted(latency: Latency) -> list[tuple[str, float, str]]:
     ]
 
 
-def _warning(seen: Picture, width: int) -> Section:
+def _warning(seen: Picture, width: int, room: int) -> Section:
     """That the numbers are not those of the target; in words, for it decides whether the rest is worth reading."""
     told = [] if seen.trust.ok else seen.trust.reasons or ["the generator itself is the bottleneck"]
     text = " ".join(one_line(reason) if reason.endswith(".") else f"{one_line(reason)}." for reason in told)
@@ -159,7 +162,7 @@ def _warning(seen: Picture, width: int) -> Section:
     def draw(_width: int, height: int) -> list[Text]:
         return [Text(line, style="bold black on yellow") for line in lines[:height]]
 
-    return Section(min(3, len(lines)), min(5, len(lines)), draw)
+    return Section(min(3, len(lines), max(1, room)), min(5, len(lines)), draw)
 
 
 def _thresholds(seen: Picture) -> Section:

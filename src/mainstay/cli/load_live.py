@@ -132,9 +132,11 @@ class _Screenful:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width, height = options.max_width, options.size.height
         foot = self._note or "Ctrl-C ends it with a report"
-        lines = frame(self._picture, width, height - 1, plain=options.ascii_only)
-        lines += [Text()] * (height - 1 - len(lines))
-        lines.append(Text(foot[:width], style="bold yellow" if self._note else "dim"))
+        room = max(1, height - 1)
+        lines = frame(self._picture, width, room, plain=options.ascii_only)
+        lines += [Text()] * (room - len(lines))
+        if room < height:
+            lines.append(Text(foot[:width], style="bold yellow" if self._note else "dim"))
         # drawn over the frame before it, line by line, and nothing is cleared first: so it does not flicker. Lines are
         # not filled with blanks up to the edge, for a terminal that has just become smaller would fold those
         yield Control.home()

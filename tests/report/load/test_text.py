@@ -22,7 +22,7 @@ def shown(summary: Summary, width: int = 120) -> str:
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
 
-@pytest.mark.parametrize("width", [60, 72, 80, 100, 140, 200])
+@pytest.mark.parametrize("width", [40, 60, 72, 80, 100, 140, 200])
 def test_it_fits_and_no_number_is_cut(width: int) -> None:
     big = a_step("a_step_with_a_name_that_is_rather_long", [0.0123] * 3, requests=123_456_789, failed=12_345_678)
     for summary in (a_summary(), an_open_summary(), an_empty_summary(), a_summary(steps=[big, big])):
@@ -32,6 +32,17 @@ def test_it_fits_and_no_number_is_cut(width: int) -> None:
         assert max(cell_len(line) for line in text.splitlines() if "mainstay load" not in line) <= width
         assert "…" not in text
     assert "123,456,789" in shown(a_summary(steps=[big]), width)
+
+
+@pytest.mark.parametrize("width", [24, 30, 40, 50])
+def test_a_narrow_table_keeps_its_names_and_leaves_out_columns(width: int) -> None:
+    lines = [line.split() for line in shown(a_summary(), width).splitlines()]
+
+    heads = next(words for words in lines if words[:1] == ["step"])
+    (login,) = (words for words in lines if words[:2] == ["login", "4,000"])
+    assert heads[:2] == ["step", "requests"]
+    assert ("p99" in heads) == (width >= 40)
+    assert len([word for word in login if word not in ("ms", "s")]) == len(heads)
 
 
 def test_the_verdict_comes_first_and_says_why() -> None:

@@ -1,10 +1,11 @@
-"""The summary of a load test in a terminal of 60 columns and more."""
+"""The summary of a load test in a terminal. Below 60 columns its tables have fewer columns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -20,6 +21,15 @@ from .words import NONE, counted, digits, one_line, rate_text, share_text, size_
 _LINES = 12
 #: what is said of a table's columns of response times
 RESPONSE_NOTE = "response: from the moment a request was due, with the wait before it could be sent"
+#: a name in a table may be folded to so many columns
+_NAME_LEAST = 8
+#: columns of all tables, by what is missed most
+_IMPORTANCE = (
+    *("requests", "passed", "failed", "p99", "p50", "p95", "rate", "p90", "max", "skipped"),
+    *("wait", "connect", "receive", "tls", "send", "blocked"),
+)
+#: a name, and what stands beside it by its column
+_Row = tuple[Text, dict[str, Text]]
 _STYLES = {"passed": "bold green", "failed": "bold red", "ended early": "bold yellow", "NOT TRUSTWORTHY": "bold yellow"}
 
 
@@ -107,16 +117,16 @@ def _show_steps(summary: Summary, console: Console) -> None:
     several = len({one.workflow for one in summary.steps}) > 1
     roomy, wide = console.width >= 80, console.width >= 100
     heads = ["requests", "failed"] + ["rate"] * roomy + ["p50"] + ["p90"] * roomy + ["p95", "p99"] + ["max"] * wide
-    table = _table(["step", *heads])
+    rows: list[_Row] = []
     for one in summary.steps:
         cells = {"requests": f"{one.requests:,}", "failed": f"{one.failed:,}", "rate": rate_text(one.rate)}
         cells |= _latency_cells(one.service)
         name = step_name(one, several=several)
-        table.add_row(Text(name), *(_cell(cells[head], bad=head == "failed" and one.failed > 0) for head in heads))
+        rows.append((Text(name), _cells(cells, failed=one.failed)))
         if one.response is not None:
-            cells = dict.fromkeys(heads, "") | _latency_cells(one.response)
-            table.add_row(Text("  response", style="dim"), *(Text(cells[head]) for head in heads))
-    console.print(table)
+            cells = dict.fromkeys(cells, "") | _latency_cells(one.response)
+            rows.append((Text("  response", style="dim"), _cells(cells)))
+    _show_table("step", heads, rows, console)
     if any(one.response is not None for one in summary.steps):
         console.print(Text(RESPONSE_NOTE, style="dim"))
     for one in summary.steps:
@@ -134,14 +144,12 @@ def _show_tags(summary: Summary, console: Console) -> None:
         return
     _heading("by tag", console)
     heads = ["requests", "failed"] + ["rate"] * (console.width >= 80) + ["p50", "p95", "p99"]
-    table = _table(["tag", *heads])
+    rows: list[_Row] = []
     for one in summary.by_tag:
         cells = {"requests": f"{one.requests:,}", "failed": f"{one.failed:,}", "rate": rate_text(one.rate)}
         cells |= _latency_cells(one.service)
-        table.add_row(
-            Text(tag_name(one)), *(_cell(cells[head], bad=head == "failed" and one.failed > 0) for head in heads)
-        )
-    console.print(table)
+        rows.append((Text(tag_name(one)), _cells(cells, failed=one.failed)))
+    _show_table("tag", heads, rows, console)
     for one in summary.by_tag:
         if one.raised:
             console.print(Text(f"{tag_name(one)}: raised {one.raised:,} times, without a request", style="dim"))
@@ -173,13 +181,11 @@ def _show_phases(summary: Summary, console: Console) -> None:
         return
     _heading("where the time went, median of the calls that had the phase", console)
     several = len({one.workflow for one in summary.steps}) > 1
-    table = _table(["step", *used])
+    rows: list[_Row] = []
     for one in steps:
-        found = (one.phases.get(name) for name in used)
-        table.add_row(
-            Text(step_name(one, several=several)), *(Text(time_text(each.p50) if each else NONE) for each in found)
-        )
-    console.print(table)
+        found = {name: time_text(each.p50) if (each := one.phases.get(name)) else NONE for name in used}
+        rows.append((Text(step_name(one, several=several)), _cells(found)))
+    _show_table("step", used, rows, console)
 
 
 def _show_errors(summary: Summary, console: Console) -> None:
@@ -203,13 +209,14 @@ def _show_checks(summary: Summary, console: Console) -> None:
     if not summary.checks:
         return
     _heading("checks", console)
-    table = _table(["check", "passed", "failed", "skipped"])
+    rows: list[_Row] = []
     for one in summary.checks:
         name = Text(one_line(f"{one.workflow}.{one.step}"))
         for reason, count in sorted(one.reasons.items(), key=lambda found: -found[1])[:3]:
             name.append(f"\n  {count:,} × {one_line(reason, 120)}", style="dim")
-        table.add_row(name, f"{one.passed:,}", _cell(f"{one.failed:,}", bad=one.failed > 0), f"{one.skipped:,}")
-    console.print(table)
+        cells = {"passed": f"{one.passed:,}", "failed": f"{one.failed:,}", "skipped": f"{one.skipped:,}"}
+        rows.append((name, _cells(cells, failed=one.failed)))
+    _show_table("check", ["passed", "failed", "skipped"], rows, console)
 
 
 def _show_metrics(summary: Summary, console: Console) -> None:
@@ -310,19 +317,32 @@ def _heading(text: str, console: Console) -> None:
     console.print(Text(text, style="bold"))
 
 
-def _table(heads: Sequence[str]) -> Table:
-    """The first column gives way where there is little room; numbers are never cut."""
+def _show_table(name: str, heads: Sequence[str], rows: Sequence[_Row], console: Console) -> None:
+    """Names give way where there is little room, and then columns; no name is lost, and no number is cut."""
+    shown = _fitting(heads, rows, console.width)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
-    for place, head in enumerate(heads):
-        if place == 0:
-            table.add_column(head, overflow="fold", min_width=8)
-        else:
-            table.add_column(head, justify="right", no_wrap=True)
-    return table
+    table.add_column(name, overflow="fold", min_width=_NAME_LEAST)
+    for head in shown:
+        table.add_column(head, justify="right", no_wrap=True)
+    for told, cells in rows:
+        table.add_row(told, *(cells[head] for head in shown))
+    console.print(table)
 
 
-def _cell(text: str, *, bad: bool) -> Text:
-    return Text(text, style="red" if bad else "")
+def _fitting(heads: Sequence[str], rows: Sequence[_Row], width: int) -> list[str]:
+    """Those that there is room for, the most telling first; in their order."""
+    left = width - _NAME_LEAST
+    chosen = []
+    for head in sorted(heads, key=_IMPORTANCE.index):
+        needed = 2 + max(cell_len(head), *(cell_len(cells[head].plain) for _, cells in rows))
+        if needed <= left:
+            chosen.append(head)
+            left -= needed
+    return [head for head in heads if head in chosen]
+
+
+def _cells(texts: Mapping[str, str], *, failed: int = 0) -> dict[str, Text]:
+    return {head: Text(text, style="red" if head == "failed" and failed else "") for head, text in texts.items()}
 
 
 def _show_rest(more: int, console: Console) -> None:

@@ -334,11 +334,68 @@ def test_over_a_long_time_is_judged_in_pieces() -> None:
     assert outcome.at_s == 190.0
 
 
-def test_within_a_time_is_judged_once() -> None:
-    assert judged("p90 < 200ms within 2s", seconds(FAST, FAST, SLOW, SLOW, SLOW))[1].passed
-    _, outcome = judged("p90 < 200ms within 2s", seconds(FAST, SLOW, *[FAST] * 90))
-    assert (outcome.passed, outcome.at_s) == (False, 2.0)
+def test_within_a_time_is_judged_from_the_first_second_on() -> None:
+    # 10 of 20 values are slow when the window is full, but all of them are before
+    _, outcome = judged("p50 < 200ms within 2s", seconds(SLOW, FAST, FAST))
+    assert (outcome.passed, outcome.at_s, outcome.shown) == (False, 1.0, "500 ms")
+    assert judged("p50 < 200ms over 2s", seconds(SLOW, FAST, FAST))[1].passed
+    assert judged("p50 < 200ms within 2s", seconds(FAST, SLOW, FAST))[1].passed
+
+
+def test_within_a_time_is_broken_by_any_stretch_of_that_length() -> None:
+    _, outcome = judged("p90 < 200ms within 2s", seconds(*[FAST] * 5, SLOW, *[FAST] * 90))
+    assert (outcome.passed, outcome.at_s, outcome.shown) == (False, 6.0, "500 ms")
     assert not judged("p90 < 200ms within 1m", seconds(SLOW))[1].passed
+
+
+def fails_at(*tenths: int, until: int) -> list[Window]:
+    """A call each tenth of a second; those at these tenths fail."""
+    return [
+        window(at, step(failed=(0.1,) * tenths.count(at)) if at in tenths else step(ok=(0.1,))) for at in range(until)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tenths", "passed", "at_s"),
+    [
+        ([3, 3, 3, 3, 3], False, 1.0),
+        # within 20 tenths, though in three of our seconds
+        ([59, 59, 65, 75, 78], False, 8.0),
+        # within 21
+        ([58, 58, 65, 75, 78], True, None),
+        ([5, 15, 25, 35, 45, 55, 65, 75, 85, 95], True, None),
+        # what is left of a second when the run ends
+        ([102, 103, 104, 105, 106], False, 10.7),
+    ],
+)
+def test_a_count_within_a_time_is_that_of_any_such_time(tenths: list[int], passed: bool, at_s: float | None) -> None:
+    _, outcome = judged("failures < 5 within 2s", fails_at(*tenths, until=107))
+    assert (outcome.passed, outcome.at_s, outcome.shown == "5") == (passed, at_s, not passed)
+
+
+def test_a_count_within_a_time_ends_a_run() -> None:
+    judge, outcome = judged("failures < 5 within 2s, stop as failed", fails_at(1, 2, 3, 24, 25, 26, 27, 28, until=90))
+    assert (judge.stop, outcome.stopped, outcome.at_s) == ("failed", True, 3.0)
+
+
+def test_a_count_that_has_to_be_reached_within_a_time_has_that_time() -> None:
+    assert judged("requests >= 250 within 3s", seconds(*[FAST] * 9))[1].passed
+    _, outcome = judged("requests >= 250 within 3s", seconds(FAST, FAST, None, FAST))
+    assert (outcome.passed, outcome.at_s) == (False, 3.0)
+    # it ended before that
+    assert not judged("requests >= 250 within 3s", seconds(FAST, FAST))[1].passed
+
+
+def test_a_long_time_within_which_something_holds_is_kept_in_few_pieces() -> None:
+    hour = [Window(bucket=FIRST + at * 10, width=10, steps=[step(failed=(0.1,))]) for at in range(4000)]
+    _, outcome = judged("failures < 3500 within 1h", hour)
+    assert (outcome.passed, outcome.shown) == (False, "3,500")
+    assert judged("failures <= 3600 within 1h", hour)[1].passed
+    assert judged("mean < 1s within 1h", hour)[1].passed
+
+
+def test_the_last_part_of_a_second_makes_no_rate() -> None:
+    assert judged("rate > 90/s within 1s", [*seconds(FAST, FAST), window(20)])[1].passed
 
 
 def test_nothing_measured_is_no_pass() -> None:

@@ -44,7 +44,8 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
     """What must hold for a run to pass. `str()` of it is how it is written; `parse` reads that.
 
     `X`: over the whole run. `X for 10s`: fails when it did not hold in any second of ten in a row. `X over 10s`: fails
-    when it does not hold over some ten seconds taken together. `X within 10s`: over the first ten seconds.
+    when it does not hold over some ten seconds taken together. `X within 10s`: the same, but from the first second on,
+    without waiting for ten of them.
     """
 
     metric: str

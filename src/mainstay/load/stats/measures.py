@@ -86,7 +86,7 @@ Of: TypeAlias = str | Steps | Tags | None
 class Piece:
     """What was measured of one thing in some stretch of time. Pieces are added up."""
 
-    __slots__ = ("amount", "base", "last", "values")
+    __slots__ = ("amount", "amounts", "base", "last", "values")
 
     def __init__(self) -> None:
         self.values = Histogram()
@@ -94,6 +94,8 @@ class Piece:
         self.base = 0.0
         """of what `amount` is a part"""
         self.last: float | None = None
+        self.amounts: list[tuple[int, float]] = []
+        """of each window: the bucket after it, and its part of `amount`. Not added up"""
 
     def merge(self, later: Piece) -> None:
         self.values.merge(later.values)

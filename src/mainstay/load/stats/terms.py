@@ -10,12 +10,15 @@ from typing import Protocol
 
 from .grammar import Meaning, Op, Threshold
 from .measures import Piece
+from .model import WINDOW_MS
 
 _COMPARE: dict[Op, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 #: pieces that a sliding window is made of, at most
 _PIECES = 60
+#: the same of a count, which costs less
+_COUNTS = 600
 
 
 class Term(Protocol):
@@ -54,7 +57,7 @@ class _Whole:
         """A count that is still too small, and only grows."""
         if self._meaning.reading != "count" or self.value is None:
             return False
-        return self._op in (">", ">=") or (self._op == "==" and self.value < self._meaning.limit)
+        return _grows_to(self._op, self.value, self._meaning.limit)
 
 
 class _For:
@@ -137,33 +140,103 @@ class _Within:
     def __init__(self, threshold: Threshold, meaning: Meaning) -> None:
         self._op = threshold.op
         self._meaning = meaning
-        self._left = math.ceil(meaning.window_s)
-        self._total = Piece()
-        self._seconds = 0.0
+        seconds = math.ceil(meaning.window_s)
+        self._grain = math.ceil(seconds / _PIECES)
+        self._pieces: deque[tuple[Piece, float]] = deque(maxlen=max(1, seconds // self._grain))
+        """with the time that each covers; the last is still open"""
+        self._seconds = 0
         self.value: float | None = None
 
     def add(self, piece: Piece, seconds: float) -> bool | None:
-        if self._left == 0:
-            return None
-        self._total.merge(piece)
-        self._seconds += seconds
-        self._left -= 1
-        self.value, holds = _judged(self._op, self._meaning, self._total, self._seconds)
-        return holds if self._left == 0 else None
+        if self._seconds % self._grain == 0:
+            self._pieces.append((Piece(), 0.0))
+        self._seconds += 1
+        last, covered_s = self._pieces[-1]
+        last.merge(piece)
+        self._pieces[-1] = (last, covered_s + seconds)
+        return self._look()
 
     def finish(self, piece: Piece, seconds: float) -> bool | None:
-        if self._left == 0:
+        # a rate of less than a second says little, unless it is all that was measured
+        if not seconds or (self._meaning.reading == "per_s" and self.value is not None):
             return None
-        self._left = 1
         return self.add(piece, seconds)
 
+    def _look(self) -> bool | None:
+        whole = Piece()
+        for piece, _ in self._pieces:
+            whole.merge(piece)
+        value, holds = _judged(self._op, self._meaning, whole, sum(covered_s for _, covered_s in self._pieces))
+        self.value = self.value if value is None else value
+        return holds
 
-_TERMS: dict[str, Callable[[Threshold, Meaning], Term]] = {"": _Whole, "for": _For, "over": _Over, "within": _Within}
+
+class _CountWithin:
+    """A count needs no histogram, so it is looked at with each window: what comes within two seconds need not come
+    within two of our seconds."""
+
+    final = True
+
+    def __init__(self, threshold: Threshold, meaning: Meaning) -> None:
+        self._op = threshold.op
+        self._meaning = meaning
+        buckets = max(1, round(meaning.window_s * 1000 / WINDOW_MS))
+        self._grain = math.ceil(buckets / _COUNTS)
+        self._length = max(1, buckets // self._grain)
+        self._counts: deque[tuple[int, float]] = deque()
+        """by grain: when, and what was counted in it"""
+        self._sum = 0.0
+        self._first: int | None = None
+        self.value: float | None = None
+
+    def add(self, piece: Piece, seconds: float) -> bool | None:  # noqa: ARG002 - a count has no time
+        told: bool | None = None
+        for end, amount in piece.amounts:
+            at = (end - 1) // self._grain
+            self._count(at, amount)
+            if told is False:
+                continue
+            holds = _COMPARE[self._op](self._sum, self._meaning.limit)
+            self.value = self._sum
+            told = told if not holds and self._may_come(at) else holds
+        return told
+
+    def finish(self, piece: Piece, seconds: float) -> bool | None:
+        told = self.add(piece, seconds)
+        if told is None and self.value is not None:
+            return _COMPARE[self._op](self.value, self._meaning.limit)
+        return told
+
+    def _count(self, at: int, amount: float) -> None:
+        self._first = at if self._first is None else self._first
+        if amount:
+            same = self._counts.pop()[1] if self._counts and self._counts[-1][0] == at else 0.0
+            self._counts.append((at, same + amount))
+            self._sum += amount
+        while self._counts and self._counts[0][0] <= at - self._length:
+            self._sum -= self._counts.popleft()[1]
+
+    def _may_come(self, at: int) -> bool:
+        """Too few, and there was less time than is given."""
+        assert self._first is not None
+        return _grows_to(self._op, self._sum, self._meaning.limit) and at - self._first + 1 < self._length
+
+
+def _within(threshold: Threshold, meaning: Meaning) -> Term:
+    return _CountWithin(threshold, meaning) if meaning.reading == "count" else _Within(threshold, meaning)
+
+
+_TERMS: dict[str, Callable[[Threshold, Meaning], Term]] = {"": _Whole, "for": _For, "over": _Over, "within": _within}
 
 
 def _judged(op: Op, meaning: Meaning, piece: Piece, seconds: float) -> tuple[float | None, bool | None]:
     value = piece.read(meaning.reading, meaning.stat, seconds)
     return value, None if value is None else _COMPARE[op](value, meaning.limit)
+
+
+def _grows_to(op: Op, count: float, limit: float) -> bool:
+    """Whether a count that does not hold may do so when there is more of it."""
+    return op in (">", ">=") or (op == "==" and count < limit)
 
 
 def term_of(threshold: Threshold, meaning: Meaning) -> Term:

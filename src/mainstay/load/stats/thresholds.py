@@ -12,7 +12,9 @@ What is judged is looked at in whole seconds since the first window:
   measured neither breaks nor mends it.
 - `X over W`: the last `W` taken together, each second. Fails when it is broken once. Of windows above a minute, each
   sixtieth instead of each second.
-- `X within W`: the first `W` taken together, once.
+- `X within W`: the last `W` taken together, or as much as there is of it by then: from the first second on, each
+  second. Fails when it is broken once. A count is looked at ten times a second, so that ten failures within any two
+  seconds are seen (of windows above a minute, each six hundredth); one that has to be reached has `W` to get there.
 
 A run that ends before a window is full is judged by what there is. What nothing was measured of did not pass: "no
 value". `stop as failed` ends the run when the threshold fails, `stop as passed` when it holds (with `for`: in all
@@ -159,7 +161,9 @@ class Judge:
             self._origin = window.bucket
         self._advance((window.bucket - self._origin) // SECOND)
         for (source, name, of), piece in self._pieces.items():
+            before = piece.amount
             collect(piece, source, name, of, window)
+            piece.amounts.append((window.bucket + window.width, piece.amount - before))
         self._covered += window.width
         self._end = max(self._end, window.bucket + window.width - self._origin)
         self._advance(self._end // SECOND)

@@ -97,6 +97,8 @@ def test_a_summary_has_the_totals_of_its_windows_and_takes_the_rest() -> None:
     assert browse.service.max == 0.5
     assert browse.ok is not None
     assert browse.ok.max == 0.1
+    assert summary.ok is not None
+    assert (summary.ok.count, summary.ok.max) == (200, 0.2)
     assert sum(n for _, _, n in summary.distribution) == 220
     assert [(point.at_s, point.width_s, point.rate, point.users) for point in summary.points] == [
         (0.0, 1.0, 110.0, 9),

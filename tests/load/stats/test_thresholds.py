@@ -22,6 +22,8 @@ from tests.load.stats.made import FIRST, header, sketched, step, window
         "p95 of browse < 200ms for 10s",
         "p99.9 of Shop.browse <= 1.5s over 1m30s, stop as failed",
         "response p95 < 300ms",
+        "ok p95 of browse < 300ms over 10s",
+        "ok mean < 300ms",
         "mean of 'check out' < 0.2s within 10s",
         "stdev < 50ms",
         "rate > 1000/s",
@@ -180,6 +182,13 @@ def test_any_threshold_comes_back_from_its_text(
             expected a percentile above p0 and up to p100
               p101 < 1s
               ^""",
+        ),
+        (
+            "ok rate > 5",
+            """
+            expected what is measured, like p95, error rate or requests
+              ok rate > 5
+                 ^""",
         ),
         (
             "users of login > 5",
@@ -516,6 +525,9 @@ MIXED = Window(
         ("mean", "1s", "120 ms"),
         ("stdev", "1s", "60 ms"),
         ("response max", "1s", "900 ms"),
+        ("ok max", "1s", "100 ms"),
+        ("ok mean of login", "1s", "100 ms"),
+        ("ok mean of cart", "1s", "2.5 s"),
         ("rate", "1/s", "10/s"),
         ("requests", "1", "10"),
         ("requests of note", "1", "0"),
@@ -552,6 +564,16 @@ MIXED = Window(
 )
 def test_every_metric_is_read_from_windows(metric: str, limit: str, shown: str) -> None:
     assert judged(f"{metric} != {limit}", [MIXED])[1].shown == shown
+
+
+def test_what_fails_at_once_does_not_make_successful_calls_faster() -> None:
+    dead = step(ok=(0.05,), failed=(0.0001,) * 500)
+    assert judged("p95 of browse < 10ms", [window(0, dead)])[1].passed
+    _, outcome = judged("ok p95 of browse < 10ms", [window(0, dead)])
+    assert (outcome.passed, outcome.shown) == (False, "50 ms")
+    _, outcome = judged("ok p95 of browse < 10ms", [window(0, step(failed=(0.0001,)))])
+    assert (outcome.passed, outcome.shown) == (False, "no value")
+    assert threshold("ok p95", of="browse", below="10ms") == parse("ok p95 of browse < 10ms")
 
 
 def test_a_part_compares_as_written() -> None:

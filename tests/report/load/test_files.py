@@ -19,7 +19,7 @@ from mainstay.load.stats.model import CheckSummary, ThresholdOutcome, Trust
 from mainstay.report.load.files import output_for, write_report, write_whole
 from mainstay.report.load.junit import junit_xml
 from mainstay.report.load.tables import points_csv, steps_csv
-from tests.report.load.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary
+from tests.report.load.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary, latency
 
 
 @pytest.mark.parametrize("kind", ["html", "json", "csv", "junit"])
@@ -128,6 +128,15 @@ def test_what_raised_without_a_request_is_a_column_of_its_own() -> None:
         ("{area:checkout}", "3"),
         ("(all)", "4"),
     ]
+
+
+def test_the_times_of_successful_requests_are_columns_of_their_own() -> None:
+    steps = [a_step("browse", [0.1] * 5), a_step("pay", [0.1] * 5, failed=4, ok=latency([0.3]))]
+
+    found = rows(steps_csv(a_summary(steps=steps, failed=4, ok=latency([0.3]))))
+
+    assert [(one["p95_ms"], one["ok_p95_ms"]) for one in found[:2]] == [("100.0", "100.0"), ("100.0", "300.0")]
+    assert found[2]["ok_p95_ms"] == "300.0"
 
 
 def test_points_are_rows_of_all_steps_and_of_each() -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from mainstay.load.stats.model import OutputOutcome, Summary, ThresholdOutcome
 from mainstay.report.load.page import load_html
 from mainstay.report.load.text import show_summary
-from tests.report.load.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary
+from tests.report.load.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary, latency
 
 
 def shown(summary: Summary, width: int = 120) -> str:
@@ -78,6 +78,29 @@ def test_a_run_that_a_threshold_ended_as_passed_has_passed() -> None:
     text = shown(a_summary(ended="stopped by a threshold", thresholds=[enough]))
 
     assert text.splitlines()[0] == "shop passed"
+
+
+def test_where_many_failed_the_times_of_the_successful_ones_are_shown_as_well() -> None:
+    fast, good = [0.0001] * 15_163, [0.05] * 46
+    dead = a_step("get", fast + good, failed=len(fast), ok=latency(good))
+    tag = a_tag("area", "shop", fast + good, failed=len(fast), ok=latency(good))
+    gone = a_step("gone", fast, failed=len(fast))
+    few = a_step("few", [0.02] * 1000, failed=5, ok=latency([0.03] * 995))
+    summary = a_summary(
+        steps=[dead, gone, few], by_tag=[tag], requests=len(fast + good), failed=len(fast), ok=latency(good)
+    )
+
+    text, page = shown(summary), load_html(summary)
+
+    rows = [line.split() for line in text.splitlines()]
+    alone = [row for row in rows if row[:1] == ["ok"] and row[1:2] != ["time"]]
+    assert [row[1:3] for row in alone] == [["50", "ms"], ["–", "–"], ["50", "ms"]]
+    assert "ok time   p50 50 ms, p95 50 ms, p99 50 ms, max 50 ms" in text
+    assert "of the successful requests alone" in text
+    assert page.count("&nbsp;&nbsp;ok</span>") == 3
+    assert "<dt>Successful p95</dt><dd>50 ms<small>" in page
+    for one in (shown(a_summary(steps=[few])), load_html(a_summary(steps=[few]))):
+        assert "of the successful requests alone" not in one
 
 
 def test_an_open_model_shows_both_times_and_says_which_is_which() -> None:

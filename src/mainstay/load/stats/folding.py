@@ -116,8 +116,9 @@ class Tally:
         sums = sorted(total.steps.values(), key=lambda step: order(step.workflow, step.step))
         checks = sorted(total.checks.values(), key=lambda check: order(check.workflow, check.step))
         steps = [step_summary(step, elapsed_s) for step in sums]
-        service, response = Histogram(), Histogram()
+        service, ok, response = Histogram(), Histogram(), Histogram()
         for step in sums:
+            ok.merge(step.ok)
             service.merge(step.ok)
             service.merge(step.failed)
             response.merge(step.response)
@@ -138,6 +139,7 @@ class Tally:
             "sent_calls": total.sent_calls,
             "answered_calls": total.answered_calls,
             "service": service.latency(),
+            "ok": ok.latency() if failed else None,
             "response": response.latency(),
             "sent": sum(step.sent for step in steps),
             "received": sum(step.received for step in steps),

@@ -37,6 +37,8 @@ _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+(?!\w)", re.IGNORECASE)
 _SAME = {"avg": "mean", "average": "mean", "hits": "rate", "count": "requests", "fails": "failures"}
 _PAIRS = {"error": "error rate", "failure": "error rate", "failed": "failed checks"}
 _NAMED = ("counter", "gauge", "trend")
+#: before p95, mean and the like
+_TIMES = ("ok", "response")
 _WORDS = ("p95", *STATS, *_SAME, *(words for words in MEASURES if words not in ("service", "status", "custom rate")))
 
 
@@ -49,7 +51,7 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     metric: str
-    """p95, response p95, rate, error rate, rc5xx, trend cart p95, ..."""
+    """p95, ok p95, response p95, rate, error rate, rc5xx, trend cart p95, ..."""
     of: str | None = None
     """a step, or "Workflow.step"; None: all of them together"""
     tags: Tags = ()
@@ -156,9 +158,9 @@ class _Reader:
             self._pair(_PAIRS[known])
         if known in _PAIRS:
             return _PAIRS[known], MEASURES[_PAIRS[known]], "", ""
-        if known == "response":
+        if known in _TIMES:
             stat = self._stat()
-            return f"response {stat}", MEASURES["response"], stat, ""
+            return f"{known} {stat}", MEASURES[known], stat, ""
         if known in _NAMED:
             return self._own(known)
         if known == "rate":

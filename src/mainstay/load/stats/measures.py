@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from .histogram import Histogram
-from .model import CheckStats, StepStats, Window
+from .model import CheckStats, Sketch, StepStats, Window
 from .shown import digits, share_text, size_text, time_text
 from .tags import Steps, Tags, has
 
@@ -56,6 +56,7 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
 #: by the words for them
 MEASURES: dict[str, Measure] = {
     "service": Measure(source="service", units=_TIMED, example="200ms"),
+    "ok": Measure(source="ok", units=_TIMED, example="200ms"),
     "response": Measure(source="response", units=_TIMED, example="200ms"),
     "rate": Measure(source="calls", units={"": "per_s", "/s": "per_s"}, example="1000/s"),
     "requests": Measure(source="calls", units=_COUNTED, example="10000"),
@@ -144,22 +145,19 @@ def collect(piece: Piece, source: str, name: str, of: Of, window: Window) -> Non
         for step in window.steps:
             if _is(step, of):
                 _collect_step(piece, source, name, step)
-        if source in ("service", "calls") and isinstance(of, str):
+        if source in ("service", "ok", "calls") and isinstance(of, str):
             # a step that returns a metric is named like any other
-            _collect_metric(piece, of.rpartition(".")[2], "trend" if source == "service" else "counter", window)
+            _collect_metric(piece, of.rpartition(".")[2], "counter" if source == "calls" else "trend", window)
 
 
 def _collect_step(piece: Piece, source: str, pattern: str, step: StepStats) -> None:
     failed = step.failed.count if step.failed is not None else 0
     calls = failed + (step.ok.count if step.ok is not None else 0)
     match source:
-        case "service":
-            for sketch in (step.ok, step.failed):
+        case "service" | "ok" | "response":
+            for sketch in _times_of(step, source):
                 if sketch is not None:
                     piece.values.merge(sketch)
-        case "response":
-            if step.response is not None:
-                piece.values.merge(step.response)
         case "calls":
             piece.amount += calls
         case "failures":
@@ -176,6 +174,12 @@ def _collect_step(piece: Piece, source: str, pattern: str, step: StepStats) -> N
         case _:
             piece.amount += (source != "received") * step.sent + (source != "sent") * step.received
     piece.base += calls
+
+
+def _times_of(step: StepStats, source: str) -> tuple[Sketch | None, ...]:
+    if source == "response":
+        return (step.response,)
+    return (step.ok,) if source == "ok" else (step.ok, step.failed)
 
 
 def _collect_metric(piece: Piece, name: str, source: str, window: Window, tags: Tags = ()) -> None:
@@ -218,7 +222,7 @@ def value_text(value: float, source: str, reading: Reading, unit: str) -> str:
     """A value for people, in the unit its limit was given in or one near to it."""
     if reading == "share":
         return share_text(value)
-    if unit in _TIMES or source in ("service", "response"):
+    if unit in _TIMES or source in ("service", "ok", "response"):
         return time_text(value)
     sized = unit.removesuffix("/s") in _SIZES or source in ("bytes", "sent", "received")
     return (size_text(value) if sized else digits(value)) + ("/s" if reading == "per_s" else "")

@@ -187,6 +187,7 @@ class TagSummary(msgspec.Struct, kw_only=True):
     rate: float
     """a second"""
     service: Latency
+    ok: Latency | None = None
     response: Latency | None = None
     statuses: dict[str, int] = {}
     errors: dict[str, int] = {}
@@ -326,7 +327,9 @@ class Summary(msgspec.Struct, kw_only=True):
     """calls that were sent, measured or not, by all clients"""
     answered_calls: int = 0
     service: Latency | None = None
-    """of all measured steps together"""
+    """of all measured steps together, failed results too"""
+    ok: Latency | None = None
+    """those that are fine only; left out when all are"""
     response: Latency | None = None
     sent: int = 0
     """bytes"""

@@ -64,6 +64,7 @@ def _tag_summary(whole: StepSum, steps: list[str], elapsed_s: float) -> TagSumma
         error_rate=one.error_rate,
         rate=one.rate,
         service=one.service,
+        ok=one.ok,
         response=one.response,
         statuses=one.statuses,
         errors=one.errors,

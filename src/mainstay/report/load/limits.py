@@ -48,7 +48,7 @@ def _limit(text: str) -> Limit | None:
     except InvalidInput:
         return None
     scale: Scale = ""
-    if meaning.measure.source == "service":
+    if meaning.measure.source in ("service", "ok"):
         scale = "latency"
     elif meaning.measure.source == "calls" and meaning.reading == "per_s":
         scale = "rate"

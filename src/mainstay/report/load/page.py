@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from ...lifecycle import time_text as instant_text
-from ...load.stats.model import PHASES, Latency, Point, StepSummary, Summary
+from ...load.stats.model import PHASES, Latency, Point, StepSummary, Summary, TagSummary
 from ..pages import document
 from . import charts
 from .advice import advice_for, troubles_of, verdict_words
@@ -14,8 +14,10 @@ from .limits import Limit, limits_of, marks_for
 from .parts import code, figure, folded, gauge, section, share_bar, table, text, two_scales
 from .svg import legend
 from .text import (
+    OK_NOTE,
     RESPONSE_NOTE,
     arrivals_line,
+    many_failed,
     metric_name,
     metric_text,
     of_latency,
@@ -92,6 +94,8 @@ def facts(summary: Summary) -> list[tuple[str, str, str]]:
         )
     if summary.service is not None:
         found.append(_fact("Service time p95", summary.service))
+    if many_failed(summary):
+        found.append(_fact("Successful p95", summary.ok))
     if summary.response is not None:
         found.append(_fact("Response time p95", summary.response))
     found.append(("Users", f"{summary.users:,}", f"at most; {counted(summary.iterations, 'iteration')}"))
@@ -100,7 +104,9 @@ def facts(summary: Summary) -> list[tuple[str, str, str]]:
     return found
 
 
-def _fact(name: str, found: Latency) -> tuple[str, str, str]:
+def _fact(name: str, found: Latency | None) -> tuple[str, str, str]:
+    if found is None:
+        return name, NONE, "there is none"
     return name, time_text(found.p95), f"p50 {time_text(found.p50)}, p99 {time_text(found.p99)}"
 
 
@@ -182,15 +188,23 @@ def distribution(summary: Summary) -> str:
     figures = [two_scales(even, tall, "spread", log=False), figure(charts.percentile_chart(lines), "percentiles")]
     heads = ("", "requests", "mean", "stdev", "min", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
     rows = [_latency_row("service time", service)]
+    notes = []
+    if many_failed(summary):
+        rows.append(_latency_row("ok", summary.ok))
+        notes.append(OK_NOTE)
     if summary.response is not None:
         rows.append(_latency_row("response time", summary.response))
-    note = f'<p class="soft">{escape(RESPONSE_NOTE[0].upper() + RESPONSE_NOTE[1:])}.</p>' if len(rows) > 1 else ""
-    return section("How long requests took", _grid(figures), table(heads, rows), note)
+        notes.append(RESPONSE_NOTE)
+    return section("How long requests took", _grid(figures), table(heads, rows), *map(_note, notes))
 
 
-def _latency_row(name: str, found: Latency) -> list[str]:
+def _note(said: str) -> str:
+    return f'<p class="soft">{escape(said[0].upper() + said[1:])}.</p>'
+
+
+def _latency_row(name: str, found: Latency | None) -> list[str]:
     fields = ("mean", "stdev", "min", "p50", "p75", "p90", "p95", "p99", "p999", "max")
-    return [name, f"{found.count:,}", *(time_text(getattr(found, field)) for field in fields)]
+    return [name, f"{found.count if found else 0:,}", *(of_latency(found, field) for field in fields)]
 
 
 # steps --------------------------------------------------------------------------------------------------
@@ -210,13 +224,11 @@ def _steps(summary: Summary, limits: Sequence[Limit | None]) -> str:
                 f"{one.failed:,}",
                 share_text(one.failed, one.requests),
                 rate_text(one.rate),
-                *(of_latency(one.service, name) for name in _COLUMNS),
+                *_columns(one.service),
                 size_text(one.received),
             )
         )
-        if one.response is not None:
-            shown = (of_latency(one.response, name) for name in _COLUMNS)
-            rows.append(('<span class="soft">&nbsp;&nbsp;response time</span>', "", "", "", "", *shown, ""))
+        rows += [(_beside(name), "", "", "", "", *_columns(found), "") for name, found in other_times(one)]
     limited = {
         f"{one.workflow}.{one.step}": marks_for(limits, "latency", one.step, f"{one.workflow}.{one.step}")
         for one in summary.steps
@@ -230,21 +242,37 @@ def _steps(summary: Summary, limits: Sequence[Limit | None]) -> str:
     return section("Steps", table(heads, rows), grid, _phases(summary, several=several))
 
 
+def other_times(one: StepSummary | TagSummary) -> list[tuple[str, Latency | None]]:
+    """Beside the percentiles of all requests: those of the successful ones, those since a request was due."""
+    found = [("ok", one.ok)] if many_failed(one) else []
+    return found + ([("response time", one.response)] if one.response is not None else [])
+
+
+def _columns(found: Latency | None) -> list[str]:
+    return [of_latency(found, name) for name in _COLUMNS]
+
+
+def _beside(name: str) -> str:
+    return f'<span class="soft">&nbsp;&nbsp;{name}</span>'
+
+
 def _tags(summary: Summary) -> str:
     several = len({one.workflow for one in summary.steps}) > 1
-    rows = [
-        (
-            code(tag_name(one)) + (f"<br>raised {one.raised:,}×" if one.raised else ""),
-            text(", ".join(name if several else name.partition(".")[2] for name in one.steps)),
-            f"{one.requests:,}",
-            f"{one.failed:,}",
-            share_text(one.failed, one.requests),
-            rate_text(one.rate),
-            *(of_latency(one.service, name) for name in _COLUMNS),
-            size_text(one.received),
+    rows = []
+    for one in summary.by_tag:
+        rows.append(
+            (
+                code(tag_name(one)) + (f"<br>raised {one.raised:,}×" if one.raised else ""),
+                text(", ".join(name if several else name.partition(".")[2] for name in one.steps)),
+                f"{one.requests:,}",
+                f"{one.failed:,}",
+                share_text(one.failed, one.requests),
+                rate_text(one.rate),
+                *_columns(one.service),
+                size_text(one.received),
+            )
         )
-        for one in summary.by_tag
-    ]
+        rows += [(_beside(name), "", "", "", "", "", *_columns(found), "") for name, found in other_times(one)]
     heads = ("tag", "steps", "requests", "failed", "", "rate", *_COLUMNS, "received")
     return section("Tags", table(heads, rows, words=(0, 1)))
 

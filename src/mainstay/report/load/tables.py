@@ -12,7 +12,7 @@ import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ...load.stats.model import PHASES, Latency, Point, Summary
+from ...load.stats.model import PHASES, Latency, Point, StepSummary, Summary, TagSummary
 from ...load.stats.tags import tags_text
 
 _TIMES = ("mean", "stdev", "min", "p50", "p75", "p90", "p95", "p99", "p999", "max")
@@ -30,6 +30,7 @@ _STEP_HEADS = (
     *(f"{name}_mean_ms" for name in PHASES),
     "sent_bytes",
     "received_bytes",
+    *(f"ok_{name}_ms" for name in _TIMES),
 )
 _POINT_HEADS = ("at_s", "width_s", "workflow", "step", "users", "rate_per_s", "failed_per_s", "dropped_per_s")
 #: what a spreadsheet would take for a formula
@@ -51,6 +52,7 @@ def steps_csv(summary: Summary) -> str:
             *_times(one.response),
             *(_ms(one.phases[name].mean) if name in one.phases else None for name in PHASES),
             *(one.sent, one.received),
+            *_ok_times(one),
         ]
         for one in summary.steps
     ]
@@ -61,6 +63,7 @@ def steps_csv(summary: Summary) -> str:
             *_times(one.response),
             *(None for _ in PHASES),
             *(one.sent, one.received),
+            *_ok_times(one),
         ]
         for one in summary.by_tag
     ]
@@ -72,6 +75,7 @@ def steps_csv(summary: Summary) -> str:
             *_times(summary.response),
             *(None for _ in PHASES),
             *(summary.sent, summary.received),
+            *_ok_times(summary),
         ]
     )
     return _csv(_STEP_HEADS, rows)
@@ -103,6 +107,11 @@ def _point_rows(one: Point) -> Iterable[list[Cell]]:
 
 def _times(found: Latency | None) -> list[Cell]:
     return [_ms(getattr(found, name)) if found is not None and found.count else None for name in _TIMES]
+
+
+def _ok_times(one: Summary | StepSummary | TagSummary) -> list[Cell]:
+    """Where nothing failed, all are."""
+    return _times(one.ok if one.failed else one.service)
 
 
 def _ms(value: float | None) -> float | None:

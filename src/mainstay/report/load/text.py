@@ -30,6 +30,10 @@ _IMPORTANCE = (
 )
 #: a name, and what stands beside it by its column
 _Row = tuple[Text, dict[str, Text]]
+#: what is said of their rows of successful requests
+OK_NOTE = "ok: of the successful requests alone; the others count failed ones, which may be much faster or slower"
+#: beyond this part of failed requests, percentiles of the successful ones are shown as well
+_MANY_FAILED = 0.01
 _STYLES = {"passed": "bold green", "failed": "bold red", "ended early": "bold yellow", "NOT TRUSTWORTHY": "bold yellow"}
 
 
@@ -64,6 +68,7 @@ def _show_totals(summary: Summary, console: Console) -> None:
         ("failed", f"{summary.failed:,} ({share_text(summary.failed, summary.requests)})" if summary.requests else ""),
         ("raised", raised_line(summary)),
         ("time", latency_line(summary.service)),
+        ("ok time", (latency_line(summary.ok) or NONE) if many_failed(summary) else ""),
         ("response", latency_line(summary.response)),
         ("users", f"{summary.users:,} at most, {counted(summary.iterations, 'iteration')}"),
         ("arrivals", arrivals_line(summary)),
@@ -123,10 +128,13 @@ def _show_steps(summary: Summary, console: Console) -> None:
         cells |= _latency_cells(one.service)
         name = step_name(one, several=several)
         rows.append((Text(name), _cells(cells, failed=one.failed)))
+        if many_failed(one):
+            rows.append(_times("  ok", one.ok))
         if one.response is not None:
-            cells = dict.fromkeys(cells, "") | _latency_cells(one.response)
-            rows.append((Text("  response", style="dim"), _cells(cells)))
+            rows.append(_times("  response", one.response))
     _show_table("step", heads, rows, console)
+    if any(many_failed(one) for one in summary.steps):
+        console.print(Text(OK_NOTE, style="dim"))
     if any(one.response is not None for one in summary.steps):
         console.print(Text(RESPONSE_NOTE, style="dim"))
     for one in summary.steps:
@@ -149,10 +157,25 @@ def _show_tags(summary: Summary, console: Console) -> None:
         cells = {"requests": f"{one.requests:,}", "failed": f"{one.failed:,}", "rate": rate_text(one.rate)}
         cells |= _latency_cells(one.service)
         rows.append((Text(tag_name(one)), _cells(cells, failed=one.failed)))
+        if many_failed(one):
+            rows.append(_times("  ok", one.ok))
     _show_table("tag", heads, rows, console)
     for one in summary.by_tag:
         if one.raised:
             console.print(Text(f"{tag_name(one)}: raised {one.raised:,} times, without a request", style="dim"))
+
+
+def many_failed(one: Summary | StepSummary | TagSummary) -> bool:
+    """Whether so much failed that percentiles over all requests may deceive: what is refused at once is fast.
+
+    No, where those of the successful ones are not known: a summary of an earlier version.
+    """
+    return one.failed > one.requests * _MANY_FAILED and (one.ok is not None or one.failed == one.requests)
+
+
+def _times(name: str, found: Latency | None) -> _Row:
+    """More of the row above it: times of some of its requests."""
+    return Text(name, style="dim"), _cells(dict.fromkeys(("requests", "failed", "rate"), "") | _latency_cells(found))
 
 
 def tag_name(one: TagSummary) -> str:
@@ -165,13 +188,13 @@ def step_name(one: StepSummary, *, several: bool) -> str:
     return one_line(f"{one.workflow}.{one.step}" if several else one.step)
 
 
-def _latency_cells(found: Latency) -> dict[str, str]:
+def _latency_cells(found: Latency | None) -> dict[str, str]:
     return {name: of_latency(found, name) for name in ("p50", "p90", "p95", "p99", "max")}
 
 
-def of_latency(found: Latency, name: str) -> str:
+def of_latency(found: Latency | None, name: str) -> str:
     """One of its numbers, if anything was measured."""
-    return time_text(getattr(found, name) if found.count else None)
+    return time_text(getattr(found, name) if found is not None and found.count else None)
 
 
 def _show_phases(summary: Summary, console: Console) -> None:

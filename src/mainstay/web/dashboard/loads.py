@@ -22,7 +22,7 @@ from .kinds import of_kind
 from .page import View
 
 if TYPE_CHECKING:
-    from ...load.stats.model import Summary
+    from ...load.stats.model import StepSummary, Summary, TagSummary
     from ...report.load.compare import Run
 
 
@@ -106,6 +106,19 @@ def _drawn(summary: Summary) -> dict[str, Any]:
     from ...report.load.text import of_latency, step_name, tag_name, threshold_text  # noqa: PLC0415 - the same
     from ...report.load.words import rate_text, share_text  # noqa: PLC0415 - the same
 
+    def told_of(one: StepSummary | TagSummary, name: str) -> dict[str, Any]:
+        times = [("", one.service), *told.other_times(one)]
+        return {
+            "name": name,
+            "requests": one.requests,
+            "failed": share_text(one.failed, one.requests),
+            "rate": rate_text(one.rate),
+            "times": [
+                {"name": which, **{of: of_latency(found, of) for of in ("p50", "p95", "p99", "max")}}
+                for which, found in times
+            ],
+        }
+
     limits = limits_of(summary)
     several = len({one.workflow for one in summary.steps}) > 1
     figures = [told.over_time(summary, limits), told.distribution(summary)]
@@ -122,26 +135,8 @@ def _drawn(summary: Summary) -> dict[str, Any]:
             }
             for one, limit in zip(summary.thresholds, limits, strict=True)
         ],
-        "steps": [
-            {
-                "name": step_name(one, several=several),
-                "requests": one.requests,
-                "failed": share_text(one.failed, one.requests),
-                "rate": rate_text(one.rate),
-                **{name: of_latency(one.service, name) for name in ("p50", "p95", "p99", "max")},
-            }
-            for one in summary.steps
-        ],
-        "tags": [
-            {
-                "name": tag_name(one),
-                "requests": one.requests,
-                "failed": share_text(one.failed, one.requests),
-                "rate": rate_text(one.rate),
-                **{name: of_latency(one.service, name) for name in ("p50", "p95", "p99", "max")},
-            }
-            for one in summary.by_tag
-        ],
+        "steps": [told_of(one, step_name(one, several=several)) for one in summary.steps],
+        "tags": [told_of(one, tag_name(one)) for one in summary.by_tag],
         "errors": sorted(summary.errors.items(), key=lambda one: -one[1])[:20],
     }
 

@@ -194,7 +194,7 @@ def stored(summary: Summary) -> bytes:
     found = _encode(slim)
     if len(found) <= _MOST_BYTES:
         return found
-    return _encode(msgspec.structs.replace(slim, points=[], distribution=[]))
+    return _encode(msgspec.structs.replace(slim, points=[], distribution=[], response_distribution=[]))
 
 
 _encode = msgspec.msgpack.Encoder().encode

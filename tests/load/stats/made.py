@@ -31,7 +31,12 @@ def sketched(*values: float) -> Sketch | None:
 
 
 def step(
-    name: str = "browse", *, ok: tuple[float, ...] = (), failed: tuple[float, ...] = (), workflow: str = "Shop"
+    name: str = "browse",
+    *,
+    ok: tuple[float, ...] = (),
+    failed: tuple[float, ...] = (),
+    response: tuple[float, ...] = (),
+    workflow: str = "Shop",
 ) -> StepStats:
     """A step with these service times; what failed did so by its status."""
     return StepStats(
@@ -39,6 +44,7 @@ def step(
         step=name,
         ok=sketched(*ok),
         failed=sketched(*failed),
+        response=sketched(*response),
         statuses={status: n for status, n in (("200", len(ok)), ("503", len(failed))) if n},
         errors={"status": len(failed)} if failed else {},
     )

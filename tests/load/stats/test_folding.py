@@ -173,10 +173,42 @@ def test_points_of_a_long_run_are_merged_and_lose_no_call() -> None:
     assert all(point.p50 == pytest.approx(0.1, rel=0.004) for point in points if point.max != 1.0)
 
 
-def test_memory_of_a_tally_is_flat(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_of_an_open_model_have_the_response_time_too() -> None:
+    tally = Tally(header())
+    seconds = STRETCHES * 2 + 2
+    for at in range(seconds):
+        late = 2.0 if at == 300 else 0.0
+        waited = step(ok=(0.1,) * 10, response=tuple(0.1 + late for _ in range(10)))
+        tally.add(Window(bucket=FIRST + at * 10, width=10, steps=[waited, step("login", ok=(0.2,))]))
+    summary = tally.summary()
+    assert all(point.max == 0.2 for point in summary.points)
+    waits = {point.at_s: point.response for point in summary.points}
+    assert all(found is not None and found.p50 == pytest.approx(0.1, rel=0.004) for found in waits.values())
+    # of the two seconds that were merged into this one, one had to wait
+    assert waits[300.0] is not None
+    assert (waits[300.0].p99, waits[300.0].max) == (pytest.approx(2.1, rel=0.004), 2.1)
+    by_step = next(point.by_step for point in summary.points if point.at_s == 300.0)
+    assert by_step["Shop.browse"][4:] == pytest.approx([0.1, 2.1, 2.1], rel=0.004)
+    assert len(by_step["Shop.login"]) == 4
+    assert sum(n for _, _, n in summary.response_distribution) == seconds * 10
+    assert summary.response_distribution[-1][2] == 10
+
+
+def test_a_closed_model_has_no_response_times() -> None:
+    tally = Tally(header())
+    tally.add(window(0, step(ok=(0.1,))))
+    summary = tally.summary()
+    assert (summary.response, summary.points[0].response, summary.response_distribution) == (None, None, [])
+
+
+@pytest.mark.parametrize("waited", [(), tuple(0.001 * 1.05**n for n in range(100))])
+def test_memory_of_a_tally_is_flat(monkeypatch: pytest.MonkeyPatch, waited: tuple[float, ...]) -> None:
     most = 60
     monkeypatch.setattr(folding, "STRETCHES", most)
-    made = [step(ok=tuple(0.001 * 1.05**n for n in range(100))), step("login", ok=(0.1, 0.2, 0.3))]
+    made = [
+        step(ok=tuple(0.001 * 1.05**n for n in range(100)), response=waited),
+        step("login", ok=(0.1, 0.2, 0.3)),
+    ]
 
     def grown(tally: Tally, first: int, seconds: int) -> int:
         for at in range(first, first + seconds):
@@ -219,5 +251,12 @@ def test_a_summary_comes_back_from_its_json() -> None:
     text = to_json(summary)
     assert msgspec.json.decode(text)["requests"] == 3
     assert from_json(text) == summary
+    # as an earlier version wrote it
+    old = msgspec.json.decode(text)
+    for field in ("ok", "response_distribution"):
+        del old[field]
+    for point in old["points"]:
+        del point["response"]
+    assert from_json(msgspec.json.encode(old)).points == summary.points
     with pytest.raises(InvalidInput, match="this is not the result of a load test"):
         from_json(b'{"requests": 3}')

@@ -15,6 +15,7 @@ from mainstay.load.stats.model import (
     Latency,
     MetricSummary,
     OutputOutcome,
+    Percentiles,
     Point,
     StepSummary,
     Summary,
@@ -129,7 +130,10 @@ def a_header(**given: Any) -> Header:
     return Header(**{**fields, **given})
 
 
-def points(count: int = 60, *, steps: tuple[str, ...] = ("Shop.login", "Shop.browse"), seed: int = 1) -> list[Point]:
+def points(
+    count: int = 60, *, steps: tuple[str, ...] = ("Shop.login", "Shop.browse"), seed: int = 1, late: float = 0.0
+) -> list[Point]:
+    """`late`: of an open model, by how much requests could not begin when they were due."""
     rng = random.Random(seed)
     made = []
     for at in range(count):
@@ -148,8 +152,20 @@ def points(count: int = 60, *, steps: tuple[str, ...] = ("Shop.login", "Shop.bro
                 p95=middle * 2.5,
                 p99=tail,
                 max=tail * rng.uniform(1, 20),
+                response=Percentiles(
+                    p50=middle + late,
+                    p90=middle * 2 + late,
+                    p95=middle * 2.5 + late,
+                    p99=tail + late,
+                    max=9 * tail + late,
+                )
+                if late
+                else None,
                 by_step={
-                    one: [rate / 2, middle * (n + 1), middle * 2.5 * (n + 1), tail] for n, one in enumerate(steps)
+                    one: [rate / 2, *times, *(value + late for value in times if late)]
+                    for one, times in (
+                        (one, [middle * (n + 1), middle * 2.5 * (n + 1), tail]) for n, one in enumerate(steps)
+                    )
                 },
             )
         )
@@ -228,7 +244,8 @@ def an_open_summary(**given: Any) -> Summary:
         "skipped": {"Checkout": "Shop, which it depends on, failed in setup", "Shop teardown": "failed: KeyError"},
         "outputs": [OutputOutcome(name="html x/y.html", error="the disk is full")],
         "distribution": binned(values),
-        "points": points(steps=("Shop.browse",)),
+        "response_distribution": binned(waited),
+        "points": points(steps=("Shop.browse",), late=2.0),
     }
     return a_summary(**{**fields, **given})
 

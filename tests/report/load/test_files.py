@@ -150,6 +150,19 @@ def test_points_are_rows_of_all_steps_and_of_each() -> None:
     assert found[1]["users"] == ""
 
 
+def test_points_of_an_open_model_have_both_times() -> None:
+    summary = an_open_summary()
+
+    everything, step = rows(points_csv(summary))[:2]
+
+    point = summary.points[0]
+    assert point.response is not None
+    assert float(everything["response_p95_ms"]) == pytest.approx(point.response.p95 * 1000, rel=1e-5)
+    assert float(step["response_p99_ms"]) == pytest.approx((point.by_step["Shop.browse"][6] or 0) * 1000, rel=1e-5)
+    assert float(step["response_p50_ms"]) > float(step["p50_ms"]) + 1999
+    assert rows(points_csv(a_summary()))[1]["response_p50_ms"] == ""
+
+
 def test_a_name_is_never_a_formula() -> None:
     summary = a_summary(steps=[a_step("=1+1", [0.1])])
 

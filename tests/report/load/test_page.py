@@ -22,6 +22,7 @@ from tests.report.load.runs import (
     an_empty_summary,
     an_open_summary,
     binned,
+    drawn,
     latency,
     points,
 )
@@ -73,9 +74,27 @@ def all_alike() -> Summary:
     )
 
 
+def of_before() -> Summary:
+    """An open run as an earlier version wrote it: without the curves of the response time."""
+    return an_open_summary(response_distribution=[], points=points(steps=("Shop.browse",)))
+
+
+def mixed() -> Summary:
+    """One workflow at a rate, another with users."""
+    made = points(9, steps=("Shop.login",))
+    for one, other in zip(made, points(9, steps=("Shop.browse",), late=1.0), strict=True):
+        one.by_step |= other.by_step
+        one.response = other.response
+    values = drawn(3)
+    steps = [a_step("login", values), a_step("browse", values, response=latency(values))]
+    return an_open_summary(points=made, steps=steps)
+
+
 PAGES: dict[str, Any] = {
     "closed": a_summary,
     "open": an_open_summary,
+    "of an earlier version": of_before,
+    "both open and closed": mixed,
     "without a request": an_empty_summary,
     "of one request": one_request,
     "of no time": all_alike,
@@ -173,6 +192,55 @@ def test_a_limit_is_drawn_where_its_threshold_belongs() -> None:
     assert page.count('class="gauge"') == 4
 
 
+def titles(page: str) -> list[str]:
+    """Of its charts, in order; one with two scales once."""
+    return list(dict.fromkeys(re.findall(r'<title id="[\w-]+">([^<]*)</title>', page)))
+
+
+def test_an_open_model_is_drawn_by_its_response_time_first() -> None:
+    limits = [
+        ThresholdOutcome(text="response p95 of browse < 3s", passed=True, value=2.1),
+        ThresholdOutcome(text="ok p95 of browse < 1s", passed=True, value=0.1),
+    ]
+    page = load_html(an_open_summary(thresholds=limits))
+
+    assert titles(page) == [
+        "Response time over time",
+        "Service time over time",
+        "Requests a second",
+        "Users at work",
+        "Failed requests over time",
+        "Distribution of the response time",
+        "Distribution of the service time",
+        "Time by percentile",
+    ]
+    # the two seconds that requests were late are in one curve, and not in the other
+    response, service = re.findall(r"(?:Response|Service) time over time</title>(.*?)</svg>", page, re.DOTALL)[::2]
+    assert "response p95 &lt; 3s" in response
+    assert "ok p95 &lt; 1s" in service
+    assert "response p95 &lt; 3s" not in service
+    (chart,) = re.findall(r"Time by percentile</title>(.*?)</svg>", page, re.DOTALL)
+    assert '<path class="c4"' in chart
+    assert '<th class="num" scope=col>response p95</th>' in page
+    assert "Response" not in " ".join(titles(load_html(a_summary())))
+
+
+def test_small_charts_show_the_response_time_of_the_steps_that_have_one() -> None:
+    page = load_html(mixed())
+
+    assert "<h3>Response or service time over time, all to one scale</h3>" in page
+    assert "Percentiles of the service time of Shop.login" in page
+    assert "Percentiles of the response time of Shop.browse" in page
+    assert "<h3>Service time over time, all to one scale</h3>" in load_html(a_summary())
+
+
+def test_two_open_runs_are_compared_by_their_response_times() -> None:
+    one, other = an_open_summary(), a_summary()
+
+    assert "p95 of the response time over time" in titles(comparison_html(compare(one, one), one, one))
+    assert "p95 of the service time over time" in titles(comparison_html(compare(one, other), one, other))
+
+
 def test_the_numbers_of_a_chart_are_in_a_table_too() -> None:
     summary = a_summary()
 
@@ -207,7 +275,7 @@ def test_a_share_is_drawn_as_a_part_of_all() -> None:
 
 
 def test_where_only_some_percentiles_are_known_no_line_is_drawn_between_them() -> None:
-    page = load_html(an_open_summary())
+    page = load_html(an_open_summary(response_distribution=[]))
 
     (chart,) = re.findall(r"Time by percentile</title>(.*?)</svg>", page, re.DOTALL)
     assert chart.count('<circle class="c4 dot"') == 7

@@ -17,7 +17,7 @@ from mainstay.load.stats.model import Verdict
 from mainstay.load.works import stored
 from mainstay.model import Job
 from mainstay.web.security.tokens import Tokens
-from tests.report.load.runs import a_summary, a_tag
+from tests.report.load.runs import a_summary, a_tag, an_open_summary, latency
 from tests.web.conftest import Server, serving
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
@@ -280,6 +280,27 @@ async def test_a_load_test_at_work_is_drawn_from_what_it_has_saved(server: Serve
     assert "Service time over time" in text
     assert "p95 of browse" in text
     assert 'data-poll="2"' in text
+
+
+async def test_an_open_load_test_is_drawn_by_its_response_time_first(server: Server) -> None:
+    control = server.control
+    made = await control.submit("Shop", kind="load", queue="loads")
+    session = await control.open_session(worker="g")
+    (job,) = await control.claim(["loads"], session.id, 1)
+    open_one = an_open_summary()
+    (step,) = open_one.steps
+    step.failed, step.ok = step.requests // 2, latency([0.25])
+    await control.report([control.progress(job, 30, 60, "4,000 requests", checkpoint=stored(open_one))])
+
+    text = await text_of(server, f"/loads/{made.id}")
+
+    assert 0 < text.index("Response time over time") < text.index("Service time over time")
+    assert 0 < text.index("Distribution of the response time") < text.index("Distribution of the service time")
+    table = text.partition("<h2>Steps</h2>")[2].partition("</table>")[0]
+    assert re.findall(r'<td data-label="Step"[^>]*>(?:<b>)?([^<]+)', table) == ["browse", "ok", "response time"]
+    assert '<td class="num" data-label="p95">250 ms</td>' in table
+    assert open_one.response is not None
+    assert f'data-label="p95">{open_one.response.p95:.1f}s<' in await text_of(server, "/loads")
 
 
 async def test_each_store_has_its_own_pages_and_links_stay_with_it(tmp_path: Path) -> None:

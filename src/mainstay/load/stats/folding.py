@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 
 from ...errors import InvalidInput
-from .histogram import Histogram
+from .histogram import Histogram, merged
 from .model import (
     WINDOW_MS,
     CheckSummary,
     Header,
+    Percentiles,
     Point,
     Sketch,
     Summary,
@@ -161,6 +162,7 @@ class Tally:
             "examples": dict(sorted(total.examples.items())),
             "points": self.points(),
             "distribution": service.buckets(),
+            "response_distribution": response.buckets(),
         }
         return Summary(**{**known, **rest})
 
@@ -181,6 +183,9 @@ class Tally:
             self._stretches = _coarser(self._stretches, self._span)
 
 
+#: what a point tells of each step
+_OF_STEP = (0.5, 0.95, 0.99)
+
 _encode = msgspec.msgpack.Encoder().encode
 _sketch = msgspec.msgpack.Decoder(Sketch).decode
 _point = msgspec.msgpack.Decoder(Point).decode
@@ -200,7 +205,7 @@ class _Stretch:
     """Some seconds of a run. It is kept packed: a long run has hundreds of them, and as objects each takes twice the
     memory (measured: three steps in 2.5 KB instead of 5.8)."""
 
-    __slots__ = ("_point", "at_s", "dropped", "failed", "number", "steps", "users", "width_s")
+    __slots__ = ("_point", "at_s", "dropped", "failed", "number", "responses", "steps", "users", "width_s")
 
     def __init__(
         self,
@@ -212,6 +217,7 @@ class _Stretch:
         failed: int,
         dropped: int,
         steps: dict[str, bytes],
+        responses: dict[str, bytes],
     ) -> None:
         self.number = number
         self.at_s = at_s
@@ -220,6 +226,9 @@ class _Stretch:
         self.failed = failed
         self.dropped = dropped
         self.steps = steps
+        """service times, by step"""
+        self.responses = responses
+        """of open models: response times"""
         self._point = _encode(self._summed())
 
     @property
@@ -228,11 +237,13 @@ class _Stretch:
 
     @classmethod
     def of(cls, window: Window, number: int, origin: int) -> _Stretch:
-        packed = {}
+        steps, responses = {}, {}
         for step in window.steps:
-            both = Histogram(sketch for sketch in (step.ok, step.failed) if sketch is not None).sketch()
-            if both is not None:
-                packed[f"{step.workflow}.{step.step}"] = _pack(both)
+            name = f"{step.workflow}.{step.step}"
+            if (both := merged((step.ok, step.failed))) is not None:
+                steps[name] = _pack(both)
+            if step.response is not None:
+                responses[name] = _pack(step.response)
         return cls(
             number=number,
             at_s=(window.bucket - origin) * WINDOW_MS / 1000,
@@ -240,14 +251,11 @@ class _Stretch:
             users=window.users,
             failed=sum(step.failed.count for step in window.steps if step.failed is not None),
             dropped=window.dropped,
-            steps=packed,
+            steps=steps,
+            responses=responses,
         )
 
     def joined(self, later: _Stretch) -> _Stretch:
-        steps = dict(self.steps)
-        for name, packed in later.steps.items():
-            both = Histogram([_unpack(steps[name]), _unpack(packed)]).sketch() if name in steps else None
-            steps[name] = packed if both is None else _pack(both)
         return _Stretch(
             number=self.number,
             at_s=self.at_s,
@@ -255,16 +263,21 @@ class _Stretch:
             users=later.users,
             failed=self.failed + later.failed,
             dropped=self.dropped + later.dropped,
-            steps=steps,
+            steps=_joined(self.steps, later.steps),
+            responses=_joined(self.responses, later.responses),
         )
 
     def _summed(self) -> Point:
-        whole = Histogram()
+        whole, response = Histogram(), Histogram()
         by_step: dict[str, list[float | None]] = {}
         for name, packed in self.steps.items():
             sketch = _unpack(packed)
             whole.merge(sketch)
-            by_step[name] = [per(sketch.count, self.width_s), *Histogram([sketch]).percentiles((0.5, 0.95, 0.99))]
+            by_step[name] = [per(sketch.count, self.width_s), *Histogram([sketch]).percentiles(_OF_STEP)]
+        for name, packed in self.responses.items():
+            sketch = _unpack(packed)
+            response.merge(sketch)
+            by_step.setdefault(name, [0.0, None, None, None]).extend(Histogram([sketch]).percentiles(_OF_STEP))
         p50, p90, p95, p99, most = whole.percentiles((0.5, 0.9, 0.95, 0.99, 1.0))
         return Point(
             at_s=self.at_s,
@@ -278,8 +291,25 @@ class _Stretch:
             p95=p95,
             p99=p99,
             max=most,
+            response=_percentiles(response),
             by_step=by_step,
         )
+
+
+def _percentiles(histogram: Histogram) -> Percentiles | None:
+    found = histogram.latency()
+    if found is None:
+        return None
+    return Percentiles(p50=found.p50, p90=found.p90, p95=found.p95, p99=found.p99, max=found.max)
+
+
+def _joined(earlier: dict[str, bytes], later: dict[str, bytes]) -> dict[str, bytes]:
+    """Both added up, by step."""
+    made = dict(earlier)
+    for name, packed in later.items():
+        both = Histogram([_unpack(made[name]), _unpack(packed)]).sketch() if name in made else None
+        made[name] = packed if both is None else _pack(both)
+    return made
 
 
 def _coarser(stretches: list[_Stretch], span: int) -> list[_Stretch]:

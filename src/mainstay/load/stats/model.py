@@ -282,8 +282,18 @@ class Moment(msgspec.Struct, kw_only=True):
     trust: Trust
 
 
+class Percentiles(msgspec.Struct, kw_only=True):
+    """Of the times in a stretch of the run, in seconds."""
+
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    max: float
+
+
 class Point(msgspec.Struct, kw_only=True):
-    """A stretch of the run, for charts. Percentiles are None where nothing ended."""
+    """A stretch of the run, for charts. Percentiles are those of the service time; None where nothing ended."""
 
     at_s: float
     """its beginning, since the start"""
@@ -299,8 +309,10 @@ class Point(msgspec.Struct, kw_only=True):
     p95: float | None = None
     p99: float | None = None
     max: float | None = None
+    response: Percentiles | None = None
+    """of the time since the intended start. Open models only"""
     by_step: dict[str, list[float | None]] = {}
-    """"workflow.step" -> rate, p50, p95, p99"""
+    """"workflow.step" -> rate, p50, p95, p99; in open models p50, p95, p99 of the response time follow"""
 
 
 class Summary(msgspec.Struct, kw_only=True):
@@ -355,3 +367,5 @@ class Summary(msgspec.Struct, kw_only=True):
     points: list[Point] = []
     distribution: list[tuple[float, float, int]] = []
     """the histogram of all service times: from, to, how many"""
+    response_distribution: list[tuple[float, float, int]] = []
+    """the same of the response times. Open models only"""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from operator import attrgetter
+from typing import Literal
 
 from ...clock import duration_text
-from ...load.stats.model import Latency, Point
+from ...load.stats.model import Latency, Percentiles, Point
 from .axes import Axis, axis_over
 from .svg import Bar, Chart, Line, Mark, Value
 from .words import counted, digits, one_line, rate_text, share_text, time_text
 
 Buckets = Sequence[tuple[float, float, int]]
+#: from the call to its answer; or, of an open model, from the moment it was due
+Which = Literal["service", "response"]
 
 #: what is drawn of the latency over time, and how
 PERCENTILES = {"p50": "c1", "p90": "c2", "p95": "c3", "p99": "c4", "max": "c5"}
@@ -82,18 +84,31 @@ def _seen(lines: Iterable[Line]) -> list[float]:
 # over time ----------------------------------------------------------------------------------------------
 
 
-def latency_chart(points: Sequence[Point], *, log: bool, limits: Sequence[Mark] = ()) -> Chart | None:
-    """Percentiles of the service time over time."""
+def times_of(one: Point, which: Which) -> Point | Percentiles | None:
+    """What has the percentiles of a stretch: the point itself has those of the service time."""
+    return one.response if which == "response" else one
+
+
+def time_of(one: Point, *, which: Which, name: str) -> float | None:
+    """One of its percentiles."""
+    return getattr(times_of(one, which), name, None)
+
+
+def latency_chart(
+    points: Sequence[Point], *, log: bool, limits: Sequence[Mark] = (), which: Which = "service"
+) -> Chart | None:
+    """Percentiles over time: of the service time, or of the response time of an open model."""
     lines = [
-        Line(name=name, look=look, values=over_time(points, attrgetter(name))) for name, look in PERCENTILES.items()
+        Line(name=name, look=look, values=over_time(points, partial(time_of, which=which, name=name)))
+        for name, look in PERCENTILES.items()
     ]
     y = axis_over([*_seen(lines), *(one.value for one in limits)], log=log)
     if not _seen(lines) or y is None:
         return None
     highest = max(_seen(lines))
     return Chart(
-        title="Service time over time",
-        about=f"Percentiles of the service time in each stretch of the run; the highest value is {time_text(highest)}.",
+        title=f"{which.capitalize()} time over time",
+        about=f"Percentiles of the {which} time in each stretch of the run; the highest value is {time_text(highest)}.",
         x=time_axis(points),
         y=y,
         x_text=clock_text,
@@ -101,13 +116,18 @@ def latency_chart(points: Sequence[Point], *, log: bool, limits: Sequence[Mark] 
         x_ticks=time_axis(points).times(),
         lines=lines,
         limits=limits,
-        tips=_tips(points, lambda one: ", ".join(f"{name} {time_text(getattr(one, name))}" for name in PERCENTILES)),
+        tips=_tips(points, partial(_times_tip, which=which)),
     )
 
 
-def is_spread(points: Sequence[Point]) -> bool:
+def _times_tip(one: Point, *, which: Which) -> str:
+    return ", ".join(f"{name} {time_text(time_of(one, which=which, name=name))}" for name in PERCENTILES)
+
+
+def is_spread(points: Sequence[Point], which: Which = "service") -> bool:
     """Whether small values would be lost on an even axis."""
-    axis = axis_over(value for one in points for value in (one.p50, one.max) if value is not None)
+    found = (time_of(one, which=which, name=name) for one in points for name in ("p50", "max"))
+    axis = axis_over(value for value in found if value is not None)
     return axis is not None and axis.log
 
 
@@ -184,14 +204,18 @@ def _failed_part(one: Point) -> float | None:
 
 
 def step_charts(points: Sequence[Point], limits: dict[str, list[Mark]]) -> dict[str, Chart]:
-    """One small chart for each step, all to one scale: "workflow.step" -> chart. `limits` names the steps, in order."""
+    """One small chart for each step, all to one scale: "workflow.step" -> chart. `limits` names the steps, in order.
+
+    Of a step of an open model it shows the response time.
+    """
     seen = {name for one in points for name in one.by_step}
     names = [name for name in limits if name in seen]
-    looks = {"p50": (1, "c1"), "p95": (2, "c3"), "p99": (3, "c4")}
+    looks = {"p50": "c1", "p95": "c3", "p99": "c4"}
+    kinds: dict[str, Which] = {step: "response" if has_response(points, step) else "service" for step in names}
     lines = {
         step: [
             Line(name=name, look=look, values=over_time(points, partial(_of_step, step=step, place=place)))
-            for name, (place, look) in looks.items()
+            for place, (name, look) in enumerate(looks.items(), 4 if kinds[step] == "response" else 1)
         ]
         for step in names
     }
@@ -201,7 +225,7 @@ def step_charts(points: Sequence[Point], limits: dict[str, list[Mark]]) -> dict[
     return {
         step: Chart(
             title=one_line(step),
-            about=f"Percentiles of the service time of {one_line(step)} in each stretch of the run.",
+            about=f"Percentiles of the {kinds[step]} time of {one_line(step)} in each stretch of the run.",
             x=time_axis(points),
             y=y,
             x_text=clock_text,
@@ -215,6 +239,11 @@ def step_charts(points: Sequence[Point], limits: dict[str, list[Mark]]) -> dict[
         for step, each in lines.items()
         if _seen(each)
     }
+
+
+def has_response(points: Sequence[Point], step: str) -> bool:
+    """Whether response times of a step are known."""
+    return any(len(one.by_step.get(step, ())) > 4 for one in points)
 
 
 def _of_step(one: Point, step: str, place: int) -> float | None:
@@ -254,19 +283,19 @@ def spread_axis(buckets: Buckets) -> Axis | None:
     return axis_over(ends, log=True)
 
 
-def distribution_chart(buckets: Buckets, service: Latency | None, *, log: bool) -> Chart | None:
-    """How often which service time came; `log` for the counts, too."""
+def distribution_chart(buckets: Buckets, times: Latency | None, *, log: bool, which: Which = "service") -> Chart | None:
+    """How often which time came; `log` for the counts, too."""
     x = spread_axis(buckets)
-    if x is None or service is None:
+    if x is None or times is None:
         return None
     bars = bins_of(buckets, x)
     top = max(one.value for one in bars)
     y = axis_over([0.5, top], log=True) if log else axis_over([top], log=False)
     assert y is not None
     return Chart(
-        title="Distribution of the service time",
-        about=f"How many of {counted(service.count, 'request')} took how long, from {time_text(service.min)} "
-        f"to {time_text(service.max)}; half of them at most {time_text(service.p50)}.",
+        title=f"Distribution of the {which} time",
+        about=f"How many of {counted(times.count, 'request')} took how long, from {time_text(times.min)} "
+        f"to {time_text(times.max)}; half of them at most {time_text(times.p50)}.",
         x=x,
         y=y,
         x_text=axis_text,
@@ -274,7 +303,7 @@ def distribution_chart(buckets: Buckets, service: Latency | None, *, log: bool) 
         x_ticks=x.ticks(6),
         y_ticks=whole_ticks(y),
         bars=bars,
-        marks=[Mark(name=name, value=getattr(service, name), look="mark") for name in ("p50", "p95", "p99")],
+        marks=[Mark(name=name, value=getattr(times, name), look="mark") for name in ("p50", "p95", "p99")],
         tips=[
             (math.sqrt(one.low * one.high), f"{time_text(one.low)} to {time_text(one.high)}: {one.value:,.0f}")
             for one in bars

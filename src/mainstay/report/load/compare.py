@@ -103,7 +103,10 @@ def as_run(given: Summary | Run) -> Run:
     """With the histogram that a summary has itself."""
     if isinstance(given, Run):
         return given
-    return Run(summary=given, service={"": list(given.distribution)} if given.distribution else {})
+    service, response = (
+        {"": list(buckets)} if buckets else {} for buckets in (given.distribution, given.response_distribution)
+    )
+    return Run(summary=given, service=service, response=response)
 
 
 def _key(one: StepSummary) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 
 from ...load.stats.model import Point, Summary
@@ -68,17 +69,25 @@ def _only(found: Comparison) -> str:
 
 
 def _charts(runs: tuple[Run, Run]) -> str:
+    which = _which(runs)
+    p95 = partial(charts.time_of, which=which, name="p95")
     figures = [
-        figure(
-            _over_time(runs, "p95 of the service time over time", lambda one: one.p95, charts.axis_text, log=None),
-            "p95",
-        ),
+        figure(_over_time(runs, f"p95 of the {which} time over time", p95, charts.axis_text, log=None), "p95"),
         figure(_over_time(runs, "Requests a second", lambda one: one.rate, charts.count_text, log=False), "rate"),
         figure(_spread(runs), "spread"),
         figure(_percentiles(runs), "percentiles"),
     ]
     inner = "\n".join(one for one in figures if one)
     return f'<section>\n<h2>Both runs</h2>\n<div class="charts">\n{inner}\n</div>\n</section>' if inner else ""
+
+
+def _which(runs: tuple[Run, Run]) -> charts.Which:
+    """The response time, if both runs have it."""
+    return "response" if all(run.summary.response_distribution for run in runs) else "service"
+
+
+def _buckets(run: Run, which: charts.Which) -> charts.Buckets:
+    return run.summary.response_distribution if which == "response" else run.summary.distribution
 
 
 def _over_time(
@@ -111,7 +120,8 @@ def _over_time(
 
 def _spread(runs: tuple[Run, Run]) -> Chart | None:
     """As parts of all, for runs have unlike numbers of requests."""
-    found = [run.summary.distribution for run in runs]
+    which = _which(runs)
+    found = [_buckets(run, which) for run in runs]
     x = charts.spread_axis([bucket for buckets in found for bucket in buckets])
     if x is None:
         return None
@@ -123,7 +133,7 @@ def _spread(runs: tuple[Run, Run]) -> Chart | None:
     y = axis_over(_seen(lines), log=False)
     assert y is not None
     return Chart(
-        title="Distribution of the service time",
+        title=f"Distribution of the {which} time",
         about="What part of the requests of each run took how long.",
         x=x,
         y=y,
@@ -144,10 +154,11 @@ def _parts(buckets: charts.Buckets, x: Axis) -> list[Value]:
 
 
 def _percentiles(runs: tuple[Run, Run]) -> Chart | None:
+    found = [_buckets(run, _which(runs)) for run in runs]
     lines = [
-        charts.percentile_line(run.summary.distribution, name=name, look=look)
-        for run, (name, look) in zip(runs, _LOOKS, strict=True)
-        if run.summary.distribution
+        charts.percentile_line(buckets, name=name, look=look)
+        for buckets, (name, look) in zip(found, _LOOKS, strict=True)
+        if buckets
     ]
     return charts.percentile_chart(lines)
 

@@ -13,7 +13,7 @@ from ...load.stats.model import Summary
 from ...load.stats.tags import tags_text
 from .svg import Mark
 
-Scale = Literal["latency", "rate", ""]
+Scale = Literal["latency", "response", "rate", ""]
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +50,8 @@ def _limit(text: str) -> Limit | None:
     scale: Scale = ""
     if meaning.measure.source in ("service", "ok"):
         scale = "latency"
+    elif meaning.measure.source == "response":
+        scale = "response"
     elif meaning.measure.source == "calls" and meaning.reading == "per_s":
         scale = "rate"
     most = 1.0 if meaning.reading == "share" else None

@@ -12,7 +12,7 @@ from . import charts
 from .advice import advice_for, troubles_of, verdict_words
 from .limits import Limit, limits_of, marks_for
 from .parts import code, figure, folded, gauge, section, share_bar, table, text, two_scales
-from .svg import legend
+from .svg import Line, Mark, legend
 from .text import (
     OK_NOTE,
     RESPONSE_NOTE,
@@ -36,6 +36,8 @@ _PILLS = {
     "ended early": ("busy", "!"),
     "NOT TRUSTWORTHY": ("busy", "!"),
 }
+_IDENTS: dict[charts.Which, str] = {"service": "latency", "response": "response"}
+_EITHER = "response time of the steps that come at a rate, service time of the others"
 _KINDS = 50
 _COLUMNS = ("p50", "p90", "p95", "p99", "max")
 
@@ -92,12 +94,12 @@ def facts(summary: Summary) -> list[tuple[str, str, str]]:
         found.append(
             ("Raised", f"{summary.raised:,}", f"without a request; error rate {share_text(summary.error_rate, 1)}")
         )
+    if summary.response is not None:
+        found.append(_fact("Response time p95", summary.response))
     if summary.service is not None:
         found.append(_fact("Service time p95", summary.service))
     if many_failed(summary):
         found.append(_fact("Successful p95", summary.ok))
-    if summary.response is not None:
-        found.append(_fact("Response time p95", summary.response))
     found.append(("Users", f"{summary.users:,}", f"at most; {counted(summary.iterations, 'iteration')}"))
     if summary.arrivals:
         found.append(("Dropped", f"{summary.dropped:,}", f"of {summary.arrivals:,} arrivals"))
@@ -142,19 +144,21 @@ def over_time(summary: Summary, limits: Sequence[Limit | None]) -> str:
         return ""
     # the one step that there is has no chart of its own
     only = [name for one in summary.steps for name in (one.step, f"{one.workflow}.{one.step}")]
-    latency = marks_for(limits, "latency", "", *(only if len(summary.steps) == 1 else ()))
+    steps = ("", *(only if len(summary.steps) == 1 else ()))
     figures = [
-        two_scales(
-            charts.latency_chart(points, log=False, limits=latency),
-            charts.latency_chart(points, log=True, limits=latency),
-            "latency",
-            log=charts.is_spread(points),
-        ),
+        # what waited before it could begin is in the response time only, so that is the one to look at first
+        _latency(points, marks_for(limits, "response", *steps), "response"),
+        _latency(points, marks_for(limits, "latency", *steps), "service"),
         figure(charts.rate_chart(points, marks_for(limits, "rate")), "rate"),
         figure(charts.users_chart(points), "users"),
         figure(charts.failed_chart(points), "failed"),
     ]
     return section("Over time", _grid(figures), folded("The numbers of these charts", _points_table(points)))
+
+
+def _latency(points: Sequence[Point], limits: Sequence[Mark], which: charts.Which) -> str:
+    even, tall = (charts.latency_chart(points, log=log, limits=limits, which=which) for log in (False, True))
+    return two_scales(even, tall, _IDENTS[which], log=charts.is_spread(points, which))
 
 
 def _grid(figures: Sequence[str]) -> str:
@@ -163,13 +167,16 @@ def _grid(figures: Sequence[str]) -> str:
 
 
 def _points_table(points: Sequence[Point]) -> str:
-    heads = ("from", "users", "requests/s", "failed/s", "dropped/s", *_COLUMNS)
+    waited = any(one.response is not None for one in points)
+    kinds: tuple[charts.Which, ...] = ("response", "service") if waited else ("service",)
+    times = (f"{which} {name}" if waited else name for which in kinds for name in _COLUMNS)
+    heads = ("from", "users", "requests/s", "failed/s", "dropped/s", *times)
     rows = [
         (
             charts.clock_text(one.at_s),
             f"{one.users:,}",
             *(digits(value) for value in (one.rate, one.failed, one.dropped)),
-            *(time_text(getattr(one, name)) for name in _COLUMNS),
+            *(time_text(charts.time_of(one, which=which, name=name)) for which in kinds for name in _COLUMNS),
         )
         for one in points
     ]
@@ -181,11 +188,11 @@ def distribution(summary: Summary) -> str:
     buckets, service = summary.distribution, summary.service
     if not buckets or service is None:
         return ""
-    lines = [charts.percentile_line(buckets, name="service time", look="c1")]
-    if summary.response is not None:
-        lines.append(charts.named_line(summary.response, name="response time", look="c4"))
-    even, tall = (charts.distribution_chart(buckets, service, log=log) for log in (False, True))
-    figures = [two_scales(even, tall, "spread", log=False), figure(charts.percentile_chart(lines), "percentiles")]
+    figures = [
+        _spread(summary.response_distribution, summary.response, "response"),
+        _spread(buckets, service, "service"),
+        figure(charts.percentile_chart(_percentile_lines(summary)), "percentiles"),
+    ]
     heads = ("", "requests", "mean", "stdev", "min", "p50", "p75", "p90", "p95", "p99", "p99.9", "max")
     rows = [_latency_row("service time", service)]
     notes = []
@@ -196,6 +203,20 @@ def distribution(summary: Summary) -> str:
         rows.append(_latency_row("response time", summary.response))
         notes.append(RESPONSE_NOTE)
     return section("How long requests took", _grid(figures), table(heads, rows), *map(_note, notes))
+
+
+def _spread(buckets: charts.Buckets, times: Latency | None, which: charts.Which) -> str:
+    even, tall = (charts.distribution_chart(buckets, times, log=log, which=which) for log in (False, True))
+    return two_scales(even, tall, f"spread-{which}", log=False)
+
+
+def _percentile_lines(summary: Summary) -> list[Line]:
+    lines = [charts.percentile_line(summary.distribution, name="service time", look="c1")]
+    if summary.response_distribution:
+        lines.insert(0, charts.percentile_line(summary.response_distribution, name="response time", look="c4"))
+    elif summary.response is not None:  # of a summary of an earlier version
+        lines.append(charts.named_line(summary.response, name="response time", look="c4"))
+    return lines
 
 
 def _note(said: str) -> str:
@@ -230,7 +251,11 @@ def _steps(summary: Summary, limits: Sequence[Limit | None]) -> str:
         )
         rows += [(_beside(name), "", "", "", "", *_columns(found), "") for name, found in other_times(one)]
     limited = {
-        f"{one.workflow}.{one.step}": marks_for(limits, "latency", one.step, f"{one.workflow}.{one.step}")
+        f"{one.workflow}.{one.step}": marks_for(
+            limits,
+            "response" if charts.has_response(summary.points, f"{one.workflow}.{one.step}") else "latency",
+            *(one.step, f"{one.workflow}.{one.step}"),
+        )
         for one in summary.steps
     }
     small = charts.step_charts(summary.points, limited) if len(limited) > 1 else {}
@@ -238,7 +263,12 @@ def _steps(summary: Summary, limits: Sequence[Limit | None]) -> str:
     if small:
         figures = "\n".join(figure(chart, f"step{place}", key=False) for place, chart in enumerate(small.values()))
         key = legend([line for chart in small.values() for line in chart.lines])
-        grid = f'<h3>Service time over time, all to one scale</h3>\n{key}\n<div class="steps">\n{figures}\n</div>'
+        waited = {charts.has_response(summary.points, name) for name in small}
+        which = "Service" if waited == {False} else "Response" if waited == {True} else "Response or service"
+        about = _note(_EITHER) if len(waited) > 1 else ""
+        grid = (
+            f'<h3>{which} time over time, all to one scale</h3>\n{about}{key}\n<div class="steps">\n{figures}\n</div>'
+        )
     return section("Steps", table(heads, rows), grid, _phases(summary, several=several))
 
 

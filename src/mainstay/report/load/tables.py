@@ -83,7 +83,11 @@ def steps_csv(summary: Summary) -> str:
 
 def points_csv(summary: Summary) -> str:
     """One row per stretch of time over all steps, and after it one for each step."""
-    heads = (*_POINT_HEADS, *(f"{name}_ms" for name in _POINT_TIMES))
+    heads = (
+        *_POINT_HEADS,
+        *(f"{name}_ms" for name in _POINT_TIMES),
+        *(f"response_{name}_ms" for name in _POINT_TIMES),
+    )
     return _csv(heads, (row for one in summary.points for row in _point_rows(one)))
 
 
@@ -99,10 +103,17 @@ def points_path(path: Path) -> Path:
 def _point_rows(one: Point) -> Iterable[list[Cell]]:
     when: list[Cell] = [_rounded(one.at_s), _rounded(one.width_s)]
     rates = [_rounded(value) for value in (one.rate, one.failed, one.dropped)]
-    yield [*when, ALL, ALL, one.users, *rates, *(_ms(getattr(one, name)) for name in _POINT_TIMES)]
-    for name, (rate, p50, p95, p99) in one.by_step.items():
+    times = [_ms(getattr(of, name, None)) for of in (one, one.response) for name in _POINT_TIMES]
+    yield [*when, ALL, ALL, one.users, *rates, *times]
+    for name, (rate, *found) in one.by_step.items():
         workflow, _, step = name.partition(".")
-        yield [*when, workflow, step, None, _rounded(rate), None, None, _ms(p50), None, _ms(p95), _ms(p99), None]
+        yield [*when, workflow, step, None, _rounded(rate), None, None, *_of_step(found[:3]), *_of_step(found[3:])]
+
+
+def _of_step(found: Sequence[float | None]) -> list[Cell]:
+    """Its p50, p95 and p99, where a point has them, in the columns of `_POINT_TIMES`."""
+    p50, p95, p99 = found or (None, None, None)
+    return [_ms(p50), None, _ms(p95), _ms(p99), None]
 
 
 def _times(found: Latency | None) -> list[Cell]:

@@ -51,6 +51,15 @@ def test_it_is_written_in_every_form(shell: Shell, before: str, tmp_path: Path) 
     assert files["html"].read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+@pytest.mark.parametrize("kind", ["hdr", "otlp"])
+def test_histograms_are_not_made_of_a_summary(shell: Shell, before: str, kind: str, tmp_path: Path) -> None:
+    done = shell.run("load", "report", before, f"--{kind}", str(tmp_path / "run.out"))
+
+    assert done.exit_code == 2
+    assert "give the recorded stream" in done.stderr
+    assert not (tmp_path / "run.out").exists()
+
+
 def test_json_on_stdout_is_all_there_is(shell: Shell, before: str) -> None:
     done = shell.run("load", "report", before, "--json", "-")
 

@@ -93,7 +93,8 @@ def place(tmp_path: Path, served: str) -> Place:
 def test_a_run_is_told_in_lines_reported_and_written_and_its_counts_are_those_of_the_target(
     place: Place, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = place.run("--html", "run.html", "--json", "run.json", "--junit", "run.xml", "--ndjson", "run.ndjson")
+    files = ("--html", "run.html", "--json", "run.json", "--junit", "run.xml", "--ndjson", "run.ndjson")
+    done = place.run(*files, "--hdr", "run.hlog", "--otlp", "run.otlp")
 
     assert done.returncode == 0, done.stderr
     assert "visit begins, 1s, 1 process; Visit: " in done.stdout
@@ -105,10 +106,17 @@ def test_a_run_is_told_in_lines_reported_and_written_and_its_counts_are_those_of
     assert "<title>visit" in (place.folder / "run.html").read_text(encoding="utf-8")
     assert ET.parse(place.folder / "run.xml").getroot().tag == "testsuites"
     assert json.loads((place.folder / "run.ndjson").read_text(encoding="utf-8").splitlines()[0])["type"] == "run"
+    assert "\nTag=Visit.browse,0.000," in (place.folder / "run.hlog").read_text(encoding="utf-8")
+    (metrics,) = json.loads((place.folder / "run.otlp").read_bytes())["resourceMetrics"][0]["scopeMetrics"]
+    measured = [int(one["count"]) for one in metrics["metrics"][0]["exponentialHistogram"]["dataPoints"]]
+    assert sum(measured) == told["requests"]
     # by the job, which is in a store of this folder unless one is named
     monkeypatch.chdir(place.folder)
     again = shell.run("load", "report", told["header"]["run"][-12:], "--json", "-", MAINSTAY_STORE="")
     assert json.loads(again.stdout)["requests"] == told["requests"]
+    again = shell.run("load", "report", "run.ndjson", "--hdr", "again.hlog", "--otlp", "again.otlp", MAINSTAY_STORE="")
+    assert "again.hlog is written" in again.stdout
+    assert json.loads((place.folder / "again.otlp").read_bytes())["resourceMetrics"]
     same = shell.run("load", "compare", "run.json", "run.ndjson", MAINSTAY_STORE="")
     trusted = told["trust"]["ok"]
     assert (same.exit_code, "NOT COMPARABLE" in same.stdout) == (0 if trusted else 97, not trusted)
@@ -315,6 +323,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (("--tag", "=x"), "tag: '=x' is no name with a value"),
         (("--html", "no/such/folder/run.html"), "html: the folder 'no/such/folder' is not there"),
         (("--html", "-", "--csv", "-"), "csv: --html goes to stdout already; name a file for one of them"),
+        (("--hdr", "-"), "hdr: name a file for histograms; `mainstay load report` prints them to stdout"),
         (("--json", "run.x", "--junit", "./run.x"), "is what --json writes, too; name another file"),
         (("--csv", "run.csv", "--html", "run-points.csv"), "is what --"),
         (("--json", "run.x", "--ndjson", "run.x"), "is what --json writes, too"),

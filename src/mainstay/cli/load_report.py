@@ -17,10 +17,11 @@ _RESULT = "A recorded stream, a JSON summary, or the id of the job."
 
 _REPORT = reflowed("""
 Report a load test that is over, as it was reported when it ended; or write it as a page, a table, or for a build
-server.
+server; or its histograms, for other tools.
 
 RESULT is a recorded stream (.ndjson or .ndjson.zst), a JSON summary, or the id of its job: in the store that is named,
-or among the runs of this folder. A stream of a run that was killed is reported as far as it goes.
+or among the runs of this folder. A stream of a run that was killed is reported as far as it goes. --hdr and --otlp need
+the stream: a summary has no histograms of its steps.
 
 Exit codes: 0 reported, 2 error.
 
@@ -73,6 +74,13 @@ def report(
     junit: Annotated[
         str | None, typer.Option("--junit", metavar="PATH", help="For build servers; - for stdout.", show_default=False)
     ] = None,
+    hdr: Annotated[
+        str | None,
+        typer.Option("--hdr", metavar="PATH", help="Histograms, for HdrHistogram's tools.", show_default=False),
+    ] = None,
+    otlp: Annotated[
+        str | None, typer.Option("--otlp", metavar="PATH", help="Histograms, as OTLP in JSON.", show_default=False)
+    ] = None,
 ) -> None:
     """Report a run."""
     with errors_for(json):
@@ -81,15 +89,15 @@ def report(
             from ..report.load.text import show_summary  # noqa: PLC0415 - the same
             from .load_files import print_content, to_stdout  # noqa: PLC0415 - the same
             from .load_results import result_of  # noqa: PLC0415 - the same
-        wanted = {"html": html, "json": json, "csv": csv, "junit": junit}
+        wanted = {"html": html, "json": json, "csv": csv, "junit": junit, "hdr": hdr, "otlp": otlp}
         given = {kind: path for kind, path in wanted.items() if path is not None}
         printed = to_stdout(given)
         run = result_of(result, where)
         for kind, path in given.items():
             if kind == printed:
-                print_content(report_content(kind, run.summary))
+                print_content(report_content(kind, run.summary, steps=run.steps))
                 continue
-            for written in write_report(kind, path, run.summary):
+            for written in write_report(kind, path, run.summary, steps=run.steps):
                 told = f"{written} is written"
                 if printed is None:
                     screen().print(told, markup=False, soft_wrap=True)

@@ -228,6 +228,22 @@ def run(
             "--junit", metavar="PATH", help="For build servers; - for stdout.", show_default=False, rich_help_panel=_OUT
         ),
     ] = None,
+    hdr: Annotated[
+        str | None,
+        typer.Option(
+            "--hdr",
+            metavar="PATH",
+            help="Histograms, for HdrHistogram's tools.",
+            show_default=False,
+            rich_help_panel=_OUT,
+        ),
+    ] = None,
+    otlp: Annotated[
+        str | None,
+        typer.Option(
+            "--otlp", metavar="PATH", help="Histograms, as OTLP in JSON.", show_default=False, rich_help_panel=_OUT
+        ),
+    ] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="What it is called.", show_default="that of the file")
     ] = None,
@@ -279,7 +295,9 @@ def run(
             proxy=proxy,
             thresholds=tuple(threshold or ()),
         )
-        files = {"json": json, "html": html, "csv": csv, "ndjson": ndjson, "junit": junit}
+        files = {
+            "json": json, "html": html, "csv": csv, "ndjson": ndjson, "junit": junit, "hdr": hdr, "otlp": otlp
+        }  # fmt: skip
         asked = running.Asked(
             file=file,
             options=options,

@@ -22,7 +22,7 @@ from ..load.plan import LoadOptions
 from ..load.sources import LoadTest, load_file
 from ..load.stats.model import Summary
 from ..load.stream import StreamOutput
-from ..report.load.files import FileOutput, Kind, report_content
+from ..report.load.files import OF_STEPS, FileOutput, Kind, report_content
 from ..report.load.text import show_summary
 from ..stores import shown_url
 from .common import aside, screen
@@ -101,6 +101,8 @@ class Interrupts:
 def ran(asked: Asked) -> int:
     """Run it to its end: the exit code."""
     printed = to_stdout(asked.files)
+    if printed in OF_STEPS:
+        raise InvalidInput(printed, "name a file for histograms; `mainstay load report` prints them to stdout")
     quiet_stdout = printed is not None
     console = Display(stderr=quiet_stdout, highlight=False)
     ui = _ui(asked, console, quiet=quiet_stdout)

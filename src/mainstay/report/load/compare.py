@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from ...clock import duration_text
-from ...load.stats.model import Header, StepSummary, Summary
+from ...load.stats.model import Header, StepStats, StepSummary, Summary
 from .changes import Change, Counted, failed_change, rate_change, time_changes
 
 TOLERANCE = 0.10
@@ -25,6 +25,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     summary: Summary
     service: Histograms = {}
     response: Histograms = {}
+    steps: list[StepStats] | None = None
+    """with all their histograms; None: they are not known"""
     note: str = ""
     """what is to be known of how it was read: torn off, say"""
 

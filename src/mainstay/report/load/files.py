@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -13,12 +13,15 @@ from ...errors import InvalidInput, UnknownOption
 from ...load.aside import Aside
 from ...load.outputs import Output
 from ...load.stats.folding import to_json
-from ...load.stats.model import Header, Moment, Summary
+from ...load.stats.model import Header, Moment, StepStats, Summary
+from .histograms import StepTotals, hdr_text, needed_steps, otlp_json
 from .junit import junit_xml
 from .page import load_html
 from .tables import points_csv, points_path, steps_csv
 
-Kind = Literal["html", "json", "csv", "junit"]
+Kind = Literal["html", "json", "csv", "junit", "hdr", "otlp"]
+#: made of the histograms of the steps, which a summary does not have
+OF_STEPS = ("hdr", "otlp")
 
 
 def output_for(kind: str, path: str | Path) -> Output:
@@ -30,23 +33,32 @@ def output_for(kind: str, path: str | Path) -> Output:
     return FileOutput(_known(kind), Path(path))
 
 
-def write_report(kind: str, path: str | Path, summary: Summary) -> list[Path]:
-    """Write a report now; the files that were written."""
+def write_report(
+    kind: str, path: str | Path, summary: Summary, *, steps: Sequence[StepStats] | None = None
+) -> list[Path]:
+    """Write a report now; the files that were written. `steps`, with their histograms, is what hdr and otlp need."""
     output = FileOutput(_known(kind), Path(path))
     output.check()
-    return output.write(summary)
+    return output.write(summary, steps)
 
 
-def report_content(kind: str, summary: Summary, *, strict: bool = False) -> bytes:
+def report_content(
+    kind: str, summary: Summary, *, strict: bool = False, steps: Sequence[StepStats] | None = None
+) -> bytes:
     """A report as one piece. Of the two tables of CSV, that of the steps."""
-    content, *_ = report_files(_known(kind), Path("report"), summary, strict=strict).values()
+    content, *_ = report_files(_known(kind), Path("report"), summary, strict=strict, steps=steps).values()
     return content
 
 
-def report_files(kind: Kind, path: Path, summary: Summary, *, strict: bool = False) -> dict[Path, bytes]:
+def report_files(
+    kind: Kind, path: Path, summary: Summary, *, strict: bool = False, steps: Sequence[StepStats] | None = None
+) -> dict[Path, bytes]:
     """What goes where. `strict`: what is not trustworthy has not passed."""
     if kind == "csv":
         return {path: steps_csv(summary).encode(), points_path(path): points_csv(summary).encode()}
+    if kind in OF_STEPS:
+        known = needed_steps(steps, field=kind)
+        return {path: hdr_text(summary, known).encode() if kind == "hdr" else otlp_json(summary, known)}
     make: dict[str, Callable[[Summary], bytes]] = {
         "html": lambda one: load_html(one).encode(),
         "json": to_json,
@@ -56,13 +68,14 @@ def report_files(kind: Kind, path: Path, summary: Summary, *, strict: bool = Fal
 
 
 class FileOutput:
-    """An `Output` that waits for the summary."""
+    """An `Output` that waits for the summary; histograms it adds up itself."""
 
     def __init__(self, kind: Kind, path: Path, *, strict: bool = False) -> None:
         self.name = f"{kind} {path}"
         self._strict = strict
         self._kind = kind
         self._path = path
+        self._totals = StepTotals() if kind in OF_STEPS else None
 
     def check(self) -> None:
         """Refuse what could not be written in the end. A command calls it before anything else."""
@@ -73,14 +86,16 @@ class FileOutput:
         self.check()
 
     def add(self, moment: Moment) -> None:
-        pass
+        if self._totals is not None:
+            self._totals.add(moment.window)
 
     async def stop(self, summary: Summary) -> None:
-        await asyncio.wrap_future(Aside().submit(self.write, summary))
+        steps = None if self._totals is None else self._totals.steps()
+        await asyncio.wrap_future(Aside().submit(self.write, summary, steps))
 
-    def write(self, summary: Summary) -> list[Path]:
+    def write(self, summary: Summary, steps: Sequence[StepStats] | None = None) -> list[Path]:
         """The files that were written."""
-        made = report_files(self._kind, self._path, summary, strict=self._strict)
+        made = report_files(self._kind, self._path, summary, strict=self._strict, steps=steps)
         for path, content in made.items():
             write_whole(self._kind, path, content)
         return list(made)

@@ -56,7 +56,7 @@ def _from_stream(path: Path) -> Run:
     if summary.distribution:
         service[""] = list(summary.distribution)
     _keep(response, "", *(step.response for step in steps))
-    return Run(summary=summary, service=service, response=response, note=recorded.torn)
+    return Run(summary=summary, service=service, response=response, steps=steps, note=recorded.torn)
 
 
 def _keep(known: Histograms, key: str, *sketches: Sketch | None) -> None:

@@ -6,17 +6,17 @@ _SIZES = ("B", "KB", "MB", "GB", "TB")
 
 
 def time_text(seconds: float) -> str:
-    """A time in s, ms or µs.
+    """A time in s, ms, µs or ns.
 
-    >>> time_text(0.2131), time_text(1.5), time_text(0.000085), time_text(125), time_text(0)
-    ('213 ms', '1.5 s', '85 µs', '125 s', '0 s')
+    >>> time_text(0.2131), time_text(1.5), time_text(0.000085), time_text(125), time_text(0), time_text(4.51e-8)
+    ('213 ms', '1.5 s', '85 µs', '125 s', '0 s', '45.1 ns')
     """
     size = abs(seconds)
     if size == 0 or size >= 0.9995:
         return f"{digits(seconds)} s"
     if size >= 0.0009995:
         return f"{digits(seconds * 1e3)} ms"
-    return f"{digits(seconds * 1e6)} µs"
+    return f"{digits(seconds * 1e6)} µs" if size >= 9.995e-7 else f"{digits(seconds * 1e9)} ns"
 
 
 def share_text(part: float) -> str:

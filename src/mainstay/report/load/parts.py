@@ -43,7 +43,8 @@ def table(
         return ""
     body = "\n".join(row("td", one) for one in rows)
     head = f"<thead>{row('th', heads)}</thead>\n" if any(heads) else ""
-    return f'<div class="wide"><table class="list">\n{head}<tbody>\n{body}\n</tbody></table></div>'
+    # what is scrolled must be reached by keyboard, too
+    return f'<div class="wide" tabindex="0"><table class="list">\n{head}<tbody>\n{body}\n</tbody></table></div>'
 
 
 def folded(title: str, inner: str) -> str:

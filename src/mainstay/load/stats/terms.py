@@ -215,6 +215,8 @@ class _CountWithin:
             self._sum += amount
         while self._counts and self._counts[0][0] <= at - self._length:
             self._sum -= self._counts.popleft()[1]
+        if not self._counts:  # what was rounded is not carried on
+            self._sum = 0.0
 
     def _may_come(self, at: int) -> bool:
         """Too few, and there was less time than is given."""

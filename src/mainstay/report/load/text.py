@@ -310,13 +310,16 @@ def _show_places(summary: Summary, console: Console) -> None:
     ]
     failed = [one for one in summary.outputs if one.error]
     lines += [Text(f"output {one_line(one.name)}: {one_line(one.error)}", style="red") for one in failed]
-    lines += [Text(f"written: {one_line(one.name)}", style="dim") for one in summary.outputs if _is_file(one)]
+    files = [f"written: {one_line(one.name)}" for one in summary.outputs if _is_file(one)]
     if summary.stream:
-        lines.append(Text(f"recorded: {one_line(summary.stream)}", style="dim"))
-    if lines:
+        files.append(f"recorded: {one_line(summary.stream)}")
+    if lines or files:
         console.print()
     for line in lines:
         console.print(line)
+    for file in files:
+        # folded by the terminal, if at all: a path with a line break in it cannot be copied
+        console.print(Text(file, style="dim"), soft_wrap=True)
 
 
 def _is_file(one: OutputOutcome) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from mainstay.control import Completion, Control
 from mainstay.model import Job
+from mainstay.stores.memory import MemoryStore
+from mainstay.testing import VirtualClock
 from mainstay.web.live import following, sse
 from mainstay.web.security.tokens import Tokens
 from tests.web.conftest import Server, serving
@@ -317,3 +320,34 @@ async def test_a_stream_ends_when_its_token_is_revoked(tmp_path: Path, monkeypat
             tokens.revoke("ann")
             with pytest.raises(EOFError):
                 await stream.next()
+
+
+def _revoke(server: Server, tokens: Tokens, cookie: str) -> None:
+    tokens.revoke("ann")
+
+
+def _end_session(server: Server, tokens: Tokens, cookie: str) -> None:
+    sessions = server.site.guard.sessions
+    session = sessions.read(cookie)
+    assert session is not None
+    sessions.end(session)
+
+
+@pytest.mark.parametrize("end", [_revoke, _end_session])
+async def test_a_busy_stream_ends_soon_after_its_caller_is_no_longer_let_in(end: Any, tmp_path: Path) -> None:
+    clock = VirtualClock()
+    tokens = Tokens(tmp_path / "tokens.json")
+    secret = tokens.add("ann", ["read"])
+    async with serving(store=MemoryStore(clock=clock), tokens=tokens, **FAST) as server, server.as_(None) as browser:
+        await browser.post("/login", data={"token": secret})
+        ((name, cookie),) = browser.cookies.items()
+        async with listening(server.app, "/api/v1/stream", cookie=f"{name}={cookie}") as stream:
+            await stream.next("snapshot")
+            clock.advance(4.9)
+            end(server, tokens, cookie.strip('"'))
+            # what is sent before it is asked again
+            for _ in range(4):
+                await stream.next("snapshot")
+            clock.advance(0.2)
+            await stream.rest()
+            assert stream.over

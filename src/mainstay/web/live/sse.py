@@ -14,8 +14,12 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from ...clock import Clock, SystemClock
+
 #: proxies and browsers give up a connection on which nothing comes
 HEARTBEAT_S = 15.0
+#: so long after it was last asked, whether the client is still welcome is asked before anything is sent
+_WELCOME_MS = 5000
 #: how long a client waits before it comes back
 _RETRY_MS = 2000
 _HEADERS = [
@@ -47,16 +51,24 @@ def event_of(name: str, data: bytes, mark: str | int | None = None) -> bytes:
 class EventStream(Response):
     """An answer that goes on until its messages end or its client leaves.
 
-    `still_welcome` is asked at each heartbeat: a token may have been revoked since.
+    `still_welcome` is asked every few seconds by the clock, however much is sent meanwhile, and at each heartbeat: a
+    token may have been revoked since.
     """
 
     def __init__(
-        self, messages: AsyncGenerator[bytes, None], *, still_welcome: Callable[[], Awaitable[bool]] | None = None
+        self,
+        messages: AsyncGenerator[bytes, None],
+        *,
+        still_welcome: Callable[[], Awaitable[bool]] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         super().__init__()
         self.raw_headers = list(_HEADERS)
         self._messages = messages
         self._still_welcome = still_welcome
+        self._clock = clock or SystemClock()
+        self._welcome_ms = self._clock.lease_ms()
+        """when it was last found to be"""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -81,9 +93,10 @@ class EventStream(Response):
                 await asyncio.wait(either, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
                 if leaving.done():
                     return
-                if not coming.done():
-                    if self._still_welcome is not None and not await self._still_welcome():
-                        return
+                silent = not coming.done()
+                if not await self._is_welcome(ask=silent):
+                    return
+                if silent:
                     await send(_body(_STILL_HERE))
                     continue
                 message = coming.result()
@@ -94,6 +107,13 @@ class EventStream(Response):
         finally:
             if coming is not None:
                 await _cancelled(coming)
+
+    async def _is_welcome(self, *, ask: bool) -> bool:
+        now_ms = self._clock.lease_ms()
+        if self._still_welcome is None or not (ask or now_ms - self._welcome_ms >= _WELCOME_MS):
+            return True
+        self._welcome_ms = now_ms
+        return await self._still_welcome()
 
 
 async def _left(receive: Receive) -> None:

@@ -110,7 +110,7 @@ def _stream(ask: Ask[Any, Any], messages: AsyncGenerator[bytes, None]) -> EventS
             return problem.status == 429
         return True
 
-    return EventStream(messages, still_welcome=still_welcome)
+    return EventStream(messages, still_welcome=still_welcome, clock=ask.place.store.clock)
 
 
 def _seen_last(request: Request) -> tuple[int, bool]:

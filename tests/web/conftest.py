@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from mainstay.stores import JobStore
+from mainstay.web.answering import ANSWER_S
 from mainstay.web.options import WebOptions
 from mainstay.web.security.middleware import wrapped
 from mainstay.web.security.tokens import Tokens
@@ -46,12 +47,17 @@ async def serving(
     *,
     store: JobStore | None = None,
     tokens: Tokens | None = None,
+    answer_s: float = ANSWER_S,
     **options: Any,
 ) -> AsyncIterator[Server]:
-    """A server on these stores; on one that is open already, which is closed with it; without either, on one in
-    memory."""
+    """A server on these stores; on one that is open already, which is closed with it, and has so long to answer;
+    without either, on one in memory."""
     chosen = WebOptions(**{"rate": 1e6, "tokens": None if tokens is None else "given", **options})
-    shelf = Shelf({"main": Place("main", store)}) if store else await Shelf.open(urls or {"main": "memory:"})
+    shelf = (
+        Shelf({"main": Place("main", store, answer_s=answer_s)})
+        if store
+        else await Shelf.open(urls or {"main": "memory:"})
+    )
     async with shelf:
         app = make_site(shelf, chosen, tokens=tokens)
         served = wrapped(app, chosen)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +12,7 @@ from ..batch.desk import Desk
 from ..control import Control
 from ..errors import InvalidInput, StoreError
 from ..stores import JobStore, open_store, shown_url
+from .answering import ANSWER_S, asked_store
 
 #: callers whose control is kept
 _KNOWN = 256
@@ -21,29 +21,27 @@ _KNOWN = 256
 class Place:
     """One store: the rules on it, what is done to batches in it, and whether it answers."""
 
-    def __init__(self, name: str, store: JobStore) -> None:
+    def __init__(self, name: str, store: JobStore, *, answer_s: float = ANSWER_S) -> None:
         self.name = name
-        self.store = store
-        self.control = Control(store)
+        self.url = shown_url(store.url)
+        """without its secrets"""
+        self.store = asked_store(store, self, shown=self.url, answer_s=answer_s)
+        self.control = Control(self.store)
         self.desk = Desk(self.control)
         # to make one takes longer than to submit a job with it
         self._controls: dict[str, Control] = {}
-        self.url = shown_url(store.url)
-        """without its secrets"""
         self.answered_s = time.monotonic()
         """when it last answered"""
         self.error = ""
         """why it did not, if that was later"""
 
-    @contextlib.asynccontextmanager
-    async def asking(self) -> AsyncIterator[Control]:
-        """Ask it something; whether it answers is remembered for `/readyz`."""
-        try:
-            yield self.control
-        except StoreError as error:
-            self.error = str(error)
-            raise
+    def heard(self) -> None:
+        """It has answered: `/readyz` tells how long ago that was."""
         self.answered_s, self.error = time.monotonic(), ""
+
+    def missed(self, error: StoreError) -> None:
+        """It was asked, and did not answer."""
+        self.error = str(error)
 
     def control_as(self, actor: str) -> Control:
         """The rules, with what is submitted and done in somebody's name."""

@@ -41,6 +41,9 @@ async def test_a_store_that_goes_away_and_comes_back_is_told_and_no_event_is_mis
                 for stream in (job, jobs):
                     assert (await stream.next("trouble")).data["detail"]
                 while (await server.client.get("/readyz")).status_code == 200:
+                    # answered of what is remembered: the store has not answered by that
+                    for path in ("/", "/api/v1/snapshot", "/api/v1/stores"):
+                        assert (await server.client.get(path)).status_code == 200
                     await asyncio.sleep(0.01)
                 assert (await server.client.get("/livez")).status_code == 200
                 proxy.accept()
@@ -52,3 +55,20 @@ async def test_a_store_that_goes_away_and_comes_back_is_told_and_no_event_is_mis
                 seen += [told.id for told in await job.rest() if told.event == "event"]
     assert seen == ["1", "2", "3"]
     await beside.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["redis", "postgresql"])
+async def test_requests_to_a_store_that_hangs_are_given_up_and_go_on_when_it_does(kind: str, tmp_path: Path) -> None:
+    with Proxy.before(place(kind, tmp_path)) as proxy:
+        store = await open_store(proxy.url)
+        async with serving(store=store, answer_s=0.2) as server:
+            assert (await server.client.get("/api/v1/jobs")).status_code == 200
+            proxy.stall()
+            for _ in range(20):  # more than there are connections to it
+                answer = await server.client.get("/api/v1/jobs")
+                assert (answer.status_code, answer.json()["type"]) == (503, "store_error")
+            assert (await server.client.get("/jobs")).status_code == 503
+            proxy.flow()
+            while (await server.client.get("/api/v1/jobs")).status_code != 200:
+                pass

@@ -111,8 +111,7 @@ class Endpoint:
         store, query = read_query(request, operation)
         body = await read_body(request, operation)
         place = site.shelf.find(store)
-        async with place.asking():
-            response = await operation.handler(Ask(site, request, caller, place, query, body))
+        response = await operation.handler(Ask(site, request, caller, place, query, body))
         if operation.scope in ("operate", "admin"):
             # a job's own trail tells who moved it; of a queue or a schedule this line is all that is kept
             path = request.scope["path"].encode("unicode_escape").decode()

@@ -130,8 +130,7 @@ def page_route(site: Site, path: str, handler: Handler) -> Route:
         except Exception as error:  # noqa: BLE001 - whatever it is becomes an answer
             return _stranger(request, as_problem(error, request))
         try:
-            async with place.asking():
-                return await handler(view)
+            return await handler(view)
         except Exception as error:  # noqa: BLE001 - the same
             return refused(view, as_problem(error, request))
 
@@ -140,9 +139,8 @@ def page_route(site: Site, path: str, handler: Handler) -> Route:
 
 def refused(view: View, problem: Problem) -> Response:
     """A page that says why not."""
-    page = view.page(
-        "error.html", status=problem.status, problem=problem, title="Not found" if problem.status == 404 else "Refused"
-    )
+    title = {404: "Not found", 503: "Not now"}.get(problem.status, "Refused")
+    page = view.page("error.html", status=problem.status, problem=problem, title=title)
     page.headers.update(problem.headers)
     return page
 

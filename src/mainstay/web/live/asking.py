@@ -22,13 +22,14 @@ PATIENCE_S = 5.0
 
 
 async def asked(place: Place, question: Callable[[], Awaitable[T]], patience_s: float = PATIENCE_S) -> T:
-    """The answer; raises `StoreError`, too, when it takes too long. Either way it is remembered for `/readyz`."""
-    async with place.asking():
-        try:
-            async with asyncio.timeout(patience_s):
-                return await question()
-        except TimeoutError:
-            raise StoreError(f"{place.url} did not answer within {patience_s:g} s") from None
+    """The answer; raises `StoreError`, too, when it takes too long."""
+    try:
+        async with asyncio.timeout(patience_s):
+            return await question()
+    except TimeoutError:
+        error = StoreError(f"{place.url} did not answer within {patience_s:g} s")
+        place.missed(error)
+        raise error from None
 
 
 async def trouble(place: Place, look: Callable[[], Awaitable[None]], patience_s: float = PATIENCE_S) -> str:

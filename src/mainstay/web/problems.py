@@ -50,7 +50,7 @@ _TITLES = {
     406: "Not in that form", 408: "Too slow", 409: "Conflict", 410: "Gone", 412: "Changed meanwhile", 413: "Too large",
     414: "Too long", 415: "Not in that form", 422: "Not accepted", 428: "If-Match is needed", 429: "Too many requests",
     431: "Too large",
-    500: "Something went wrong here", 503: "The store does not answer",
+    500: "Something went wrong here", 503: "Not now",
 }  # fmt: skip
 
 

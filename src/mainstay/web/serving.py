@@ -17,6 +17,7 @@ from ..errors import InvalidInput, MainstayError
 from ..worker.ports import opening, raise_open_files
 from .options import WebOptions
 from .security.connection import connection_class
+from .security.crowd import Crowd
 from .security.limits import Limits
 from .security.middleware import Wrapped, wrapped
 from .security.origin import is_loopback
@@ -134,9 +135,12 @@ def make_server(
 ) -> Server:
     """A server for an app; `await server.serve(sockets=[...])` runs it until `server.stop()`."""
     limits = limits or app.limits
+    most = limits.connections + options.streams
+    # what is in front is one address for everybody behind it
+    crowd = Crowd(most, each=most if options.insecure else limits.connections_each)
     config = uvicorn.Config(
         app,
-        http=connection_class(limits),
+        http=connection_class(limits, crowd),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -145,7 +149,6 @@ def make_server(
         # only where something is said to be in front: else anybody could claim to be anywhere. It is believed if it is
         # on this machine, or named by FORWARDED_ALLOW_IPS
         proxy_headers=options.insecure,
-        limit_concurrency=limits.connections + options.streams,
         timeout_keep_alive=limits.idle_s,
         timeout_graceful_shutdown=limits.grace_s,
         backlog=_BACKLOG,

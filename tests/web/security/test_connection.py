@@ -380,12 +380,60 @@ async def test_what_a_proxy_says_is_believed_only_if_there_is_said_to_be_one(tmp
 
 async def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
     async with listening(tmp_path, limits=Limits(connections=2), streams=1) as place:
-        for _ in range(2):
+        for _ in range(3):
             await (await place.connect()).send("GET")
         wire = await place.connect()
         await wire.send(get())
 
-        assert (await wire.answer())[0] == 503
+        status, headers, body = await wire.answer()
+
+        assert (status, json.loads(body)["type"]) == (503, "too_many_connections")
+        assert int(headers["retry-after"]) > 0
+        assert headers["content-type"] == "application/problem+json"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert await wire.closed()
+
+
+async def test_one_address_cannot_take_the_connections_of_all(tmp_path: Path) -> None:
+    async with listening(tmp_path, limits=Limits(connections=50, connections_each=3), streams=1) as place:
+        greedy = [await place.connect() for _ in range(60)]
+        other = await place.connect(local_addr=("127.0.0.2", 0))
+        await other.send(get())
+        assert (await other.answer())[0] == 200
+
+        assert await greedy[-1].problem() == (429, "too_many_connections")
+        await greedy[0].send(get())
+        assert (await greedy[0].answer())[0] == 200
+        # when one leaves, there is room for another
+        greedy[1].writer.close()
+        status = 0
+        while status != 200:
+            again = await place.connect()
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                await again.send(get())
+                status = (await again.answer())[0]
+
+
+async def test_behind_a_proxy_all_connections_are_of_one_address(tmp_path: Path) -> None:
+    limits = Limits(connections=50, connections_each=1)
+    async with listening(tmp_path, limits=limits, streams=1, insecure=True) as place:
+        for wire in [await place.connect() for _ in range(5)]:
+            await wire.send(get())
+            assert (await wire.answer())[0] == 200
+
+
+async def test_whoever_asks_whether_it_lives_is_answered_when_there_is_no_room(tmp_path: Path) -> None:
+    async with listening(tmp_path, limits=Limits(connections=0), streams=1) as place:
+        full = await place.connect()
+        await full.send(get())
+        assert (await full.answer())[0] == 200
+        wire = await place.connect()
+        await wire.send(get("/livez"))
+
+        status, headers, _ = await wire.answer()
+
+        assert (status, headers["connection"]) == (404, "close"), "this small site has no such page, and was asked"
+        assert await wire.closed()
 
 
 async def test_streams_end_and_answers_are_finished_when_the_server_stops(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ _REFUSED = {
     428: "If-Match is needed.",
     429: "Not so fast: Retry-After says when.",
     500: "A bug of the server; `id` finds it in its log.",
-    503: "The store does not answer: Retry-After says when to try again.",
+    503: "The store does not answer, or too many are connected: Retry-After says when to try again.",
 }
 _ANY = (400, 401, 403, 422, 429, 500, 503)
 _PARAMETER = re.compile(r"{(\w+)}")

@@ -2,7 +2,8 @@
 
 Uvicorn keeps a connection for as long as its client sends a byte now and then, however long its headers become, and
 waits for ever for a client that reads nothing. Here a request has to be told within a time and a size, what was sent
-has to be read, and what cannot be parsed is answered like every other mistake.
+has to be read, and what cannot be parsed is answered like every other mistake. So is whoever comes when there are too
+many: see `crowd`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,22 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..problems import Problem, answer
+from .buckets import address_of
+from .crowd import Crowd, Seat
 from .headers import secured
 from .limits import Limits
+
+#: for its request, whoever comes when there are too many has so long
+_SPARE_S = 2.0
+#: what is answered to them, too
+_ALWAYS = b"/livez"
 
 
 class Connection(HttpToolsProtocol):
     """As uvicorn makes one for each client."""
 
     limits: ClassVar[Limits] = Limits()
+    crowd: ClassVar[Crowd]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -35,20 +44,28 @@ class Connection(HttpToolsProtocol):
         self._ended = False
         """whether a request ended in what was received last"""
         self._problem: Problem | None = None
+        self._seat: Seat | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        self._expect_head()
+        seat = self._seat = self.crowd.enter(address_of({"client": self.client}))
+        if seat.problem is not None and not seat.heard:
+            self._refuse(seat.problem)
+            return
+        self._expect_head(self.limits.head_s if seat.problem is None else min(_SPARE_S, self.limits.head_s))
 
     def connection_lost(self, exc: Exception | None) -> None:
         for timer in (self._waits, self._unread):
             if timer is not None:
                 timer.cancel()
+        if self._seat is not None:
+            self.crowd.leave(self._seat)
+            self._seat = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._waits is None and (self.cycle is None or self.cycle.response_complete):
-            self._expect_head()
+            self._expect_head(self.limits.head_s)
         self._ended = False
         super().data_received(data)
         if not self._in_head:
@@ -72,14 +89,19 @@ class Connection(HttpToolsProtocol):
         if self._waits is not None:
             self._waits.cancel()
             self._waits = None
+        without_seat = None if self._seat is None else self._seat.problem
         if len(self.url) > self.limits.url:
             self._problem = Problem(414, "url_too_long", f"the URL is longer than {self.limits.url:,} bytes")
         elif sum(len(name) + len(value) + 4 for name, value in self.headers) > self.limits.head:
             self._problem = self._head_too_large()
+        elif without_seat is not None and self.url.partition(b"?")[0] != _ALWAYS:
+            self._problem = without_seat
         if self._problem is not None:
             # ends the parsing; uvicorn then asks for the answer below
             raise self._problem
         super().on_headers_complete()
+        if without_seat is not None and self.cycle is not None:
+            self.cycle.keep_alive = False
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -99,8 +121,8 @@ class Connection(HttpToolsProtocol):
     def _unsupported_upgrade_warning(self) -> None:
         """Nothing: uvicorn's advice, to install what speaks WebSocket, would not help here."""
 
-    def _expect_head(self) -> None:
-        self._waits = self.loop.call_later(self.limits.head_s, self._too_slow)
+    def _expect_head(self, within_s: float) -> None:
+        self._waits = self.loop.call_later(within_s, self._too_slow)
 
     def _too_slow(self) -> None:
         self._waits = None
@@ -130,9 +152,9 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-def connection_class(limits: Limits) -> type[Connection]:
-    """Connections with these limits."""
-    return type("Connection", (Connection,), {"limits": limits})
+def connection_class(limits: Limits, crowd: Crowd) -> type[Connection]:
+    """Connections with these limits, among these."""
+    return type("Connection", (Connection,), {"limits": limits, "crowd": crowd})
 
 
 __all__ = ["Connection", "connection_class"]

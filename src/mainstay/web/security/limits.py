@@ -22,6 +22,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """between two requests"""
     connections: int = 1000
     """beside the live streams"""
+    connections_each: int = 500
+    """of one address, its streams among them"""
     grace_s: int = 10
     """for what is being answered when the server is told to stop"""
 

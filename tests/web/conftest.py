@@ -60,7 +60,7 @@ async def serving(
     )
     async with shelf:
         app = make_site(shelf, chosen, tokens=tokens)
-        served = wrapped(app, chosen)
+        served = wrapped(app, chosen, knows=app.state.site.guard.knows)
         transport = httpx.ASGITransport(served)
         async with (
             app.router.lifespan_context(app),

@@ -175,7 +175,8 @@ async def serve(
     logging.getLogger("mainstay.web.audit").setLevel(logging.INFO)
     with bound(options) as opened:
         async with await Shelf.open(urls) as shelf:
-            app = wrapped(make_site(shelf, options, tokens=tokens), options)
+            site = make_site(shelf, options, tokens=tokens)
+            app = wrapped(site, options, knows=site.state.site.guard.knows)
             server = make_server(app, options, started=lambda: ready(url_of(options, opened), shelf))
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):

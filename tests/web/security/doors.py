@@ -85,7 +85,7 @@ class Door:
         self.tokens = Tokens(folder / "tokens.json", clock=self.clock)
         self.options = WebOptions(tokens=str(self.tokens.path) if asks else None, **options)
         self.guard = Guard(self.options, self.tokens if asks else None, clock=self.clock)
-        self.app = wrapped(small_site(self.guard), self.options, limits, clock=self.clock)
+        self.app = wrapped(small_site(self.guard), self.options, limits, knows=self.guard.knows, clock=self.clock)
 
     def client(self, token: str | None = None, *, base: str = BASE, **headers: str) -> httpx.AsyncClient:
         """Whoever knocks, perhaps with a token."""

@@ -124,6 +124,33 @@ async def test_strangers_are_limited_by_address(tmp_path: Path) -> None:
     assert (await client.get("/kept")).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "Bearer mst_guessed"},
+        {"Authorization": "Basic bWFpbnN0YXk6"},
+        {"Cookie": "mainstay=1"},
+        {"Cookie": "mainstay-8330=made.up"},
+        {"Cookie": "other=mainstay"},
+    ],
+)
+async def test_who_only_says_to_be_known_is_a_stranger(headers: dict[str, str], tmp_path: Path) -> None:
+    door = Door(tmp_path, rate=0.6)
+    client = door.client(**headers)
+
+    assert [(await client.get("/kept")).status_code for _ in range(5)] == [200, 200, 200, 429, 429]
+
+
+async def test_who_is_signed_in_is_no_stranger(tmp_path: Path) -> None:
+    door = Door(tmp_path, rate=0.6)
+    browser = await door.signed_in(door.tokens.add("ann", ["read"]))
+    stranger = door.client()
+    codes = [(await stranger.get("/kept")).status_code for _ in range(3)]
+
+    assert codes == [200, 200, 429]
+    assert [(await browser.get("/kept")).status_code for _ in range(5)] == [200] * 5
+
+
 class Listener:
     """A client of a stream, as a server sees one."""
 

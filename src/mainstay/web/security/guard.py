@@ -19,7 +19,7 @@ from ..problems import Problem
 from .buckets import Buckets, address_of
 from .origin import SAFE_METHODS, check_host, check_origin, place_of
 from .sessions import Session, Sessions, given_key
-from .tokens import LOCAL, Tokens, caller_of
+from .tokens import LOCAL, Token, Tokens, caller_of
 
 #: the header that pages of the dashboard send with every change
 CSRF_HEADER = "X-CSRF-Token"
@@ -80,6 +80,13 @@ class Guard:
             raise Problem(403, "read_only", "this server only shows: it was started with --read-only")
         return caller
 
+    def knows(self, request: Request) -> bool:
+        """Whether it shows a token or a session that is good, whatever that may do."""
+        if self._tokens is None:
+            return False
+        shown = request.headers.get("authorization")
+        return self.session(request) is not None if shown is None else _verified(self._tokens, shown) is not None
+
     def session(self, request: Request) -> Session | None:
         """The sign-in of whoever asks, if they have one and its token is still good."""
         cookie = request.cookies.get(cookie_name(request))
@@ -120,8 +127,7 @@ class Guard:
         return self._by_session(request, self._tokens)
 
     def _by_token(self, request: Request, tokens: Tokens, shown: str) -> Caller:
-        kind, _, secret = shown.partition(" ")
-        token = tokens.verify(secret.strip()) if kind.lower() == "bearer" else None
+        token = _verified(tokens, shown)
         if token is None:
             self._rates.check(f"refused:{address_of(request.scope)}")
             raise Problem(
@@ -156,6 +162,12 @@ class Guard:
                 "csrf_token_needed",
                 f"a change made from a page needs its CSRF token in {CSRF_HEADER}; load the page again",
             )
+
+
+def _verified(tokens: Tokens, shown: str) -> Token | None:
+    """Whose token a header shows."""
+    kind, _, secret = shown.partition(" ")
+    return tokens.verify(secret.strip()) if kind.lower() == "bearer" else None
 
 
 def cookie_name(request: Request) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...clock import Clock
@@ -31,10 +33,13 @@ log = logging.getLogger("mainstay.web.access")
 class Wrapped:
     """An app with its surroundings."""
 
-    def __init__(self, app: ASGIApp, options: WebOptions, limits: Limits, clock: Clock | None) -> None:
+    def __init__(
+        self, app: ASGIApp, options: WebOptions, limits: Limits, knows: Callable[[Request], bool], clock: Clock | None
+    ) -> None:
         self.app = app
         self.options = options
         self.limits = limits
+        self.knows = knows
         self.streams = Streams(options.streams)
         self.strangers = Buckets(options.rate, burst=options.rate * BURST_S, clock=clock)
 
@@ -49,9 +54,16 @@ class Wrapped:
         self.streams.end_all()
 
 
-def wrapped(app: ASGIApp, options: WebOptions, limits: Limits | None = None, *, clock: Clock | None = None) -> Wrapped:
-    """The app as it is served."""
-    return Wrapped(app, options, limits or Limits(), clock)
+def wrapped(
+    app: ASGIApp,
+    options: WebOptions,
+    limits: Limits | None = None,
+    *,
+    knows: Callable[[Request], bool] = lambda _: False,
+    clock: Clock | None = None,
+) -> Wrapped:
+    """The app as it is served. Whoever it does not know shares the rate of their address: see `Guard.knows`."""
+    return Wrapped(app, options, limits or Limits(), knows, clock)
 
 
 class _Exchange:
@@ -102,7 +114,7 @@ class _Exchange:
             raise Problem(400, "bad_host", "the Host header names no host", field="Host")
         if around.options.tokens is None:
             check_host(headers)
-        if "authorization" not in headers and "mainstay" not in headers.get("cookie", ""):
+        if not around.knows(Request(self._scope)):
             around.strangers.check(address_of(self._scope))
         length = headers.get("content-length", "")
         # not as a number at once: one of thousands of digits is refused by Python itself

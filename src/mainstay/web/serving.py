@@ -171,7 +171,7 @@ async def serve(
     tokens = None if options.tokens is None else Tokens.load(options.tokens)
     # its news are of no use here: where it listens is told by us, in the same words as all else
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    # who paused a queue is told nowhere else, so it is logged however little else is
+    # who set a limit is told nowhere else, so it is logged however little else is
     logging.getLogger("mainstay.web.audit").setLevel(logging.INFO)
     with bound(options) as opened:
         async with await Shelf.open(urls) as shelf:

@@ -90,6 +90,9 @@ async def carried_out(ask: Ask[Any, Any], action: Action, found: Found, *, dry_r
             left = [each for each in answers if not each.ok]
             refused += len(left)
             refusals += left[: _TOLD - len(refusals)]
+    # of what was refused, each job's own trail says why
+    counts = {"action": action.verb, "dry_run": dry_run, "matched": found.total, "done": done, "refused": refused}
+    ask.deed.said |= counts
     masker = ask.site.masker
     return told(
         {

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from ...batch.desk import Desk
 from ...control import Control
+from ..audit import Deed
 from ..caller import Caller, Scope
 from ..shelf import Place
 
@@ -30,13 +31,17 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Ask(Generic[Q, B]):
     """A request that was let in and read."""
 
-    def __init__(self, site: Site, request: Request, caller: Caller, place: Place, query: Q, body: B) -> None:
+    def __init__(
+        self, site: Site, request: Request, caller: Caller, place: Place, query: Q, body: B, deed: Deed
+    ) -> None:
         self.site = site
         self.request = request
         self.caller = caller
         self.place = place
         self.query = query
         self.body = body
+        self.deed = deed
+        """what is written of it in the audit log, if it is an operator's"""
 
     @property
     def control(self) -> Control:

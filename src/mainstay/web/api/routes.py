@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from ...errors import MainstayError
 from ...model import check_id
+from ..audit import AUDITED, Deed
 from ..problems import Problem, answer, problem_of
 from . import batches, bulk, change, jobs, loads, queues, schedules, stores, submit, trail
 from .openapi import described
@@ -42,7 +43,6 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 
 log = logging.getLogger("mainstay.web")
-audit = logging.getLogger("mainstay.web.audit")
 
 
 def routes(site: Site, *, also: Sequence[Operation] = ()) -> list[BaseRoute]:
@@ -100,23 +100,35 @@ class Endpoint:
         await response(scope, receive, send)
 
     async def _answered(self, request: Request) -> Response:
-        site = self._site
         operation = self._operations.get("GET" if request.method == "HEAD" else request.method)
         if operation is None:
             detail = f"{request.method[:20]} is not done here; there is {self._allowed}"
             raise Problem(405, "method_not_allowed", detail, headers={"Allow": self._allowed})
+        deed = Deed(operation.id, request)
+        if operation.scope not in AUDITED:
+            return await self._done(operation, request, deed)
+        try:
+            response = await self._done(operation, request, deed)
+        except ClientDisconnect:
+            raise
+        except Exception as error:
+            problem = as_problem(error, request)
+            deed.refused(problem)
+            raise problem from error
+        deed.done()
+        return response
+
+    async def _done(self, operation: Operation, request: Request, deed: Deed) -> Response:
+        site = self._site
         caller = await site.guard.admit(request, operation.scope)
         if "id" in request.path_params:
             check_id(request.path_params["id"], field="id")
         store, query = read_query(request, operation)
         body = await read_body(request, operation)
         place = site.shelf.find(store)
-        response = await operation.handler(Ask(site, request, caller, place, query, body))
-        if operation.scope in ("operate", "admin"):
-            # a job's own trail tells who moved it; of a queue or a schedule this line is all that is kept
-            path = request.scope["path"].encode("unicode_escape").decode()
-            audit.info("did=%s actor=%s store=%s path=%s", operation.id, caller.actor, place.name, path)
-        return response
+        deed.store = place.name
+        deed.wants(query, body)
+        return await operation.handler(Ask(site, request, caller, place, query, body, deed))
 
 
 def as_problem(error: Exception, request: Request) -> Problem:

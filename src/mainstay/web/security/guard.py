@@ -13,6 +13,7 @@ import os
 from starlette.requests import Request
 
 from ...clock import Clock
+from .. import audit
 from ..caller import Caller, Scope
 from ..options import WebOptions
 from ..problems import Problem
@@ -103,9 +104,14 @@ class Guard:
     def sign_in(self, request: Request, secret: str) -> str | None:
         """Begin a session with a token: the cookie's value, or None if nobody has that token."""
         check_origin(request.method, scheme_of(request), request.headers)
-        self._sign_ins.check(address_of(request.scope), what="sign-ins")
+        address = address_of(request.scope)
+        self._sign_ins.check(address, what="sign-ins")
         token = None if self._tokens is None else self._tokens.verify(secret.strip())
-        return None if token is None else self.sessions.begin(token.id)
+        if token is None:
+            audit.write("refused", "sign_in", None, {"client": address})
+            return None
+        audit.write("did", "sign_in", caller_of(token).actor, {"client": address})
+        return self.sessions.begin(token.id)
 
     def sign_out(self, request: Request, csrf_token: str) -> None:
         """End the session, if there is one."""
@@ -115,6 +121,9 @@ class Guard:
             return
         self._check_csrf(session, csrf_token)
         self.sessions.end(session)
+        token = None if self._tokens is None else self._tokens.by_id(session.token_id)
+        actor = None if token is None else caller_of(token).actor
+        audit.write("did", "sign_out", actor, {"client": address_of(request.scope)})
 
     def _identify(self, request: Request) -> Caller:
         if self._tokens is None:

@@ -105,8 +105,30 @@ async def test_a_state_that_there_is_not_is_refused_with_what_may_be_meant(serve
     assert "did you mean 'failed'?" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("tag", ["7", "", '"x"', 'W/"1"', '"1", "2"', '"99999999999999999999"', '"1'])
+@pytest.mark.parametrize("tag", ["7", "", '"x"', 'w/"1"', '"1", 2', '"1",', '*, "1"', '"99999999999999999999"', '"1'])
 async def test_what_is_no_tag_of_a_job_is_refused(server: Server, tag: str) -> None:
     path = await path_of(server)
     answer = await server.client.post(f"{path}/cancel", headers={"If-Match": tag})
     assert (answer.status_code, answer.json()["field"]) == (422, "If-Match")
+
+
+@pytest.mark.parametrize("tag", ['W/"2"', 'W/"2-0123abcd"', '"1", "2"', 'W/"7","2"', '"2-0123abcd" , W/"1"'])
+async def test_a_tag_that_a_proxy_made_weak_and_one_of_several_is_the_version_it_names(
+    stored: Server, tag: str
+) -> None:
+    path = await path_of(stored)
+    await stored.client.post(f"{path}/priority", json={"priority": 1})
+
+    meant = await stored.client.post(f"{path}/priority", json={"priority": 2}, headers={"If-Match": tag})
+    late = await stored.client.post(f"{path}/priority", json={"priority": 3}, headers={"If-Match": tag})
+
+    assert (meant.status_code, meant.json()["version"]) == (200, 3)
+    assert (late.status_code, late.json()["type"], late.json()["version"]) == (412, "version_changed", 3)
+
+
+async def test_tags_in_two_headers_are_tags_in_one(server: Server) -> None:
+    path = await path_of(server)
+
+    answer = await server.client.post(f"{path}/cancel", headers=[("If-Match", '"7"'), ("If-Match", '"1"')])
+
+    assert answer.status_code == 200

@@ -156,6 +156,26 @@ async def test_the_same_key_is_the_same_job() -> None:
         assert (bad.status_code, bad.json()["field"]) == (422, "Idempotency-Key")
 
 
+async def test_two_keys_are_refused() -> None:
+    async with trying() as (http, box, _):
+        twice = await http.post(
+            "/reports", json={"year": 1}, headers=[("Idempotency-Key", "7"), ("Idempotency-Key", "8")]
+        )
+
+        assert (twice.status_code, twice.json()["field"]) == (422, "Idempotency-Key")
+        assert (await box.store.stats()).queues == {}
+
+
+async def test_who_asks_for_something_else_is_told_what_there_is() -> None:
+    async with trying() as (http, _, _make):
+        where = (await http.post("/reports", json={"year": 1})).headers["Location"]
+
+        other = await http.put(where)
+
+        assert other.status_code == 405
+        assert set(other.headers["Allow"].split(", ")) == {"GET", "HEAD", "DELETE"}
+
+
 async def test_a_post_that_is_repeated_after_the_end_leads_to_the_result() -> None:
     async with trying() as (http, box, _):
         key = {"Idempotency-Key": "7"}

@@ -104,13 +104,13 @@ async def list_outputs(ask: Ask[Listing, None]) -> Response:
 
 
 async def validate_job(ask: Ask[Nothing, Validate]) -> Response:
-    version = wanted_version(ask)
+    version = await wanted_version(ask)
     found = await ask.desk.validate(ask.path("id"), force=ask.body.force, actor=ask.caller.actor, version=version)
     return told(msgspec.to_builtins(found))
 
 
 async def resume_job(ask: Ask[Nothing, Resume]) -> Response:
-    desk, job_id, version = ask.desk, ask.path("id"), wanted_version(ask)
+    desk, job_id, version = ask.desk, ask.path("id"), await wanted_version(ask)
     if ask.body.dry_run:
         wanted = [one async for one in desk.to_run(job_id, version=version)]
         units = sum(one.run for one in wanted)

@@ -136,7 +136,7 @@ def _parameters(operation: Operation, made: dict[int, Any], stores: Sequence[str
         yield _header("If-None-Match", "The ETag that you have.", {"type": "string"})
     if operation.if_match:
         tag = {"type": "string", "pattern": versions.PATTERN, "examples": ['"7"']}
-        about = "The ETag of the job as you saw it, or *."
+        about = "The ETag of the job as you saw it, or several, or *."
         yield _header("If-Match", about, tag) | {"required": operation.if_match == "must"}
 
 

@@ -8,15 +8,18 @@ from typing import Any
 from ..problems import Problem
 from .operation import Ask
 
-#: the version, and after a dash what its holder had reported by then: nobody's change depends on that
-_TAG = re.compile(r'"([0-9]{1,15})(?:-[0-9a-f]{8})?"')
-PATTERN = r'^(\*|"[0-9]{1,15}(-[0-9a-f]{8})?")$'
+#: the version, and after a dash what its holder had reported by then: nobody's change depends on that. A proxy that
+#: compresses makes a tag weak, and means the same version
+_ONE = r'(?:W/)?"[0-9]{1,15}(?:-[0-9a-f]{8})?"'
+_TAGS = re.compile(rf"{_ONE}(?:[ \t]*,[ \t]*{_ONE})*")
+_VERSION = re.compile(r'"([0-9]{1,15})')
+PATTERN = rf"^(\*|{_ONE}(,[ ]?{_ONE})*)$"
 
 
-def wanted_version(ask: Ask[Any, Any], *, needed: bool = False) -> int | None:
-    """The version that `If-Match` names; None: however it stands by now."""
-    given = ask.request.headers.get("if-match")
-    if given is None:
+async def wanted_version(ask: Ask[Any, Any], *, needed: bool = False) -> int | None:
+    """The version that `If-Match` names; of several the one that the job has. None: however it stands by now."""
+    headers = ask.request.headers.getlist("if-match")
+    if not headers:
         if needed:
             raise Problem(
                 428,
@@ -26,15 +29,19 @@ def wanted_version(ask: Ask[Any, Any], *, needed: bool = False) -> int | None:
                 field="If-Match",
             )
         return None
-    given = given.strip()
+    given = ", ".join(headers).strip()
     if given == "*":
         return None
-    found = _TAG.fullmatch(given)
-    if found is None:
+    if not _TAGS.fullmatch(given):
         raise Problem(
             422, "invalid_input", f'{given[:100]!r} is not an ETag of a job, like "7", nor *', field="If-Match"
         )
-    return int(found[1])
+    named = [int(version) for version in _VERSION.findall(given)]
+    if len(named) == 1:
+        return named[0]
+    job = await ask.place.control.get(ask.path("id"))
+    # if it is none of them, any will be refused
+    return job.version if job.version in named else named[0]
 
 
 def is_known(ask: Ask[Any, Any], tag: str) -> bool:

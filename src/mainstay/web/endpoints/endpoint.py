@@ -142,8 +142,8 @@ class AsyncEndpoint:
         is an app that can be mounted; the path to post to ends in a slash then."""
         return [
             Route(path or "/", self._post, methods=["POST"]),
-            Route(f"{path}/{{id}}", self._get, methods=["GET"]),
-            Route(f"{path}/{{id}}", self._delete, methods=["DELETE"]),
+            # one route for both: whoever asks for something else there is told of both
+            Route(f"{path}/{{id}}", self._get_or_delete, methods=["GET", "DELETE"]),
             Route(f"{path}/{{id}}/result", self._get_result, methods=["GET"]),
         ]
 
@@ -242,14 +242,12 @@ class AsyncEndpoint:
     async def _post(self, request: Request) -> Response:
         return await self.accept(request, await self._body.read(request))
 
-    async def _get(self, request: Request) -> Response:
-        return await self.status(request, request.path_params["id"])
+    async def _get_or_delete(self, request: Request) -> Response:
+        do = self.cancel if request.method == "DELETE" else self.status
+        return await do(request, request.path_params["id"])
 
     async def _get_result(self, request: Request) -> Response:
         return await self.result(request, request.path_params["id"])
-
-    async def _delete(self, request: Request) -> Response:
-        return await self.cancel(request, request.path_params["id"])
 
     async def _asker(self, request: Request) -> str | None:
         if self._owner is None:
@@ -334,9 +332,12 @@ def _path(request: Request) -> str:
 
 def _key(request: Request, owner: str | None) -> str | None:
     """What makes a repeated POST the same: of each owner for themselves."""
-    given = request.headers.get(_KEY)
-    if given is None:
+    keys = request.headers.getlist(_KEY)
+    if not keys:
         return None
+    if len(keys) > 1:
+        raise Problem(422, "invalid_input", "is given twice; give it once", field=_KEY)
+    given = keys[0]
     if not 1 <= len(given) <= _LONGEST_KEY or not given.isprintable():
         raise Problem(422, "invalid_input", f"is to have 1 to {_LONGEST_KEY} printable characters", field=_KEY)
     # a name and a key put together could be another name and another key

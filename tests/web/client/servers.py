@@ -78,10 +78,10 @@ def served(**options: Any) -> Iterator[Here]:
 
 
 class Process:
-    """`mainstay serve` on a SQLite store, to be killed and started again at the same port."""
+    """`mainstay serve` on a store, to be killed and started again at the same port."""
 
-    def __init__(self, folder: Path) -> None:
-        self.store = f"sqlite:///{folder / 'jobs.db'}"
+    def __init__(self, folder: Path, store: str) -> None:
+        self.store = store
         self.url = ""
         self._log = folder / "serve.log"
         self._port = "0"

@@ -13,6 +13,7 @@ import pytest
 from mainstay.control import decoded
 from mainstay.stores import Query, open_store
 from mainstay.web.client import AsyncClient, Tries
+from tests.places import place
 from tests.web.client.servers import Process
 
 _WRITERS, _EACH, _KILLS = 8, 20, 3
@@ -45,8 +46,12 @@ class Killing(httpx.AsyncBaseTransport):
 
 
 @pytest.mark.slow
-async def test_a_server_killed_in_the_middle_of_submits_loses_none_and_makes_none_twice(tmp_path: Path) -> None:
-    server = Process(tmp_path)
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_a_server_killed_in_the_middle_of_submits_loses_none_and_makes_none_twice(
+    kind: str, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}" if kind == "sqlite" else place(kind, tmp_path)
+    server = Process(tmp_path, url)
     wire = Killing(server, every=_WRITERS * _EACH // (_KILLS + 1))
     acknowledged: dict[int, str] = {}
 

@@ -221,12 +221,56 @@ async def test_pages_of_a_kind_with_any_other_filter_are_together_exactly_what_m
     for kind, more, oldest_first in itertools.product(["task", "batch", "load"], filters, [False, True]):
         query = Query(kind=kind, oldest_first=oldest_first, **more)
         expected = sorted((job.id for job in jobs if matches(job, query)), reverse=not oldest_first)
-        seen: list[str] = []
-        cursor = None
-        while True:
-            page = await world.store.find(query, cursor=cursor, limit=rng.choice([2, 7]))
-            seen += [job.id for job in page.jobs]
-            cursor = page.cursor
-            if cursor is None:
-                break
-        assert seen == expected, query
+        assert await _paged(world, query, limit=rng.choice([2, 7])) == expected, query
+
+
+async def test_pages_by_queue_status_and_name_are_together_exactly_what_matches(world: World) -> None:
+    await world.open("s1")
+    rng = random.Random(11)
+    parents = []
+    for n in range(60):
+        world.clock.advance(0.01)
+        # few and old in one queue, many and new in another; names that are in both, in one, and in many
+        queue = "mail" if n < 8 else rng.choice(["mail", "other", "other", "other", "other"])
+        name = rng.choice(["send", "send", f"{queue}.own", f"one-{n % 5}"])
+        job = await world.submit(queue=queue, name=name, delay_s=900 if n % 11 == 0 else 0)
+        if n % 4 == 1 and job.status == "pending":
+            await world.move(job, "cancelled")
+        parents.append(job)
+    await world.submit(parent=parents[0].id, unit="a", queue="mail", name="send")
+    held = await world.claim(n=9, queues=["mail", "other"])
+    for job in held[:3]:
+        await world.move(job, rng.choice(["succeeded", "failed"]), holder="s1")
+    jobs = [await world.row(job.id) for job in parents]
+    statuses = [None, ("pending",), ("running",), ("failed", "succeeded", "cancelled"), ("scheduled", "running"), ()]
+
+    for queue, name, status, oldest_first in itertools.product(
+        [None, "mail", "other", "none"], [None, "send", "mail.own", "one-3", "none"], statuses, [False, True]
+    ):
+        bounds = rng.choice([{}, {"created_from_ms": jobs[10].created_ms, "created_before_ms": jobs[50].created_ms}])
+        query = Query(queue=queue, name=name, status=status, oldest_first=oldest_first, **bounds)
+        expected = sorted((job.id for job in jobs if matches(job, query)), reverse=not oldest_first)
+        assert await _paged(world, query, limit=rng.choice([1, 4, 100])) == expected, query
+
+
+async def test_a_page_by_queue_status_or_name_is_full_while_there_is_more(world: World) -> None:
+    for n in range(6):
+        await world.submit(queue="mail", name=f"name-{n % 2}")
+        await world.submit(queue="other", name=f"name-{n % 3}")
+
+    for query in (Query(queue="mail"), Query(status=("pending",)), Query(name="name-1", queue="mail")):
+        page = await world.store.find(query, limit=2)
+        assert len(page.jobs) == 2
+        assert page.cursor == page.jobs[-1].id
+
+
+async def _paged(world: World, query: Query, *, limit: int) -> list[str]:
+    """Ids of all pages."""
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = await world.store.find(query, cursor=cursor, limit=limit)
+        seen += [job.id for job in page.jobs]
+        cursor = page.cursor
+        if cursor is None:
+            return seen

@@ -6,6 +6,8 @@ from __future__ import annotations
 TICKS_KEPT_MS = 86_400_000
 #: rows that one page of a listing looks at, where no index serves its filters
 WINDOW = 20_000
+#: stretches of an index (jobs of one queue, status and name) that a page is merged of; of more, it looks row by row
+MOST_STRETCHES = 2_000
 #: minutes that rates are taken over
 RATE_MINUTES = 5
 #: histories up to this length are not in the index of long ones

@@ -30,6 +30,16 @@ def matches(job: Job, query: Query) -> bool:
     )
 
 
+def is_listed(query: Query) -> bool:
+    """Whether queue, status, name and time say all of it, which indexes of all jobs serve.
+
+    >>> is_listed(Query(queue="mail", status=("failed",))), is_listed(Query(queue="mail", text="timeout"))
+    (True, False)
+    """
+    others = (query.kind, query.parent, query.group, query.session, query.tag, query.key, query.text)
+    return all(each is None for each in others)
+
+
 def _mentions(job: Job, text: str) -> bool:
     parts = (job.id, job.name, job.reason, job.error.message if job.error else None)
     return any(part is not None and text in part.lower() for part in parts)

@@ -8,7 +8,7 @@ import pytest
 
 from mainstay.errors import SchemaTooNew, SchemaTooOld, StoreError, StoreLocked
 from mainstay.model import QueueSettings
-from mainstay.stores import open_store
+from mainstay.stores import Query, open_store
 from mainstay.stores.postgres import migrating, versions
 from mainstay.stores.postgres.migrating import OUTSIDE, migrate, status
 from mainstay.stores.postgres.schema import MIGRATIONS, VERSION
@@ -156,6 +156,25 @@ async def test_the_workers_of_a_database_of_version_3_can_be_drained_once_it_is_
     kinds = "SELECT indexdef FROM pg_indexes WHERE schemaname = %s AND indexname = 'jobs_kind'"
     [(made,)] = ask(url, kinds, schema)
     assert "(kind, id) WHERE ((kind <> 'task'::text) AND (parent IS NULL))" in str(made)
+
+
+async def test_the_jobs_of_a_database_of_version_5_are_listed_once_it_is_brought_up(
+    url: str, schema: str, stores: Stores
+) -> None:
+    await migrate(url)
+    before = await stores.open(url)
+    await before.open("s1")
+    held = await before.running(queue="mail")
+    waiting = await before.submit(queue="mail")
+    ask(url, f"DROP INDEX {schema}.jobs_listed")
+    ask(url, f"UPDATE {schema}.facts SET value = '5' WHERE name = 'version'")
+
+    done = await migrate(url)
+
+    assert (done.before, done.after) == (5, VERSION)
+    world = await stores.open(url)
+    assert [job.id for job in (await world.store.find(Query(queue="mail"))).jobs] == [waiting.id, held.id]
+    assert await world.store.check() == []
 
 
 async def test_workers_go_on_while_an_index_is_built_beside_them(url: str, schema: str, stores: Stores) -> None:

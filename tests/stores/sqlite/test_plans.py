@@ -79,7 +79,7 @@ async def overheard(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 def indexes(plans: dict[str, list[str]]) -> set[str]:
-    return {name for plan in plans.values() for step in plan for name in re.findall(r"INDEX (\w+)", step)}
+    return {name for plan in plans.values() for step in plan for name in re.findall(r"INDEX ([a-z]\w+)", step)}
 
 
 def assert_cheap(plans: dict[str, list[str]]) -> None:
@@ -160,11 +160,32 @@ async def test_a_page_of_one_status_comes_from_the_status_index(overheard: Overh
     first = await overheard.world.store.find(query, limit=5)
     plans = await overheard.plans(lambda: overheard.world.store.find(query, cursor=first.cursor, limit=5))
     assert_cheap(plans)
-    assert indexes(plans) == {"jobs_status"}
-    filtered = Query(status=("pending",), queue="b", oldest_first=oldest_first)
-    plans = await overheard.plans(lambda: overheard.world.store.find(filtered, limit=5))
+    assert indexes(plans) == {"jobs_status", "jobs_held"}
+
+
+@pytest.mark.parametrize("oldest_first", [True, False])
+@pytest.mark.parametrize("status", [None, ("pending",), ("failed", "pending")])
+@pytest.mark.parametrize("more", [{"queue": "b"}, {"name": "demo.task"}, {"queue": "b", "name": "demo.task"}], ids=str)
+async def test_a_page_of_a_queue_or_a_name_comes_from_the_index_of_lists(
+    overheard: Overheard, more: dict[str, str], status: tuple[str, ...] | None, oldest_first: bool
+) -> None:
+    query = Query(**more, status=status, oldest_first=oldest_first)  # type: ignore[arg-type]
+    first = await overheard.world.store.find(query, limit=5)
+    assert len(first.jobs) == 5
+    plans = await overheard.plans(lambda: overheard.world.store.find(query, cursor=first.cursor, limit=5))
     assert_cheap(plans)
-    assert indexes(plans) == {"jobs_status"}
+    assert indexes(plans) == {"jobs_listed", "jobs_held"}
+    heads = [plan for sql, plan in plans.items() if "name = CAST" in sql]
+    assert heads
+    side = ">" if oldest_first else "<"
+    for plan in heads:
+        assert plan == [f"SEARCH jobs USING INDEX jobs_listed (queue=? AND status=? AND name=? AND id{side}?)"]
+
+
+async def test_a_search_within_a_queue_walks_that_queue_alone(overheard: Overheard) -> None:
+    plans = await overheard.plans(lambda: overheard.world.store.find(Query(queue="b", text="nothing"), limit=5))
+    assert_cheap(plans)
+    assert indexes(plans) == {"jobs_listed", "jobs_held"}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from mainstay.errors import InvalidInput
 from mainstay.stores import Query
-from mainstay.stores.sqlite import SqliteStore, audit
+from mainstay.stores.sqlite import SqliteStore, audit, reading
 from tests.conformance.world import World
 
 
@@ -92,3 +92,20 @@ async def test_the_long_check_keeps_no_moment(world: World, monkeypatch: pytest.
     monkeypatch.setattr(audit, "check_file", watched)
     assert await store.check() == []
     assert held == [False]
+
+
+@pytest.mark.parametrize("oldest_first", [False, True])
+async def test_what_is_spread_over_too_many_stretches_is_looked_for_row_by_row(
+    world: World, monkeypatch: pytest.MonkeyPatch, oldest_first: bool
+) -> None:
+    await world.open("s1")
+    for n in range(40):
+        await world.submit(queue="mail", name=f"name-{n % 20}")
+        await world.submit(queue="other")
+    await world.claim(n=5, queues=["mail"])
+    query = Query(queue="mail", oldest_first=oldest_first)
+    whole = await world.store.find(query, limit=10)
+    monkeypatch.setattr(reading, "MOST_STRETCHES", 13)
+    assert await world.store.find(query, limit=10) == whole
+    rest = await world.store.find(query, cursor=whole.cursor, limit=100)
+    assert (len(whole.jobs), len(rest.jobs), rest.cursor) == (10, 30, None)

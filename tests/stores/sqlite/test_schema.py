@@ -166,7 +166,13 @@ async def _whole(path: Path) -> None:
     await world.store.close()
 
 
+def to_version_5(path: Path) -> None:
+    raw(path, "DROP INDEX jobs_listed", "DROP INDEX jobs_status")
+    raw(path, "CREATE INDEX jobs_status ON jobs (status, id) WHERE parent IS NULL", "PRAGMA user_version = 5")
+
+
 def to_version_4(path: Path) -> None:
+    to_version_5(path)
     columns = ("supervisor", "draining_ms", "draining_by")
     raw(path, "DROP INDEX jobs_kind", *(f"ALTER TABLE sessions DROP COLUMN {name}" for name in columns))
     raw(path, *(f"ALTER TABLE queues DROP COLUMN {name}" for name in ("set_by", "set_ms")))
@@ -195,6 +201,24 @@ async def test_the_workers_of_a_database_of_version_4_can_be_drained_once_it_is_
     assert await world.store.drain(["s1"], by="ann") == [True]
     assert [pulse.draining_by for pulse in await world.store.beat(["s1"])] == ["ann"]
     assert [job.id for job in (await world.store.find(Query(kind="batch"))).jobs] == [batch.id]
+    await world.assert_sound()
+    await world.store.close()
+
+
+async def test_the_jobs_of_a_database_of_version_5_are_listed_once_it_is_brought_up(path: Path) -> None:
+    ids = await some_jobs(path)
+    to_version_5(path)
+    fifth = path.with_name("fifth.db")
+    raw(fifth, *schema.MIGRATIONS[:5])
+    shape = "SELECT name, sql FROM sqlite_schema ORDER BY name"
+    assert raw(path, shape) == raw(fifth, shape)
+
+    clock = VirtualClock()
+    world = World(SqliteStore(path, clock=clock), clock)
+
+    assert raw(path, "PRAGMA user_version") == [(schema.VERSION,)]
+    for query in (Query(), Query(queue="default"), Query(name="demo.task", status=("pending", "running"))):
+        assert [job.id for job in (await world.store.find(query)).jobs] == ids[::-1]
     await world.assert_sound()
     await world.store.close()
 

@@ -1,8 +1,8 @@
 """Lists and statistics.
 
 Lists go by id with a keyset, one status at a time through the index, merged; so a page costs the same at the first and
-at the millionth row. Filters no index serves are looked for in a window of bounded length: such a page may come back
-short, with a cursor to go on from.
+at the millionth row. Lists by queue or name come from the stretches of an index of their own (`listing`). Filters no
+index serves are looked for in a window of bounded length: such a page may come back short, with a cursor to go on from.
 
 Which index serves a list is decided here, not by the planner, whose statistics may be old: see `_bounds`, and the
 subqueries that are fenced by `OFFSET 0`.
@@ -21,9 +21,11 @@ import msgspec
 from ...errors import InvalidInput
 from ...lifecycle import Chain
 from ...model import AWAITS_MS, Job, check_id, first_id_at
-from ..bounds import RATE_MINUTES, WINDOW
+from ..bounds import MOST_STRETCHES, RATE_MINUTES, WINDOW
+from ..matching import is_listed
 from ..port import Page, Query, QueueStats, Refusal, Stats
 from .engine import Engine
+from .listing import rows_of
 from .pool import Db
 from .rows import JOB_COLUMNS, is_id, readable_job, stored_text
 
@@ -52,6 +54,11 @@ async def find(engine: Engine, query: Query, cursor: str | None, limit: int, cha
 
     async def look(db: Db) -> Page:
         await db.execute(BY_INDEX)
+        named = query.queue is not None or query.name is not None
+        if named and is_listed(query):
+            found = await rows_of(db, query, _id_bounds(query, cursor), limit, most=MOST_STRETCHES)
+            if found is not None:
+                return _merged(found, [], query, limit, chain)
         rows = await db.fetch(listing.page, *listing.values)
         # of the same moment as the rows: what lies behind must not have moved
         full = [source for source, n in Counter(row["source"] for row in rows).items() if n > limit]
@@ -264,6 +271,12 @@ def _bounds(source: _Source, query: Query, cursor: str | None, values: _Values) 
     """Where a source begins and ends, as pairs of value and id. The planner takes a pair to the index that has both
     columns; told that the value is equal and that rows come by id, it has gone through all jobs by id instead, in hope
     of meeting the value soon."""
+    pair = f"({source.column}, {source.id})"
+    return [f"{pair} {sign} ({source.value}, {values(bound, 'uuid')})" for sign, bound in _id_bounds(query, cursor)]
+
+
+def _id_bounds(query: Query, cursor: str | None) -> tuple[tuple[str, str], tuple[str, str]]:
+    """The lowest and the highest id, each with its sign."""
     low, high = (">=", _FIRST_ID), ("<=", _LAST_ID)
     if query.created_from_ms is not None:
         low = (">=", first_id_at(query.created_from_ms))
@@ -273,8 +286,7 @@ def _bounds(source: _Source, query: Query, cursor: str | None, values: _Values) 
         low = max(low, (">", cursor), key=itemgetter(1))
     elif cursor is not None:
         high = min(high, ("<", cursor), key=itemgetter(1))
-    pair = f"({source.column}, {source.id})"
-    return [f"{pair} {sign} ({source.value}, {values(bound, 'uuid')})" for sign, bound in (low, high)]
+    return low, high
 
 
 def _filters(query: Query, served: str, values: _Values) -> str:

@@ -304,8 +304,17 @@ DROP INDEX CONCURRENTLY IF EXISTS mainstay.jobs_kind;
 CREATE INDEX CONCURRENTLY jobs_kind ON mainstay.jobs (kind, id) WHERE kind <> 'task' AND parent IS NULL;
 """
 
+# Lists by queue, status and name, in any combination (`listing`). Without it, a queue with few jobs is looked for among
+# all the others: 88 jobs before 300,000 were not found in 200 ms. What is held is not in it, so that a claim enters
+# nothing. An entry costs the server about 3 us: a tenth of a submit in bulk, and 2 % of a claim and its end.
+_V6 = f"""{OUTSIDE}
+DROP INDEX CONCURRENTLY IF EXISTS mainstay.jobs_listed;
+CREATE INDEX CONCURRENTLY jobs_listed ON mainstay.jobs (queue, status, name, id)
+    WHERE parent IS NULL AND session IS NULL;
+"""
+
 #: Migration i brings a schema from version i to i + 1. Landed entries never change.
-MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4, _V5)
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4, _V5, _V6)
 VERSION = len(MIGRATIONS)
 
 _OURS = re.compile(r"\bmainstay\.(?=[a-z_])")

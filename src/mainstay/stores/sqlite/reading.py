@@ -1,13 +1,14 @@
 """Lists and statistics, on a read connection.
 
-Lists go by id with a keyset, one status at a time through the index, merged; so a page costs the same at the
-first and at the millionth row. Filters no index serves are looked for in a window of bounded length: such a
-page may come back short, with a cursor to go on from.
+Lists go by id with a keyset, one status (or queue, status and name) at a time through the index, merged (`listing`);
+so a page costs the same at the first and at the millionth row. Filters no index serves are looked for in a window of
+bounded length: such a page may come back short, with a cursor to go on from.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import apsw
@@ -16,10 +17,15 @@ from ...clock import Clock
 from ...errors import InvalidInput
 from ...model import AWAITS_MS, Job, check_id, first_id_at
 from ..boot import boot_id
-from ..bounds import RATE_MINUTES, WINDOW
+from ..bounds import MOST_STRETCHES, RATE_MINUTES, WINDOW
+from ..matching import is_listed
 from ..port import Page, Query, QueueStats, Refusal, Stats
+from .listing import Clause, by_rowid, by_status, first_of, held_ids, page_of, stretches
 from .rows import readable_jobs
 from .sql import all_rows, first_row, value
+
+#: stretches that one page looks through row by row, each as far as a window goes
+_MOST_WALKED = 12
 
 
 def find(db: apsw.Connection, query: Query, cursor: str | None, limit: int) -> Page:
@@ -27,15 +33,24 @@ def find(db: apsw.Connection, query: Query, cursor: str | None, limit: int) -> P
         raise InvalidInput("limit", "a page has at least one row")
     if cursor is not None:
         check_id(cursor, field="cursor")
+    if query.status == ():
+        return Page([], None)
+    bounds = _bounds("id", query, cursor)
+    if is_listed(query) and (parts := stretches(db, query, MOST_STRETCHES)) is not None:
+        meant = _filters(query, frozenset())
+        return page_of(db, parts, meant, bounds, limit, oldest_first=query.oldest_first)
     sources, served = _sources(db, query)
-    rest, values = _filters(query, served)
+    rest = _filters(query, served)
     found: list[Job] = []
     stops: list[str] = []
     for source in sources:
-        jobs, stop = _window(db, source, rest, values, query, cursor, limit)
+        jobs, stop = _window(db, source, rest, query, cursor, limit)
         found.extend(jobs)
         if stop is not None:
             stops.append(stop)
+    if "status" in served and query.parent is None:
+        held = held_ids(db, _filters(query, frozenset()), bounds)
+        found.extend(by_rowid(db, first_of(held, limit + 1, oldest_first=query.oldest_first)))
     newest_first = not query.oldest_first
     # a source that was not read to its end bounds what may be shown: beyond its stop, order is not known
     bound = (max(stops) if newest_first else min(stops)) if stops else None
@@ -95,7 +110,7 @@ class _Source(NamedTuple):
     """Rows an index gives in order of id."""
 
     where: str
-    values: tuple[Any, ...]
+    values: Sequence[Any]
     tables: str = "jobs"
     id: str = "jobs.id"
 
@@ -119,15 +134,13 @@ def _sources(db: apsw.Connection, query: Query) -> tuple[list[_Source], frozense
     if query.kind is not None and query.kind != "task":
         # said once more as the index says it: SQLite does not conclude it
         return [_Source("kind = ? AND kind <> 'task' AND parent IS NULL", (query.kind,))], frozenset({"kind"})
-    statuses = query.status
-    if statuses is None:
-        statuses = tuple(row[0] for row in all_rows(db, "SELECT DISTINCT status FROM tallies"))
-    return [_Source("parent IS NULL AND status = ?", (each,)) for each in dict.fromkeys(statuses)], frozenset(
-        {"status"}
-    )
+    named = query.queue is not None or query.name is not None
+    if named and (parts := stretches(db, query, _MOST_WALKED)) is not None:
+        return [_Source(*part) for part in parts], frozenset({"queue", "status", "name"})
+    return [_Source(*part) for part in by_status(db, query)], frozenset({"status"})
 
 
-def _filters(query: Query, served: frozenset[str]) -> tuple[str, list[Any]]:
+def _filters(query: Query, served: frozenset[str]) -> Clause:
     """Conditions left to check row by row; empty when the sources say it all."""
     clauses: list[str] = []
     values: list[Any] = []
@@ -146,17 +159,11 @@ def _filters(query: Query, served: frozenset[str]) -> tuple[str, list[Any]]:
     if query.text is not None:
         parts = "id, name, reason, iif(json_valid(error), error ->> '$.message', error)"
         add(f"instr(lower(concat_ws(' ', {parts})), lower(?))", query.text)
-    return " AND ".join(clauses), values
+    return Clause(" AND ".join(clauses), values)
 
 
 def _window(
-    db: apsw.Connection,
-    source: _Source,
-    rest: str,
-    values: list[Any],
-    query: Query,
-    cursor: str | None,
-    limit: int,
+    db: apsw.Connection, source: _Source, rest: Clause, query: Query, cursor: str | None, limit: int
 ) -> tuple[list[Job], str | None]:
     """The first rows of one source that pass the filters (one more than asked for, to know if there are more),
     and where reading stopped if there may be others behind."""
@@ -165,17 +172,17 @@ def _window(
     base = f"FROM {source.tables} WHERE {source.where}{bounds} ORDER BY {source.id} {order}"
     at = (*source.values, *bound_values)
     # SQLite runs the inner query as a co-routine: it stops as soon as the outer limit is reached
-    inner = f"(SELECT jobs.* {base} LIMIT {WINDOW if rest else limit + 1})"
-    jobs = readable_jobs(db, f"FROM {inner} WHERE {rest or '1'} LIMIT ?", (*at, *values, limit + 1))
+    inner = f"(SELECT jobs.* {base} LIMIT {WINDOW if rest.where else limit + 1})"
+    jobs = readable_jobs(db, f"FROM {inner} WHERE {rest.where or '1'} LIMIT ?", (*at, *rest.values, limit + 1))
     if len(jobs) > limit:
         return jobs, jobs[-1].id
-    if not rest:
+    if not rest.where:
         return jobs, None
     end = first_row(db, f"SELECT {source.id} {base} LIMIT 1 OFFSET {WINDOW - 1}", at)
     return jobs, None if end is None else end[0]
 
 
-def _bounds(column: str, query: Query, cursor: str | None) -> tuple[str, list[Any]]:
+def _bounds(column: str, query: Query, cursor: str | None) -> Clause:
     clauses = ""
     values: list[Any] = []
     if cursor is not None:
@@ -187,4 +194,4 @@ def _bounds(column: str, query: Query, cursor: str | None) -> tuple[str, list[An
     if query.created_before_ms is not None:
         clauses += f" AND {column} < ?"
         values.append(first_id_at(query.created_before_ms))
-    return clauses, values
+    return Clause(clauses, values)

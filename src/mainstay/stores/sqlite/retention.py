@@ -82,7 +82,7 @@ def _outlived(tx: Tx, policy: TrimPolicy) -> list[str]:
     for status, before_ms in policy.settled_before_ms.items():
         rows = all_rows(
             tx.db,
-            "SELECT id FROM jobs WHERE parent IS NULL AND status = ? AND id < ? AND settled_ms < ? "
+            "SELECT id FROM jobs WHERE parent IS NULL AND session IS NULL AND status = ? AND id < ? AND settled_ms < ? "
             f"AND expires_ms IS NULL {closed} ORDER BY id LIMIT ?",
             (status, first_id_at(before_ms), before_ms, room()),
         )
@@ -101,8 +101,8 @@ def _outlived(tx: Tx, policy: TrimPolicy) -> list[str]:
         if excess > 0:
             rows = all_rows(
                 tx.db,
-                "SELECT id FROM jobs WHERE parent IS NULL AND status = ? AND settled_ms IS NOT NULL "
-                f"AND expires_ms IS NULL {closed} ORDER BY id LIMIT ?",
+                "SELECT id FROM jobs WHERE parent IS NULL AND session IS NULL AND status = ? "
+                f"AND settled_ms IS NOT NULL AND expires_ms IS NULL {closed} ORDER BY id LIMIT ?",
                 (status, excess + gone),
             )
             fresh = [row[0] for row in rows if row[0] not in found]

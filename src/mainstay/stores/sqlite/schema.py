@@ -208,8 +208,17 @@ ALTER TABLE queues ADD COLUMN set_ms INTEGER;
 CREATE INDEX jobs_kind ON jobs (kind, id) WHERE kind <> 'task' AND parent IS NULL;
 """
 
+_V6 = """
+-- Lists by queue, status and name, in any combination. Without it, a queue with few jobs is looked for among all the
+-- others: 88 jobs before 300,000 were not found in 200 ms.
+CREATE INDEX jobs_listed ON jobs (queue, status, name, id) WHERE parent IS NULL AND session IS NULL;
+-- What is held is in neither: of two indexes of all jobs, a claim and its end cost 9 % more, of these two nothing.
+DROP INDEX jobs_status;
+CREATE INDEX jobs_status ON jobs (status, id) WHERE parent IS NULL AND session IS NULL;
+"""
+
 #: Migration i brings a database from version i to i + 1. Landed entries never change.
-MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4, _V5)
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4, _V5, _V6)
 VERSION = len(MIGRATIONS)
 
 

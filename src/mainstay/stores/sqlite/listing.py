@@ -1,0 +1,107 @@
+"""Lists of jobs by queue, status and name, of the two indexes that have all jobs which nobody holds.
+
+Jobs of one status, or of one queue, status and name, are a stretch of such an index, in order of id. Which stretches a
+query means is read from the counters (queues and statuses) and from the index itself (names, from one to the next). A
+page is the head of all of them, merged: so it costs the same whether what matches is rare or common, and at the first
+and at the millionth row.
+
+What a session holds is in neither: so a claim takes a job out, its end puts it back, and both together cost what one
+index of all jobs did. It is little, and all of it is looked at.
+
+Names and ids are read as bytes, so that one that is no text is listed with the others.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import apsw
+
+from ...model import Job
+from ..port import Page, Query
+from .rows import readable_jobs
+from .sql import all_rows, first_row
+
+_IDLE = "parent IS NULL AND session IS NULL"
+_NAMES = f"SELECT CAST(name AS BLOB) FROM jobs WHERE {_IDLE} AND queue = ? AND status = ?"
+_FIRST_NAME = f"{_NAMES} ORDER BY name LIMIT 1"
+_NEXT_NAME = f"{_NAMES} AND name > CAST(? AS TEXT) ORDER BY name LIMIT 1"
+_NAMED = f"{_IDLE} AND queue = ? AND status = ? AND name = CAST(? AS TEXT)"
+
+
+class Clause(NamedTuple):
+    """A condition, or several, and the values in it."""
+
+    where: str
+    values: Sequence[Any]
+
+
+def stretches(db: apsw.Connection, query: Query, most: int) -> list[Clause] | None:
+    """Those that together have what a query says of queue, status and name; None if they are more than so many."""
+    if query.queue is None and query.name is None:
+        return by_status(db, query)
+    found: list[Clause] = []
+    for queue, status in _counted(db, query):
+        if query.name is not None:
+            found.append(Clause(_NAMED, (queue, status, query.name.encode())))
+            continue
+        row = first_row(db, _FIRST_NAME, (queue, status))
+        while row is not None and len(found) <= most:
+            found.append(Clause(_NAMED, (queue, status, row[0])))
+            row = first_row(db, _NEXT_NAME, (queue, status, row[0]))
+    return found if len(found) <= most else None
+
+
+def by_status(db: apsw.Connection, query: Query) -> list[Clause]:
+    """Stretches that have all jobs of the statuses of a query, or of every status there is."""
+    statuses = query.status
+    if statuses is None:
+        statuses = tuple(row[0] for row in all_rows(db, "SELECT DISTINCT status FROM tallies"))
+    return [Clause(f"{_IDLE} AND status = ?", (each,)) for each in dict.fromkeys(statuses)]
+
+
+def page_of(
+    db: apsw.Connection, parts: Sequence[Clause], meant: Clause, bounds: Clause, limit: int, *, oldest_first: bool
+) -> Page:
+    """The first jobs of all these stretches, and of what is held and meant, within the bounds of the id."""
+    way = "ASC" if oldest_first else "DESC"
+    rows = held_ids(db, meant, bounds)
+    for where, values in parts:
+        tail = f"WHERE {where}{bounds.where} ORDER BY id {way} LIMIT ?"
+        rows += _ids(db, tail, (*values, *bounds.values, limit + 1))
+    picked = first_of(rows, limit + 1, oldest_first=oldest_first)
+    jobs = by_rowid(db, picked[:limit])
+    return Page(jobs, jobs[-1].id if len(picked) > limit else None)
+
+
+def held_ids(db: apsw.Connection, meant: Clause, bounds: Clause) -> list[tuple[bytes, int]]:
+    """Ids and row ids of the jobs that sessions hold, as far as they are meant; in no order."""
+    # told which index: by the others it would go through all jobs of a status
+    tail = f"INDEXED BY jobs_held WHERE session IS NOT NULL AND parent IS NULL AND {meant.where or '1'}{bounds.where}"
+    return _ids(db, tail, (*meant.values, *bounds.values))
+
+
+def first_of(rows: list[tuple[bytes, int]], n: int, *, oldest_first: bool) -> list[tuple[bytes, int]]:
+    """The first n in order of id."""
+    return heapq.nsmallest(n, rows) if oldest_first else heapq.nlargest(n, rows)
+
+
+def by_rowid(db: apsw.Connection, rows: Sequence[tuple[bytes, int]]) -> list[Job]:
+    """In the order given: of a cross join, SQLite has the left table in the outer loop."""
+    tail = "FROM (SELECT value AS wanted FROM json_each(?)) CROSS JOIN jobs ON jobs.rowid = wanted"
+    return readable_jobs(db, tail, (str([rowid for _, rowid in rows]),))
+
+
+def _counted(db: apsw.Connection, query: Query) -> list[tuple[str, str]]:
+    """The queues and statuses that have or had jobs."""
+    if query.queue is None:
+        pairs = all_rows(db, "SELECT queue, status FROM tallies")
+    else:
+        pairs = all_rows(db, "SELECT queue, status FROM tallies WHERE queue = ?", (query.queue,))
+    return [(queue, status) for queue, status in pairs if query.status is None or status in query.status]
+
+
+def _ids(db: apsw.Connection, tail: str, values: tuple[Any, ...]) -> list[tuple[bytes, int]]:
+    return [(row[0], row[1]) for row in all_rows(db, f"SELECT CAST(id AS BLOB), rowid FROM jobs {tail}", values)]

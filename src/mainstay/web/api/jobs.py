@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
 from ...control.filtering import by_age, check_states
-from ...stores import JobStore, Page, Query
+from ...stores import JobStore, Query
+from ..paging import full_page
 from .fields import Duration, JobId, Millis, Name, PageSize, Queue, Status, Tag, Text
 from .operation import Answered, Ask, Operation, told
 from .shapes import JobPage, JobShape
 from .versions import is_known
 from .views import etag_of, job_view
-
-#: how long a page is looked for where a filter finds little; then a short one is given, with its cursor
-_LOOK_MS = 200
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,8 +88,8 @@ async def list_jobs(ask: Ask[Listing, None]) -> Response:
     wanted, store = ask.query, ask.place.store
     query = msgspec.structs.replace(await wanted.query(store), oldest_first=wanted.oldest_first)
     page = await full_page(store, query, wanted.cursor, min(wanted.limit, ask.site.options.page_limit))
-    masker = ask.site.masker
-    return told({"jobs": [job_view(job, masker, payload=wanted.payload) for job in page.jobs], "next": page.cursor})
+    shown = [job_view(job, ask.site.masker, payload=wanted.payload) for job in page.jobs]
+    return told({"jobs": shown, "next": page.cursor, "finished": page.finished})
 
 
 async def get_job(ask: Ask[Looking, None]) -> Response:
@@ -100,18 +98,6 @@ async def get_job(ask: Ask[Looking, None]) -> Response:
     if is_known(ask, tag):
         return Response(status_code=304, headers={"ETag": tag})
     return told(job_view(job, ask.site.masker, payload=ask.query.payload), ETag=tag)
-
-
-async def full_page(store: JobStore, query: Query, cursor: str | None, limit: int) -> Page:
-    """A full page, if one is found soon: the store answers in short stretches when a filter finds little."""
-    found: list[Any] = []
-    until_ms = store.clock.lease_ms() + _LOOK_MS
-    while True:
-        page = await store.find(query, cursor=cursor, limit=limit - len(found))
-        found += page.jobs
-        cursor = page.cursor
-        if cursor is None or len(found) >= limit or store.clock.lease_ms() >= until_ms:
-            return Page(found, cursor)
 
 
 OPERATIONS = (

@@ -95,6 +95,9 @@ class JobPage(msgspec.Struct, kw_only=True):
     jobs: list[JobShape]
     next: str | None
     """the cursor of the next page; null on the last. A page may be short, or empty, and still have a next"""
+    finished: bool
+    """false: it has not finished looking (a search in texts takes long among many), and gives what it found so far.
+    There may be more from `next` on"""
 
 
 class UnitPage(msgspec.Struct, kw_only=True):

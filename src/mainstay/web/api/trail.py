@@ -13,9 +13,9 @@ from ...errors import InvalidInput, WaitTimeout
 from ...lifecycle import table_of
 from ...model import Job
 from ...stores import Query
+from ..paging import full_page
 from ..problems import Problem
 from .fields import Duration, JobId, PageSize, Seq, Status
-from .jobs import full_page
 from .masking import Masker
 from .operation import Answered, Ask, Nothing, Operation, told
 from .shapes import Awaited, Explained, Result, Story, Trail, UnitPage

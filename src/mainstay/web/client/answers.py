@@ -163,6 +163,8 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True):
 
     jobs: tuple[Job, ...]
     next: str | None
+    finished: bool = True
+    """False: the server has not finished looking; there may be more from `next` on"""
 
 
 class UnitPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,6 +235,8 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
     ids: tuple[str, ...]
     jobs: tuple[Job, ...]
+    finished: bool = True
+    """False: the server has not finished looking; there may be more that match"""
 
 
 #: what the stream of a job tells

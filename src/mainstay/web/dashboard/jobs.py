@@ -12,8 +12,9 @@ from ...control import bulk
 from ...control.actions import Action, cancelling, retrying
 from ...errors import InvalidInput
 from ...lifecycle import JOB
-from ..api.jobs import Filter, full_page
+from ..api.jobs import Filter
 from ..api.reading import refusal
+from ..paging import full_page
 from .page import View
 
 PAGE = 50
@@ -36,6 +37,7 @@ async def jobs(view: View) -> Response:
         title="Jobs",
         jobs=page.jobs,
         next=page.cursor,
+        finished=page.finished,
         first=cursor is None,
         order="oldest" if oldest_first else "",
         given=_said(wanted),

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from ...model import Job
 from ...stores import JobStore, Query
+from ..paging import full_page
 from ..shelf import Place
 from .asking import slim, trouble
 
@@ -29,6 +30,8 @@ class Listed:
         self.make_query = make_query
         self.limit = limit
         self.jobs: list[Job] = []
+        self.finished = True
+        """False: there may be more among those not looked at"""
         self.at_ms = 0
         """0: not looked at yet"""
         self.error = ""
@@ -36,9 +39,10 @@ class Listed:
         """set, and another one in its place, whenever there is news"""
         self.followers = 0
 
-    def hear(self, jobs: list[Job], at_ms: int) -> None:
-        same = self.at_ms and jobs == self.jobs and not self.error
-        self.jobs, self.at_ms, self.error = jobs, max(at_ms, self.at_ms + 1), ""
+    def hear(self, jobs: list[Job], at_ms: int, *, finished: bool) -> None:
+        same = self.at_ms and (jobs, finished) == (self.jobs, self.finished) and not self.error
+        self.jobs, self.finished = jobs, finished
+        self.at_ms, self.error = max(at_ms, self.at_ms + 1), ""
         if not same:
             self._tell()
 
@@ -107,8 +111,8 @@ class Lists:
 
     async def _hear(self, listed: Listed) -> None:
         store = self._place.store
-        page = await store.find(await listed.make_query(store), limit=listed.limit)
-        listed.hear([slim(job) for job in page.jobs], store.clock.now_ms())
+        page = await full_page(store, await listed.make_query(store), None, listed.limit)
+        listed.hear([slim(job) for job in page.jobs], store.clock.now_ms(), finished=page.finished)
 
 
 __all__ = ["Listed", "Lists", "MakeQuery"]

@@ -227,6 +227,7 @@ async def _pages(ask: Ask[FollowedList, None]) -> AsyncGenerator[bytes, None]:
     wanted, masker = ask.query, ask.site.masker
     lists = ask.site.hub.lists(ask.place.name)
     known: dict[str, str] | None = None
+    finished = True
     trouble = ""
     async with lists.follow(msgspec.json.encode(wanted), wanted.query, wanted.limit) as listed:
         while True:
@@ -236,11 +237,12 @@ async def _pages(ask: Ask[FollowedList, None]) -> AsyncGenerator[bytes, None]:
             elif listed.at_ms and not listed.error:
                 jobs = listed.jobs
                 tags = {job.id: etag_of(job) for job in jobs}
-                if known is None or list(tags.items()) != list(known.items()):
+                if known is None or (list(tags.items()), listed.finished) != (list(known.items()), finished):
                     fresh = [job for job in jobs if known is None or known.get(job.id) != tags[job.id]]
                     shown = [job_view(job, masker, payload=False) for job in fresh]
-                    known = tags
-                    yield event("page", {"at_ms": listed.at_ms, "ids": list(tags), "jobs": shown}, listed.at_ms)
+                    known, finished = tags, listed.finished
+                    page = {"at_ms": listed.at_ms, "ids": list(tags), "jobs": shown, "finished": finished}
+                    yield event("page", page, listed.at_ms)
             trouble = listed.error
             if listed.changed is changed:
                 await changed.wait()
@@ -296,7 +298,8 @@ OPERATIONS = (
         stream_jobs,
         "Watch a list of jobs",
         "`event: page` with the ids as they stand and the jobs that are new or different: all of them at first. What "
-        "changed between two looks, a second or more apart, is told as one change.",
+        "changed between two looks, a second or more apart, is told as one change. `finished` is false when a look "
+        "ended before it had seen all: there may be more that match.",
         query=FollowedList,
     ),
     _live(

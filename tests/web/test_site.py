@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jinja2
 import pytest
 
+from mainstay.web.dashboard import assets, page
 from tests.web.conftest import Server, serving
 
 
@@ -45,3 +49,17 @@ async def test_every_store_has_its_own_numbers() -> None:
         }
         assert counts["one"] == {}
         assert counts["two"]["default"]["counts"] == {"pending": 1}
+
+
+async def test_whoever_asks_first_waits_for_no_template_to_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    page._environment.cache_clear()
+    assets.assets.cache_clear()
+    async with serving() as server:
+
+        def too_late(*_: Any, **__: Any) -> None:
+            raise AssertionError("this was to be done before anybody could ask")
+
+        monkeypatch.setattr(jinja2.Environment, "compile", too_late)
+        monkeypatch.setattr(assets, "_asset", too_late)
+        for path in ("/", "/jobs", "/queues", "/static/dashboard.css"):
+            assert (await server.client.get(path)).status_code == 200, path

@@ -62,10 +62,11 @@ def make_site(shelf: Shelf, options: WebOptions, *, tokens: Tokens | None) -> St
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        # before anybody is let in: beside the first requests it would keep them waiting
+        warming = asyncio.create_task(asyncio.to_thread(compiled))
         async with site.hub:
-            warming = asyncio.create_task(asyncio.to_thread(compiled))
-            yield
             await warming
+            yield
 
     app = Starlette(
         routes=[

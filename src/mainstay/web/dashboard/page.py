@@ -20,7 +20,7 @@ from ..problems import Problem
 from ..security.login import CSRF_FIELD, sign_in_url
 from ..shelf import Place
 from . import words
-from .assets import asset_url
+from .assets import asset_url, assets
 
 if TYPE_CHECKING:
     from ..live.hub import Hub
@@ -178,7 +178,9 @@ def _environment() -> jinja2.Environment:
 
 
 def compiled() -> None:
-    """Compile all templates, which takes longer than any page: whoever asks first is not to wait for it."""
+    """Compile all templates and pack what goes with them, which takes longer than any page: whoever asks first is not
+    to wait for it."""
+    assets()
     found = _environment()
     for name in found.list_templates(["html"]):
         found.get_template(name)

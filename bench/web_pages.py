@@ -1,4 +1,5 @@
-"""The first page of the dashboard and of the jobs, and one far down, with very many jobs in the store.
+"""The first page of the dashboard and of the jobs, and one far down, with very many jobs in the store; and lists of
+some of them, where few match (and those are the oldest) and where many do.
 
 Each is asked for over a kept connection, one after the other, and timed by whoever asks: the server's time, and that of
 the socket.
@@ -10,6 +11,7 @@ import json
 import time
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -21,6 +23,15 @@ FLAT = 1.5
 """How many times as long as the first page a far one may take."""
 PAGE = 50
 LIST = f"/api/v1/jobs?limit={PAGE}"
+SOME = (
+    "queue=rare",
+    "queue=rare&status=pending",
+    "name=rare.send",
+    "queue=queue-3",
+    "queue=queue-3&status=failed",
+    "name=send&status=pending",
+)
+"""Filters: of the first three there are few, of the others many."""
 
 
 class Paged(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +51,10 @@ class Paged(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def soon(self) -> bool:
         return self.p99_ms < MOST_MS
+
+    @property
+    def soon_at_first(self) -> bool:
+        return self.first_ms < MOST_MS
 
 
 async def measure(store: str, jobs: int, pages: int, times: int, folder: Path) -> list[Paged]:
@@ -81,6 +96,8 @@ def _all(serving: Serving, store: str, jobs: int, pages: int, times: int) -> lis
     page, cursor = 1, json.loads(took(LIST)[1])["next"]
     while page < pages - 1:
         page, cursor = page + 1, json.loads(took(f"{LIST}&cursor={cursor}")[1])["next"]
+    for some in SOME:
+        _judge(some, json.loads(took(f"{LIST}&{some}")[1]))
     # each with its name, and where it is
     wanted = {
         ("/", 1): "/",
@@ -88,6 +105,11 @@ def _all(serving: Serving, store: str, jobs: int, pages: int, times: int) -> lis
         ("/jobs", pages): f"/jobs?cursor={cursor}",
         (LIST, 1): LIST,
         (LIST, pages): f"{LIST}&cursor={cursor}",
+        ("/jobs?queue=rare", 1): "/jobs?queue=rare",
+        ("/jobs?queue=queue-3", 1): "/jobs?queue=queue-3",
+        **{(f"{LIST}&{some}", 1): f"{LIST}&{some}" for some in SOME},
+        # as far down as the others, whatever its number is there
+        (f"{LIST}&queue=queue-3", pages): f"{LIST}&queue=queue-3&cursor={cursor}",
     }
     found: dict[tuple[str, int], list[float]] = {name: [] for name in wanted}
     kb = {name: len(took(path)[1]) / 1024 for name, path in wanted.items()}
@@ -109,3 +131,11 @@ def _all(serving: Serving, store: str, jobs: int, pages: int, times: int) -> lis
         )
         for name, ms in found.items()
     ]
+
+
+def _judge(some: str, page: dict[str, Any]) -> None:
+    """A list that is there soon has to be the right one as well."""
+    asked = dict(part.split("=") for part in some.split("&"))
+    wrong = [job["id"] for job in page["jobs"] if any(job[name] != value for name, value in asked.items())]
+    if wrong or not page["jobs"] or not page["finished"]:
+        raise ServeFailed(f"{some} was answered with {len(page['jobs'])} jobs, {len(wrong)} of them others")

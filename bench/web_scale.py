@@ -34,6 +34,8 @@ from servers.postgres import Postgres
 
 _BATCH = 5_000
 _QUEUES = 8
+#: jobs of another queue and name, before all others
+RARE = 88
 _TIMES = 15
 #: by runs of seven, so that every queue has some of each
 _SHARES = """CASE WHEN {n} % 20 = 0 THEN 'quarantined' WHEN {n} % 20 = 1 THEN 'failed'
@@ -46,11 +48,13 @@ _MOVE = """UPDATE {jobs} SET status = {share}, lane = CASE WHEN {share} = 'pendi
 
 
 async def fill(url: str, jobs: int) -> None:
-    """So many jobs in a few queues."""
+    """So many jobs in a few queues, and before them very few in another."""
     store = await open_store(url)
     control = Control(store)
     plans = [control.plan(queue=f"queue-{n}") for n in range(_QUEUES)]
-    for start in range(0, jobs, _BATCH):
+    rare = control.plan(queue="rare")
+    await store.insert(control.new_jobs([Request("rare.send", {"n": n}, rare) for n in range(min(RARE, jobs))]))
+    for start in range(RARE, jobs, _BATCH):
         some = range(start, min(jobs, start + _BATCH))
         await store.insert(control.new_jobs([Request("send", {"n": n}, plans[n % _QUEUES]) for n in some]))
     await store.close()
@@ -120,6 +124,10 @@ async def measure(url: str) -> None:
         lists = {
             "newest": Query(),
             "of a queue": Query(queue="queue-3"),
+            "of a queue with few": Query(queue="rare"),
+            "of a queue with few, pending": Query(queue="rare", status=("pending",)),
+            "of a name that few have": Query(name="rare.send"),
+            "of a name that most have, failed": Query(name="send", status=("failed",)),
             "of a queue that has none": Query(queue="none"),
             "with a text that none has": Query(text="nine"),
         }
@@ -151,6 +159,8 @@ async def pages(client: httpx.AsyncClient) -> None:
     for path in (
         "/",
         "/jobs",
+        "/jobs?queue=rare",
+        "/jobs?queue=queue-3",
         "/queues",
         "/api/v1/snapshot",
         "/api/v1/stats",

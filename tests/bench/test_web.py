@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from bench import web_load, web_report
+from bench import web_load, web_pages, web_report
 from bench.web import Report, Sizes
 from bench.web_load import SUBMIT, LoadFailed, _Said
 from bench.web_pages import LIST, Paged
@@ -83,10 +84,9 @@ def test_a_server_that_cannot_start_is_reported_with_what_it_said(tmp_path: Path
 # -- what is told -----------------------------------------------------------------------------------
 
 
-def _paged(path: str = LIST, page: int = 1, *, p50_ms: float = 10.0, p99_ms: float = 20.0) -> Paged:
-    return Paged(
-        store="sqlite", jobs=1_000_000, path=path, page=page, first_ms=50.0, p50_ms=p50_ms, p99_ms=p99_ms, kb=50.0
-    )
+def _paged(path: str = LIST, page: int = 1, **ms: float) -> Paged:
+    taken = {"first_ms": 50.0, "p50_ms": 10.0, "p99_ms": 20.0, **ms}
+    return Paged(store="sqlite", jobs=1_000_000, path=path, page=page, kb=50.0, **taken)
 
 
 def _report(*paged: Paged) -> Report:
@@ -95,17 +95,37 @@ def _report(*paged: Paged) -> Report:
 
 @pytest.mark.parametrize(("p99_ms", "told"), [(99.9, "met"), (100.0, "NOT MET")])
 def test_a_first_page_is_to_be_there_within_a_tenth_of_a_second(p99_ms: float, told: str) -> None:
-    (line,) = web_report.bars(_report(_paged("/", p99_ms=p99_ms)))
+    (line, _) = web_report.bars(_report(_paged("/", p99_ms=p99_ms)))
 
     assert line[-1] == told
+
+
+@pytest.mark.parametrize(("first_ms", "told"), [(99.9, "met"), (100.0, "NOT MET")])
+def test_so_is_it_for_whoever_asks_a_new_server_first(first_ms: float, told: str) -> None:
+    (_, line) = web_report.bars(_report(_paged("/", first_ms=first_ms)))
+
+    assert line[-1] == told
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ({"jobs": [], "finished": True}, "0 jobs"),
+        ({"jobs": [{"id": "a", "queue": "other"}], "finished": True}, "1 jobs, 1 of them others"),
+        ({"jobs": [{"id": "a", "queue": "rare"}], "finished": False}, "1 jobs, 0 of them others"),
+    ],
+)
+def test_a_list_that_is_not_the_right_one_counts_for_nothing(page: dict[str, Any], said: str) -> None:
+    with pytest.raises(ServeFailed, match=said):
+        web_pages._judge("queue=rare", page)
 
 
 @pytest.mark.parametrize(("p50_ms", "told"), [(15.0, "met"), (15.1, "NOT MET")])
 def test_a_far_page_is_to_cost_about_what_the_first_does(p50_ms: float, told: str) -> None:
     bars = web_report.bars(_report(_paged(), _paged(page=1000, p50_ms=p50_ms, p99_ms=500.0)))
 
-    assert [line[-1] for line in bars] == ["met", told]
-    assert bars[1][1] == f"p50 {p50_ms / 10:.2f}x"
+    assert [line[-1] for line in bars] == ["met", "met", told]
+    assert bars[-1][1] == f"p50 {p50_ms / 10:.2f}x"
 
 
 def test_what_is_kept_can_be_read_again(tmp_path: Path) -> None:
@@ -142,4 +162,4 @@ def test_a_quick_run_measures_all_of_it_on_both_stores(tmp_path: Path) -> None:
     assert all((each.store_cpu_s is None) == (each.store == "sqlite") for each in kept.asked)
     assert [each.missed for each in kept.streamed] == [0] * 6
     assert all(each.files_after <= each.files_before for each in kept.vanished)
-    assert len(web_report.bars(kept)) == 10
+    assert len(web_report.bars(kept)) == 2 * (11 + 11 + 3)

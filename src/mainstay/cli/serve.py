@@ -129,7 +129,10 @@ def serve(
         ),
     ] = None,
     no_payloads: Annotated[
-        bool, typer.Option("--no-payloads", help="Show no payloads and no results.", rich_help_panel=_WHO)
+        bool,
+        typer.Option(
+            "--no-payloads", help="Show no payloads, results and parameters, and no error texts.", rich_help_panel=_WHO
+        ),
     ] = False,
     rate: Annotated[
         float, typer.Option("--rate", min=0, help="Requests a second of one caller; 0: all.", rich_help_panel=_WHO)

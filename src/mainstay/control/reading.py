@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import JobNotFound, WaitTimeout
@@ -48,11 +48,12 @@ class Reader:
             await self.get(job_id)
         return events
 
-    async def story(self, job_id: str) -> list[str]:
-        """The audit trail in words, with refused ghosts at the end."""
+    async def story(self, job_id: str, *, told: Callable[[Event], Event] | None = None) -> list[str]:
+        """The audit trail in words, with refused ghosts at the end; `told` makes of an event what may be told of it."""
         job = (await self._store.get([check_id(job_id)]))[0]
         unseen = 0 if job is None else max(0, job.version - _TOLD)
-        lines = story(await self.events(job_id, after=unseen, limit=_TOLD + 1))
+        events = await self.events(job_id, after=unseen, limit=_TOLD + 1)
+        lines = story(events if told is None else map(told, events))
         if unseen:
             lines.insert(0, f"... {unseen} earlier events")
         for refusal in await self._store.refusals(job_id):

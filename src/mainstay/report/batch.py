@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -127,8 +127,8 @@ def advice_for(job_id: str, status: str, *, lacking: int) -> list[Advice]:
     return batch_advice(job_id, status, lacking=lacking)
 
 
-async def batch_report(desk: Desk, job_id: str) -> BatchReport:
-    """The report of a batch, settled or not."""
+async def batch_report(desk: Desk, job_id: str, *, told: Callable[[Job], Job] | None = None) -> BatchReport:
+    """The report of a batch, settled or not; `told` makes of a unit that failed what may be told of it."""
     status = await desk.status(job_id)
     job, spec = status.job, status.spec
     events = await _events(desk.control, job_id)
@@ -137,6 +137,7 @@ async def batch_report(desk: Desk, job_id: str) -> BatchReport:
     state = table_of(None).get(job.status)
     settled = state is not None and state.settled
     found, lacking, outcomes = await _outcomes(desk, status, settled=settled)
+    failed = await _failed(desk.control, job_id, since_ms=starts[-1] if starts else None)
     return BatchReport(
         id=job.id,
         study=spec.study,
@@ -157,7 +158,7 @@ async def batch_report(desk: Desk, job_id: str) -> BatchReport:
         aggregations={one.name: status.aggregations.get(one.name, Tallied()) for one in spec.aggregations},
         outputs=found,
         lacking=lacking[:_LISTED],
-        troubles=troubles_of(await _failed(desk.control, job_id, since_ms=starts[-1] if starts else None)),
+        troubles=troubles_of(failed if told is None else [told(unit) for unit in failed]),
         outcomes=outcomes,
         validations=[look for event in events if (look := _looked(event)) is not None],
         resumed_from=spec.resumed_from,

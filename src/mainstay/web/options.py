@@ -19,8 +19,9 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool = False
     """refuse everything that changes anything"""
     masked: tuple[str, ...] = ("password", "secret", "token", "authorization", "api_key")
-    """fields of payloads and results, at any depth, that are shown as ***"""
+    """fields of payloads, results and parameters, at any depth, that are shown as ***, in error texts as well"""
     show_payloads: bool = True
+    """False: no payloads, results and parameters, and of errors only their type"""
     body_limit: int = 2 * 1024 * 1024
     page_limit: int = 500
     """rows of one page at most"""

@@ -7,7 +7,8 @@ sentences are data: the command line prints them, and so can anything else.
 
 from __future__ import annotations
 
-from ...model import check_id
+from ...lifecycle import Event
+from ...model import Job, check_id
 from ...stores import JobStore
 from ..reading import Reader
 from .attempts import Attempt
@@ -33,10 +34,15 @@ async def explained(store: JobStore, job_id: str) -> Explanation:
     >>> asyncio.run(main())
     'Nobody is at work on this store: no session is open.'
     """
+    return explain(job_id, *await matter(store, job_id))
+
+
+async def matter(store: JobStore, job_id: str) -> tuple[Job | None, list[Event], Facts]:
+    """What an explanation is made of, for whoever may not tell all of it; raises `JobNotFound`."""
     (job,) = await store.get([check_id(job_id)])
     after = 0 if job is None else max(0, job.version - _READ)
     events = await Reader(store, 0).events(job_id, after=after, limit=_READ + 1)
-    return explain(job_id, job, events, await gather(store, job_id, job))
+    return job, events, await gather(store, job_id, job)
 
 
 __all__ = [
@@ -52,4 +58,5 @@ __all__ = [
     "explained",
     "gather",
     "is_alive",
+    "matter",
 ]

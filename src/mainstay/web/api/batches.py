@@ -11,11 +11,12 @@ from starlette.responses import Response
 from ...batch.findings import Validation
 from ...batch.spec import Tallied
 from ...lifecycle import table_of
-from ...report.batch import BatchReport, advice_for, batch_report
+from ...report.batch import BatchReport, advice_for
 from ...report.batch_map import HeatMap, heat_map
 from .fields import PageSize, Reason
 from .operation import Answered, Ask, Nothing, Operation, told
 from .seen import BatchSeen, OutputPage, Resuming
+from .veil import shown_report, veiled, veiled_output, veiled_to_run, veiled_validation
 from .versions import wanted_version
 
 #: units that a dry run of a resume names
@@ -57,7 +58,7 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 async def get_batch(ask: Ask[Nothing, None]) -> Response:
     status = await ask.desk.status(ask.path("id"))
-    job, spec, validation = status.job, status.spec, status.validation
+    job, spec, validation = veiled(status.job, ask.site.masker), status.spec, status.validation
     state = table_of(None).get(job.status)
     lacking = 0 if validation is None else validation.expected - validation.present
     return told(
@@ -76,7 +77,7 @@ async def get_batch(ask: Ask[Nothing, None]) -> Response:
             "aggregations": {name: _tally(one) for name, one in status.aggregations.items()},
             "outputs": {"expected": spec.expected, "there": status.outputs_there},
             "waits": status.waits,
-            "validation": msgspec.to_builtins(validation),
+            "validation": veiled_validation(msgspec.to_builtins(validation), ask.site.masker),
             "runner": spec.runner.partition(":")[0],
             "resumed_from": spec.resumed_from,
             "advice": msgspec.to_builtins(advice_for(job.id, job.status, lacking=lacking)),
@@ -85,11 +86,11 @@ async def get_batch(ask: Ask[Nothing, None]) -> Response:
 
 
 async def get_report(ask: Ask[Nothing, None]) -> Response:
-    return told(msgspec.to_builtins(await batch_report(ask.desk, ask.path("id")), enc_hook=str))
+    return told(msgspec.to_builtins(await _report(ask), enc_hook=str))
 
 
 async def get_map(ask: Ask[Mapping, None]) -> Response:
-    report, size = await batch_report(ask.desk, ask.path("id")), ask.query
+    report, size = await _report(ask), ask.query
     found = heat_map(report.outcomes, columns=size.columns, rows=size.rows, facets=size.facets)
     return told(msgspec.to_builtins(found))
 
@@ -98,7 +99,8 @@ async def list_outputs(ask: Ask[Listing, None]) -> Response:
     desk, job_id, wanted = ask.desk, ask.path("id"), ask.query
     limit = min(wanted.limit, ask.site.options.page_limit)
     found, following = await desk.outputs(job_id, start=wanted.start, limit=limit)
-    kept = [each for each in found if wanted.state is None or each.state in wanted.state]
+    masker = ask.site.masker
+    kept = [veiled_output(each, masker) for each in found if wanted.state is None or each.state in wanted.state]
     place = (await desk.store(job_id)).place
     return told({"place": place, "outputs": msgspec.to_builtins(kept), "next": following})
 
@@ -106,7 +108,7 @@ async def list_outputs(ask: Ask[Listing, None]) -> Response:
 async def validate_job(ask: Ask[Nothing, Validate]) -> Response:
     version = await wanted_version(ask)
     found = await ask.desk.validate(ask.path("id"), force=ask.body.force, actor=ask.caller.actor, version=version)
-    return told(msgspec.to_builtins(found))
+    return told(veiled_validation(msgspec.to_builtins(found), ask.site.masker))
 
 
 async def resume_job(ask: Ask[Nothing, Resume]) -> Response:
@@ -115,12 +117,16 @@ async def resume_job(ask: Ask[Nothing, Resume]) -> Response:
         wanted = [one async for one in desk.to_run(job_id, version=version)]
         units = sum(one.run for one in wanted)
         ask.deed.said["units"] = units
-        sample = msgspec.to_builtins(wanted[:_NAMED])
+        sample = msgspec.to_builtins([veiled_to_run(one, ask.site.masker) for one in wanted[:_NAMED]])
         return told({"id": job_id, "how": "nothing", "units": units, "dry_run": True, "sample": sample})
     why = ask.body.reason or "resumed on request"
     done = await desk.resume(job_id, actor=ask.caller.actor, reason=why, version=version)
     ask.deed.said |= {"dry_run": False, "units": done.units}
     return told({**msgspec.to_builtins(done), "dry_run": False, "sample": []})
+
+
+async def _report(ask: Ask[Any, Any]) -> BatchReport:
+    return await shown_report(ask.desk, ask.path("id"), ask.site.masker)
 
 
 def _tally(units: Tallied) -> dict[str, Any]:

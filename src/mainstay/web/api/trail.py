@@ -8,10 +8,10 @@ import msgspec
 from starlette.responses import Response
 
 from ...clock import seconds
-from ...control.explain import explained
+from ...control.reading import Reader
 from ...errors import InvalidInput, WaitTimeout
 from ...lifecycle import table_of
-from ...model import Job
+from ...model import Job, check_id
 from ...stores import Query
 from ..paging import full_page
 from ..problems import Problem
@@ -19,6 +19,7 @@ from .fields import Duration, JobId, PageSize, Seq, Status
 from .masking import Masker
 from .operation import Answered, Ask, Nothing, Operation, told
 from .shapes import Awaited, Explained, Result, Story, Trail, UnitPage
+from .veil import Veil, explained, veiled
 from .views import event_view, job_view, refusal_view, value_view
 
 _LONGEST_WAIT_S = 30.0
@@ -50,10 +51,12 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 async def list_events(ask: Ask[Events, None]) -> Response:
     limit = min(ask.query.limit, ask.site.options.page_limit)
-    found = await ask.place.control.events(ask.path("id"), after=ask.query.after, limit=limit)
+    job_id = ask.path("id")
+    found = await ask.place.control.events(job_id, after=ask.query.after, limit=limit)
+    veil = Veil(ask.site.masker, (await ask.place.store.get([job_id]))[0])
     return told(
         {
-            "events": [event_view(event) for event in found],
+            "events": [event_view(event, veil) for event in found],
             "next": found[-1].seq if len(found) == limit else None,
         }
     )
@@ -71,22 +74,25 @@ async def get_result(ask: Ask[Waiting, None]) -> Response:
             job_status=job.status,
         )
     shown = "none" if not ask.site.masker.shows else "whole" if ask.caller.may("submit") else "masked"
+    # a program is told its error as it is told its result
     masker = Masker() if shown == "whole" else ask.site.masker
-    result = None if shown == "none" else value_view(job.result, masker)
-    error = msgspec.to_builtins(job.error)
+    result = None if shown == "none" else value_view(job, "result", masker)
+    seen = veiled(job, masker)
+    error = msgspec.to_builtins(seen.error)
     return told(
-        {"id": job.id, "status": job.status, "reason": job.reason, "result": result, "error": error, "shown": shown}
+        {"id": job.id, "status": job.status, "reason": seen.reason, "result": result, "error": error, "shown": shown}
     )
 
 
 async def get_story(ask: Ask[Nothing, None]) -> Response:
     job_id, control = ask.path("id"), ask.place.control
-    lines = await control.story(job_id)
+    veil = Veil(ask.site.masker, (await ask.place.store.get([check_id(job_id)]))[0])
+    lines = await Reader(ask.place.store, 0).story(job_id, told=veil.event)
     return told({"lines": lines, "refusals": [refusal_view(each) for each in await control.refusals(job_id)]})
 
 
 async def explain_job(ask: Ask[Nothing, None]) -> Response:
-    return told(msgspec.to_builtins(await explained(ask.place.store, ask.path("id"))))
+    return told(msgspec.to_builtins(await explained(ask.place.store, ask.path("id"), ask.site.masker)))
 
 
 async def list_awaited(ask: Ask[Nothing, None]) -> Response:

@@ -7,37 +7,41 @@ from typing import Any
 
 import msgspec
 
+from ...batch.spec import KIND as BATCH
 from ...control.data import PRIVATE, event_data, job_data, readable_value, schedule_data, session_data
 from ...control.explain import is_alive
 from ...lifecycle import Event
 from ...model import Job, Session
 from ...stores import Refusal
 from .masking import Masker
+from .veil import Veil, veiled, veiled_validation
 
 
 def job_view(job: Job, masker: Masker, *, payload: bool) -> dict[str, Any]:
     """A job. Its payload, result and checkpoint are there if they are wanted and may be shown at all."""
-    data = job_data(job)
+    data = job_data(veiled(job, masker))
     data["options"]["metadata"] = masker.mask(job.options.metadata)
     if payload and masker.shows:
-        data |= {name: value_view(getattr(job, name), masker) for name in PRIVATE}
+        data |= {name: value_view(job, name, masker) for name in PRIVATE}
     return data
 
 
-def value_view(stored: bytes | None, masker: Masker) -> Any:
+def value_view(job: Job, name: str, masker: Masker) -> Any:
     """A payload, result or checkpoint. Of one that cannot be read nobody knows what is to be masked, so it is not
     shown at all."""
+    stored: bytes | None = getattr(job, name)
     if stored is None:
         return None
     try:
-        return masker.mask(readable_value(stored))
+        value = masker.mask(readable_value(stored))
     except (ValueError, RecursionError):
         return {"undecodable": f"{len(stored)} bytes"}
+    return veiled_validation(value, masker) if job.kind == BATCH and name == "result" else value
 
 
-def event_view(event: Event) -> dict[str, Any]:
+def event_view(event: Event, veil: Veil) -> dict[str, Any]:
     """One line of an audit trail."""
-    return event_data(event)
+    return event_data(veil.event(event))
 
 
 def refusal_view(refusal: Refusal) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from starlette.responses import Response
 from ...batch.spec import KIND
 from ...lifecycle import table_of
 from ...model import check_id
-from ...report.batch import advice_for, batch_report
+from ...report.batch import advice_for
 from ...report.batch_html import map_html
+from ..api.veil import shown_report, veiled
 from ..api.views import etag_of
 from .job import can_of, others
 from .jobs import cursor_of, filter_of
@@ -35,8 +36,8 @@ async def batch(view: View) -> Response:
     job_id = check_id(view.path("id"))
     began_s = time.monotonic()
     status = await view.place.desk.status(job_id)
-    job = status.job
-    report = await batch_report(view.place.desk, job_id)
+    job = veiled(status.job, view.masker)
+    report = await shown_report(view.place.desk, job_id, view.masker)
     lacking = report.outputs.expected - report.outputs.present
     return view.page(
         "batch.html",

@@ -9,11 +9,12 @@ from starlette.responses import RedirectResponse, Response
 
 from ...batch.desk import RESUMABLE, Output
 from ...batch.spec import KIND as BATCH
-from ...control.explain import explained
+from ...control.data import PRIVATE
 from ...control.explain.attempts import read
 from ...errors import JobNotFound, MainstayError
 from ...lifecycle import Event, State, table_of
 from ...model import Job, Session, check_id
+from ..api.veil import Veil, explained, veiled, veiled_output
 from ..api.views import etag_of, value_view
 from .machine import drawn
 from .page import View
@@ -46,7 +47,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 async def job(view: View) -> Response:
     job_id = check_id(view.path("id"))
     control, store = view.place.control, view.place.store
-    told = await explained(store, job_id)
+    told = await explained(store, job_id, view.masker)
     try:
         found = await control.get(job_id)
     except JobNotFound:
@@ -54,12 +55,13 @@ async def job(view: View) -> Response:
     if found.kind == "load" and found.parent is None and "raw" not in view.request.query_params:
         return RedirectResponse(view.url(f"/loads/{job_id}"), 303)
     table = table_of(found.parent)
-    events = await control.events(job_id, after=max(found.trimmed_seq, found.version - _EVENTS))
+    raw = await control.events(job_id, after=max(found.trimmed_seq, found.version - _EVENTS))
+    events = Veil(view.masker, found).events(raw)
     counts = {} if found.is_unit else await control.unit_counts(job_id)
     return view.page(
         "job.html",
         title=found.name,
-        job=found,
+        job=veiled(found, view.masker),
         etag=etag_of(found),
         state=table.get(found.status),
         can=can_of(found, table.get(found.status)),
@@ -76,7 +78,7 @@ async def job(view: View) -> Response:
         data=_data(view, found),
         metadata=view.masker.mask(found.options.metadata),
         force_to=others(found),
-        details=lambda event: _details(view, event),
+        details=_details,
     )
 
 
@@ -121,7 +123,7 @@ async def _outputs(view: View, job: Job) -> dict[str, Any] | None:
         status = await view.place.desk.status(job.id)
     except MainstayError as error:
         return {"error": str(error), "list": [], "more": None, "status": None}
-    lacking_first = sorted(found, key=_lacks)
+    lacking_first = sorted((veiled_output(each, view.masker) for each in found), key=_lacks)
     return {"error": "", "list": lacking_first, "more": more, "status": status}
 
 
@@ -133,12 +135,12 @@ def _data(view: View, job: Job) -> list[tuple[str, Node]]:
     """Payload, result and checkpoint, as far as they may be shown."""
     if not view.masker.shows:
         return []
-    found = [("Payload", job.payload or None), ("Result", job.result), ("Checkpoint", job.checkpoint)]
-    return [(name, tree_of(value_view(data, view.masker))) for name, data in found if data is not None]
+    found = [name for name in PRIVATE if getattr(job, name)]
+    return [(name.capitalize(), tree_of(value_view(job, name, view.masker))) for name in found]
 
 
-def _details(view: View, event: Event) -> Node:
-    return tree_of(view.masker.mask(event.data))
+def _details(event: Event) -> Node:
+    return tree_of(event.data)
 
 
 __all__ = ["Can", "can_of", "job", "others"]

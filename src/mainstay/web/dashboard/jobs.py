@@ -14,6 +14,7 @@ from ...errors import InvalidInput
 from ...lifecycle import JOB
 from ..api.jobs import Filter
 from ..api.reading import refusal
+from ..api.veil import veiled
 from ..paging import full_page
 from .page import View
 
@@ -35,7 +36,7 @@ async def jobs(view: View) -> Response:
     return view.page(
         "jobs.html",
         title="Jobs",
-        jobs=page.jobs,
+        jobs=[veiled(job, view.masker) for job in page.jobs],
         next=page.cursor,
         finished=page.finished,
         first=cursor is None,
@@ -81,7 +82,7 @@ async def bulk_preview(view: View) -> Response:
         "bulk.html",
         title=f"{name.capitalize()} jobs",
         action=action,
-        found=found,
+        found=msgspec.structs.replace(found, first=[veiled(job, view.masker) for job in found.first]),
         body=body,
         given=said,
         more=found.limit is not None and sum(found.counts.values()) >= found.limit,

@@ -15,6 +15,7 @@ from ...lifecycle import table_of
 from ...load.extra import extra_needed
 from ...model import Job, check_id
 from ...task.sealing import Sealer
+from ..api.veil import veiled
 from ..api.views import etag_of
 from .job import can_of, others
 from .jobs import cursor_of, filter_of
@@ -43,7 +44,7 @@ async def load(view: View) -> Response:
     return view.page(
         "load.html",
         title=job.name,
-        job=job,
+        job=veiled(job, view.masker),
         etag=etag_of(job),
         can=can_of(job, state),
         settled=state is not None and state.settled,

@@ -11,6 +11,8 @@ import msgspec
 
 from ...errors import MainstayError, StoreError
 from ...model import Job
+from ..api.masking import Masker
+from ..api.veil import veiled
 from ..shelf import Place
 
 T = TypeVar("T")
@@ -44,9 +46,10 @@ async def trouble(place: Place, look: Callable[[], Awaitable[None]], patience_s:
     return ""
 
 
-def slim(job: Job) -> Job:
-    """Without what may be large, for rows that are kept while somebody watches."""
-    return msgspec.structs.replace(job, payload=b"", result=None)
+def slim(job: Job, masker: Masker) -> Job:
+    """Without what may be large, for rows that are kept while somebody watches. What the payload would have masked in
+    the job's texts is masked now."""
+    return msgspec.structs.replace(veiled(job, masker), payload=b"", result=None)
 
 
 __all__ = ["PATIENCE_S", "asked", "slim", "trouble"]

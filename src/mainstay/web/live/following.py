@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from ...errors import MainstayError
 from ...lifecycle import Event
 from ...model import Job
+from ..api.masking import Masker
 from ..shelf import Place
 from .asking import slim, trouble
 
@@ -86,8 +87,9 @@ class Followed:
 class Following:
     """All that are followed in one store."""
 
-    def __init__(self, place: Place, every_s: float) -> None:
+    def __init__(self, place: Place, every_s: float, masker: Masker) -> None:
         self._place = place
+        self._masker = masker
         self._every_s = every_s
         self._followed: dict[str, Followed] = {}
         self._ears: dict[str, asyncio.Task[None]] = {}
@@ -165,7 +167,7 @@ class Following:
             fresh: list[Event] = []
             if row is not None and before is not None and row.version > before.version:
                 fresh = await store.events(followed.id, after=before.version, limit=_KEPT)
-            followed.hear(None if row is None else slim(row), fresh)
+            followed.hear(None if row is None else slim(row, self._masker), fresh)
 
 
 __all__ = ["Followed", "Following"]

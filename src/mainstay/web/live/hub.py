@@ -18,6 +18,7 @@ from typing import Any, Self
 import msgspec
 
 from ...errors import MainstayError
+from ..api.masking import Masker
 from ..options import WebOptions
 from ..shelf import Place, Shelf
 from .asking import PATIENCE_S, asked
@@ -52,9 +53,11 @@ class Hub:
     """
 
     def __init__(self, shelf: Shelf, options: WebOptions) -> None:
-        self._watches = {name: Watch(place, options) for name, place in shelf.places.items()}
-        self._jobs = {name: Following(place, _OFTEN * options.snapshot_s) for name, place in shelf.places.items()}
-        self._lists = {name: Lists(place, options.snapshot_s) for name, place in shelf.places.items()}
+        places, every_s = shelf.places.items(), options.snapshot_s
+        masker = Masker(options.masked, shows=options.show_payloads)
+        self._watches = {name: Watch(place, options, masker) for name, place in places}
+        self._jobs = {name: Following(place, _OFTEN * every_s, masker) for name, place in places}
+        self._lists = {name: Lists(place, every_s, masker) for name, place in places}
         self._tasks: list[asyncio.Task[None]] = []
 
     def snapshot(self, place_name: str) -> Snapshot:
@@ -121,8 +124,9 @@ class Hub:
 class Watch:
     """The looks at one store."""
 
-    def __init__(self, place: Place, options: WebOptions) -> None:
+    def __init__(self, place: Place, options: WebOptions, masker: Masker) -> None:
         self._place = place
+        self._masker = masker
         self._every_s = options.snapshot_s
         self._patience_s = min(PATIENCE_S, options.ready_s)
         self._due_s: dict[str, float] = {}
@@ -201,7 +205,7 @@ class Watch:
         """What it found, or that the store does not answer."""
         place = self._place
         try:
-            found = await asked(place, lambda: look.ask(place), self._patience_s)
+            found = await asked(place, lambda: look.ask(place, self._masker), self._patience_s)
             return {**found, "up": True, "error": ""}
         except MainstayError as error:
             return {"up": False, "error": str(error)}

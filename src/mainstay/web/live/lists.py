@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from ...model import Job
 from ...stores import JobStore, Query
+from ..api.masking import Masker
 from ..paging import full_page
 from ..shelf import Place
 from .asking import slim, trouble
@@ -59,8 +60,9 @@ class Listed:
 class Lists:
     """All that are followed in one store."""
 
-    def __init__(self, place: Place, every_s: float) -> None:
+    def __init__(self, place: Place, every_s: float, masker: Masker) -> None:
         self._place = place
+        self._masker = masker
         self._every_s = every_s
         self._turns = asyncio.Semaphore(_AT_A_TIME)
         self._listed: dict[bytes, Listed] = {}
@@ -112,7 +114,7 @@ class Lists:
     async def _hear(self, listed: Listed) -> None:
         store = self._place.store
         page = await full_page(store, await listed.make_query(store), None, listed.limit)
-        listed.hear([slim(job) for job in page.jobs], store.clock.now_ms(), finished=page.finished)
+        listed.hear([slim(job, self._masker) for job in page.jobs], store.clock.now_ms(), finished=page.finished)
 
 
 __all__ = ["Listed", "Lists", "MakeQuery"]

@@ -14,6 +14,8 @@ from ...control.explain import is_alive
 from ...lifecycle import JOB
 from ...model import Job
 from ...stores import JobStore, Query
+from ..api.masking import Masker
+from ..api.veil import veiled
 from ..shelf import Place
 from .asking import slim
 from .snapshot import Failures, QueueSeen, SessionSeen, by_cause, held, in_order, run_of, waiting
@@ -44,11 +46,11 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """One look: what it asks, and how often compared to the numbers."""
 
     name: str
-    ask: Callable[[Place], Awaitable[Found]]
+    ask: Callable[[Place, Masker], Awaitable[Found]]
     every: int = 1
 
 
-async def numbers(place: Place) -> Found:
+async def numbers(place: Place, _: Masker) -> Found:
     """Counts, rates, ages, and what is paused."""
     store = place.store
     stats, settings = await store.stats(), {queue.name: queue for queue in await store.queues()}
@@ -81,7 +83,7 @@ async def numbers(place: Place) -> Found:
     }
 
 
-async def sessions(place: Place) -> Found:
+async def sessions(place: Place, masker: Masker) -> Found:
     """Who is at work, and on what."""
     store = place.store
     lease_ms = store.clock.lease_ms()
@@ -106,32 +108,32 @@ async def sessions(place: Place) -> Found:
                 silent_ms=max(0, lease_ms - session.beat_ms),
                 holds=len(page.jobs),
                 more=page.cursor is not None,
-                jobs=[held(job) for job in page.jobs[:_TOLD]],
+                jobs=[held(veiled(job, masker)) for job in page.jobs[:_TOLD]],
             )
         )
     return {"sessions": found, "live_sessions": sum(is_alive(session, lease_ms) for session in everybody)}
 
 
-async def failures(place: Place) -> Found:
+async def failures(place: Place, masker: Masker) -> Found:
     """The newest that stand failed, by cause."""
-    found, more = await _some(place.store, Query(status=_FAILED_STATES), _FAILED)
+    found, more = await _some(place.store, Query(status=_FAILED_STATES), _FAILED, masker)
     return {"failures": Failures(looked_at=len(found), more=more, causes=by_cause(found))}
 
 
-async def plans(place: Place) -> Found:
+async def plans(place: Place, _: Masker) -> Found:
     """Schedules: next ticks, and what became of the last one."""
     return {"schedules": [schedule_data(view) for view in await schedules.describe(place.control)]}
 
 
-async def runs(place: Place) -> Found:
+async def runs(place: Place, masker: Masker) -> Found:
     """Batches and load tests at work."""
     store = place.store
-    found, _ = await _some(store, Query(status=_AT_WORK_STATES), _AT_WORK)
+    found, _ = await _some(store, Query(status=_AT_WORK_STATES), _AT_WORK, masker)
     jobs = [job for job in found if job.kind != "task"][:_RUNS]
     return {"runs": [run_of(job, await store.unit_counts(job.id)) for job in jobs]}
 
 
-async def passing(place: Place) -> Found:
+async def passing(place: Place, _: Masker) -> Found:
     """Since when jobs have been where they should only pass through."""
     found = {status: await _longest(place.store, status) for status in _PASSING_STATES}
     return {"since_ms": {status: since for status, since in found.items() if since is not None}}
@@ -142,13 +144,13 @@ async def _longest(store: JobStore, status: str) -> int | None:
     return min((job.changed_ms for job in page.jobs), default=None)
 
 
-async def _some(store: JobStore, query: Query, most: int) -> tuple[list[Job], bool]:
+async def _some(store: JobStore, query: Query, most: int, masker: Masker) -> tuple[list[Job], bool]:
     """The first of a list, and whether there are more. In short pages, because rows come with their payloads."""
     found: list[Job] = []
     cursor: str | None = None
     while len(found) < most:
         page = await store.find(query, cursor=cursor, limit=min(_PAGE, most - len(found)))
-        found += [slim(job) for job in page.jobs]
+        found += [slim(job, masker) for job in page.jobs]
         cursor = page.cursor
         if cursor is None:
             break

@@ -25,6 +25,7 @@ from ...stores import JobStore, Query
 from ..api.jobs import Filter
 from ..api.masking import Masker
 from ..api.operation import Answered, Ask, Nothing, Operation, told
+from ..api.veil import Veil
 from ..api.views import etag_of, event_view, job_view
 from ..problems import Problem
 from ..shelf import Place
@@ -87,7 +88,9 @@ async def stream_job(ask: Ask[Following, None]) -> Response:
     if job is None:
         # of one that was deleted, its tombstone is still there
         events = await place.control.events(job_id, after=0)
-        return _stream(ask, _remains([each for each in events if each.seq > after], job_id))
+        return _stream(
+            ask, _remains([each for each in events if each.seq > after], job_id, Veil(ask.site.masker, None))
+        )
     if ended and after == job.version and is_over(job):
         # to a browser, which would come back for ever, this means that there is no more
         return Response(status_code=204)
@@ -130,9 +133,9 @@ async def _snapshots(hub: Hub, name: str) -> AsyncGenerator[bytes, None]:
             yield event_of("snapshot", hub.told(name, snapshot), snapshot.at_ms)
 
 
-async def _remains(events: list[Event], job_id: str) -> AsyncGenerator[bytes, None]:
+async def _remains(events: list[Event], job_id: str, veil: Veil) -> AsyncGenerator[bytes, None]:
     for each in events:
-        yield event("event", event_view(each), each.seq)
+        yield event("event", event_view(each, veil), each.seq)
     yield _deleted(job_id)
 
 
@@ -151,6 +154,7 @@ class _Story:
         self._job_id = job_id
         self._seq = after
         self._told: Job | None = None
+        self._veil: Veil | None = None
 
     async def messages(self) -> AsyncGenerator[bytes, None]:
         async with self._following.follow(self._job_id) as followed:
@@ -184,10 +188,11 @@ class _Story:
             if events is None:
                 events = await self._place.store.events(self._job_id, after=self._seq, limit=_PAGE)
             fresh = [each for each in events if upto is None or each.seq <= upto]
+            veil = await self._veiling()
             for each in fresh:
                 # before it is sent: a client that leaves now has been sent it, as far as it is known here
                 self._seq = each.seq
-                yield event("event", event_view(each), each.seq)
+                yield event("event", event_view(each, veil), each.seq)
             if not fresh:
                 break
         if row is None:
@@ -201,6 +206,13 @@ class _Story:
             yield await self._reported(before, row)
         # only now: if the store was away meanwhile, it is told once it is back
         self._told = row
+
+    async def _veiling(self) -> Veil:
+        """By its payload, which never changes, and which followed rows are without."""
+        if self._veil is None:
+            (whole,) = await self._place.store.get([self._job_id])
+            self._veil = Veil(self._masker, whole)
+        return self._veil
 
     async def _standing(self, row: Job, mark: int | None = None) -> bytes:
         if self._payload:

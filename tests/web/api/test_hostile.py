@@ -221,3 +221,25 @@ def test_whatever_is_asked_for_nothing_breaks(operation: Any, loop: Loop, data: 
     path = PREFIX + operation.path.replace("{id}", place).replace("{name}", place)
     answer = loop.ask("GET", path, params=query)
     assert answer.status_code < 500, answer.text
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"\xc1", 400),
+        (b"\x81\xa4name", 400),
+        (b"\x91" * 100_000, 422),
+        (b"\x82\xa4name\xa1a\xa7payload" + b"\x91" * 100_000, 400),
+        (b"\x82\xa4name\xa1a\xa7payload\xa2\xff\xfe", 400),
+        (b"\x82\xa4name\xa1a\xa7payload\xd7\xff" + b"\xff" * 8, 422),
+        (b"\x81\xa4name\x01", 422),
+        (b"\x82\xa4name\xa1a\xa6retrys\x01", 422),
+        (b"\xc0", 422),
+    ],
+)
+async def test_what_is_no_msgpack_is_refused(server: Server, body: bytes, status: int) -> None:
+    answer = await server.client.post(f"{PREFIX}/jobs", content=body, headers={"Content-Type": "application/msgpack"})
+    assert_refused(answer)
+    assert answer.status_code == status, answer.text
+    assert (await server.control.stats()).queues == {}

@@ -107,10 +107,52 @@ async def test_what_is_refused_is_refused_as_by_the_library(client: AsyncClient)
     assert caught.value.field == "queue"
     with pytest.raises(InvalidInput, match="no time zone"):
         await client.submit("a", run_at=datetime(2100, 1, 1))  # noqa: DTZ001
-    with pytest.raises(InvalidInput, match="JSON"):
+    with pytest.raises(InvalidInput, match=r"\$\.what cannot be stored") as refused:
         await client.submit("a", {"what": object()})
+    assert refused.value.field == "payload"
+    with pytest.raises(InvalidInput, match=r"\$\.by cannot be stored as data: keys must be text"):
+        await client.submit("a", {"by": {1: "a key that JSON would make text of"}})
     with pytest.raises(PayloadTooLarge):
         await client.submit("a", "x" * 1_200_000)
+
+
+# values ---------------------------------------------------------------------------------------------
+
+VALUES = [
+    b"\x00\xff",
+    datetime(2026, 3, 1, 12, 30, 0, 123456, tzinfo=UTC),
+    2**53 + 1,
+    2**64 - 1,
+    -(2**63),
+    float("inf"),
+    {"deep": [{"raw": b"", "at": datetime(1970, 1, 1, tzinfo=UTC), "none": None}, [True, 0.1, "ß"]]},
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+async def test_a_value_arrives_and_comes_back_as_by_the_library(
+    either: AsyncClient, stored: Server, value: object
+) -> None:
+    made = await either.submit("a", {"value": value})
+    (many,) = await either.submit_many([either.job("a", {"value": value})])
+    known = await stored.control.submit("a", {"value": value})
+    one, two, three = await stored.control.get_many([made.id, many.id, known.id])
+    assert one.payload == two.payload == three.payload
+    assert decoded(one.payload) == {"value": value}
+    assert (await made.job()).payload == {"value": value}
+    assert [job.payload async for job in either.jobs.find(payload=True)] == [{"value": value}] * 3
+
+    await work(stored.control, result=value)
+    assert await made.result("10s") == value
+    assert await made.result("10s", returns=type(value)) == value
+    assert (await made.wait("10s")).result == value
+
+
+async def test_a_program_without_msgpack_is_told_the_same_in_json(server: Server) -> None:
+    made = await server.control.submit("a", {"raw": b"\x00\xff"})
+    answer = await server.client.get(f"/api/v1/jobs/{made.id}", headers={"Accept": "*/*"})
+    assert (answer.headers["content-type"], answer.headers["vary"]) == ("application/json", "Accept")
+    assert answer.json()["payload"] == {"raw": "AP8="}
 
 
 # look -----------------------------------------------------------------------------------------------

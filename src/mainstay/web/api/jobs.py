@@ -12,7 +12,7 @@ from ...control.filtering import by_age, check_states
 from ...stores import JobStore, Query
 from ..paging import full_page
 from .fields import Duration, JobId, Millis, Name, PageSize, Queue, Status, Tag, Text
-from .operation import Answered, Ask, Operation, told
+from .operation import PACKED, Answered, Ask, Operation
 from .shapes import JobPage, JobShape
 from .versions import is_known
 from .views import etag_of, job_view
@@ -89,7 +89,7 @@ async def list_jobs(ask: Ask[Listing, None]) -> Response:
     query = msgspec.structs.replace(await wanted.query(store), oldest_first=wanted.oldest_first)
     page = await full_page(store, query, wanted.cursor, min(wanted.limit, ask.site.options.page_limit))
     shown = [job_view(job, ask.site.masker, payload=wanted.payload) for job in page.jobs]
-    return told({"jobs": shown, "next": page.cursor, "finished": page.finished})
+    return ask.told({"jobs": shown, "next": page.cursor, "finished": page.finished})
 
 
 async def get_job(ask: Ask[Looking, None]) -> Response:
@@ -97,7 +97,7 @@ async def get_job(ask: Ask[Looking, None]) -> Response:
     tag = etag_of(job)
     if is_known(ask, tag):
         return Response(status_code=304, headers={"ETag": tag})
-    return told(job_view(job, ask.site.masker, payload=ask.query.payload), ETag=tag)
+    return ask.told(job_view(job, ask.site.masker, payload=ask.query.payload), ETag=tag)
 
 
 OPERATIONS = (
@@ -108,7 +108,9 @@ OPERATIONS = (
         scope="read",
         tag="jobs",
         summary="Find jobs, newest first, a page at a time",
+        about=PACKED,
         query=Listing,
+        packs=True,
         answers={200: Answered(told="A page.", type=JobPage)},
     ),
     Operation(
@@ -118,7 +120,9 @@ OPERATIONS = (
         scope="read",
         tag="jobs",
         summary="Look at one job",
+        about=PACKED,
         query=Looking,
+        packs=True,
         answers={
             200: Answered(told="The job.", type=JobShape, headers={"ETag": "its version, to be sent as If-Match"}),
             304: Answered(told="It is as you know it."),

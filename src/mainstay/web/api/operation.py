@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 Q = TypeVar("Q")
 B = TypeVar("B")
 
+#: what JSON cannot say is said in this: bytes, times, keys that are no text
+MSGPACK = "application/msgpack"
+PACKED = "With `Accept: application/msgpack` values keep their types; JSON has bytes as base64, and times as text."
+
 _encode = msgspec.json.Encoder(enc_hook=str).encode
+_pack = msgspec.msgpack.Encoder(enc_hook=str).encode
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,6 +62,12 @@ class Ask(Generic[Q, B]):
         """A part of the path."""
         return str(self.request.path_params[name])
 
+    def told(self, data: Any, status: int = 200, **headers: str) -> Response:
+        """An answer with values of the user in it: as MessagePack to whoever asks for it, which keeps their types."""
+        if not _wants_msgpack(self.request):
+            return told(data, status, Vary="Accept", **headers)
+        return Response(_pack(data), status, {"Vary": "Accept", **_named(headers)}, MSGPACK)
+
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """One way an operation is answered."""
@@ -89,6 +100,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """whether a change may, or must, name the version of the job that it is meant for"""
     if_none_match: bool = False
     idempotency_key: bool = False
+    packs: bool = False
+    """its body is taken, or its answer given, as MessagePack as well"""
     in_store: bool = True
     """it is about one store, which `?store=` names"""
 
@@ -100,5 +113,14 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 def told(data: Any, status: int = 200, **headers: str) -> Response:
     """An answer in JSON. Headers are written with `_` for `-`."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Response(_encode(data), status, named, "application/json")
+    return Response(_encode(data), status, _named(headers), "application/json")
+
+
+def _named(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def _wants_msgpack(request: Request) -> bool:
+    """Whether it is named; a wildcard means JSON."""
+    given = ",".join(request.headers.getlist("accept")).split(",")
+    return any(media.partition(";")[0].strip().lower() == MSGPACK for media in given)

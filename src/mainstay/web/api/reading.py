@@ -13,7 +13,7 @@ from starlette.requests import Request
 from ...errors import InvalidInput, UnknownOption
 from ..problems import Problem
 from .fields import RULES
-from .operation import Operation
+from .operation import MSGPACK, Operation
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -60,7 +60,10 @@ async def read_body(request: Request, operation: Operation) -> Any:
         if data:
             raise Problem(400, "invalid_input", f"{operation.method} {operation.path} takes no body; send none")
         return None
-    return read_json(data, request.headers.get("content-type", ""), declared)
+    said = request.headers.get("content-type", "")
+    if operation.packs and said.strip().lower() == MSGPACK:
+        return _read_msgpack(data, declared)
+    return read_json(data, said, declared)
 
 
 def read_json(data: bytes, said: str, declared: type[S]) -> S:
@@ -75,6 +78,17 @@ def read_json(data: bytes, said: str, declared: type[S]) -> S:
         raise Problem(400, "malformed_json", f"the body is not JSON: {error}") from None
     except RecursionError:
         raise Problem(400, "malformed_json", "the body is nested too deeply") from None
+    return found
+
+
+def _read_msgpack(data: bytes, declared: type[S]) -> S:
+    try:
+        found: S = _unpacker(declared).decode(data)
+    except msgspec.ValidationError as error:
+        raise refusal(str(error), declared) from None
+    except (ValueError, OverflowError, RecursionError) as error:
+        said = str(error) or "it is nested too deeply"
+        raise Problem(400, "malformed_msgpack", f"the body is not MessagePack: {said}") from None
     return found
 
 
@@ -123,6 +137,11 @@ def _unknown(name: str, known: Collection[str]) -> InvalidInput:
 @cache
 def _decoder(declared: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(declared)
+
+
+@cache
+def _unpacker(declared: type[msgspec.Struct]) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(declared)
 
 
 @cache

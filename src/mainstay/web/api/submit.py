@@ -156,8 +156,10 @@ OPERATIONS = (
         scope="submit",
         tag="jobs",
         summary="Submit one job",
-        about="With a key, what is sent again is submitted once. An answer means that it is stored.",
+        about="With a key, what is sent again is submitted once. An answer means that it is stored. "
+        "A body as application/msgpack keeps the types of a payload that JSON has not.",
         body=NewJob,
+        packs=True,
         answers={
             201: Answered(told="It was submitted.", type=Submitted, headers=_LOCATED),
             200: Answered(told="It was there before.", type=Submitted, headers=_LOCATED),
@@ -172,8 +174,10 @@ OPERATIONS = (
         scope="submit",
         tag="jobs",
         summary="Submit many jobs, all or none",
-        about="With an Idempotency-Key, the same jobs in the same order that are sent again are submitted once.",
+        about="With an Idempotency-Key, the same jobs in the same order that are sent again are submitted once. "
+        "A body as application/msgpack keeps the types of payloads that JSON has not.",
         body=NewJobs,
+        packs=True,
         answers={
             201: Answered(told="They were submitted.", type=SubmittedMany),
             200: Answered(told="All of them were there before, or none was sent.", type=SubmittedMany),

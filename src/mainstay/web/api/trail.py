@@ -17,7 +17,7 @@ from ..paging import full_page
 from ..problems import Problem
 from .fields import Duration, JobId, PageSize, Seq, Status
 from .masking import Masker
-from .operation import Answered, Ask, Nothing, Operation, told
+from .operation import PACKED, Answered, Ask, Nothing, Operation, told
 from .shapes import Awaited, Explained, Result, Story, Trail, UnitPage
 from .veil import Veil, explained, veiled
 from .views import event_view, job_view, refusal_view, value_view
@@ -79,7 +79,7 @@ async def get_result(ask: Ask[Waiting, None]) -> Response:
     result = None if shown == "none" else value_view(job, "result", masker)
     seen = veiled(job, masker)
     error = msgspec.to_builtins(seen.error)
-    return told(
+    return ask.told(
         {"id": job.id, "status": job.status, "reason": seen.reason, "result": result, "error": error, "shown": shown}
     )
 
@@ -107,7 +107,7 @@ async def list_units(ask: Ask[Units, None]) -> Response:
     query = Query(parent=job_id, status=status, oldest_first=True)
     page = await full_page(ask.place.store, query, wanted.cursor, limit)
     masker = ask.site.masker
-    return told(
+    return ask.told(
         {
             "units": [job_view(unit, masker, payload=wanted.payload) for unit in page.jobs],
             "counts": await ask.place.control.unit_counts(job_id),
@@ -145,9 +145,13 @@ def _look(path: str, handler: Any, summary: str, answer: Any, **more: Any) -> Op
 
 OPERATIONS = (
     _look("events", list_events, "Read a job's audit trail", Trail, query=Events),
-    _look("result", get_result, "Read how a job ended", Result, query=Waiting, refusals=(409,)),
+    _look(
+        "result", get_result, "Read how a job ended", Result, query=Waiting, refusals=(409,), about=PACKED, packs=True
+    ),
     _look("story", get_story, "Read a job's audit trail in words", Story),
     _look("explain", explain_job, "Explain a job: where it is and why, and what to do", Explained),
     _look("awaited", list_awaited, "List what a job waits for", Awaited),
-    _look("units", list_units, "List the units of a job, oldest first", UnitPage, query=Units),
+    _look(
+        "units", list_units, "List the units of a job, oldest first", UnitPage, query=Units, about=PACKED, packs=True
+    ),
 )

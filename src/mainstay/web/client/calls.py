@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cache
@@ -11,11 +12,18 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from ...clock import seconds
+from ...control.payload import encoded
 from ...errors import InvalidInput, MainstayError
 
 T = TypeVar("T")
 
+_UNSENT = (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError)
+
 PREFIX = "/api/v1"
+
+#: what carries values of the user: JSON has no bytes, no times, and no keys that are not text
+MSGPACK = "application/msgpack"
+JSON = "application/json"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -37,6 +45,8 @@ class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """with its query"""
     read: Callable[[Answer], T]
     body: bytes | None = None
+    media: str = JSON
+    """what the body is"""
     headers: Mapping[str, str] = {}
     safe: bool = False
     """done twice it is done once, so it can be sent again when the answer was lost"""
@@ -62,15 +72,18 @@ def post(
     *,
     safe: bool = False,
     query: Mapping[str, Any] | None = None,
+    packed: bytes | None = None,
     **headers: str | None,
 ) -> Call[T]:
-    """Change something. Headers are written with `_` for `-`; what is None is left out, there and in the body."""
+    """Change something; `packed` is a body in MessagePack, instead of one in JSON. Headers are written with `_` for
+    `-`; what is None is left out, there and in the body."""
     given = {name: value for name, value in (body or {}).items() if value is not None}
     return Call(
         method="POST",
         path=with_query(path, query),
         read=reader(into),
-        body=encoded(given),
+        body=_json(given) if packed is None else packed,
+        media=JSON if packed is None else MSGPACK,
         headers=_named(headers),
         safe=safe,
     )
@@ -106,28 +119,52 @@ def duration(value: str | timedelta | None, *, field: str) -> str | None:
     return f"{round(seconds(value, field=field) * 1000)}ms" if isinstance(value, timedelta) else value
 
 
-def encoded(body: Any) -> bytes:
-    """A body as it is sent; raises `InvalidInput`."""
+def packed(job: Mapping[str, Any]) -> bytes:
+    """A job as it is sent, its payload as the library would store it; raises `InvalidInput`."""
+    payload = msgspec.Raw(encoded(job.get("payload"), field="payload", limit=sys.maxsize))
+    return packed_all({**job, "payload": payload})
+
+
+def packed_all(body: Mapping[str, Any]) -> bytes:
+    """A body in MessagePack; raises `InvalidInput`."""
+    try:
+        return msgspec.msgpack.encode(body)
+    except _UNSENT as error:
+        raise InvalidInput("options", f"cannot be sent: {error}") from None
+
+
+def _json(body: Any) -> bytes:
     try:
         return _encode(body)
-    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError) as error:
-        raise InvalidInput("payload", f"cannot be sent as JSON: {error}") from None
+    except _UNSENT as error:
+        raise InvalidInput("body", f"cannot be sent as JSON: {error}") from None
 
 
 def reader(into: type[T]) -> Callable[[Answer], T]:
     """Reads the body of an answer."""
 
     def read(answer: Answer) -> T:
-        found: T = read_as(answer.body, into)
+        found: T = read_answer(answer, into)
         return found
 
     return read
 
 
+def read_answer(answer: Answer, into: Any) -> Any:
+    """An answer as one of the types of answers, in whichever form it came."""
+    if answer.headers.get("content-type", "").startswith(MSGPACK):
+        return _read(msgspec.msgpack.Decoder, answer.body, into)
+    return read_as(answer.body, into)
+
+
 def read_as(body: bytes | str, into: Any) -> Any:
     """JSON as one of the types of answers."""
+    return _read(msgspec.json.Decoder, body, into)
+
+
+def _read(form: Any, body: bytes | str, into: Any) -> Any:
     try:
-        return _decoder(into).decode(body)
+        return _decoder(form, into).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         name = getattr(into, "__name__", str(into))
         raise MainstayError(
@@ -136,8 +173,8 @@ def read_as(body: bytes | str, into: Any) -> Any:
 
 
 @cache
-def _decoder(into: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(into)
+def _decoder(form: Any, into: Any) -> Any:
+    return form(into)
 
 
 def _text(value: Any) -> str:
@@ -153,15 +190,19 @@ def _named(headers: Mapping[str, str | None]) -> Mapping[str, str]:
 
 
 __all__ = [
+    "JSON",
+    "MSGPACK",
     "PREFIX",
     "Answer",
     "Call",
     "delete",
     "duration",
-    "encoded",
     "get",
     "named",
+    "packed",
+    "packed_all",
     "post",
+    "read_answer",
     "read_as",
     "reader",
     "with_query",

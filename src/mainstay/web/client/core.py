@@ -18,7 +18,7 @@ from ...task.handle import failure
 from ..api.shapes import Awaited, Deleted, Submitted, SubmittedMany
 from . import calls
 from .answers import Done, Job, JobPage, Story, Trail, UnitPage
-from .calls import Answer, Call, duration, get, post
+from .calls import Answer, Call, duration, get, packed, packed_all, post
 from .exchange import Flow, Pause, Tries, carried
 from .new import NewJob
 from .refusals import error_of
@@ -97,10 +97,12 @@ class Core:
 
     def submit(self, job: NewJob) -> Flow[Submitted]:
         key = None if "key" in job.data else self.key()
-        return self.ask(post("/jobs", Submitted, job.data, safe=True, query=self.query(), Idempotency_Key=key))
+        body = packed(job.data)
+        return self.ask(post("/jobs", Submitted, safe=True, query=self.query(), packed=body, Idempotency_Key=key))
 
     def submit_chunk(self, jobs: list[msgspec.Raw]) -> Flow[SubmittedMany]:
-        return self.ask(post("/jobs/bulk", SubmittedMany, {"jobs": jobs}, safe=True, query=self.query()))
+        body = packed_all({"jobs": jobs})
+        return self.ask(post("/jobs/bulk", SubmittedMany, safe=True, query=self.query(), packed=body))
 
     # look -------------------------------------------------------------------------------------------
 
@@ -177,7 +179,7 @@ class Core:
 
         def read(answer: Answer) -> Settled | str:
             if answer.status != _PENDING:
-                ended: Settled = calls.read_as(answer.body, Settled)
+                ended: Settled = calls.read_answer(answer, Settled)
                 return ended
             problem = calls.read_as(answer.body, dict[str, Any])
             if problem.get("type") != "not_settled":

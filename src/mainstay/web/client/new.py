@@ -11,7 +11,7 @@ import msgspec
 from ...clock import instant_ms
 from ...errors import InvalidInput, UnknownOption
 from ...task.options import SubmitOptions
-from .calls import duration, encoded
+from .calls import duration, packed
 
 #: bytes of one request in bulk; a server takes twice as many
 _LARGE = 1024 * 1024
@@ -55,7 +55,7 @@ def chunked(jobs: Iterable[NewJob], *, most: int, key: Any) -> Iterator[list[msg
     for job in jobs:
         if not isinstance(job, NewJob):
             raise InvalidInput("jobs", f"{job!r} is not a job to submit; write client.job(name, payload, ...)")
-        one = encoded(job.data if "key" in job.data else {**job.data, "key": key()})
+        one = packed(job.data if "key" in job.data else {**job.data, "key": key()})
         if chunk and (len(chunk) >= most or size + len(one) > _LARGE):
             yield chunk
             chunk, size = [], 0

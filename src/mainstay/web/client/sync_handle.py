@@ -98,7 +98,8 @@ class Handle:
 
     def stream(self, *, payload: bool = False) -> Generator[News, None, None]:
         """All that happens to it, from its first event on, until it is settled: events, the job as it stands after
-        them, its progress, and its end. A broken stream is taken up where it broke."""
+        them, its progress, and its end. A broken stream is taken up where it broke. What it tells is JSON: bytes in a
+        payload or result are base64 there; `job()` has them as they are."""
         return self._follow(job_stream(self._core, self.id, payload=payload))
 
     def cancel(self, reason: str | None = None, *, version: int | None = None) -> Job:

@@ -15,7 +15,7 @@ import msgspec
 from ...errors import InvalidInput, MainstayError
 from ...stores import shown_url
 from ..extra import extra_needed
-from .calls import PREFIX, Answer, Call
+from .calls import JSON, MSGPACK, PREFIX, Answer, Call
 from .exchange import Lost
 
 with extra_needed("mainstay.Client"):
@@ -42,9 +42,10 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
 
     def request(self, call: Call[Any]) -> dict[str, Any]:
         """A call as httpx takes it."""
-        headers = {**call.headers, "Accept": "application/json"}
+        # answers that hold values of the user come in the first, all others in JSON
+        headers = {**call.headers, "Accept": f"{MSGPACK}, {JSON}"}
         if call.body is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = call.media
         return {
             "method": call.method,
             "url": self.url + PREFIX + call.path,

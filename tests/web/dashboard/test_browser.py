@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
@@ -211,6 +212,51 @@ def test_what_is_refused_is_said_where_it_was_asked_for(page: Page, house: House
     page.get_by_role("button", name="Cancel…").click()
     page.get_by_role("button", name="Cancel the job").click()
     expect(page.locator("h1")).to_contain_text("cancelled")
+
+
+def test_what_is_done_is_meant_for_the_job_as_it_was_when_the_dialog_was_opened(
+    page: Page, house: House, site: Site
+) -> None:
+    async def submit(plant: Plant) -> str:
+        return (await plant.ship.options(queue="nobody", priority=1).submit(13, {"city": "Bern"})).id
+
+    async def change(plant: Plant, *, priority: int) -> None:
+        control = await plant.app.open()
+        await control.set_priority(job, priority, actor="somebody else")
+
+    job = house.do(submit)
+    site.sign_in(page, f"/jobs/{job}")
+    for changed, (opens, sends) in enumerate((("Cancel…", "Cancel the job"), ("Priority…", "Change")), 2):
+        page.get_by_role("button", name=opens).click()
+        house.do(partial(change, priority=changed))
+        # the page has the new version by now, and the dialog was opened before
+        expect(page.locator("p", has_text="priority").first).to_contain_text(f"priority {changed}")
+        page.get_by_role("button", name=sends, exact=True).click()
+        expect(page.locator("dialog[open] .refusal")).to_contain_text("It has changed since you opened this")
+        page.keyboard.press("Escape")
+    page.get_by_role("button", name="Cancel…").click()
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(page.locator("h1")).to_contain_text("cancelled")
+    assert never_reloaded(page)
+
+
+def test_whoever_signs_in_again_after_the_session_ended_is_where_they_were(
+    page: Page, context: BrowserContext, site: Site
+) -> None:
+    here = f"{site.url}/jobs?queue=orders&status=failed"
+    site.sign_in(page, "/jobs?queue=orders&status=failed")
+    context.clear_cookies()
+    page.keyboard.press("r")
+    page.wait_for_url(re.compile(r"/login\?next="))
+    page.get_by_label("API token").fill(site.token)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(here)
+    page.goto(f"{site.url}/schedules")
+    context.clear_cookies()
+    # before the page looks again by itself
+    page.evaluate("live.look = () => {}")
+    page.get_by_role("button", name="Run now").click()
+    page.wait_for_url(re.compile(r"/login\?next=%2Fschedules"))
 
 
 def test_a_lost_connection_is_said_and_found_again(page: Page, context: BrowserContext, site: Site) -> None:

@@ -149,7 +149,7 @@ def _stranger(request: Request, problem: Problem) -> Response:
     """Who was not let in sees nothing of the site around it."""
     if problem.status == 401:
         if request.headers.get("hx-request"):
-            return Response(status_code=401, headers={"HX-Redirect": "/login"})
+            return Response(status_code=401, headers={"HX-Redirect": sign_in_url(request)})
         return RedirectResponse(sign_in_url(request), 303)
     text = _environment().get_template("stranger.html").render(problem=problem)
     return HTMLResponse(text, problem.status, dict(problem.headers))

@@ -124,13 +124,15 @@ function bodyOf(form) {
 async function act(form) {
   const refusal = find(".refusal", form);
   const headers = { "Content-Type": "application/json", "X-CSRF-Token": meta("csrf-token") };
-  if ("match" in form.dataset) headers["If-Match"] = live.part?.dataset.etag ?? "*";
+  // what is meant is the job as it stood when the dialog was opened, however the page looks by now
+  if ("match" in form.dataset) headers["If-Match"] = form.closest("dialog").dataset.etag;
   refusal.hidden = true;
   form.setAttribute("aria-busy", "true");
   try {
     const answer = await fetch(form.getAttribute("action"), { method: form.dataset.act, headers, body: JSON.stringify(bodyOf(form)) });
     const told = await answer.json().catch(() => ({}));
-    if (answer.status === 401) return void (location.href = "/login");
+    if (answer.status === 401) return void (location.href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+    if (answer.status === 412) throw new Error("It has changed since you opened this, so nothing was done. Close this, and look at it as it is now.");
     if (!answer.ok) throw new Error(told.detail ? (told.field ? `${told.field}: ${told.detail}` : told.detail) : `the server answered ${answer.status}`);
     form.closest("dialog")?.close();
     form.reset();
@@ -173,6 +175,7 @@ function openDialog(opener) {
   const { setAction, setDone, setTitle } = opener.dataset;
   if (setAction) { find("form.act", dialog).setAttribute("action", setAction); find("form.act", dialog).dataset.done = setDone; }
   if (setTitle) find("h2", dialog).textContent = setTitle;
+  dialog.dataset.etag = live.part?.dataset.etag ?? "*";
   for (const refusal of findAll(".refusal", dialog)) refusal.hidden = true;
   dialog.showModal();
   find("input, select", dialog)?.focus();

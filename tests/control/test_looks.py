@@ -6,6 +6,7 @@ import pytest
 
 from mainstay.control import looks
 from mainstay.errors import InvalidInput
+from mainstay.model import private_queue
 
 from .conftest import Bench
 
@@ -19,6 +20,12 @@ async def test_queues_with_jobs_or_settings_are_seen_with_who_works_on_them(benc
     assert (mail.name, mail.waiting, mail.sessions_at_work, mail.paused) == ("mail", 1, 1, False)
     assert (night.name, night.waiting, night.reason, night.paused) == ("night", 0, "not before ten", True)
     assert seen.live_sessions == 1
+
+
+async def test_queues_that_were_made_for_one_job_are_not_listed(bench: Bench) -> None:
+    await bench.control.submit("Shop", queue=private_queue("3f9c"))
+    await bench.control.submit("a", queue="mail")
+    assert [queue.name for queue in (await looks.queues(bench.store)).queues] == ["mail"]
 
 
 async def test_a_queue_nobody_has_heard_of_is_refused(bench: Bench) -> None:

@@ -22,6 +22,7 @@ from mainstay import App
 from mainstay.cli import app as commands
 from mainstay.control import Control
 from mainstay.errors import InvalidInput, MissingExtra
+from mainstay.model import private_queue
 from mainstay.report.metrics import GAUGES, METRICS, QueueCollector, expose, serving
 from mainstay.stores import open_store
 from mainstay.stores.judge import moves
@@ -59,6 +60,8 @@ async def test_the_queues_of_an_app_are_told_at_each_scrape() -> None:
         collector = expose(app, registry)
         await a.submit()
         await a.options(delay="1h").submit()
+        # made for one job, so it is told of by nobody
+        await a.options(queue=private_queue("3f9c")).submit()
         box.advance("30s")
         told = parsed(generate_latest(registry).decode())  # on a thread with a running loop, as in a web server
         await box.drain()

@@ -24,7 +24,7 @@ from ..load.plan import LoadOptions
 from ..load.sources import LoadTest
 from ..load.stats.model import Summary
 from ..load.works import Attached, LoadWork
-from ..model import Job, Session
+from ..model import Job, Session, private_queue
 from ..worker.engine import Engine
 from ..worker.outage import Outage
 from ..worker.state_folder import state_folder
@@ -95,7 +95,7 @@ async def run_here(
     work = app.work("load", test.name)
     assert isinstance(work, LoadWork)
     # nobody else is to take it: the queue has a name that only we know
-    queue = f"load-here-{secrets.token_hex(8)}"
+    queue = private_queue(secrets.token_hex(8))
     async with app:
         # what was killed here before is over, and nobody else may ever look into this store
         await app.control.sweep()

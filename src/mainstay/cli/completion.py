@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 import typer
 
 from ..lifecycle import JOB
+from ..model import is_private
 from ..stores import JobStore, Query
 from .common import opened
 
@@ -42,7 +43,7 @@ def queues(ctx: typer.Context, incomplete: str) -> Offers:
         counts = {name: sum(queue.counts.values()) for name, queue in (await store.stats()).queues.items()}
         for queue in await store.queues():
             counts.setdefault(queue.name, 0)
-        return [(name, f"{n:,} jobs") for name, n in sorted(counts.items())]
+        return [(name, f"{n:,} jobs") for name, n in sorted(counts.items()) if not is_private(name)]
 
     return _offered(ctx, incomplete, look)
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from ..control.data import session_data
 from ..control.explain import is_alive
 from ..lifecycle import JOB
-from ..model import QueueSettings, Session
+from ..model import QueueSettings, Session, is_private
 from ..stores import JobStore, Stats
 from .bundles import bundled
 from .common import (
@@ -133,7 +133,7 @@ def _by_queue(stats: Stats, paused: Collection[str]) -> Table:
     table.add_column("state", overflow="fold")
     table.add_column("jobs", justify="right", no_wrap=True)
     table.add_column("oldest ready", justify="right", no_wrap=True)
-    for name in sorted(stats.queues):
+    for name in sorted(name for name in stats.queues if not is_private(name)):
         found = stats.queues[name]
         title = printable(name) + (" (paused)" if name in paused else "")
         for status in in_order(found.counts):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ..errors import InvalidInput
-from ..model import Job, Session
+from ..model import Job, Session, is_private
 from ..stores import JobStore, Query
 from .actions import WAITING
 from .explain import is_alive
@@ -72,13 +72,15 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def queues(store: JobStore) -> Queues:
-    """Queues that have jobs or settings, by name."""
+    """Queues that have jobs or settings, by name; without those that were made for one job."""
     stats = await store.stats()
     settings = {queue.name: queue for queue in await store.queues()}
     alive = [seen for seen in await sessions(store) if seen.at_work]
     at_work = Counter(name for seen in alive for name in {job.queue for job in seen.held})
     found = []
     for name in sorted(stats.queues.keys() | settings.keys()):
+        if is_private(name):
+            continue
         counted, setting = stats.queues.get(name), settings.get(name)
         found.append(
             Queue(

@@ -5,6 +5,7 @@ Layer: above errors and clock, below lifecycle. Start from `Job`, `Options` and 
 
 from .ids import IdSource, check_id, first_id_at, id_time_ms
 from .job import AWAITS_MS, BLANK, NO_DIGEST, ErrorInfo, Job, Lane, Options, Progress, RetryPolicy, expiry, rank_of
+from .queues import PRIVATE, is_private, private_queue
 from .records import Leadership, QueueSettings, Schedule, Session
 from .settings import Settings
 
@@ -12,6 +13,7 @@ __all__ = [
     "AWAITS_MS",
     "BLANK",
     "NO_DIGEST",
+    "PRIVATE",
     "ErrorInfo",
     "IdSource",
     "Job",
@@ -28,5 +30,7 @@ __all__ = [
     "expiry",
     "first_id_at",
     "id_time_ms",
+    "is_private",
+    "private_queue",
     "rank_of",
 ]

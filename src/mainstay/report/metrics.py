@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..app import App
 from ..errors import InvalidInput, MainstayError
 from ..lifecycle import JOB
+from ..model import is_private
 from ..stores import JobStore, Stats, open_store
 from ..stores.metered import COUNTED, VARIABLE, MeteredStore, Metric, check_installed
 from .scratch import scratch_folder
@@ -204,6 +205,8 @@ def _url(host: str, port: int) -> str:
 def _families(stats: Stats) -> Iterator[Any]:
     jobs, age = _family(JOBS), _family(AGE)
     for queue, found in sorted(stats.queues.items()):
+        if is_private(queue):
+            continue
         for status, n in sorted(told_counts(found.counts).items()):
             jobs.add_metric((queue, status), n)
         oldest_ms = found.oldest_ready_ms

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 from ..errors import InvalidInput, MainstayError, MissingExtra
-from ..model import Job
+from ..model import PRIVATE, Job, is_private
 from .judge import moves
 from .port import Answer, JobStore, Observer, Written
 
@@ -204,7 +204,7 @@ class Meters:
         """Count what one commit moved."""
         tally: Tally[tuple[str, str, str, str, str]] = Tally()
         for before, after, events in written:
-            kind, queue = _kind(after), self._queues.label(after.queue)
+            kind, queue = _kind(after), self._queues.label(PRIVATE if is_private(after.queue) else after.queue)
             name = self._names.label(after.name) if names else ""
             moved = [event for event in events if moves(event)]
             for event in moved:

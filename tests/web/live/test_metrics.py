@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from mainstay.cli import app
 from mainstay.errors import MissingExtra, StoreError
 from mainstay.lifecycle import JOB
+from mainstay.model import private_queue
 from mainstay.web.live import metrics
 from mainstay.web.live.alerts import alert_rules
 from mainstay.web.security.tokens import Tokens
@@ -62,6 +63,18 @@ async def test_a_scrape_tells_what_the_stores_hold() -> None:
     assert of(found, "mainstay_queue_jobs", store="main", queue="mail", status="pending") == 1
     assert of(found, "mainstay_queue_paused", store="main", queue="mail") == 1
     assert of(found, "mainstay_sessions", store="main") == 0
+
+
+async def test_queues_that_were_made_for_one_job_have_no_numbers_of_their_own() -> None:
+    async with serving(**FAST) as server:
+        await server.control.submit("Shop", queue=private_queue("3f9c"))
+        await looked(server)
+        found = await scraped(server)
+        pages = [(await server.client.get(path)).text for path in ("/", "/queues", "/api/v1/queues")]
+        counts = server.site.hub.last_known("main").counts
+    assert [labels for _, labels in found if "load-here" in str(labels)] == []
+    assert [page for page in pages if "load-here" in page] == []
+    assert counts == {"pending": 1}, "the job counts all the same"
 
 
 async def test_states_that_wait_for_a_person_are_told_before_a_job_is_in_one() -> None:

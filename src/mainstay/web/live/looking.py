@@ -12,7 +12,7 @@ from ...control import schedules
 from ...control.data import schedule_data
 from ...control.explain import is_alive
 from ...lifecycle import JOB
-from ...model import Job
+from ...model import Job, is_private
 from ...stores import JobStore, Query
 from ..api.masking import Masker
 from ..api.veil import veiled
@@ -59,6 +59,8 @@ async def numbers(place: Place, _: Masker) -> Found:
         seen, setting = stats.queues.get(name), settings.get(name)
         by_status = {} if seen is None else in_order(Counter(seen.counts))
         counts.update(by_status)
+        if is_private(name):
+            continue
         queues.append(
             QueueSeen(
                 name=name,

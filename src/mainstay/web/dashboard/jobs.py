@@ -43,6 +43,7 @@ async def jobs(view: View) -> Response:
         order="oldest" if oldest_first else "",
         given=_said(wanted),
         states=list(JOB.states),
+        counts=_counts(view, wanted),
     )
 
 
@@ -96,6 +97,17 @@ def filter_of(given: dict[str, Any]) -> Filter:
         return msgspec.convert(plain, Filter, strict=False)
     except msgspec.ValidationError as error:
         raise refusal(str(error), Filter) from None
+
+
+def _counts(view: View, wanted: Filter) -> dict[str, int]:
+    """Jobs per state beside the filter for states: of the store or of the queue, which are known. What a filter leaves
+    of them would have to be counted, and is not told."""
+    narrows = _said(wanted).keys() - {"status"}
+    if not narrows:
+        return view.snapshot.counts
+    if narrows != {"queue"}:
+        return {}
+    return next((queue.counts for queue in view.snapshot.queues if queue.name == wanted.queue), {})
 
 
 def _said(wanted: Filter) -> dict[str, Any]:

@@ -73,8 +73,22 @@ async def test_rates_are_per_minute_over_five_minutes(world: World) -> None:
     rates = (await world.store.stats()).rates
 
     assert (rates["pending"], rates["running"], rates["succeeded"]) == (2.0, 2.0, 2.0)
+    assert rates.keys() == {"pending", "running", "succeeded"}
     world.clock.advance(360)
     assert not any((await world.store.stats()).rates.values())
+
+
+async def test_what_comes_in_is_counted_apart_from_what_comes_back(world: World) -> None:
+    await world.open("s1", lease_s=1e6)
+    for n in range(5):
+        job = await world.running(queue=f"q{n}")
+        await world.move(job, "pending", holder="s1")
+
+    stats = await world.store.stats()
+
+    assert (stats.submitted, stats.rates["pending"]) == (1.0, 2.0)
+    world.clock.advance(360)
+    assert (await world.store.stats()).submitted == 0
 
 
 async def test_dead_sessions_are_not_counted(world: World) -> None:

@@ -10,5 +10,7 @@ WINDOW = 20_000
 MOST_STRETCHES = 2_000
 #: minutes that rates are taken over
 RATE_MINUTES = 5
+#: beside the states that moves led to, what counts rows that are new
+SUBMITTED = "submitted"
 #: histories up to this length are not in the index of long ones
 LONG = 3

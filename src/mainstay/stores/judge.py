@@ -6,7 +6,7 @@ without an engine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from ..errors import AlreadySubmitted, Conflict, InvalidInput, InvalidTransition, KeyConflict, UniqueClash
 from ..lifecycle import Chain, Event, Move, Moved, apply, is_stopping, table_of, time_text
 from ..model import AWAITS_MS, ErrorInfo, Job, Lane, expiry
+from .bounds import SUBMITTED
 from .port import Change, Key, NewJob, Outcome, Refusal, Report
 
 #: how many events after `change.before` an adapter hands to `judge`: those of one claim are far fewer
@@ -183,6 +184,13 @@ def falls_due(before: Job | None, after: Job) -> bool:
 def moves(event: Event) -> bool:
     """Whether an event moved its job, for the rates; notes move nothing."""
     return event.flag not in ("note", "tombstone")
+
+
+def entered(events: Iterable[Event]) -> list[str]:
+    """What one row's events count for in the rates: the states that its moves led to, and that it was submitted."""
+    moved = [event for event in events if moves(event)]
+    states = [event.to for event in moved]
+    return [SUBMITTED, *states] if moved and moved[0].source is None else states
 
 
 def may_be_last(before: Job, after: Job) -> bool:

@@ -189,6 +189,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     queues: dict[str, QueueStats]
     rates: dict[str, float]
     """moves into each status per minute, over the last five full or begun minutes"""
+    submitted: float = 0.0
+    """jobs that were stored per minute, over the same time; units are not counted"""
     sessions: int
     aside: int
     """rows set aside because they could not be read"""

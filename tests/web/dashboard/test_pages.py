@@ -19,6 +19,7 @@ from mainstay.model import Job
 from mainstay.web.security.tokens import Tokens
 from tests.report.load.runs import a_summary, a_tag, an_open_summary, latency
 from tests.web.conftest import Server, serving
+from tests.web.live.test_metrics import looked
 
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 PAGES = ("/", "/jobs", "/queues", "/workers", "/schedules", "/batches", "/loads")
@@ -121,6 +122,14 @@ async def test_the_numbers_above_the_charts_are_those_of_the_states_below(server
             pass
     text = await text_of(server, "/")
     assert re.findall(r'class="figure">(\S+) <small>job', text) == ["7", "0"]
+
+
+async def test_the_overview_says_what_comes_in_and_of_which_time_its_curves_are(server: Server) -> None:
+    await server.control.submit_many(Request("t", n, {}) for n in range(10))
+    await looked(server)
+    text = await text_of(server, "/")
+    assert re.findall(r"<h2>Submitted</h2>\s*<p class=\"figure\">(\S+) <small>a minute", text) == ["2"]
+    assert "Curves are of the last 10 minutes" in text
 
 
 async def test_filters_are_in_the_url_and_narrow_the_list(server: Server) -> None:
@@ -311,6 +320,21 @@ async def test_each_store_has_its_own_pages_and_links_stay_with_it(tmp_path: Pat
         assert rows(text) == [made.id]
         assert f'href="/jobs/{made.id}?store=crm"' in text
         assert 'href="/queues?store=crm"' in text
+
+
+async def test_states_are_counted_in_what_the_filter_names_or_not_at_all(server: Server) -> None:
+    for queue, times in (("mail", 1), ("pay", 2)):
+        for _ in range(times):
+            await server.control.submit("a", queue=queue)
+    await looked(server)
+    for query, told in (
+        ("", ["3"]),
+        ("?queue=mail", ["1"]),
+        ("?queue=pay&status=failed", ["2"]),
+        ("?queue=pay&name=a", []),
+    ):
+        chips = re.findall(r'<label class="chip">.*?</label>', await text_of(server, f"/jobs{query}"), re.DOTALL)
+        assert [n for chip in chips for n in re.findall(r"<b>(\d+)</b>", chip)] == told, query
 
 
 async def test_whoever_is_not_signed_in_is_sent_to_do_that_and_back(tmp_path: Path) -> None:

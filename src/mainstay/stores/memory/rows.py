@@ -11,7 +11,7 @@ import msgspec
 from ...lifecycle import Chain, Event
 from ...model import Job, Lane
 from ..bounds import RATE_MINUTES
-from ..judge import GONE, dependant_move, falls_due, freed, is_settled, keeps_waiting, moves, slot, topics
+from ..judge import GONE, dependant_move, entered, falls_due, freed, is_settled, keeps_waiting, slot, topics
 from ..port import Written
 from .ranked import Ranked
 from .waits import Waits
@@ -68,7 +68,7 @@ class Rows:
         if events:
             self.events[after.id].extend(events)
             self.written.append((before, after, events))
-            self._rate([event.to for event in events if moves(event)], now_ms)
+            self._rate(entered(events), now_ms)
         if self.waits.open and is_settled(after):
             self.waits.settled(after.id, after.status)
 
@@ -165,8 +165,7 @@ class Rows:
     def count_moves(self, events: Iterable[Event]) -> None:
         """Count moves that somebody else made, for the rates."""
         for event in events:
-            if moves(event):
-                self._rate([event.to], event.at_ms)
+            self._rate(entered([event]), event.at_ms)
 
     def _add_id(self, job_id: str) -> None:
         if self.ids and job_id < self.ids[-1]:

@@ -17,6 +17,7 @@ from ...clock import Clock, SystemClock
 from ...errors import Conflict, InvalidInput, InvalidTransition, SessionLost, StoreClosed
 from ...lifecycle import Chain, Event, claim, is_stopping, promote, tombstone
 from ...model import AWAITS_MS, Job, Lane, Leadership, QueueSettings, Schedule, Session
+from ..bounds import SUBMITTED
 from ..durability import Durability, refused
 from ..judge import SINCE, deletion, is_settled, judge, landed, may_be_last, parent_move, refusal, reported
 from ..port import (
@@ -329,10 +330,13 @@ class MemoryStore:
                 waiting = [rows.jobs[job_id].due_ms for job_id in rows.ready.get(queue, ())]
                 if counts or waiting:
                     queues[queue] = QueueStats(counts=counts, oldest_ready_ms=min(waiting, default=None))
+            rates = rows.rates(now_ms)
+            submitted = rates.pop(SUBMITTED, 0.0)
             return Stats(
                 at_ms=now_ms,
                 queues=queues,
-                rates=rows.rates(now_ms),
+                rates=rates,
+                submitted=submitted,
                 sessions=sum(not session.dead for session in self._sessions.values()),
                 aside=sum(job.lane == Lane.ASIDE for job in rows.jobs.values()),
             )

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from ...clock import Clock, SystemClock
 from ...errors import StoreUnavailable
 from ..durability import Durability
-from ..judge import falls_due, moves
+from ..judge import entered, falls_due
 from ..port import Written
 from ..server_clock import ServerClock
 from .address import Address
@@ -64,9 +64,7 @@ class Tx:
                 continue
             if before is None or before.status != after.status:
                 self.count(after.queue, None if before is None else before.status, after.status)
-            for event in events:
-                if moves(event):
-                    self.entered[event.to] += 1
+            self.entered.update(entered(events))
 
     def count(self, queue_name: str, before: str | None, after: str | None, n: int = 1) -> None:
         """Tell the tallies that jobs moved; None stands for "not stored"."""

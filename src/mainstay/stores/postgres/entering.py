@@ -234,9 +234,7 @@ def counts(written: Sequence[Written]) -> tuple[Any, ...]:
             tallies[queue, status] += n
             if was is not None:
                 tallies[queue, was] -= n
-    entered = Counter(
-        event.to for _, after, events in written if after.parent is None for event in events if judge.moves(event)
-    )
+    entered = Counter(state for _, after, events in written if after.parent is None for state in judge.entered(events))
     moved = [(queue, status, n) for (queue, status), n in tallies.items() if n]
     return (
         [queue for queue, _, _ in moved],

@@ -21,7 +21,7 @@ import msgspec
 from ...errors import InvalidInput
 from ...lifecycle import Chain
 from ...model import AWAITS_MS, Job, check_id, first_id_at
-from ..bounds import MOST_STRETCHES, RATE_MINUTES, WINDOW
+from ..bounds import MOST_STRETCHES, RATE_MINUTES, SUBMITTED, WINDOW
 from ..matching import is_listed
 from ..port import Page, Query, QueueStats, Refusal, Stats
 from .engine import Engine
@@ -82,6 +82,7 @@ async def stats(engine: Engine, findings: tuple[str, ...]) -> Stats:
             rates[status] = n / RATE_MINUTES
         else:
             single[what] = n
+    submitted = rates.pop(SUBMITTED, 0.0)
     return Stats(
         at_ms=single["now"],
         queues={
@@ -89,6 +90,7 @@ async def stats(engine: Engine, findings: tuple[str, ...]) -> Stats:
             for queue, by_status in sorted(counts.items())
         },
         rates=rates,
+        submitted=submitted,
         sessions=single["sessions"],
         aside=single["aside"],
         findings=findings,

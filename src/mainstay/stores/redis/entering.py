@@ -89,7 +89,7 @@ class Entering:
             blob(row_bytes(job)),
             blob(fixed_bytes(job)),
             [blob(event_bytes(event)) for event in events],
-            [event.to for event in events if judge.moves(event)],
+            judge.entered(events),
             job.options.tags or False,
             False if job.group is None else job.group,
             False if job.key is None else job.key,

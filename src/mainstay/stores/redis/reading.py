@@ -15,7 +15,7 @@ import msgspec
 from ...errors import InvalidInput
 from ...lifecycle import JOB, UNIT, Event
 from ...model import Job, check_id, first_id_at
-from ..bounds import RATE_MINUTES, WINDOW
+from ..bounds import RATE_MINUTES, SUBMITTED, WINDOW
 from ..matching import matches
 from ..port import Page, Query, QueueStats, Refusal, Stats
 from .base import Base
@@ -62,6 +62,7 @@ async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
     for minute in moves:
         for status, n in zip(minute[::2], minute[1::2], strict=True):
             rates[status.decode()] = rates.get(status.decode(), 0) + int(n) / RATE_MINUTES
+    submitted = rates.pop(SUBMITTED, 0.0)
     return Stats(
         at_ms=int(now_ms),
         queues={
@@ -69,6 +70,7 @@ async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
             for queue in sorted(counts)
         },
         rates=rates,
+        submitted=submitted,
         sessions=sessions,
         aside=aside,
         findings=findings,

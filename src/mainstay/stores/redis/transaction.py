@@ -152,7 +152,7 @@ class Tx:
 
     def put(self, before: Job, after: Job, events: Sequence[Event], *, told: bool = True) -> None:
         """Replace a row that was read, and append events. What its holder reported stays as it is."""
-        moved = [event.to for event in events if judge.moves(event)]
+        moved = judge.entered(events)
         claim = claim_bytes(before)
         sealed = [blob(event_bytes(event)) for event in events]
         self._acts.append(

@@ -87,7 +87,7 @@ def change_arg(change: Change) -> list[Any]:
         before.version,
         blob(row_bytes(after)),
         [blob(event_bytes(event)) for event in change.events],
-        [event.to for event in change.events if judge.moves(event)],
+        judge.entered(change.events),
         False if (claim := claim_bytes(before)) is None else blob(claim),
         seen,
         change.on_last is not None,

@@ -29,7 +29,7 @@ from ...errors import (
     StoreLocked,
 )
 from ...model import Job, Lane
-from ..judge import falls_due, moves
+from ..judge import entered, falls_due
 from ..port import Written
 from .sql import first_row
 from .trouble import in_our_words, translated
@@ -60,7 +60,7 @@ class Tx:
     def wrote(self, written: Sequence[Written]) -> None:
         """Tell what was inserted (`None` before) or changed, with its events: for the counts and the wakes."""
         self.written += written
-        tallies, entered = self.tallies, self.entered
+        tallies, counts = self.tallies, self.entered
         waiting = []
         for before, after, events in written:
             if after.lane == Lane.DUE and falls_due(before, after):
@@ -71,9 +71,7 @@ class Tx:
                 tallies[after.queue, after.status] += 1
                 if before is not None:
                     tallies[after.queue, before.status] -= 1
-            for event in events:
-                if moves(event):
-                    entered[event.to] += 1
+            counts.update(entered(events))
         if waiting:
             self._wake_for_due(waiting)
 

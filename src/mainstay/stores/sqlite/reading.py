@@ -17,7 +17,7 @@ from ...clock import Clock
 from ...errors import InvalidInput
 from ...model import AWAITS_MS, Job, check_id, first_id_at
 from ..boot import boot_id
-from ..bounds import MOST_STRETCHES, RATE_MINUTES, WINDOW
+from ..bounds import MOST_STRETCHES, RATE_MINUTES, SUBMITTED, WINDOW
 from ..matching import is_listed
 from ..port import Page, Query, QueueStats, Refusal, Stats
 from .listing import Clause, by_rowid, by_status, first_of, held_ids, page_of, stretches
@@ -74,12 +74,14 @@ def stats(db: apsw.Connection, clock: Clock, findings: tuple[str, ...]) -> Stats
     since = now_ms // 60_000 - RATE_MINUTES + 1
     flow = all_rows(db, "SELECT status, sum(n) FROM flow WHERE minute >= ? GROUP BY status", (since,))
     rates = {status: n / RATE_MINUTES for status, n in flow}
+    submitted = rates.pop(SUBMITTED, 0.0)
     return Stats(
         at_ms=now_ms,
         queues={
             queue: QueueStats(counts=by_status, oldest_ready_ms=oldest[queue]) for queue, by_status in counts.items()
         },
         rates=rates,
+        submitted=submitted,
         sessions=value(db, "SELECT count(*) FROM sessions WHERE dead = 0 AND boot = ?", (boot_id(),)),
         aside=value(db, "SELECT count(*) FROM jobs WHERE lane = 4"),
         findings=findings,

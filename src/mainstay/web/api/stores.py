@@ -40,6 +40,8 @@ class StatsSeen(msgspec.Struct, kw_only=True):
     queues: dict[str, QueueCounts]
     rates: dict[str, float]
     """moves into each status per minute, over the last five"""
+    submitted: float
+    """jobs that came in per minute, over the last five"""
     live_sessions: int
     sessions: list[SessionShape]
     limits: dict[str, int]

@@ -151,6 +151,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     queues: dict[str, QueueCounts]
     rates: dict[str, float]
     """moves into each status per minute, over the last five"""
+    submitted: float
+    """jobs that came in per minute, over the last five"""
     live_sessions: int
     sessions: tuple[Session, ...]
     limits: dict[str, int]

@@ -95,6 +95,14 @@ def charts_of(history: Sequence[Sample]) -> list[Chart]:
 
     return [
         Chart(
+            id="submitted",
+            title="Submitted",
+            unit="a minute",
+            now=last(lambda sample: sample.submitted),
+            x=x,
+            lines=[line("submitted", "wait", lambda sample: sample.submitted)],
+        ),
+        Chart(
             id="done",
             title="Succeeded",
             unit="a minute",

@@ -22,6 +22,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     rates: dict[str, float]
     """moves into each status per minute"""
+    submitted: float
+    """jobs that came in per minute"""
     waiting: int
     oldest_ready_s: float
     live_sessions: int
@@ -60,6 +62,7 @@ def sample_of(snapshot: Snapshot) -> Sample:
         at_ms=snapshot.stats_ms,
         counts=snapshot.counts,
         rates=snapshot.rates,
+        submitted=snapshot.submitted,
         waiting=snapshot.waiting,
         oldest_ready_s=snapshot.oldest_ready_s,
         live_sessions=snapshot.live_sessions,

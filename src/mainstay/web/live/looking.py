@@ -77,6 +77,7 @@ async def numbers(place: Place, _: Masker) -> Found:
         "stats_ms": stats.at_ms,
         "counts": in_order(counts),
         "rates": stats.rates,
+        "submitted": stats.submitted,
         "waiting": sum(queue.waiting for queue in queues),
         "oldest_ready_ms": min((q.oldest_ready_ms for q in queues if q.oldest_ready_ms is not None), default=None),
         "queues": queues,

@@ -126,6 +126,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """jobs per status, in all queues"""
     rates: dict[str, float] = {}
     """moves into each status per minute, over the last five"""
+    submitted: float = 0.0
+    """jobs that came in per minute, over the last five"""
     waiting: int = 0
     oldest_ready_ms: int | None = None
     queues: list[QueueSeen] = []

@@ -8,7 +8,7 @@ const meta = (name) => find(`meta[name="${name}"]`)?.content ?? "";
 
 // what was typed, opened, chosen or drawn by a person or by this script is left alone when a page is brought up to date
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
-  !(name === "open" && node.tagName === "DETAILS") && !(name === "tabindex" && node.matches(".wide"));
+  !(name === "open" && node.tagName === "DETAILS") && !(["tabindex", "data-at"].includes(name) && node.matches(".wide"));
 Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) =>
   !(node.nodeType === Node.ELEMENT_NODE && node.matches('.canvas, input[type="checkbox"], input[type="radio"], .act[aria-busy="true"]'));
 
@@ -197,23 +197,26 @@ function drawCharts() {
   }
 }
 
+const SPAN_S = 600; // what charts tell of, however much of it is known
 const short = new Intl.NumberFormat("en", { notation: "compact" });
 
 function makeChart(box, lines, data) {
   const small = box.classList.contains("small");
   const canvas = find(".canvas", box);
-  const size = () => ({ width: Math.max(60, box.clientWidth), height: small ? 34 : 84 });
+  const size = () => ({ width: Math.max(60, box.clientWidth), height: small ? 34 : 102 });
   const hide = { show: false };
   const grid = { stroke: colour("line"), width: 1 };
   const text = { stroke: colour("soft"), font: "11px system-ui, sans-serif" };
   const y = { ...text, grid, ticks: hide, size: 40, space: 24, gap: 2, values: (_, marks) => marks.map((mark) => short.format(mark)) };
+  const ends = (chart) => [1, 0.5, 0].map((part) => chart.scales.x.max - part * SPAN_S);
+  const x = { ...text, grid: hide, ticks: hide, size: 24, gap: 8, splits: ends, values: () => ["10 min ago", "5", "now"] };
   const chart = new uPlot({
     ...size(),
     legend: hide,
     cursor: { show: !small, points: { size: 5 }, drag: { x: false, y: false } },
-    scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
-    axes: small ? [hide, hide] : [{ ...text, show: false }, y],
-    padding: small ? [2, 0, 2, 0] : [6, 4, 4, 0],
+    scales: { x: { range: (_, low, high) => [high - SPAN_S, high] }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
+    axes: small ? [hide, hide] : [x, y],
+    padding: small ? [2, 0, 2, 0] : [6, 14, 0, 0],
     series: [{}, ...lines.map((line) => ({ label: line.name, stroke: colour(line.look), fill: `${colour(line.look)}22`, width: 1.6, points: hide }))],
   }, data, canvas);
   new ResizeObserver(() => chart.setSize(size())).observe(box);
@@ -225,6 +228,19 @@ function arrange() {
   drawCharts();
   tick();
   for (const wide of findAll(".wide")) wide.tabIndex = wide.scrollWidth > wide.clientWidth ? 0 : -1;
+  reveal();
+}
+
+// on a narrow screen what is looked at is not to begin beyond its edge
+function reveal() {
+  for (const [box, current] of [[find(".top nav"), '[aria-current="page"]'], [find(".wide:has(.machine)"), ".box.now rect"]]) {
+    const seen = box && find(current, box);
+    // once for each state: whoever has scrolled elsewhere is left there
+    if (!seen || box.dataset.at === seen.parentElement.textContent) continue;
+    box.dataset.at = seen.parentElement.textContent;
+    const { left, width } = seen.getBoundingClientRect();
+    box.scrollLeft += left - box.getBoundingClientRect().left - (box.clientWidth - width) / 2;
+  }
 }
 
 function redrawCharts() {

@@ -46,6 +46,10 @@ class House:
         """A worker."""
         return self._start("worker", "plant:app", "--name", name, *(words or ("--grace", "1s")))
 
+    def load(self, *words: str) -> subprocess.Popen[str]:
+        """A load test."""
+        return self._start("load", "run", *words, "--store", self.store, "--ui", "ci", "--processes", "1")
+
     def do(self, act: Callable[[Plant], Awaitable[T]]) -> T:
         """Do something as a program would. On a thread of its own: the browser's has a loop that runs."""
 

@@ -132,6 +132,48 @@ def test_many_are_retried_after_a_look_at_them(page: Page, house: House, site: S
     expect(page.locator("body")).to_contain_text("No job matches.")
 
 
+def test_many_are_cancelled_after_a_look_at_them(page: Page, house: House, site: Site) -> None:
+    async def submit(plant: Plant) -> list[str]:
+        later = plant.ship.options(queue="later")
+        return [(await later.submit(order, {"city": "Bern"})).id for order in range(30, 33)]
+
+    made = house.do(submit)
+    site.sign_in(page, "/jobs?queue=later")
+    page.locator(f"#row-{made[0]}").get_by_role("checkbox").check()
+    page.locator(f"#row-{made[2]}").get_by_role("checkbox").check()
+    page.get_by_role("button", name="Cancel…").click()
+    expect(page.locator("h1")).to_contain_text("Cancel 2 jobs?")
+    expect(page.locator("body")).to_contain_text("Nothing has been done yet.")
+    expect(page.locator("[data-row]")).to_have_count(2)
+    page.get_by_role("link", name="Leave them").click()
+    page.goto(f"{site.url}/jobs?queue=later&status=pending")
+    expect(page.locator("[data-row]")).to_have_count(3)
+    page.get_by_role("button", name="Cancel…").click()
+    page.get_by_label("Why").fill("not needed any more")
+    page.get_by_role("button", name="Cancel 3").click()
+    page.wait_for_url(re.compile(r"/jobs\?.*queue=later"))
+    expect(page.locator("#said")).to_contain_text("3 ")
+    page.goto(f"{site.url}/jobs?queue=later&status=cancelled")
+    expect(page.locator("[data-row]")).to_have_count(3)
+    expect(page.locator("[data-row]").first).to_contain_text("not needed any more")
+
+
+def test_a_schedule_is_paused_run_by_hand_and_goes_on(page: Page, site: Site) -> None:
+    site.sign_in(page, "/schedules")
+    row = page.locator("tr", has_text="report.sums")
+    expect(row).to_contain_text("ticks")
+    row.get_by_role("button", name="Pause").click()
+    expect(page.locator("#said")).to_contain_text("sums is paused")
+    expect(row.locator(".state").first).to_contain_text("paused")
+    row.get_by_role("button", name="Run now").click()
+    expect(page.locator("#said")).to_contain_text("its job is submitted")
+    row.get_by_role("button", name="Resume").click()
+    expect(row.locator(".state").first).to_contain_text("ticks")
+    assert never_reloaded(page)
+    page.goto(f"{site.url}/jobs?name=report.sums")
+    expect(page.locator("[data-row]").first).to_contain_text("succeeded")
+
+
 def test_a_queue_is_paused_and_opened_again(page: Page, house: House, site: Site) -> None:
     async def submit(plant: Plant) -> None:
         await (await plant.sums.submit()).wait("60s")
@@ -183,6 +225,39 @@ def test_a_partial_batch_is_resumed_from_its_map(page: Page, house: House, site:
     expect(page.locator("h1")).to_contain_text("succeeded")
     expect(page.locator(".map td.a")).to_have_count(16)
     assert never_reloaded(page)
+
+
+LOAD = """
+from mainstay.load import HTTPResponse, Workflow, step
+
+class Steady(Workflow):
+    base_url = "{url}"
+    vus = 1
+    pacing = "100ms"
+    duration = "10m"
+
+    @step()
+    async def look(self) -> HTTPResponse:
+        return await self.client.http.get("/livez")
+"""
+
+
+def test_a_load_test_is_watched_while_it_runs_and_ended(page: Page, house: House, site: Site) -> None:
+    (house.folder / "steady.py").write_text(LOAD.format(url=site.url))
+    running = house.load("steady.py")
+    site.sign_in(page, "/loads")
+    page.get_by_role("link", name="steady").click()
+    page.evaluate("window.neverReloaded = true")
+    curve, count = page.locator(".report figure path").first, page.locator(".facts dd").first
+    expect(curve).to_be_visible()
+    first, counted = curve.get_attribute("d") or "", count.text_content() or ""
+    expect(curve).not_to_have_attribute("d", first)
+    expect(count).not_to_have_text(counted)
+    assert never_reloaded(page)
+    page.get_by_role("button", name="Cancel…").click()
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(page.locator("h1")).to_contain_text("cancelled")
+    running.wait(60)
 
 
 def test_two_runs_of_a_load_test_are_compared(page: Page, house: House, site: Site) -> None:

@@ -247,9 +247,12 @@ def test_a_load_test_is_watched_while_it_runs_and_ended(page: Page, house: House
     running = house.load("steady.py")
     site.sign_in(page, "/loads")
     page.get_by_role("link", name="steady").click()
+    page.wait_for_url(re.compile("/loads/[0-9a-f-]{36}"))
     page.evaluate("window.neverReloaded = true")
     curve, count = page.locator(".report figure path").first, page.locator(".facts dd").first
-    expect(curve).to_be_visible()
+    # each is drawn in two scales, of which one is shown
+    expect(page.locator(".report figure svg:visible").first).to_be_visible()
+    expect(curve).to_be_attached()
     first, counted = curve.get_attribute("d") or "", count.text_content() or ""
     expect(curve).not_to_have_attribute("d", first)
     expect(count).not_to_have_text(counted)

@@ -15,10 +15,11 @@ from mainstay.testing import VirtualClock, new_job
 
 
 class World:
-    def __init__(self, store: JobStore, clock: VirtualClock) -> None:
+    def __init__(self, store: JobStore, clock: VirtualClock, *, seed: int = 7) -> None:
+        """`seed`: of its ids; two that submit to one database in the same millisecond must not share it."""
         self.store = store
         self.clock = clock
-        self.ids = IdSource(random.Random(7))
+        self.ids = IdSource(random.Random(seed))
 
     def new(self, *, after: Sequence[Job | str] = (), **fields: Any) -> NewJob:
         """A new job; with `after`, one that waits for those."""

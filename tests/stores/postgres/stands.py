@@ -20,7 +20,7 @@ class Stores:
     async def open(self, url: str) -> World:
         store = await open_store(url)
         self._open.append(store)
-        return World(store, store.clock)  # type: ignore[arg-type]  # it is only read here
+        return World(store, store.clock, seed=len(self._open))  # type: ignore[arg-type]  # it is only read here
 
     async def close(self) -> None:
         for store in self._open:

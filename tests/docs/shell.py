@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -73,6 +74,11 @@ class Shell:
 
     def _end(self, number: signal.Signals) -> None:
         assert self._job is not None
+        if number == signal.SIGKILL:
+            # a dying process closes its pipes a moment before the system kills its children, who on a busy machine have
+            # the time to give their jobs back; killed without warning means that they have not
+            for child in _children(self._job.pid):
+                os.kill(child, signal.SIGSTOP)
         self._job.send_signal(number)
         try:
             self._job.wait(_PATIENCE_S)
@@ -82,6 +88,11 @@ class Shell:
             raise
         finally:
             self._job = None
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
 def _await_port(port: int) -> None:

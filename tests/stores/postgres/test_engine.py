@@ -79,10 +79,12 @@ async def test_transactions_that_wait_for_each_other_are_both_done_in_the_end(en
         await engine.transact(run)
 
     await asyncio.gather(both(1, 2), both(2, 1))
-
-    assert [tuple(row) for row in await engine.call("SELECT n FROM mainstay.trial")] == [(2,), (2,)]
-    assert runs == 3, "one of them lost, and was run again"
+    found = [tuple(row) for row in await engine.call("SELECT n FROM mainstay.trial")]
     await engine.close()
+
+    assert found == [(2,), (2,)]
+    # more often, if it is back before the other has noticed that it was let through
+    assert runs >= 3, "one of them lost, and was run again"
 
 
 async def test_what_raises_is_undone_and_its_connection_stays_good(engine: Engine) -> None:

@@ -11,8 +11,9 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 p
 UV := $(shell command -v uv 2>/dev/null)
 
 # loadfile: the tests of one file share a process and keep their order. In the order they are collected: by number of tests,
-# the few that take longest would come last. Many of them wait for a lease or a server, so four processes fill two cores
-PYTEST_ARGS ?= -q -n 4 --dist loadfile --no-loadscope-reorder
+# the few that take longest would come last. Many of them wait for a lease or a server, so three processes fill two cores;
+# with four, tests of deadlines meet a machine on which everything is late
+PYTEST_ARGS ?= -q -n 3 --dist loadfile --no-loadscope-reorder
 
 # Tests start more than a thousand programs. Where no bytecode is kept each compiles all that it imports, which takes as
 # long as the rest of its start.

@@ -10,7 +10,6 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -38,18 +37,19 @@ class Deed:
         self.store: str | None = None
         """that is meant, once it is known"""
         self.said: dict[str, Any] = {}
-        """what it is about; with `dry_run` it was only looked at"""
+        """what came of it, beside what was asked for"""
+        self._asked: tuple[msgspec.Struct | None, ...] = ()
         self._name = name
         self._request = request
 
     def wants(self, *given: msgspec.Struct | None) -> None:
-        """What was asked for, as far as it is not what is meant anyway."""
-        for struct in given:
-            if struct is not None:
-                self.said.update(_said(struct))
+        """What was asked for. It is read when it is written down: of most deeds, nothing is."""
+        self._asked = given
 
     def done(self) -> None:
-        self._write("would" if self.said.get("dry_run") else "did")
+        """With `dry_run` it was only looked at."""
+        told = self._told()
+        self._write("would" if told.get("dry_run") else "did", told)
 
     def refused(self, problem: Problem) -> None:
         """Also when it failed: then it may have been done all the same."""
@@ -57,14 +57,22 @@ class Deed:
             return
         word = "refused" if problem.status < 500 else "failed"
         client = address_of(self._request.scope)
-        self._write(word, {"status": problem.status, "code": problem.code, "client": client})
+        self._write(word, {**self._told(), "status": problem.status, "code": problem.code, "client": client})
 
-    def _write(self, word: str, outcome: Mapping[str, Any] = MappingProxyType({})) -> None:
+    def _told(self) -> dict[str, Any]:
+        """What is not meant anyway."""
+        told: dict[str, Any] = {}
+        for struct in self._asked:
+            if struct is not None:
+                told |= _said(struct)
+        return told | self.said
+
+    def _write(self, word: str, told: Mapping[str, Any]) -> None:
         caller = getattr(self._request.state, "caller", None)
         where = {"path": self._request.scope["path"]}
         if self.store is not None:
             where = {"store": self.store, **where}
-        write(word, self._name, caller.actor if isinstance(caller, Caller) else None, {**where, **self.said, **outcome})
+        write(word, self._name, caller.actor if isinstance(caller, Caller) else None, {**where, **told})
 
 
 def write(word: str, name: str, actor: str | None, said: Mapping[str, Any]) -> None:

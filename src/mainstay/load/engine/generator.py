@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -92,8 +93,13 @@ class Generator:
     async def _begin(self, begin: Begin) -> FromGenerator:
         options = self._options = begin.options
         self._seat = Seat(begin.process, begin.processes, options.seed)
+        me = os.getpid()
         try:
             test = found_in(begin.source, begin.name)
+            if os.getpid() != me:
+                # a clone, which the file made by a fork and left to run on: it shares what this loop waits on with the
+                # generator, and would take the events that are meant for that
+                os._exit(0)
             self._plan = plan_of(test.workflows, options)
             self._blueprints = {name: blueprint_of(test.workflows[name]) for name in self._plan.workflows}
             check_states(self._blueprints)

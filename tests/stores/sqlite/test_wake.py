@@ -373,3 +373,19 @@ async def test_a_commit_looks_for_nobody_when_nobody_is_subscribed(
     async with shared.store.wake(["queue:other"]):
         await shared.submit()
     assert len(looked) == 1
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_cancellation_that_meets_the_bell_is_not_lost(tmp_path: Path, turns: int) -> None:
+    store = SqliteStore(tmp_path / "jobs.db")
+    async with store.wake(["queue:q"]) as wake:
+        waiting = asyncio.ensure_future(wake.wait(60))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        wake._rung.set()  # type: ignore[attr-defined]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if waiting.cancel():  # unless it has come to its end before
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+    await store.close()

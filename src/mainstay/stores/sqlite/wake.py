@@ -283,7 +283,9 @@ class SocketWake:
         if not all(there):
             self.ring()
         try:
-            await asyncio.wait_for(self._rung.wait(), timeout_s)
+            # not wait_for: a cancellation that meets the bell would be lost in it (before Python 3.12)
+            async with asyncio.timeout(timeout_s):
+                await self._rung.wait()
         except TimeoutError:
             pass
         except asyncio.CancelledError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from .grammar import Meaning, Op, Threshold
@@ -125,10 +125,7 @@ class _Over:
         return self._look()
 
     def _look(self) -> bool | None:
-        whole = Piece()
-        for piece, _ in self._pieces:
-            whole.merge(piece)
-        value, holds = _judged(self._op, self._meaning, whole, sum(covered_s for _, covered_s in self._pieces))
+        value, holds = _judged_over(self._op, self._meaning, self._pieces)
         self.value = self.value if value is None else value
         self._judged = self._judged or holds is not None
         return holds
@@ -163,10 +160,7 @@ class _Within:
         return self.add(piece, seconds)
 
     def _look(self) -> bool | None:
-        whole = Piece()
-        for piece, _ in self._pieces:
-            whole.merge(piece)
-        value, holds = _judged(self._op, self._meaning, whole, sum(covered_s for _, covered_s in self._pieces))
+        value, holds = _judged_over(self._op, self._meaning, self._pieces)
         self.value = self.value if value is None else value
         return holds
 
@@ -234,6 +228,15 @@ _TERMS: dict[str, Callable[[Threshold, Meaning], Term]] = {"": _Whole, "for": _F
 def _judged(op: Op, meaning: Meaning, piece: Piece, seconds: float) -> tuple[float | None, bool | None]:
     value = piece.read(meaning.reading, meaning.stat, seconds)
     return value, None if value is None else _COMPARE[op](value, meaning.limit)
+
+
+def _judged_over(op: Op, meaning: Meaning, pieces: Iterable[tuple[Piece, float]]) -> tuple[float | None, bool | None]:
+    """Over several pieces as one, each with the time that it covers."""
+    whole, seconds = Piece(), 0.0
+    for piece, covered_s in pieces:
+        whole.merge(piece)
+        seconds += covered_s
+    return _judged(op, meaning, whole, seconds)
 
 
 def _grows_to(op: Op, count: float, limit: float) -> bool:

@@ -49,7 +49,8 @@ async def test_a_fleet_resumes_by_itself_after_its_store_was_locked_for_three_le
     job = await fleet.settled(running)
 
     assert {job.status for job in jobs} == {"succeeded"}
-    assert (job.status, job.token, len(fleet.traces(running, "start"))) == ("succeeded", 1, 1)
+    runs = len(fleet.traces(running, "start"))
+    assert (job.status, job.token, runs) == ("succeeded", 1, 1), await fleet.story(running)
     assert [worker.engines for worker in workers] == engines, "nobody was restarted"
 
 

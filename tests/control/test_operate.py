@@ -286,14 +286,14 @@ async def test_an_end_that_wakes_nobody_is_seen_by_one_look_for_all(bench: Bench
     control = Control(store, settings=Settings(poll_s=0.01))
     jobs = [await bench.claimed() for _ in range(20)]
     waiting = [asyncio.create_task(control.wait(job.id, "30s")) for job in (*jobs, jobs[0])]
-    while 20 not in store.looks:  # the first looks are each one's own
+    while 20 not in store.looks:  # the first looks are each one's own, and may be answered one by one
         await asyncio.sleep(0)
 
     await bench.worker.complete([Completion(job) for job in jobs])
 
     assert [job.status for job in await asyncio.gather(*waiting)] == ["succeeded"] * 21
     assert store.looks[:21] == [1] * 21
-    assert set(store.looks[21:]) == {20}
+    assert set(store.looks[store.looks.index(20) :]) == {20}
 
 
 async def test_who_waits_for_a_job_that_is_deleted_hears_so(bench: Bench) -> None:

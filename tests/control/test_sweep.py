@@ -314,6 +314,30 @@ async def test_a_sweeper_whose_own_beats_do_not_get_through_judges_nobody(
     assert (await bench.control.get(job.id)).status == "running"
 
 
+@pytest.mark.parametrize("keeps", ["another", "nobody"])
+async def test_a_sweeper_whose_first_beat_does_not_get_through_judges_nobody(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, keeps: str
+) -> None:
+    """As when the store is locked the moment a worker is up, before or after its engines have opened their sessions."""
+    job = await bench.running()
+    kept = [str(job.session)] if keeps == "another" else []
+
+    async def locked(*_: object) -> None:
+        raise StoreLocked("the database is locked")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.store, "beat", locked)
+        for second in range(12):
+            with pytest.raises(StoreLocked):
+                await bench.control.beat(kept)
+            assert (await bench.control.sweep()).waiting or second < 5
+            bench.clock.advance(1)
+    await bench.control.beat(kept)
+    assert (await bench.control.sweep()).waiting
+
+    assert (await bench.control.get(job.id)).status == "running"
+
+
 async def test_a_sweeper_whose_sessions_were_given_up_goes_on_sweeping(bench: Bench) -> None:
     job = await bench.running()
     own = await bench.control.open_session()

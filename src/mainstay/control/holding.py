@@ -63,7 +63,7 @@ class Holder:
         )
         await self._store.open_session(session)
         self._mine.add(session.id)
-        self._guard.beat(self._store.clock.lease_ms())
+        self._guard.heard(self._store.clock.lease_ms())
         return session
 
     def _checked_lease(self, lease_s: float) -> float:
@@ -118,7 +118,8 @@ class Holder:
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
         """Keep sessions alive, and tell what they have to report. A report that cannot be stored is logged: it must
-        cost nobody's life."""
+        cost nobody's life. Whoever beats is careful with the dead when it sweeps, even if it beats for nobody yet:
+        silence counts only while its own beats get through."""
         if isinstance(sessions, str | bytes) or not isinstance(sessions, Collection):
             raise InvalidInput("sessions", f"{sessions!r} is not a list of session ids; write [session.id]")
         for index, session in enumerate(sessions):
@@ -126,11 +127,9 @@ class Holder:
         good, refused = self._checked(reports)
         for error in refused:
             log.warning("report refused %s", error)
-        self._guard.trying()
+        self._guard.trying(self._store.clock.lease_ms())
         pulses = await self._store.beat(sessions, good)
-        self._guard.answered()
-        if any(pulse.known for pulse in pulses):
-            self._guard.beat(self._store.clock.lease_ms())
+        self._guard.heard(self._store.clock.lease_ms())
         for pulse in pulses:
             if pulse.known:
                 self._mine.add(pulse.session)

@@ -39,10 +39,6 @@ class Keeper:
         self._rng = rng
         self._on_drain = on_drain
         """told, with every beat, who asked one of the engines to drain"""
-        settings = control.settings
-        self._gap_s = max(settings.lease_s - settings.heartbeat_s, settings.heartbeat_s)
-        self._beaten_s: float | None = None
-        """when the store last took our beat, by the loop's clock; None: there was nothing to beat for"""
         self._judging = asyncio.Lock()
         """held by a sweep: an engine that we kill meanwhile would be taken for one that crashed"""
         self.swept = asyncio.Event()
@@ -96,7 +92,7 @@ class Keeper:
             # a burial knows more about its dead than a sweep does: let it go first, but do not wait for it for ever
             yielded = not yielded and any(member.dead or member.killed for member in self._crew())
             wait_s = every_s * self._rng.uniform(0.75, 1.25)
-            if not yielded and not self._unheard():
+            if not yielded:
                 try:
                     async with self._judging:
                         swept = await self._control.sweep()
@@ -124,19 +120,11 @@ class Keeper:
                     async with self._judging:
                         member.kill(blamed=stuck)
 
-    def _unheard(self) -> bool:
-        """Whether our own beats do not get through: then nobody's may, and their silence means nothing. Once they do,
-        control gives everybody a lease to be heard."""
-        return self._beaten_s is not None and asyncio.get_running_loop().time() - self._beaten_s > self._gap_s
-
     async def _beat_once(self) -> None:
         kept = {member.session: member for member in self._crew() if member.session is not None and not member.dead}
-        if not kept:
-            self._beaten_s = None
-            return
+        # with no engine up yet there is nobody to beat for, but whether a beat gets through must be known to the sweep
         marks = {session: member.marks() for session, member in kept.items()}
         pulses = await self._control.beat(list(kept), [mark for part in marks.values() for mark in part])
-        self._beaten_s = asyncio.get_running_loop().time()
         for pulse in pulses:
             member = kept[pulse.session]
             member.marked(marks[pulse.session])

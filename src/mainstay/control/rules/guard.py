@@ -12,34 +12,35 @@ class SweepGuard:
     """Fed with the lease time of one's own beats.
 
     >>> guard = SweepGuard(lease_ms=8000, heartbeat_ms=2000)
-    >>> guard.beat(0); guard.may_sweep(1000)
+    >>> guard.heard(0); guard.may_sweep(1000)
     True
     >>> guard.may_sweep(60_000), guard.may_sweep(67_999), guard.may_sweep(68_000)
     (False, False, True)
-    >>> guard.trying(); guard.may_sweep(600_000)
+    >>> guard.trying(68_000); guard.may_sweep(600_000)
     False
-    >>> guard.beat(600_000); guard.may_sweep(607_999), guard.may_sweep(608_000)
+    >>> guard.heard(600_000); guard.may_sweep(607_999), guard.may_sweep(608_000)
     (False, True)
     """
 
     def __init__(self, *, lease_ms: int, heartbeat_ms: int) -> None:
         self._lease_ms = lease_ms
-        # others beat as often as we do, so after such a gap they may look dead for no fault of theirs
-        self._gap_ms = max(lease_ms - heartbeat_ms, heartbeat_ms)
+        # Others beat as often as we do, so their last beat may be older than ours by as much as that, and by a little
+        # more on a busy machine: one more beat is the room for it. After a longer gap they may look dead for no fault
+        # of theirs.
+        self._gap_ms = max(lease_ms - 2 * heartbeat_ms, heartbeat_ms)
         self._seen_ms: int | None = None
         self._not_before_ms: int | None = None
         self._trying = False
 
-    def trying(self) -> None:
-        """A beat is on its way; if it fails, the next one is."""
+    def trying(self, now_ms: int) -> None:
+        """A beat is on its way; if it fails, the next one is. The first one begins the watch over ourselves: nobody
+        knows what the store was like before."""
         self._trying = True
+        if self._seen_ms is None:
+            self._seen_ms = now_ms
 
-    def answered(self) -> None:
-        """The beat got through, whatever the answer was."""
-        self._trying = False
-
-    def beat(self, now_ms: int) -> None:
-        """One of our own sessions has just been kept alive."""
+    def heard(self, now_ms: int) -> None:
+        """A beat of ours got through, whatever the answer was."""
         self._sense(now_ms, self._gap_ms)
         self._seen_ms = now_ms
         self._trying = False

@@ -163,7 +163,6 @@ class SqliteStore:
         return await self._engine.read(lambda db: reading.due(db, list(queues)))
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
-        # silence is judged as of now: while we wait for a locked database, nobody else's beat gets through either
         asked_ms = self.clock.lease_ms()
         found, dead = await self._engine.write(lambda tx: registry.overdue(tx, self._locks, limit, asked_ms))
         for session in dead:  # only now: a free lock is the proof until their death is stored

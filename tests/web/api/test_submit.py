@@ -179,3 +179,73 @@ async def test_more_than_the_limit_of_one_request_are_refused(server: Server) ->
 async def test_a_payload_over_the_limit_of_the_store_is_too_large(server: Server) -> None:
     answer = await server.client.post("/api/v1/jobs", json={"name": "a", "payload": "x" * 1_500_000})
     assert (answer.status_code, answer.json()["type"]) == (413, "payload_too_large")
+
+
+# groups -----------------------------------------------------------------------------------------------
+
+
+async def _group(server: Server, body: dict[str, Any], **headers: str) -> Any:
+    return await server.client.post("/api/v1/groups", json=body, headers=headers)
+
+
+async def test_of_a_group_the_last_one_waits_for_the_others(stored: Server) -> None:
+    body = {"members": [{"name": "a"}, {"name": "b"}], "then": {"name": "c", "payload": {"n": 1}}}
+    answer = await _group(stored, body)
+    assert answer.status_code == 201
+    then, members = answer.json()["then"]["id"], [each["id"] for each in answer.json()["members"]]
+    first, second, last = await stored.control.get_many([*members, then])
+    assert [(job.name, job.group) for job in (first, second)] == [("a", then), ("b", then)]
+    assert (last.name, last.status, decoded(last.payload)) == ("c", "scheduled", {"n": 1})
+    assert await stored.control.awaited(then) == members
+
+
+async def test_when_and_failed_say_what_the_last_one_waits_for(server: Server) -> None:
+    for more in ({"when": "settled"}, {"failed": "fail"}):
+        body = {"members": [{"name": "a"}], "then": {"name": "c"}, **more}
+        then = (await _group(server, body)).json()["then"]["id"]
+        await server.client.post(f"/api/v1/jobs/{(await server.control.awaited(then))[0]}/cancel")
+        status = (await server.control.get(then)).status
+        assert status == ("pending" if "when" in more else "failed")
+
+
+async def test_a_group_that_is_sent_again_with_its_key_is_submitted_once(stored: Server) -> None:
+    body = {"members": [{"name": "a"}, {"name": "b"}], "then": {"name": "c"}}
+    first = await _group(stored, body, **{"Idempotency-Key": "order-17"})
+    again = await _group(stored, body, **{"Idempotency-Key": "order-17"})
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json()["then"]["id"] == first.json()["then"]["id"]
+    assert not again.json()["then"]["created"]
+    assert [each["id"] for each in again.json()["members"]] == [each["id"] for each in first.json()["members"]]
+    assert len((await stored.client.get("/api/v1/jobs")).json()["jobs"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "status"),
+    [
+        ({"members": [{"name": "a"}, {"name": "a", "queu": "x"}]}, "members[1].queu", 422),
+        ({"members": [{"name": "a"}, {"name": "a", "queue_deadline": "soon"}]}, "members[1].queue_deadline", 422),
+        ({"members": [{"name": "a"}, {"name": "a", "payload": 2**70}]}, "members[1].payload", 422),
+        ({"members": [{"name": "a", "key": "k", "payload": 1}]}, "members[0]", 409),
+        ({"then": {"name": "c", "queue_deadline": "soon"}}, "then.queue_deadline", 422),
+        ({"then": {"name": "c", "after": ["018bcfe5-6800-7000-8000-0123456789ab"]}}, "then.after", 422),
+        ({"then": {"name": "c", "key": "another"}}, "then.key", 422),
+        ({"when": "never"}, "when", 422),
+        ({"when": "settled", "failed": "fail"}, "failed", 422),
+        ({"members": None}, "members", 422),
+    ],
+)
+async def test_of_a_group_all_is_stored_or_nothing_and_what_is_wrong_is_named(
+    stored: Server, body: dict[str, Any], field: str, status: int
+) -> None:
+    await stored.client.post("/api/v1/jobs", json={"name": "a", "key": "k"})
+    whole = {"members": [{"name": "a"}], "then": {"name": "c"}, **body}
+    answer = await _group(stored, whole, **{"Idempotency-Key": "order-17"})
+    assert (answer.status_code, answer.json().get("field")) == (status, field)
+    assert len((await stored.client.get("/api/v1/jobs")).json()["jobs"]) == 1
+
+
+async def test_a_group_of_more_than_the_limit_of_one_request_is_refused(server: Server) -> None:
+    members = [{"name": "a"}] * (server.site.options.bulk_limit + 1)
+    answer = await _group(server, {"members": members, "then": {"name": "c"}})
+    assert (answer.status_code, answer.json()["field"]) == (422, "members")
+    assert (await server.control.stats()).queues == {}

@@ -75,6 +75,37 @@ async def test_a_key_of_ones_own_finds_the_job_again(client: AsyncClient) -> Non
         await client.submit("a", {"n": 2}, key="k")
 
 
+async def test_a_group_is_stored_as_the_library_would_have_put_it(either: AsyncClient, stored: Server) -> None:
+    members = (either.job("a", {"n": n}) for n in range(3))
+    made = await either.group(members, then=either.job("sum", {"raw": b"\x00"}, queue="sums"), failed="fail")
+
+    last = await stored.control.get(made.then.id)
+    assert (last.name, last.queue, last.status, decoded(last.payload)) == ("sum", "sums", "scheduled", {"raw": b"\x00"})
+    assert await stored.control.awaited(last.id) == [member.id for member in made.members]
+    assert (last.options.after_failed, made.then.created) == ("fail", True)
+    assert [decoded(job.payload) for job in await stored.control.get_many([one.id for one in made.members])] == [
+        {"n": 0},
+        {"n": 1},
+        {"n": 2},
+    ]
+
+
+async def test_a_group_with_a_key_is_found_again_with_its_members(client: AsyncClient) -> None:
+    first = await client.group([client.job("a")], then=client.job("sum", key="k"))
+    again = await client.group([client.job("a"), client.job("a")], then=client.job("sum", key="k"))
+
+    assert (again.then.id, again.then.created) == (first.then.id, False)
+    assert [member.id for member in again.members] == [member.id for member in first.members]
+
+
+async def test_what_is_no_job_is_in_no_group(client: AsyncClient, server: Server) -> None:
+    with pytest.raises(InvalidInput, match=r"^then: 'sum' is not a job to submit; write client\.job"):
+        await client.group([], then="sum")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"^members: 7 is not a job to submit"):
+        await client.group([7], then=client.job("sum"))  # type: ignore[list-item]
+    assert (await server.control.stats()).queues == {}
+
+
 async def test_many_jobs_are_submitted_in_chunks(client: AsyncClient, server: Server) -> None:
     told: list[int] = []
     handles = await client.submit_many((client.job("a", {"n": n}) for n in range(25)), chunk=10, progress=told.append)

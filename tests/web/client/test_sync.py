@@ -56,6 +56,15 @@ def test_a_wait_ends_when_the_job_does(client: Client, here: Here) -> None:
     later.join()
 
 
+def test_a_group_goes_its_way(client: Client, here: Here) -> None:
+    made = client.group([client.job("a", queue="team") for _ in range(3)], then=client.job("sum", queue="team"))
+    assert (made.then.status(), len(made.members)) == ("scheduled", 3)
+
+    here.run(work(here.control, "team"))
+
+    assert made.then.status() == "pending"
+
+
 def test_many_jobs_are_submitted_found_and_cancelled(client: Client) -> None:
     made = client.submit_many((client.job("a", queue="many") for _ in range(30)), chunk=7)
 

@@ -89,6 +89,15 @@ class SubmittedMany(msgspec.Struct, kw_only=True):
     created: int
 
 
+class SubmittedGroup(msgspec.Struct, kw_only=True):
+    """Jobs, and the one that waits for them."""
+
+    then: Submitted
+    """`created` is false if it was there before: then nothing was stored now"""
+    members: list[Submitted]
+    """in the order that they were sent; if `then` was there before, those that it waits or waited for"""
+
+
 class JobPage(msgspec.Struct, kw_only=True):
     """Some jobs, and where to go on."""
 

@@ -1,8 +1,9 @@
-"""Submitting: one job, or many that are stored together or not at all."""
+"""Submitting: one job, many that are stored together or not at all, or many and one that waits for them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -19,12 +20,13 @@ from ...stores import Durability
 from ..problems import Problem, problem_of
 from .fields import Duration, JobId, Limit, Name, Priority, Queue, Tag, Text
 from .operation import Answered, Ask, Nothing, Operation, told
-from .shapes import Submitted, SubmittedMany
+from .shapes import Submitted, SubmittedGroup, SubmittedMany
 from .views import etag_of
 
 #: characters that control takes
 _LONGEST_KEY = 255
 _INDEXED = re.compile(r"requests\[(\d+)\]")
+_OF_GROUP = re.compile(r"members\[\d+\]|then\b")
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,6 +91,18 @@ class NewJobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     jobs: list[NewJob]
 
 
+class NewGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Jobs to submit, and one that runs once when all of them are done; all or none."""
+
+    members: list[NewJob]
+    then: NewJob
+    """it waits for the members; their ids are what `awaited` tells of it"""
+    when: Literal["succeeded", "settled"] = "succeeded"
+    """what the members are to be before it runs"""
+    failed: Literal["skip", "fail"] = "skip"
+    """what becomes of it when one of them does not succeed"""
+
+
 async def submit_job(ask: Ask[Nothing, NewJob]) -> Response:
     request = ask.body.request(_key(ask))
     made = await ask.control.submit_request(request)
@@ -106,9 +120,7 @@ async def submit_job(ask: Ask[Nothing, NewJob]) -> Response:
 
 async def submit_jobs(ask: Ask[Nothing, NewJobs]) -> Response:
     jobs = ask.body.jobs
-    most = ask.site.options.bulk_limit
-    if len(jobs) > most:
-        raise InvalidInput("jobs", f"{len(jobs):,} are more than the limit of {most:,} of one request")
+    most = _check_number(ask, "jobs", jobs)
     key = _key(ask, room=len(f"#{most}"))
     requests = []
     for index, job in enumerate(jobs):
@@ -124,6 +136,36 @@ async def submit_jobs(ask: Ask[Nothing, NewJobs]) -> Response:
         raise _in_bulk(error, int(named[1]) if named else 0 if len(jobs) == 1 else None) from None
     answer = {"jobs": msgspec.to_builtins(made), "created": sum(one.created for one in made)}
     return told(answer, 201 if any(one.created for one in made) else 200)
+
+
+async def submit_group(ask: Ask[Nothing, NewGroup]) -> Response:
+    body = ask.body
+    _check_number(ask, "members", body.members)
+    # sent again, the one that waits is there, and with it all that was stored
+    then = _named(lambda: body.then.request(_key(ask)), "then")
+    members = [_named(job.request, f"members[{index}]") for index, job in enumerate(body.members)]
+    try:
+        made = await ask.control.submit_group(members, then, when=body.when, failed=body.failed)
+    except Conflict as error:
+        problem = problem_of(error)
+        if whose := _OF_GROUP.match(str(error)):
+            problem.field = whose[0]
+        raise problem from None
+    return told(msgspec.to_builtins(made), 201 if made.then.created else 200)
+
+
+def _check_number(ask: Ask[Any, Any], field: str, jobs: Sequence[NewJob]) -> int:
+    most = ask.site.options.bulk_limit
+    if len(jobs) > most:
+        raise InvalidInput(field, f"{len(jobs):,} are more than the limit of {most:,} of one request")
+    return most
+
+
+def _named(request: Callable[[], Request], where: str) -> Request:
+    try:
+        return request()
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}.{error.field}", error.rule) from None
 
 
 def _key(ask: Ask[Any, Any], *, room: int = 0) -> str | None:
@@ -181,6 +223,25 @@ OPERATIONS = (
         answers={
             201: Answered(told="They were submitted.", type=SubmittedMany),
             200: Answered(told="All of them were there before, or none was sent.", type=SubmittedMany),
+        },
+        refusals=(409, 413),
+        idempotency_key=True,
+    ),
+    Operation(
+        method="POST",
+        path="/groups",
+        handler=submit_group,
+        scope="submit",
+        tag="jobs",
+        summary="Submit many jobs, and one that runs when all of them are done; all or none",
+        about="With an Idempotency-Key, or a key of `then`, what is sent again is submitted once, and the members are "
+        "those that `then` waits or waited for. A body as application/msgpack keeps the types of payloads that JSON "
+        "has not.",
+        body=NewGroup,
+        packs=True,
+        answers={
+            201: Answered(told="They were submitted.", type=SubmittedGroup),
+            200: Answered(told="The one that waits was there before; nothing was submitted.", type=SubmittedGroup),
         },
         refusals=(409, 413),
         idempotency_key=True,

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from ..api.seen import BatchSeen, Resuming, Schedule, StoreSeen
 from .aio import AsyncClient
-from .aio_handle import AsyncHandle
+from .aio_handle import AsyncGroup, AsyncHandle
 from .answers import Done, Ended, Event, Job, JobPage, Listed, News, Reported, Stats, Trouble, Working
 from .exchange import Tries
 from .new import NewJob
 from .sync import Client
-from .sync_handle import Handle
+from .sync_handle import Group, Handle
 
 __all__ = [
     "AsyncClient",
+    "AsyncGroup",
     "AsyncHandle",
     "BatchSeen",
     "Client",
     "Done",
     "Ended",
     "Event",
+    "Group",
     "Handle",
     "Job",
     "JobPage",

@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncGenerator, Callable, Iterable
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 from ...clock import seconds
 from ...load.stats.model import Summary
@@ -16,7 +16,7 @@ from ..api.seen import Checked, StoreSeen
 from ..api.shapes import Submitted
 from ..live.history import Sample
 from ..live.snapshot import Snapshot
-from .aio_handle import AsyncHandle
+from .aio_handle import AsyncGroup, AsyncHandle
 from .aio_parts import AsyncBatches, AsyncJobs, AsyncQueues, AsyncSchedules
 from .answers import Session, Stats, Working
 from .calls import Call
@@ -83,7 +83,7 @@ class AsyncClient:
         return self._made(made)
 
     def job(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> NewJob:
-        """A job for `submit_many`."""
+        """A job for `submit_many` and `group`."""
         return new_job(name, payload, options)
 
     async def submit_many(
@@ -97,6 +97,19 @@ class AsyncClient:
             if progress is not None:
                 progress(len(found))
         return found
+
+    async def group(
+        self,
+        members: Iterable[NewJob],
+        *,
+        then: NewJob,
+        when: Literal["succeeded", "settled"] = "succeeded",
+        failed: Literal["skip", "fail"] = "skip",
+    ) -> AsyncGroup:
+        """Submit many jobs and one that runs once, when all of them have succeeded (or are settled), all or none. When
+        one fails, it is skipped, or fails if so told."""
+        made = await self.run(self._core.submit_group(members, then, when=when, failed=failed))
+        return AsyncGroup(tuple(map(self._made, made.members)), self._made(made.then))
 
     def handle(self, job_id: str) -> AsyncHandle:
         """Any job, by id."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 from ...control.explain import Explanation
 from .answers import Event, Job, News
@@ -137,4 +137,12 @@ class AsyncHandle:
         return hash(self.id)
 
 
-__all__ = ["AsyncHandle", "Follow", "Run"]
+class AsyncGroup(NamedTuple):
+    """A submitted group. `then` is the job that runs once, when the members are done."""
+
+    members: tuple[AsyncHandle, ...]
+    """in the order given; of a group that was submitted before, those that `then` waits or waited for"""
+    then: AsyncHandle
+
+
+__all__ = ["AsyncGroup", "AsyncHandle", "Follow", "Run"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, TypedDict, TypeVar
 
@@ -15,12 +15,12 @@ from ...control.explain import Explanation
 from ...errors import InvalidInput, RequestRefused, WaitTimeout
 from ...model import ErrorInfo, check_id
 from ...task.handle import failure
-from ..api.shapes import Awaited, Deleted, Submitted, SubmittedMany
+from ..api.shapes import Awaited, Deleted, Submitted, SubmittedGroup, SubmittedMany
 from . import calls
 from .answers import Done, Job, JobPage, Story, Trail, UnitPage
 from .calls import Answer, Call, duration, get, packed, packed_all, post
 from .exchange import Flow, Pause, Tries, carried
-from .new import NewJob
+from .new import NewJob, checked
 from .refusals import error_of
 
 T = TypeVar("T")
@@ -103,6 +103,15 @@ class Core:
     def submit_chunk(self, jobs: list[msgspec.Raw]) -> Flow[SubmittedMany]:
         body = packed_all({"jobs": jobs})
         return self.ask(post("/jobs/bulk", SubmittedMany, safe=True, query=self.query(), packed=body))
+
+    def submit_group(self, members: Iterable[NewJob], then: NewJob, *, when: str, failed: str) -> Flow[SubmittedGroup]:
+        key = None if "key" in checked(then, "then").data else self.key()
+        jobs = [msgspec.Raw(packed(checked(member, "members").data)) for member in members]
+        last = msgspec.Raw(packed(then.data))
+        body = packed_all({"members": jobs, "then": last, "when": when, "failed": failed})
+        return self.ask(
+            post("/groups", SubmittedGroup, safe=True, query=self.query(), packed=body, Idempotency_Key=key)
+        )
 
     # look -------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ _SAY_OFF = ("timeout", "stall_timeout")
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job for `submit_many`; made by `client.job(...)`."""
+    """A job for `submit_many` and `group`; made by `client.job(...)`."""
 
     name: str
     data: dict[str, Any]
@@ -46,6 +46,13 @@ def new_job(name: str, payload: Any, options: Mapping[str, Any]) -> NewJob:
     return NewJob(name=name, data=data)
 
 
+def checked(job: NewJob, field: str) -> NewJob:
+    """The job, if it is one; raises `InvalidInput`."""
+    if not isinstance(job, NewJob):
+        raise InvalidInput(field, f"{job!r} is not a job to submit; write client.job(name, payload, ...)")
+    return job
+
+
 def chunked(jobs: Iterable[NewJob], *, most: int, key: Any) -> Iterator[list[msgspec.Raw]]:
     """Jobs in portions that one request takes. Each has a key, so that a portion can be sent again."""
     if not isinstance(most, int) or most < 1:
@@ -53,9 +60,8 @@ def chunked(jobs: Iterable[NewJob], *, most: int, key: Any) -> Iterator[list[msg
     chunk: list[msgspec.Raw] = []
     size = 0
     for job in jobs:
-        if not isinstance(job, NewJob):
-            raise InvalidInput("jobs", f"{job!r} is not a job to submit; write client.job(name, payload, ...)")
-        one = packed(job.data if "key" in job.data else {**job.data, "key": key()})
+        data = checked(job, "jobs").data
+        one = packed(data if "key" in data else {**data, "key": key()})
         if chunk and (len(chunk) >= most or size + len(one) > _LARGE):
             yield chunk
             chunk, size = [], 0
@@ -80,4 +86,4 @@ def _sent(option: str, value: Any) -> Any:
     return value
 
 
-__all__ = ["NewJob", "chunked", "new_job"]
+__all__ = ["NewJob", "checked", "chunked", "new_job"]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 from ...clock import seconds
 from ...load.stats.model import Summary
@@ -23,7 +23,7 @@ from .core_store import BatchCore, QueueCore, ScheduleCore, StoreCore
 from .exchange import Flow, Lost, Pause, Tries
 from .following import Following, store_stream
 from .new import NewJob, chunked, new_job
-from .sync_handle import Handle
+from .sync_handle import Group, Handle
 from .sync_parts import Batches, Jobs, Queues, Schedules
 from .wire import BROKEN, Verify, answer_of, check_open, httpx, lost, wire_to
 
@@ -76,7 +76,7 @@ class Client:
         return self._made(made)
 
     def job(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> NewJob:
-        """A job for `submit_many`."""
+        """A job for `submit_many` and `group`."""
         return new_job(name, payload, options)
 
     def submit_many(
@@ -90,6 +90,19 @@ class Client:
             if progress is not None:
                 progress(len(found))
         return found
+
+    def group(
+        self,
+        members: Iterable[NewJob],
+        *,
+        then: NewJob,
+        when: Literal["succeeded", "settled"] = "succeeded",
+        failed: Literal["skip", "fail"] = "skip",
+    ) -> Group:
+        """Submit many jobs and one that runs once, when all of them have succeeded (or are settled), all or none. When
+        one fails, it is skipped, or fails if so told."""
+        made = self.run(self._core.submit_group(members, then, when=when, failed=failed))
+        return Group(tuple(map(self._made, made.members)), self._made(made.then))
 
     def handle(self, job_id: str) -> Handle:
         """Any job, by id."""

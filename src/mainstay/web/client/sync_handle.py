@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 from ...control.explain import Explanation
 from .answers import Event, Job, News
@@ -133,4 +133,12 @@ class Handle:
         return hash(self.id)
 
 
-__all__ = ["Follow", "Handle", "Run"]
+class Group(NamedTuple):
+    """A submitted group. `then` is the job that runs once, when the members are done."""
+
+    members: tuple[Handle, ...]
+    """in the order given; of a group that was submitted before, those that `then` waits or waited for"""
+    then: Handle
+
+
+__all__ = ["Follow", "Group", "Handle", "Run"]

@@ -19,6 +19,7 @@ NOBODY = "018bcfe5-6800-7000-8000-0123456789ab"
 ALL = (*OPERATIONS, *STREAMS)
 
 NEEDS = {
+    "submit_group": "submit",
     "submit_job": "submit",
     "submit_jobs": "submit",
     "force_job": "admin",

@@ -141,7 +141,8 @@ async def _listening(
     tasks = [asyncio.create_task(client.listen()) for client in clients]
     try:
         try:
-            await asyncio.wait_for(asyncio.gather(*(client.ready.wait() for client in clients)), _PATIENCE_S)
+            async with asyncio.timeout(_PATIENCE_S):
+                await asyncio.gather(*(client.ready.wait() for client in clients))
         except TimeoutError:
             deaf = sum(not client.ready.is_set() for client in clients)
             raise ServeFailed(f"{deaf} of {len(paths)} clients heard nothing within {_PATIENCE_S} s") from None
@@ -183,7 +184,8 @@ async def _overview(control: Control, serving: Serving, store: str, n: int, jobs
             await control.submit("bench")
             await asyncio.sleep(_BETWEEN_S)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*(client.all_told.wait() for client in clients)), _PATIENCE_S)
+            async with asyncio.timeout(_PATIENCE_S):
+                await asyncio.gather(*(client.all_told.wait() for client in clients))
         share, memory_mb = cost.share(), serving.memory_mb()
     late = [ms for client in clients for ms in client.late_ms["moves"]]
     return Streamed(

@@ -156,7 +156,8 @@ async def _kill(fleet: Fleet, plan: Plan, done: asyncio.Event) -> None:
     rng = random.Random(plan.seed)
     while plan.most_kills is None or fleet.kills.total() < plan.most_kills:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(done.wait(), rng.uniform(0, 2 * plan.kill_every_s))
+            async with asyncio.timeout(rng.uniform(0, 2 * plan.kill_every_s)):
+                await done.wait()
             return
         fleet.strike(rng)
 

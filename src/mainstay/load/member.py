@@ -277,7 +277,8 @@ class Words(asyncio.Protocol):
     async def over(self, within_s: float) -> None:
         """Until all was heard that a process, which has ended, had said."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), within_s)
+            async with asyncio.timeout(within_s):
+                await self._ended.wait()
 
     def last(self) -> str:
         text = b"\n".join([*self._last, self._rest])[-_TOLD:]

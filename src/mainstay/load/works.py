@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -164,8 +163,7 @@ class LoadWork:
 async def _cancel(control: Control, here: Context) -> None:
     """Whoever ran it has stopped it: that is what its history is to say. Its worker hears of it, and ends this."""
     await control.cancel(here.id, actor="client", reason=INTERRUPTED)
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.Event().wait(), _HEARD_S)
+    await asyncio.sleep(_HEARD_S)
 
 
 async def _save(here: Context, summary: Summary) -> None:

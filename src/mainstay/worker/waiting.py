@@ -19,6 +19,7 @@ async def first(*waits: Awaitable[object]) -> None:
 
 
 async def within(wait: Coroutine[Any, Any, object], most_s: float) -> None:
-    """Come back when it has happened, or when the time is over."""
+    """Come back when it has happened, or when the time is over. Whoever is cancelled meanwhile is."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(wait, most_s)
+        async with asyncio.timeout(most_s):
+            await wait

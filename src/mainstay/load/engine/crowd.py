@@ -156,15 +156,17 @@ class Crowd:
         """After its last iteration."""
         for name in self.blueprint.on_stops:
             try:
-                await asyncio.wait_for(guarded(getattr(visitor.walker.me, name)()), _GOODBYE_S)
+                async with asyncio.timeout(_GOODBYE_S):
+                    await guarded(getattr(visitor.walker.me, name)())
             except Exception as error:  # noqa: BLE001 - the user's own code; it leaves all the same
                 self._count(f"on_stop {kind_of(error)}", error)
         await self.leave(visitor)
 
     async def leave(self, visitor: Visitor) -> None:
         """Close its connections."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(visitor.clients.close(), _GOODBYE_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                await visitor.clients.close()
 
     async def renew(self, visitor: Visitor) -> bool:
         """Between two iterations: a new visitor if so wanted, the next row if each has its own. Whether it goes on."""

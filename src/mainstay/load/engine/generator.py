@@ -264,7 +264,8 @@ class Generator:
                 continue
             for method in self._blueprints[name].teardowns:
                 try:
-                    await asyncio.wait_for(guarded(getattr(crowd.first, method)()), ONCE_S)
+                    async with asyncio.timeout(ONCE_S):
+                        await guarded(getattr(crowd.first, method)())
                 except Exception as error:  # noqa: BLE001 - the user's own code; told in the summary
                     failed[name] = f"{method}: {told_of(error)}"
             await crowd.first.client.close()

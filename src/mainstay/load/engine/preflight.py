@@ -68,7 +68,8 @@ async def look(plan: RunPlan, blueprints: Mapping[str, Blueprint], network: Netw
             await network.resolve(parts.host, parts.port, socket.SOCK_DGRAM)
             continue
         try:
-            opened, _ = await asyncio.wait_for(open_socket(network, parts, proxy=proxy, session=None), _CONNECT_S)
+            async with asyncio.timeout(_CONNECT_S):
+                opened, _ = await open_socket(network, parts, proxy=proxy, session=None)
         except TimeoutError:
             raise CallFailed("connect timeout", f"{origin} does not answer within {_CONNECT_S:g} s") from None
         opened.close()

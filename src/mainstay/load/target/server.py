@@ -167,7 +167,8 @@ def serve(
             started(target)
             while not stop.is_set():
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), 1.0 if each_second else None)
+                    async with asyncio.timeout(1.0 if each_second else None):
+                        await stop.wait()
                 if each_second is not None:
                     each_second(target)
             return target.counts()

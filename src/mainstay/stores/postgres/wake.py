@@ -187,7 +187,8 @@ class Board:
         self._closed = True
         if self._ringing is not None:
             with contextlib.suppress(asyncio.CancelledError, Exception):
-                await asyncio.wait_for(self._ringing, 2)
+                async with asyncio.timeout(2):
+                    await self._ringing
         if self._listening is not None:
             await self._listening.close()
 

@@ -315,7 +315,8 @@ async def _connect(url: str, options: dict[str, str]) -> Client:
         )
 
     try:
-        await asyncio.wait_for(_asked(connect, shown_url(url)), wait_s)
+        async with asyncio.timeout(wait_s):
+            await _asked(connect, shown_url(url))
     except BaseException as error:
         await client.close()
         if isinstance(error, TimeoutError):

@@ -62,6 +62,30 @@ async def test_processes_share_the_iterations_of_those_that_have_users(processes
     assert sum(made) == 10
 
 
+async def test_a_pace_is_kept_by_the_clock_and_is_never_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Moments that are lost (a timer that rings late, steps that take a while) do not add up; what is really late is
+    not made up for."""
+    now = 1000.0
+    began: list[float] = []
+
+    async def until(_: object, at: float) -> None:
+        nonlocal now
+        now = max(now, at) + 0.002  # it rings late
+
+    class Shop(Workflow):
+        @step()
+        async def act(self) -> None:
+            nonlocal now
+            began.append(now)
+            now += 0.35 if len(began) == 3 else 0.03
+
+    monkeypatch.setattr(runners, "_now", lambda: now)
+    monkeypatch.setattr("mainstay.load.engine.user.Stop.until", until)
+    await runner_of(crowd_of(Shop, vus=1, iterations=6, pacing="100ms")).run(now)
+
+    assert [round(at - began[0], 3) for at in began] == [0.0, 0.102, 0.202, 0.554, 0.656, 0.756]
+
+
 async def test_users_without_a_row_do_not_start_and_the_others_end_when_the_rows_do() -> None:
     left = []
 

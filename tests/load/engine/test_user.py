@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstay.errors import CallFailed
+from mainstay.load.engine.user import Stop
 from mainstay.load.hooks import Check, Counter, Metric, Trend, step
 from mainstay.load.prepared import URL, Headers
 from mainstay.load.results import CustomResult, Result
@@ -521,3 +522,27 @@ async def test_a_step_that_does_not_say_what_it_returns_must_return_nothing_that
         in (walk.notes.examples["InvalidInput"])
     )
     assert (walk.notes.clean, fine.notes.clean) == (0, 1)
+
+
+async def test_a_pause_is_never_too_short_though_timers_ring_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of uvloop count whole milliseconds."""
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+
+    def early(delay: float, *what: Any) -> asyncio.TimerHandle:
+        return call_later(delay / 2, *what)
+
+    monkeypatch.setattr(loop, "call_later", early)
+    began = time.perf_counter()
+    await Stop().pause(0.02)
+
+    assert time.perf_counter() - began >= 0.02
+
+
+async def test_a_pause_ends_with_the_run() -> None:
+    stop = Stop()
+    waiting = asyncio.create_task(stop.pause(3600))
+    await turns()
+    stop.end(hurry=False)
+    await waiting
+    await stop.pause(3600)

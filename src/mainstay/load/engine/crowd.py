@@ -43,12 +43,14 @@ class Seat:
 class Visitor:
     """A user and what takes it through its steps."""
 
-    __slots__ = ("clients", "retired", "walker")
+    __slots__ = ("clients", "due", "retired", "walker")
 
     def __init__(self, walker: Walker, clients: Clients) -> None:
         self.walker = walker
         self.clients = clients
         self.retired = False
+        self.due = 0.0
+        """when its next iteration is to begin, if they are paced"""
 
     @property
     def user(self) -> User:

@@ -7,6 +7,7 @@ other; only where steps overlap are there tasks.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -112,17 +113,21 @@ class Stop:
 
     async def pause(self, seconds: float) -> None:
         """Wait, unless it ends before."""
-        if seconds <= 0 or self.ending:
-            return
+        await self.until(_now() + seconds)
+
+    async def until(self, at: float) -> None:
+        """Wait for a time of `time.perf_counter`, unless it ends before."""
         loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        handle = loop.call_later(seconds, _wake, waiter)
-        self.waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            handle.cancel()
-            self.waiters.discard(waiter)
+        # timers of uvloop count whole milliseconds, and may ring one early
+        while (left := at - _now()) > 0 and not self.ending:
+            waiter: asyncio.Future[None] = loop.create_future()
+            handle = loop.call_later(math.ceil(left * 1000) / 1000, _wake, waiter)
+            self.waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                handle.cancel()
+                self.waiters.discard(waiter)
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
+
 from ..clock import Clock
 from ..errors import InvalidInput
 from .blueprint import Blueprint, blueprint_of, check_states
@@ -281,9 +283,9 @@ class LoadRun:
             return self._over_s
         return self._over_s + (self._last_bucket + 1 - self._first_bucket) * WINDOW_MS / 1000
 
-    def so_far(self) -> Summary:
-        """What is known by now."""
-        return self._summary(self._judge.outcomes())
+    def so_far(self) -> tuple[Summary, list[msgspec.Raw]]:
+        """What is known by now: all but the points, and these as they are stored."""
+        return self._summary(self._judge.outcomes(), points=False), self._tally.packed_points()
 
     # the end ----------------------------------------------------------------------------------------
 
@@ -299,9 +301,10 @@ class LoadRun:
         summary.outputs = self._outputs.outcomes()
         return summary
 
-    def _summary(self, thresholds: list[ThresholdOutcome]) -> Summary:
+    def _summary(self, thresholds: list[ThresholdOutcome], *, points: bool = True) -> Summary:
         ended = self._ended or "finished"
         return self._tally.summary(
+            points=points,
             elapsed_s=self.elapsed_s,
             thresholds=thresholds,
             trust=self._doubts.trust(),

@@ -23,7 +23,7 @@ from .outputs import Output
 from .plan import SCHEMA, LoadOptions
 from .running import LoadRun, Planned
 from .sources import LoadTest
-from .stats.model import Summary
+from .stats.model import Point, Summary
 from .stream import StreamOutput
 
 KIND = "load"
@@ -130,7 +130,7 @@ class LoadWork:
             raise LoadFailed(f"load test {planned.test.name} could not be started: {error}") from error
         if attached is not None:
             self.ended[here.id] = summary
-        await _save(here, summary)
+        await _save(here, stored(summary))
         if here.stopping is not None:
             raise asyncio.CancelledError
         if summary.ended == INTERRUPTED:
@@ -153,9 +153,9 @@ class LoadWork:
                     run.stop(INTERRUPTED)
                     await asyncio.wait([task])
                 elif not task.done() and run.seconds:
-                    so_far = run.so_far()
+                    so_far, points = run.so_far()
                     here.progress(run.elapsed_s, run.header.duration_s, f"{so_far.requests} requests")
-                    await _save(here, so_far)
+                    await _save(here, stored(so_far, points))
         finally:
             stopping.cancel()
 
@@ -166,13 +166,13 @@ async def _cancel(control: Control, here: Context) -> None:
     await asyncio.sleep(_HEARD_S)
 
 
-async def _save(here: Context, summary: Summary) -> None:
+async def _save(here: Context, known: bytes) -> None:
     """Keep what is known with the job. A store that is away does not stop the load: the next save, or the end, says
     it all again."""
     outage = Outage("load", random.Random())
     for _ in range(3):
         try:
-            await here.save(msgspec.Raw(stored(summary)))
+            await here.save(msgspec.Raw(known))
         except StaleClaim as error:
             raise LetGo(str(error)) from None
         except StoreError as error:
@@ -181,14 +181,14 @@ async def _save(here: Context, summary: Summary) -> None:
             return
 
 
-def stored(summary: Summary) -> bytes:
-    """A summary as it is kept with the job: without the curves by step, or without all of them, if it got too big."""
-    found = _encode(summary)
+def stored(summary: Summary, points: Sequence[msgspec.Raw] | None = None) -> bytes:
+    """A summary as it is kept with the job, with its own points or with these, which are packed: without the curves by
+    step, or without all of them, if it got too big."""
+    found = _encode(summary if points is None else msgspec.structs.replace(summary, points=points))
     if len(found) <= _MOST_BYTES:
         return found
-    slim = msgspec.structs.replace(
-        summary, points=[msgspec.structs.replace(point, by_step={}) for point in summary.points]
-    )
+    whole = summary.points if points is None else [_point(packed) for packed in points]
+    slim = msgspec.structs.replace(summary, points=[msgspec.structs.replace(point, by_step={}) for point in whole])
     found = _encode(slim)
     if len(found) <= _MOST_BYTES:
         return found
@@ -196,6 +196,7 @@ def stored(summary: Summary) -> bytes:
 
 
 _encode = msgspec.msgpack.Encoder().encode
+_point = msgspec.msgpack.Decoder(Point).decode
 
 
 def summary_of(job: Job, unpack: Callable[[bytes], Any]) -> Summary | None:

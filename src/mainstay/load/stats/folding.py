@@ -103,10 +103,15 @@ class Tally:
 
     def points(self) -> list[Point]:
         """The seconds that are over, for charts. At most 300: of a long run, each stands for several seconds."""
+        return [_point(packed) for packed in self.packed_points()]
+
+    def packed_points(self) -> list[msgspec.Raw]:
+        """The same in MessagePack, as they are kept: whoever stores them need not have them unpacked."""
         return [stretch.point for stretch in self._stretches]
 
-    def summary(self, **rest: Any) -> Summary:
-        """Everything that follows from the windows; what does not is passed in, by the names of `Summary`.
+    def summary(self, *, points: bool = True, **rest: Any) -> Summary:
+        """Everything that follows from the windows, with or without the points; what does not is passed in, by the
+        names of `Summary`.
 
         `elapsed_s`, if passed, is what rates are told by; else it is the time that the windows cover.
         """
@@ -160,7 +165,7 @@ class Tally:
             "metrics": [metric_summary(total.metrics[key], elapsed_s) for key in sorted(total.metrics, key=repr)],
             "errors": by_number(_added(step.errors for step in steps)),
             "examples": dict(sorted(total.examples.items())),
-            "points": self.points(),
+            "points": self.points() if points else [],
             "distribution": service.buckets(),
             "response_distribution": response.buckets(),
         }
@@ -205,7 +210,7 @@ class _Stretch:
     """Some seconds of a run. It is kept packed: a long run has hundreds of them, and as objects each takes twice the
     memory (measured: three steps in 2.5 KB instead of 5.8)."""
 
-    __slots__ = ("_point", "at_s", "dropped", "failed", "number", "responses", "steps", "users", "width_s")
+    __slots__ = ("at_s", "dropped", "failed", "number", "point", "responses", "steps", "users", "width_s")
 
     def __init__(
         self,
@@ -229,11 +234,7 @@ class _Stretch:
         """service times, by step"""
         self.responses = responses
         """of open models: response times"""
-        self._point = _encode(self._summed())
-
-    @property
-    def point(self) -> Point:
-        return _point(self._point)
+        self.point = msgspec.Raw(_encode(self._summed()))
 
     @classmethod
     def of(cls, window: Window, number: int, origin: int) -> _Stretch:

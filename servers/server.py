@@ -74,6 +74,12 @@ class OneProcess:
         """SIGKILL to all its processes: what the system has been given is kept, what was in their buffers is not."""
         self._process.kill()
 
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stand still meanwhile, with everybody connected, as a machine that is moved does."""
+        with self._process.frozen():
+            yield
+
     def answers(self) -> bool:
         """Whether it can be used by now."""
         with socket.create_connection(("127.0.0.1", self.port), 1):
@@ -160,6 +166,19 @@ class Process:
                 os.kill(child, signal.SIGKILL)
         while any(_alive(child) for child in children):
             time.sleep(0.005)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """SIGSTOP to it and to all its children; they go on afterwards."""
+        assert self._process is not None, "it does not run"
+        everyone = [self._process.pid, *_descendants(self._process.pid)]
+        for pid in everyone:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in everyone:
+                os.kill(pid, signal.SIGCONT)
 
 
 def _descendants(pid: int) -> list[int]:

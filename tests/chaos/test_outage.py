@@ -108,6 +108,31 @@ async def test_a_fleet_resumes_by_itself_after_its_server_was_away(
 
 
 @on_servers
+async def test_nobody_is_taken_for_dead_because_the_server_stood_still(
+    server: Postgres | Redis, tmp_path: Path
+) -> None:
+    """For longer than a lease, with everybody connected. When it goes on, it is asked who is silent before it has heard
+    anybody."""
+    async with _fleet(tmp_path, f"{server.url()}?auto_migrate=on") as fleet:
+        fleet.worker()
+        fleet.worker()
+        await fleet.ready(2)
+        running = (await fleet.control.submit("chaos_tasks.waits", {"gate_name": "go"})).id
+        await fleet.traced(running)
+        before_ms = max(session.beat_ms for session in await fleet.control.store.sessions())
+
+        with server.frozen():
+            await asyncio.sleep(2 * fleet.control.settings.lease_s)
+        while min(session.beat_ms for session in await fleet.control.store.sessions()) <= before_ms:
+            await asyncio.sleep(0.02)
+        fleet.open_gate("go")
+        job = await fleet.settled(running)
+
+        runs = len(fleet.traces(running, "start"))
+        assert (job.status, job.token, runs) == ("succeeded", 1, 1), await fleet.story(running)
+
+
+@on_servers
 async def test_a_fleet_whose_wire_is_cut_again_and_again_loses_nothing_and_doubles_nothing(
     server: Postgres | Redis, tmp_path: Path
 ) -> None:

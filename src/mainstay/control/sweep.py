@@ -57,7 +57,7 @@ class Sweeper:
 
     async def sweep(self) -> Swept:
         """Sweep until nothing is overdue (or only what cannot be dealt with)."""
-        if not self._guard.may_sweep(self._store.clock.lease_ms()):
+        if not self._guard.may_sweep(self._store.clock.lease_ms()) or not await self._is_heard():
             return Swept(waiting=True)
         moved: Counter[str] = Counter()
         failed: list[str] = []
@@ -81,6 +81,20 @@ class Sweeper:
                 return Swept(moved=dict(moved), failed=tuple(failed), closed=tuple(closed))
             if len(fresh) < limit // 2:
                 limit *= 2
+
+    async def _is_heard(self) -> bool:
+        """Whether the store hears us without a pause that may have silenced others as well: a server that stood still
+        would be asked who is silent, and answer when it goes on, before it has heard anybody."""
+        clock, guard = self._store.clock, self._guard
+        beats = guard.watching
+        guard.trying(clock.lease_ms())
+        try:
+            await self._store.beat([])
+            guard.heard(clock.lease_ms())
+            return guard.may_sweep(clock.lease_ms())
+        finally:
+            if not beats:
+                guard.forget()
 
     async def _deal_with(self, found: Sequence[Overdue]) -> list[tuple[Overdue, Outcome | None]]:
         if not found:

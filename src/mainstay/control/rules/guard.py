@@ -32,6 +32,11 @@ class SweepGuard:
         self._not_before_ms: int | None = None
         self._trying = False
 
+    @property
+    def watching(self) -> bool:
+        """Whether there are beats to miss."""
+        return self._seen_ms is not None
+
     def trying(self, now_ms: int) -> None:
         """A beat is on its way; if it fails, the next one is. The first one begins the watch over ourselves: nobody
         knows what the store was like before."""

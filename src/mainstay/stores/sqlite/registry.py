@@ -27,8 +27,6 @@ _DRAIN = (
     "UPDATE sessions SET draining_by = iif(draining_ms IS NULL, ?2, draining_by), "
     "draining_ms = coalesce(draining_ms, ?1) WHERE id = ?3 AND dead = 0 RETURNING 1"
 )
-#: a sweep that waited longer than this for its turn met a database that was locked
-_WAITED_MS = 1000
 #: more sleepers than this need not be counted for
 _MOST_WOKEN = 1000
 #: a beat of another boot says nothing about this one: its sessions are dead, whoever has noticed so far
@@ -105,15 +103,13 @@ def sessions(db: apsw.Connection) -> list[Session]:
 def overdue(tx: Tx, locks: SessionLocks, limit: int, asked_ms: int) -> tuple[list[Overdue], list[str]]:
     """Declare the dead dead, then list what they held and what is past its time; and who was found dead.
 
-    Silence is judged as of the asking, and not at all if the answer had to wait: while a database is locked nobody
-    else's beat gets through either."""
-    waited = tx.lease_ms - asked_ms > _WAITED_MS
+    Silence is judged as of the asking: while a database is locked nobody else's beat gets through either."""
     dead = []
     for session, pid, beat_ms, lease_s, boot in all_rows(
         tx.db, "SELECT id, pid, beat_ms, lease_s, boot FROM sessions WHERE dead = 0"
     ):
-        silent = not waited and asked_ms - beat_ms > lease_s * 1000
-        if boot != boot_id() or silent or (pid and locks.is_free(session)):
+        silent = boot != boot_id() or asked_ms - beat_ms > lease_s * 1000
+        if silent or (pid and locks.is_free(session)):
             tx.db.execute("UPDATE sessions SET dead = 1 WHERE id = ?", (session,))
             _depose(tx, session)
             dead.append(session)

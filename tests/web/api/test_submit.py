@@ -244,6 +244,11 @@ async def test_of_a_group_all_is_stored_or_nothing_and_what_is_wrong_is_named(
     assert len((await stored.client.get("/api/v1/jobs")).json()["jobs"]) == 1
 
 
+async def test_a_key_that_is_none_is_refused_for_a_group_by_its_own_name(server: Server) -> None:
+    answer = await _group(server, {"members": [], "then": {"name": "c"}}, **{"Idempotency-Key": "a\tb"})
+    assert (answer.status_code, answer.json()["field"]) == (422, "Idempotency-Key")
+
+
 async def test_a_group_of_more_than_the_limit_of_one_request_is_refused(server: Server) -> None:
     members = [{"name": "a"}] * (server.site.options.bulk_limit + 1)
     answer = await _group(server, {"members": members, "then": {"name": "c"}})

@@ -142,7 +142,8 @@ async def submit_group(ask: Ask[Nothing, NewGroup]) -> Response:
     body = ask.body
     _check_number(ask, "members", body.members)
     # sent again, the one that waits is there, and with it all that was stored
-    then = _named(lambda: body.then.request(_key(ask)), "then")
+    key = _key(ask)
+    then = _named(lambda: body.then.request(key), "then")
     members = [_named(job.request, f"members[{index}]") for index, job in enumerate(body.members)]
     try:
         made = await ask.control.submit_group(members, then, when=body.when, failed=body.failed)

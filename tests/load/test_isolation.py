@@ -71,3 +71,42 @@ async def test_nothing_leaks_between_users(target: Target, tmp_path: Path, model
     # no two users had the same row
     rows = [metric.name.split()[1] for metric in summary.metrics]
     assert len(rows) == len(set(rows)) > 0
+
+
+SHARING = """
+class Shop(Workflow):
+    data = Feed([{"user": "ann", "cart": []}, {"user": "bob", "cart": []}])
+
+    @setup
+    async def shop(self):
+        return {"seen": [], "open": {"at": 8}}
+
+    @on_start
+    async def come(self):
+        self.fresh = dict(self.vu.data)
+        self.vu.data["token"] = self.vu.id
+        self.vu.data["cart"].append(self.vu.id)
+
+    @step()
+    async def own(self) -> list[Check]:
+        return [
+            Check("token" not in self.fresh, f"{self.fresh} was used"),
+            Check(self.vu.data["cart"] == [self.vu.id], f"{self.vu.data} is somebody else's"),
+        ]
+
+    @step("own")
+    async def look(self, shop: dict) -> None:
+        assert shop == {"seen": [], "open": {"at": 8}}
+
+    @step("look")
+    async def spoil(self, shop: dict) -> None:
+        shop["seen"].append(self.vu.id)
+"""
+
+
+async def test_rows_are_copies_and_what_all_share_cannot_be_changed(tmp_path: Path) -> None:
+    summary = await ran(written(tmp_path, SHARING), vus=6, iterations=30, processes=2)
+
+    (check,) = summary.checks
+    assert (check.failed, check.passed) == (0, 60), check.reasons
+    assert summary.errors == {"TypeError": 30}, "the step that would change it, and no other"

@@ -67,6 +67,22 @@ def test_a_rate_replaces_the_stages_and_iterations_of_the_class() -> None:
     assert other.iterations is None
 
 
+@pytest.mark.parametrize("given", [{"rate": "10/s"}, {"stages": "1s:10/s"}])
+def test_a_rate_replaces_what_the_class_says_of_pauses(given: dict[str, Any]) -> None:
+    plan = planned(made(pacing="100ms", think="1s"), **given)["Shop"]
+
+    assert (plan.model, plan.pacing_s, plan.think) == ("open", None, None)
+
+
+@pytest.mark.parametrize("field", ["pacing", "think"])
+@pytest.mark.parametrize("whose", ["class", "run"])
+def test_pauses_beside_a_rate_are_refused_by_their_name(field: str, whose: str) -> None:
+    of_class, given = ({field: "1s", "rate": "10/s"}, {}) if whose == "class" else ({}, {field: "1s", "rate": "10/s"})
+
+    with pytest.raises(InvalidInput, match=rf"^Shop\.{field}: is for a number of users"):
+        planned(made(**of_class), **given)
+
+
 def test_stages_replace_the_duration_of_the_class() -> None:
     plan = planned(made(duration="1m"), stages="1s:5,2s:0")["Shop"]
 

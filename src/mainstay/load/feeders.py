@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InvalidInput
+from .fixed import own
 
 Share = Literal["split", "shared", "user"]
 Order = Literal["as is", "random"]
@@ -28,7 +29,8 @@ class Feed:
     `share` says who goes through the rows: "split" deals them out, so that no two users have the same one until all
     were used; "shared" has each process go through all of them; "user" has each virtual user go through all of them.
     `every` says when the next row is taken: with each new "user", or with each "iteration". At the end it starts again
-    ("repeat"), or users that find no row do not start ("stop"). There are a million rows at most.
+    ("repeat"), or users that find no row do not start ("stop"). There are a million rows at most. A row is the user's
+    own copy.
 
     >>> feed = Feed([{"user": "ann"}, {"user": "bob"}], every="iteration")
     >>> hand = feed.dealt(process=0, processes=1)
@@ -116,7 +118,8 @@ class NoMoreRows(Exception):
 
 def _next(source: Iterator[Any]) -> Any:
     try:
-        return next(source)
+        # a row comes round again, to another user: what the last one wrote into it is not for that one to see
+        return own(next(source))
     except StopIteration:
         raise NoMoreRows from None
 

@@ -175,8 +175,14 @@ def _workflow_plan(cls: type[Workflow], options: LoadOptions) -> WorkflowPlan:
     if kind not in ("constant", "poisson"):
         raise InvalidInput(f"{name}.arrivals", f"{kind!r} is not a way to arrive; write constant or poisson")
     think, pacing, timeout = value("think"), value("pacing"), value("timeout")
-    if arrivals is not None and (think is not None or pacing is not None):
-        raise InvalidInput(f"{name}.think", "is for a number of users; with a rate, iterations start when they are due")
+    if arrivals is not None:
+        if options.rate is not None or options.stages is not None:
+            # a rate that is given for this run replaces what the class says of its users
+            think, pacing = options.think, options.pacing
+        for field, given in (("think", think), ("pacing", pacing)):
+            if given is not None:
+                rule = "is for a number of users; with a rate, iterations start when they are due"
+                raise InvalidInput(f"{name}.{field}", rule)
     return WorkflowPlan(
         name=name,
         model=model,

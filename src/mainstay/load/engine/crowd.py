@@ -13,6 +13,7 @@ from ..blueprint import Blueprint
 from ..clients.all import Clients
 from ..clients.network import Network
 from ..feeders import Feed, NoMoreRows
+from ..fixed import fixed
 from ..plan import WorkflowPlan
 from .guard import guarded, kind_of
 from .recorder import MetricRecorder
@@ -43,14 +44,12 @@ class Seat:
 class Visitor:
     """A user and what takes it through its steps."""
 
-    __slots__ = ("clients", "due", "retired", "walker")
+    __slots__ = ("clients", "retired", "walker")
 
     def __init__(self, walker: Walker, clients: Clients) -> None:
         self.walker = walker
         self.clients = clients
         self.retired = False
-        self.due = 0.0
-        """when its next iteration is to begin, if they are paced"""
 
     @property
     def user(self) -> User:
@@ -85,7 +84,7 @@ class Crowd:
         self.first: Any = None
         """an object of the workflow whose context is kept for what it provides: the user that was made first"""
         self._network = network
-        self._shared = shared
+        self._shared = fixed(dict(shared))
         self._params = params
         self._metrics = metrics
         self._made = 0

@@ -31,7 +31,7 @@ _TICK_S = 0.1
 _IN_A_ROW = 64
 #: arrivals nearer to each other than this are started together
 _GRAIN_S = 0.00005
-#: what is later than this is late: an arrival without catch-up is dropped, and a pace is kept from then on
+#: without catch-up, what is later than this is dropped
 _LATE_S = 0.01
 #: waiting arrivals, in iterations that may be under way
 _BACKLOG = 10
@@ -152,14 +152,12 @@ class Closed:
             self._left += 1
             self._rows_left = False
             return False
-        now = _now()
-        began = visitor.due if now - visitor.due < _LATE_S else now
+        began = _now()
         await visitor.walker.iterate()
         if self._left > 0 and plan.think is not None:
             await stop.pause(visitor.user.random.uniform(*plan.think))
         if self._left > 0 and plan.pacing_s is not None:
-            visitor.due = began + plan.pacing_s
-            await stop.until(visitor.due)
+            await stop.until(began + plan.pacing_s)
         return self._left > 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from tests.conformance.adapters import ADAPTERS
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 FOLDER = Path(__file__).with_name("wrong_clock")
+RECKONED_MS = 100
 HOUR_S = 3600
 #: a start may be this late on a busy machine, which is not an hour
 LATE_S = 15
@@ -64,7 +66,8 @@ async def test_a_delay_and_a_backoff_take_their_time_on_a_worker_with_a_wrong_cl
     assert [job.status for job in jobs] == ["succeeded", "succeeded"]
     for job in jobs:
         times = [event.at_ms for event in await fleet.control.events(job.id)]
-        assert times == sorted(times)
+        # who dates an event reckons the server's time from its last answers: to half of what an answer takes
+        assert all(after - before > -RECKONED_MS for before, after in itertools.pairwise(times)), times
         assert abs(times[-1] / 1000 - time.time()) < 60, "what happened is dated by the server"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainstay.control import Completion, Failure, Request
-from mainstay.errors import InvalidInput, InvalidTransition, JobNotFound, UniqueClash
+from mainstay.errors import InvalidInput, InvalidTransition, JobNotFound, KeyConflict, UniqueClash
 from mainstay.model import AWAITS_MS, ErrorInfo, Session
 from mainstay.stores import Query
 
@@ -308,6 +308,63 @@ async def test_a_group_that_was_submitted_before_is_given_back(bench: Bench) -> 
     assert (again.then.id, again.then.created) == (first.then.id, False)
     assert [(each.id, each.created) for each in again.members] == [(each.id, False) for each in first.members]
     assert len(await bench.everything()) == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "how"),
+    [
+        (range(2), {}),
+        (range(4), {}),
+        ([0, 2, 1], {}),
+        ([], {}),
+        (range(3), {"when": "settled"}),
+        (range(3), {"failed": "fail"}),
+    ],
+)
+async def test_the_key_of_a_callback_is_that_of_the_group_and_is_refused_to_another(
+    bench: Bench, given: Iterable[int], how: dict[str, Any]
+) -> None:
+    then = Request("then", None, {"key": "g1"})
+    await bench.control.submit_group(members(3), then)
+    with pytest.raises(KeyConflict, match="^then: idempotency key 'g1' of then was used before"):
+        await bench.control.submit_group([Request("member", {"n": n}) for n in given], then, **how)
+    assert len(await bench.everything()) == 4
+
+
+async def test_the_key_of_a_job_is_not_that_of_a_group(bench: Bench) -> None:
+    await bench.control.submit("then", key="g1")
+    with pytest.raises(KeyConflict):
+        await bench.control.submit_group(members(1), Request("then", None, {"key": "g1"}))
+    assert len(await bench.everything()) == 1
+
+
+async def test_a_group_that_is_given_back_has_each_member_where_it_was(bench: Bench) -> None:
+    """Also those that met each other, or a job that was there before."""
+    known = await bench.control.submit("member", {"n": 9}, key="there")
+    given = [
+        Request("member", {"n": 0}, {"key": "d"}),
+        Request("member", {"n": 1}, {"unique": "u"}),
+        Request("member", {"n": 0}, {"key": "d"}),
+        Request("member", {"n": 9}, {"key": "there"}),
+        Request("member", {"n": 2}, {"unique": "u"}),
+        Request("member", {"n": 3}),
+    ]
+    then = Request("then", None, {"key": "g1"})
+    first = await bench.control.submit_group(given, then)
+    again = await bench.control.submit_group(given, then)
+    ids = [each.id for each in first.members]
+    assert (ids[0], ids[1], ids[3]) == (ids[2], ids[4], known.id)
+    assert [each.id for each in again.members] == ids
+    assert {each.durability for each in (again.then, *again.members)} == {first.then.durability} != {""}
+
+
+@pytest.mark.parametrize("field", ["key", "unique"])
+async def test_a_callback_that_would_be_one_of_the_members_is_refused(bench: Bench, field: str) -> None:
+    given = [Request("m"), Request("t", None, {field: "z"})]
+    with pytest.raises(InvalidInput, match=rf"^then\.{field}: is that of members\[1\]"):
+        await bench.control.submit_group(given, Request("t", None, {field: "z"}))
+    assert await bench.everything() == []
+    await bench.control.submit_group([Request("m", None, {field: "z"})], Request("t", None, {field: "z"}))
 
 
 @pytest.mark.parametrize(

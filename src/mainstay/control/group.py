@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from ..stores import Durability, JobStore, NewJob
 from ..stores.durability import strongest
 from .failure import shown
 from .options import MOST_AWAITED, Plan
+from .payload import content_of
 from .submit import Request, Submitted, Submitter
 
 ReadOptions = Callable[[Mapping[str, Any]], Plan]
@@ -23,7 +25,8 @@ _MEMBER = re.compile(r"(?:requests|jobs)\[(\d+)\]")
 
 class SubmittedGroup(msgspec.Struct, frozen=True):
     """A group as it is stored. When its callback had been submitted before (`then.created` is False), nothing was
-    stored now, and the members are those that one waits or waited for."""
+    stored now, and the members are those that one waits or waited for: with its key, those that were submitted with
+    it."""
 
     then: Submitted
     """the callback; its id is the `group` of the members that were made for it"""
@@ -51,15 +54,35 @@ class Grouper:
         try:
             stored = await self._submitter.insert(jobs, durability)
         except AlreadySubmitted as known:
-            return known_group(known.job_id, await self._store.awaited(known.job_id))
+            awaited = await self._store.awaited(known.job_id)
+            return known_group(known.job_id, jobs, awaited, self._submitter.said(durability))
         except (Conflict, InvalidInput) as error:
             raise in_group(error, len(jobs) - 1) from error.__cause__
         return SubmittedGroup(stored[-1], stored[:-1])
 
 
-def known_group(callback: str, awaited: Iterable[str]) -> SubmittedGroup:
-    """A group whose callback was submitted before."""
-    return SubmittedGroup(Submitted(callback, False), [Submitted(each, False) for each in awaited])
+def known_group(callback: str, jobs: Sequence[NewJob], awaited: Sequence[str], said: str = "") -> SubmittedGroup:
+    """A group whose callback was submitted before. With its key it was the same group, and the answer is as it was
+    then; one that met another by its unique key alone tells what that one waits for."""
+    *members, then = jobs
+    ids = awaited if then.job.unique_key is not None else _paired(members, awaited)
+    return SubmittedGroup(Submitted(callback, False, said), [Submitted(each, False, said) for each in ids])
+
+
+def _paired(members: Sequence[NewJob], awaited: Sequence[str]) -> Sequence[str]:
+    """Who stands for each member: those that meet each other, by a key, are one job, and waited for once."""
+    left = iter(awaited)
+    seen: dict[tuple[str, ...], str] = {}
+    found = []
+    for new in members:
+        names = [] if new.key is None else [(new.key.scope, new.key.name)]
+        names += [] if new.job.unique_key is None else [(new.job.unique_key,)]
+        stands = next((seen[name] for name in names if name in seen), None) or next(left, None)
+        if stands is None:
+            return awaited
+        seen.update(dict.fromkeys(names, stands))
+        found.append(stands)
+    return awaited if next(left, None) else found
 
 
 def group_jobs(
@@ -79,9 +102,34 @@ def group_jobs(
         raise InvalidInput("members", f"{shown(members)} is not a list of requests") from None
     new = _members(requests, new_jobs)
     read, callback = _callback(then, tuple(each.job.id for each in new), when, failed, plan, new_jobs)
+    _check_apart(new, callback)
+    callback = _keyed_as_a_whole(callback, requests, new, f"{when} {failed}")
     group = callback.job.id
     jobs = [msgspec.structs.replace(each, job=msgspec.structs.replace(each.job, group=group)) for each in new]
     return [*jobs, callback], strongest([read.durability, *(_durability(each.options) for each in requests)])
+
+
+def _check_apart(members: Sequence[NewJob], then: NewJob) -> None:
+    """One job cannot be a member and wait for the members."""
+    for index, each in enumerate(members):
+        if each.key is not None and then.key is not None:
+            same = (each.key.scope, each.key.name) == (then.key.scope, then.key.name)
+        else:
+            same = False
+        field = "key" if same else "unique"
+        if same or each.job.unique_key == then.job.unique_key is not None:
+            rule = f"is that of members[{index}], which is of the same task, so they would be one job; take another"
+            raise InvalidInput(f"then.{field}", rule)
+
+
+def _keyed_as_a_whole(then: NewJob, requests: Sequence[Request], members: Sequence[NewJob], how: str) -> NewJob:
+    """Its key stands for the group: with other members, or another condition, it is used for something else."""
+    if then.key is None:
+        return then
+    digest = hashlib.sha256(then.key.content + how.encode())
+    for request, new in zip(requests, members, strict=True):
+        digest.update(content_of(new.job.name, new.job.payload if request.content is None else request.content))
+    return msgspec.structs.replace(then, key=msgspec.structs.replace(then.key, content=digest.digest()))
 
 
 def _durability(options: Mapping[str, Any] | Plan) -> Durability | None:
@@ -136,9 +184,13 @@ def in_group(error: Conflict | InvalidInput, members: int) -> Conflict | Invalid
     def name(found: re.Match[str]) -> str:
         return f"members[{found[1]}]" if int(found[1]) < members else "then"
 
+    said, link = (error.field, ".") if isinstance(error, InvalidInput) else (str(error), ": ")
+    placed, found = _MEMBER.subn(name, said, count=1)
+    if not found and not members:  # of one alone it is not said which
+        placed = f"then{link}{said}"
     if isinstance(error, InvalidInput):
-        return _renamed(error, _MEMBER.sub(name, error.field, count=1))
-    error.args = (_MEMBER.sub(name, str(error), count=1),)
+        return _renamed(error, placed)
+    error.args = (placed,)
     return error
 
 

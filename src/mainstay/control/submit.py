@@ -75,8 +75,12 @@ class Submitter:
 
     async def insert(self, jobs: Sequence[NewJob], durability: Durability | None) -> list[Submitted]:
         """Insert all or none; refusals are in the words of whoever submitted them."""
-        said = self._store.durability if durability is None else self._store.durability_of(durability)
+        said = self.said(durability)
         return [Submitted(made.id, made.created, said) for made in await self._insert(jobs, durability)]
+
+    def said(self, durability: Durability | None) -> str:
+        """What an answer survives, in words."""
+        return self._store.durability if durability is None else self._store.durability_of(durability)
 
     def _made(self, requests: Iterable[Request]) -> list[tuple[NewJob, Plan]]:
         return self._maker.make(requests, now_ms=self._store.clock.now_ms(), chain=self._store.chain)

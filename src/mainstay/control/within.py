@@ -66,7 +66,7 @@ class Enqueuer:
         try:
             stored = yield from self._insert(jobs, durability)
         except AlreadySubmitted as known:
-            return known_group(known.job_id, (yield from self._enqueue.awaited(known.job_id)))
+            return known_group(known.job_id, jobs, (yield from self._enqueue.awaited(known.job_id)))
         except (Conflict, InvalidInput) as error:
             raise in_group(error, len(jobs) - 1) from error.__cause__
         return SubmittedGroup(stored[-1], stored[:-1])

@@ -31,7 +31,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     """the task's name"""
     name: str
     content: bytes
-    """digest of task and canonical arguments; options do not count"""
+    """digest of task and canonical arguments, of the callback of a group of all its jobs; options do not count"""
     until_ms: int
 
 

@@ -217,11 +217,14 @@ async def test_a_group_that_is_sent_again_with_its_key_is_submitted_once(stored:
     assert not again.json()["then"]["created"]
     assert [each["id"] for each in again.json()["members"]] == [each["id"] for each in first.json()["members"]]
     assert len((await stored.client.get("/api/v1/jobs")).json()["jobs"]) == 3
+    other = await _group(stored, {**body, "members": [{"name": "a"}]}, **{"Idempotency-Key": "order-17"})
+    assert (other.status_code, other.json()["type"], other.json()["field"]) == (409, "key_conflict", "then")
 
 
 @pytest.mark.parametrize(
     ("body", "field", "status"),
     [
+        ({"members": [{"name": "c", "key": "order-17"}]}, "then.key", 422),
         ({"members": [{"name": "a"}, {"name": "a", "queu": "x"}]}, "members[1].queu", 422),
         ({"members": [{"name": "a"}, {"name": "a", "queue_deadline": "soon"}]}, "members[1].queue_deadline", 422),
         ({"members": [{"name": "a"}, {"name": "a", "payload": 2**70}]}, "members[1].payload", 422),

@@ -92,10 +92,12 @@ async def test_a_group_is_stored_as_the_library_would_have_put_it(either: AsyncC
 
 async def test_a_group_with_a_key_is_found_again_with_its_members(client: AsyncClient) -> None:
     first = await client.group([client.job("a")], then=client.job("sum", key="k"))
-    again = await client.group([client.job("a"), client.job("a")], then=client.job("sum", key="k"))
+    again = await client.group([client.job("a")], then=client.job("sum", key="k"))
 
     assert (again.then.id, again.then.created) == (first.then.id, False)
     assert [member.id for member in again.members] == [member.id for member in first.members]
+    with pytest.raises(KeyConflict):
+        await client.group([client.job("a"), client.job("a")], then=client.job("sum", key="k"))
 
 
 async def test_what_is_no_job_is_in_no_group(client: AsyncClient, server: Server) -> None:

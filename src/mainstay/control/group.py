@@ -75,14 +75,23 @@ def _paired(members: Sequence[NewJob], awaited: Sequence[str]) -> Sequence[str]:
     seen: dict[tuple[str, ...], str] = {}
     found = []
     for new in members:
-        names = [] if new.key is None else [(new.key.scope, new.key.name)]
-        names += [] if new.job.unique_key is None else [(new.job.unique_key,)]
+        names = _names(new).values()
         stands = next((seen[name] for name in names if name in seen), None) or next(left, None)
         if stands is None:
             return awaited
         seen.update(dict.fromkeys(names, stands))
         found.append(stands)
     return awaited if next(left, None) else found
+
+
+def _names(new: NewJob) -> dict[str, tuple[str, ...]]:
+    """What a job is met by, by the option that says it."""
+    found: dict[str, tuple[str, ...]] = {}
+    if new.key is not None:
+        found["key"] = (new.key.scope, new.key.name)
+    if new.job.unique_key is not None:
+        found["unique"] = (new.job.unique_key,)
+    return found
 
 
 def group_jobs(
@@ -111,15 +120,12 @@ def group_jobs(
 
 def _check_apart(members: Sequence[NewJob], then: NewJob) -> None:
     """One job cannot be a member and wait for the members."""
+    names = _names(then)
     for index, each in enumerate(members):
-        if each.key is not None and then.key is not None:
-            same = (each.key.scope, each.key.name) == (then.key.scope, then.key.name)
-        else:
-            same = False
-        field = "key" if same else "unique"
-        if same or each.job.unique_key == then.job.unique_key is not None:
-            rule = f"is that of members[{index}], which is of the same task, so they would be one job; take another"
-            raise InvalidInput(f"then.{field}", rule)
+        for field, name in _names(each).items():
+            if names.get(field) == name:
+                rule = f"is that of members[{index}], which is of the same task, so they would be one job; take another"
+                raise InvalidInput(f"then.{field}", rule)
 
 
 def _keyed_as_a_whole(then: NewJob, requests: Sequence[Request], members: Sequence[NewJob], how: str) -> NewJob:

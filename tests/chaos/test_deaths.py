@@ -10,6 +10,7 @@ import pytest
 from mainstay.control import Control
 from mainstay.control.check import check
 from tests.chaos.fleet import Fleet, Worker, gone, kill, on_every_store
+from tests.stopping import stop_between_writes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -124,7 +125,7 @@ async def test_a_stopped_engine_keeps_its_job_within_its_timeout(fleet: Fleet) -
     holder = fleet.traces(job_id)[0].pid
     assert holder in [*worker.engines, *fleet.workers[1].engines]
 
-    kill(holder, signal.SIGSTOP)
+    await stop_between_writes(holder, fleet.control.store)
     await _lease_passes(fleet)
     kill(holder, signal.SIGCONT)
     fleet.open_gate("go")
@@ -141,7 +142,7 @@ async def test_a_stopped_supervisor_loses_its_sessions_and_its_ghost_is_refused(
     other = fleet.worker()
     await fleet.ready(2)
 
-    kill(stopped.pid, signal.SIGSTOP)
+    await stop_between_writes(stopped.pid, fleet.control.store)
     second = await fleet.traced(job_id, times=2, within_s=60)
     # now, while it runs: its process may be one that goes with it. The engine whose supervisor is stopped hears that
     # its session is lost, opens another and may be the first to ask

@@ -13,6 +13,7 @@ import pytest
 
 from mainstay.worker.spawn import EngineHandle, spawn
 from mainstay.worker.supervisor import FORCED, STOPPED, UNFIT
+from tests.stopping import stop_between_writes
 from tests.worker.crews import Crew, alive, crew_on, kill
 
 
@@ -132,7 +133,7 @@ async def test_a_stopped_engine_without_an_overdue_job_is_left_alone_within_the_
         await crew.until_started([ran])
         pid = await crew.engine()
 
-        kill(pid, signal.SIGSTOP)
+        await stop_between_writes(pid, crew.control.store)
         (session,) = await crew.control.store.sessions()
 
         async def outlived_its_lease() -> bool:

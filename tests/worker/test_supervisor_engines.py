@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from mainstay.control.check import check
 from mainstay.worker.supervisor import STOPPED
+from tests.stopping import stop_between_writes
 from tests.worker.crews import ENGINE, Crew, alive, crew_on, kill
 
 PROGRAM = "tests.worker.crew_program:stage"
@@ -94,7 +94,7 @@ async def test_a_stopped_engine_is_killed_when_a_deadline_passes(stage: Path) ->
         await made.until_started([guilty, innocent])
         pid = await made.engine()
 
-        kill(pid, signal.SIGSTOP)
+        await stop_between_writes(pid, made.control.store)
 
         job = await made.control.wait(guilty)
         assert (job.status, job.failures, job.crashes) == ("quarantined", 1, 0)

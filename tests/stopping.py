@@ -10,7 +10,7 @@ from mainstay.stores import JobStore
 
 
 async def stop_between_writes(pid: int, store: JobStore) -> None:
-    """SIGSTOP, but not while it writes: whoever is stopped with the turn to write to SQLite keeps it from the others."""
+    """SIGSTOP, but not while it writes: one that is stopped with the turn to write to SQLite keeps it from others."""
     while True:
         os.kill(pid, signal.SIGSTOP)
         writing = asyncio.ensure_future(store.beat([]))

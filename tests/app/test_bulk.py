@@ -73,6 +73,7 @@ async def test_a_chunk_is_stored_whole_or_not_at_all_and_the_error_says_what_is_
         await app.submit_many(calls, chunk=3)
 
     assert refused.value.__notes__ == ["the 3 jobs before this chunk are stored; submit the rest from there"]
+    assert str(refused.value).startswith("requests[4]: ")
     assert await stored(app) == 1 + 3
 
 

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from ..control import Submitted
+from ..control.chunks import move_index, note_stored
 from ..control.options import check_count
 from ..control.within import Enqueuer
 from ..errors import InvalidInput, MainstayError
@@ -20,8 +21,8 @@ R = TypeVar("R")
 #: told how many are stored so far
 Progress = Callable[[int], object]
 
-_STORED = "the {n} jobs before this chunk are stored; submit the rest from there"
-_IN_TRANSACTION = "the {n} jobs before this chunk are part of your transaction; roll it back, or submit the rest"
+#: adds to an error what became of so many jobs before it
+Note = Callable[[MainstayError, int], None]
 
 
 async def submit_many(
@@ -34,7 +35,7 @@ async def submit_many(
 ) -> list[Handle[R]]:
     """Submit in chunks; what was stored before one that is refused stays stored, and the error says how many."""
     check_count(chunk, field="chunk", least=1)
-    made = _Made(client, progress, _STORED if connection is None else _IN_TRANSACTION)
+    made = _Made(client, progress, note_stored if connection is None else _note_transaction)
     if connection is None:
         control = await client.open()
         async for part in _chunks(calls, chunk):
@@ -53,7 +54,7 @@ def submit_many_within(
 ) -> list[Handle[R]]:
     """The same within a transaction, for code without a loop."""
     check_count(chunk, field="chunk", least=1)
-    made = _Made(client, progress, _IN_TRANSACTION)
+    made = _Made(client, progress, _note_transaction)
     transaction = Transaction(client, connection)
     for part in _plain_chunks(calls, chunk):
         with made.adding(part):
@@ -70,7 +71,7 @@ def _submitting(part: list[Call[R]]) -> Callable[[Enqueuer], Steps[list[Submitte
 class _Made:
     """What is stored so far."""
 
-    def __init__(self, client: Client, progress: Progress | None, note: str) -> None:
+    def __init__(self, client: Client, progress: Progress | None, note: Note) -> None:
         self.handles: list[Handle[Any]] = []
         self._client = client
         self._progress = progress
@@ -83,14 +84,19 @@ class _Made:
                 check_call(self._client, call)
             yield
         except MainstayError as error:
-            if self.handles:
-                error.add_note(self._note.format(n=len(self.handles)))
+            move_index(error, len(self.handles))
+            self._note(error, len(self.handles))
             raise
         if self._progress is not None:
             self._progress(len(self.handles))
 
     def of(self, part: list[Call[Any]], stored: list[Submitted]) -> None:
         self.handles += [Handle.of(self._client, call.returns, each) for call, each in zip(part, stored, strict=True)]
+
+
+def _note_transaction(error: MainstayError, n: int) -> None:
+    if n:
+        error.add_note(f"the {n} jobs before this chunk are part of your transaction; roll it back, or submit the rest")
 
 
 def check_call(client: Client, call: object) -> None:

@@ -57,7 +57,7 @@ _TITLES = {
 def problem_of(error: MainstayError) -> Problem:
     """What an error of ours is to whoever asked. Its message was written for people, and names no secret."""
     if isinstance(error, PayloadTooLarge):
-        return Problem(413, error.code, str(error), field=error.field)
+        return Problem(413, error.code, error.rule, field=error.field)
     if isinstance(error, InvalidInput):
         return Problem(422, error.code, error.rule, field=error.field)
     if isinstance(error, JobNotFound | OutputMissing | WorkerNotFound):

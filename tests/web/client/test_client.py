@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
@@ -21,6 +23,8 @@ from mainstay.errors import (
     MainstayError,
     PayloadTooLarge,
     RequestRefused,
+    ServerUnreachable,
+    UniqueClash,
     UnknownOption,
     VersionChanged,
     WaitTimeout,
@@ -130,6 +134,48 @@ async def test_a_bad_job_among_many_is_named_and_none_of_its_chunk_is_stored(cli
 
     assert caught.value.field == "jobs[1].priority"
     assert [job async for job in client.jobs.find()] == []
+
+
+async def test_a_bad_job_among_many_is_named_by_its_place_in_the_list_and_the_error_says_what_is_stored(
+    client: AsyncClient, server: Server
+) -> None:
+    good = [client.job("a") for _ in range(5)]
+    noted = ["the 4 jobs before this chunk are stored; submit the rest from there"]
+
+    with pytest.raises(UniqueClash, match=r"^jobs\[6\]: ") as clash:
+        await client.submit_many(
+            [*good, client.job("a", unique="z"), client.job("a", unique="z", on_clash="refuse")], chunk=4
+        )
+    assert clash.value.__notes__ == noted
+    with pytest.raises(InvalidInput) as refused:
+        await client.submit_many([*good, client.job("a", priority=500)], chunk=4)
+    assert (refused.value.field, refused.value.__notes__) == ("jobs[5].priority", noted)
+    with pytest.raises(PayloadTooLarge, match=r"^jobs\[5\]\.payload: 1200005 bytes") as large:
+        await client.submit_many([*good, client.job("a", "x" * 1_200_000)], chunk=5)
+    assert large.value.__notes__ == ["the 5 jobs before this chunk are stored; submit the rest from there"]
+    # what is refused before it is sent
+    with pytest.raises(InvalidInput) as unsent:
+        await client.submit_many([*good, client.job("a", {"what": object()})], chunk=4)
+    assert (unsent.value.field, unsent.value.__notes__) == ("jobs[5].payload", noted)
+    with pytest.raises(InvalidInput, match=r"^jobs\[5\]: 7 is not a job to submit"):
+        await client.submit_many([*good, 7], chunk=4)  # type: ignore[list-item]
+    assert (await server.control.stats()).queues["default"].counts == {"pending": 4 + 4 + 5 + 4 + 4}
+
+
+async def test_of_a_chunk_that_was_not_answered_the_error_does_not_say_that_it_is_not_stored(server: Server) -> None:
+    async def lossy(scope: Any, receive: Any, send: Any) -> None:
+        if sent:
+            raise httpx.ReadError("the connection was lost")
+        sent.append(scope["path"])
+        await server.app(scope, receive, send)
+
+    sent: list[str] = []
+    async with client_of(lossy) as client:
+        with pytest.raises(ServerUnreachable) as lost:
+            await client.submit_many([client.job("a") for _ in range(4)], chunk=2)
+
+    (note,) = lost.value.__notes__
+    assert note.startswith("the 2 jobs before this chunk are stored, and those of this chunk may be")
 
 
 async def test_what_is_refused_is_refused_as_by_the_library(client: AsyncClient) -> None:

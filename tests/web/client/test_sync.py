@@ -74,6 +74,17 @@ def test_many_jobs_are_submitted_found_and_cancelled(client: Client) -> None:
     assert client.stats().queues["many"].counts == {"cancelled": 30}
 
 
+def test_a_bad_job_among_many_is_named_by_its_place_in_the_list_and_the_error_says_what_is_stored(
+    client: Client,
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        client.submit_many([*(client.job("a", queue="half") for _ in range(5)), client.job("a", priority=500)], chunk=3)
+
+    assert refused.value.field == "jobs[5].priority"
+    assert refused.value.__notes__ == ["the 3 jobs before this chunk are stored; submit the rest from there"]
+    assert client.stats().queues["half"].counts == {"pending": 3}
+
+
 def test_a_job_can_be_followed_while_it_goes_on(client: Client, here: Here) -> None:
     handle = client.submit("a", queue="live")
     seen: list[object] = []

@@ -24,7 +24,7 @@ from .core import Core
 from .core_store import BatchCore, QueueCore, ScheduleCore, StoreCore
 from .exchange import Flow, Lost, Pause, Tries
 from .following import Following, store_stream
-from .new import NewJob, chunked, new_job
+from .new import NewJob, new_job
 from .wire import BROKEN, Verify, answer_of, check_open, httpx, lost, wire_to
 
 T = TypeVar("T")
@@ -90,13 +90,11 @@ class AsyncClient:
         self, jobs: Iterable[NewJob], *, chunk: int = 1000, progress: Callable[[int], object] | None = None
     ) -> list[AsyncHandle]:
         """Submit many jobs (`client.job(...)`). Each chunk is stored whole or not at all; `progress` is called with the
-        number stored so far after each."""
-        found: list[AsyncHandle] = []
-        for portion in chunked(jobs, most=chunk, key=self._core.key):
-            found += map(self._made, (await self.run(self._core.submit_chunk(portion))).jobs)
-            if progress is not None:
-                progress(len(found))
-        return found
+        number stored so far after each. An error names the job by its place among all of them, and its notes say how
+        many are stored."""
+        return [
+            self._made(made) for made in await self.run(self._core.submit_many(jobs, chunk=chunk, progress=progress))
+        ]
 
     async def group(
         self,

@@ -119,18 +119,18 @@ def duration(value: str | timedelta | None, *, field: str) -> str | None:
     return f"{round(seconds(value, field=field) * 1000)}ms" if isinstance(value, timedelta) else value
 
 
-def packed(job: Mapping[str, Any]) -> bytes:
-    """A job as it is sent, its payload as the library would store it; raises `InvalidInput`."""
-    payload = msgspec.Raw(encoded(job.get("payload"), field="payload", limit=sys.maxsize))
-    return packed_all({**job, "payload": payload})
+def packed(job: Mapping[str, Any], *, where: str = "") -> bytes:
+    """A job as it is sent, its payload as the library would store it; raises `InvalidInput`, which says `where`."""
+    payload = msgspec.Raw(encoded(job.get("payload"), field=f"{where}payload", limit=sys.maxsize))
+    return packed_all({**job, "payload": payload}, where=where)
 
 
-def packed_all(body: Mapping[str, Any]) -> bytes:
+def packed_all(body: Mapping[str, Any], *, where: str = "") -> bytes:
     """A body in MessagePack; raises `InvalidInput`."""
     try:
         return msgspec.msgpack.encode(body)
     except _UNSENT as error:
-        raise InvalidInput("options", f"cannot be sent: {error}") from None
+        raise InvalidInput(f"{where}options", f"cannot be sent: {error}") from None
 
 
 def _json(body: Any) -> bytes:

@@ -11,8 +11,9 @@ from typing import Any, Literal, TypedDict, TypeVar
 import msgspec
 
 from ...clock import duration_text, seconds
+from ...control.chunks import move_index, note_stored
 from ...control.explain import Explanation
-from ...errors import InvalidInput, RequestRefused, WaitTimeout
+from ...errors import InvalidInput, MainstayError, RequestRefused, WaitTimeout
 from ...model import ErrorInfo, check_id
 from ...task.handle import failure
 from ..api.shapes import Awaited, Deleted, Submitted, SubmittedGroup, SubmittedMany
@@ -20,12 +21,14 @@ from . import calls
 from .answers import Done, Job, JobPage, Story, Trail, UnitPage
 from .calls import Answer, Call, duration, get, packed, packed_all, post
 from .exchange import Flow, Pause, Tries, carried
-from .new import NewJob, checked
+from .new import NewJob, checked, chunked
 from .refusals import error_of
 
 T = TypeVar("T")
 Duration = str | timedelta
 Action = Literal["retry", "cancel", "delete"]
+#: told how many are stored so far
+Progress = Callable[[int], object]
 
 #: the longest that a server waits in one request
 _WAIT_S = 30.0
@@ -100,9 +103,28 @@ class Core:
         body = packed(job.data)
         return self.ask(post("/jobs", Submitted, safe=True, query=self.query(), packed=body, Idempotency_Key=key))
 
-    def submit_chunk(self, jobs: list[msgspec.Raw]) -> Flow[SubmittedMany]:
+    def submit_many(self, jobs: Iterable[NewJob], *, chunk: int, progress: Progress | None) -> Flow[list[Submitted]]:
+        """A chunk at a time; an error names the job by its place among all, and says how many are stored."""
+        made: list[Submitted] = []
+        try:
+            for portion in chunked(jobs, most=chunk, key=self.key):
+                made += yield from self._submit_chunk(portion, before=len(made))
+                if progress is not None:
+                    progress(len(made))
+        except MainstayError as error:
+            note_stored(error, len(made))
+            raise
+        return made
+
+    def _submit_chunk(self, jobs: list[msgspec.Raw], *, before: int) -> Flow[list[Submitted]]:
         body = packed_all({"jobs": jobs})
-        return self.ask(post("/jobs/bulk", SubmittedMany, safe=True, query=self.query(), packed=body))
+        try:
+            made = yield from self.ask(post("/jobs/bulk", SubmittedMany, safe=True, query=self.query(), packed=body))
+        except MainstayError as error:
+            # the server knows no other list than this chunk
+            move_index(error, before)
+            raise
+        return list(made.jobs)
 
     def submit_group(self, members: Iterable[NewJob], then: NewJob, *, when: str, failed: str) -> Flow[SubmittedGroup]:
         key = None if "key" in checked(then, "then").data else self.key()

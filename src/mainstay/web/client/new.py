@@ -59,9 +59,9 @@ def chunked(jobs: Iterable[NewJob], *, most: int, key: Any) -> Iterator[list[msg
         raise InvalidInput("chunk", f"{most!r} is not a whole number of jobs, 1 or more")
     chunk: list[msgspec.Raw] = []
     size = 0
-    for job in jobs:
-        data = checked(job, "jobs").data
-        one = packed(data if "key" in data else {**data, "key": key()})
+    for index, job in enumerate(jobs):
+        data = checked(job, f"jobs[{index}]").data
+        one = packed(data if "key" in data else {**data, "key": key()}, where=f"jobs[{index}].")
         if chunk and (len(chunk) >= most or size + len(one) > _LARGE):
             yield chunk
             chunk, size = [], 0

@@ -22,7 +22,7 @@ from .core import Core
 from .core_store import BatchCore, QueueCore, ScheduleCore, StoreCore
 from .exchange import Flow, Lost, Pause, Tries
 from .following import Following, store_stream
-from .new import NewJob, chunked, new_job
+from .new import NewJob, new_job
 from .sync_handle import Group, Handle
 from .sync_parts import Batches, Jobs, Queues, Schedules
 from .wire import BROKEN, Verify, answer_of, check_open, httpx, lost, wire_to
@@ -83,13 +83,9 @@ class Client:
         self, jobs: Iterable[NewJob], *, chunk: int = 1000, progress: Callable[[int], object] | None = None
     ) -> list[Handle]:
         """Submit many jobs (`client.job(...)`). Each chunk is stored whole or not at all; `progress` is called with the
-        number stored so far after each."""
-        found: list[Handle] = []
-        for portion in chunked(jobs, most=chunk, key=self._core.key):
-            found += map(self._made, (self.run(self._core.submit_chunk(portion))).jobs)
-            if progress is not None:
-                progress(len(found))
-        return found
+        number stored so far after each. An error names the job by its place among all of them, and its notes say how
+        many are stored."""
+        return [self._made(made) for made in self.run(self._core.submit_many(jobs, chunk=chunk, progress=progress))]
 
     def group(
         self,

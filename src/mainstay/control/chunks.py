@@ -1,0 +1,41 @@
+"""A list that is stored a chunk at a time: what is refused in one chunk, told to whoever has the whole list."""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import InvalidInput, MainstayError, RequestRefused, ServerUnreachable, StoreError
+
+_STORED = "the {n} jobs before this chunk are stored; submit the rest from there"
+_PERHAPS = "the {n} jobs before this chunk are stored, and those of this chunk may be; look before you submit it again"
+#: what was asked may have been done
+_UNSURE = (StoreError, ServerUnreachable)
+_INDEXED = re.compile(r"\A(jobs|requests)\[(\d+)\]")
+
+
+def note_stored(error: MainstayError, n: int) -> None:
+    """Say how many are stored, if any are."""
+    if n:
+        error.add_note((_PERHAPS if isinstance(error, _UNSURE) else _STORED).format(n=n))
+
+
+def move_index(error: MainstayError, before: int) -> None:
+    """Name the job by its place in the whole list, of which so many came before the chunk.
+
+    >>> error = InvalidInput("jobs[2].queue", "is no name")
+    >>> move_index(error, 1000)
+    >>> error.field, str(error)
+    ('jobs[1002].queue', 'jobs[1002].queue: is no name')
+    """
+
+    def moved(text: str) -> str:
+        return _INDEXED.sub(lambda found: f"{found[1]}[{int(found[2]) + before}]", text)
+
+    if not before:
+        return
+    error.args = (moved(str(error)),)
+    if isinstance(error, InvalidInput | RequestRefused) and error.field is not None:
+        error.field = moved(error.field)
+
+
+__all__ = ["move_index", "note_stored"]

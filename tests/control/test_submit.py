@@ -384,6 +384,30 @@ async def test_an_encoded_payload_that_is_no_msgpack_is_refused(bench: Bench) ->
         await bench.control.submit("demo", msgspec.Raw(b"\xc1"))
 
 
+@pytest.mark.parametrize(
+    ("payload", "where"),
+    [
+        (msgspec.msgpack.Ext(5, b"aa"), ""),
+        ({"a": [1, msgspec.msgpack.Ext(5, b"aa")]}, "$.a[1] "),
+        (msgspec.Raw(msgspec.msgpack.encode([msgspec.msgpack.Ext(5, b"")])), ""),
+        # sealed is all of it, or nothing
+        ({"a": msgspec.msgpack.Ext(77, b"aa")}, "$.a "),
+    ],
+)
+async def test_an_extension_type_in_a_payload_is_refused(bench: Bench, payload: Any, where: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        await bench.control.submit("demo", payload)
+    assert refused.value.field == "payload"
+    assert refused.value.rule.startswith(f"{where}cannot be stored as data: extension types of MessagePack")
+    assert await bench.everything() == []
+
+
+async def test_a_sealed_payload_is_stored(bench: Bench) -> None:
+    sealed = msgspec.msgpack.encode(msgspec.msgpack.Ext(77, b"aa"))
+    made = await bench.control.submit("demo", msgspec.Raw(sealed))
+    assert (await bench.control.get(made.id)).payload == sealed
+
+
 async def test_a_sealed_payload_is_told_from_another_by_its_content(bench: Bench) -> None:
     """A codec seals the same arguments differently each time; what they say is the same."""
 

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import msgspec
 
 from ..app import App
-from ..control import Control, Request, Submitted, decoded
+from ..control import Control, Request, Submitted
+from ..control.data import stored_value
 from ..errors import MainstayError, UnknownTask
 from ..model import Job
 from ..task import Task
@@ -67,7 +68,7 @@ class Unchecked:
         return Request(self._name, given.plain(), plan)
 
     async def result(self, job: Job) -> Any:
-        return None if job.result is None else decoded(job.result)
+        return None if job.result is None else stored_value(job.result)
 
 
 def task_of(app: App, name: str) -> Task[..., Any]:

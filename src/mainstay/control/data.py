@@ -9,8 +9,22 @@ import msgspec
 
 from ..lifecycle import Event
 from ..model import Job, Options, Session
-from .payload import decoded
 from .schedules import ScheduleView
+
+
+class Extension:
+    """An extension type of MessagePack within stored data. Nobody knows what it stands for, so as text it is told which
+    one it is, and how large."""
+
+    def __init__(self, code: int, data: memoryview) -> None:
+        self.value = msgspec.msgpack.Ext(code, bytes(data))
+        self._told = f"extension type {code}, {len(data)} bytes"
+
+    def __str__(self) -> str:
+        return self._told
+
+
+_decode = msgspec.msgpack.Decoder(ext_hook=Extension).decode
 
 #: what belongs to the user and may be secret; shown only when asked for
 PRIVATE = ("payload", "result", "checkpoint")
@@ -54,11 +68,11 @@ def stored_value(stored: bytes) -> Any:
 def readable_value(stored: bytes) -> Any:
     """The same; raises `ValueError` for one that cannot be read."""
     try:
-        value = decoded(stored)
+        value = _decode(stored)
         msgspec.json.encode(value, enc_hook=str)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    if isinstance(value, msgspec.msgpack.Ext):
+    if isinstance(value, Extension):
         raise ValueError("it is sealed by a codec")
     return value
 

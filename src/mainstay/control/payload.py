@@ -17,6 +17,21 @@ _decode = msgspec.msgpack.Decoder().decode
 _REFUSED = (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError)
 #: how far down to look for what cannot be stored; what is nested deeper is most often a cycle
 _DEEP = 50
+#: the extension type of data that a codec sealed, which is all of a payload or nothing of it
+SEALED = 77
+
+
+class _ExtensionFound(ValueError):
+    """Extension types of MessagePack are refused: what they stand for is known only to whoever made them."""
+
+
+def _no_extension(code: int, _: memoryview) -> None:
+    raise _ExtensionFound(
+        f"extension types of MessagePack are not taken, and this is type {code}; give the bytes alone"
+    )
+
+
+_check = msgspec.msgpack.Decoder(ext_hook=_no_extension).decode
 
 
 def encoded(value: Any, *, field: str, limit: int) -> bytes:
@@ -32,7 +47,10 @@ def encoded(value: Any, *, field: str, limit: int) -> bytes:
     _check_size(data, field, limit)
     try:
         # raw bytes and extension types are passed through by the encoder unread
-        _decode(data)
+        _check(data)
+    except _ExtensionFound as error:
+        if not is_sealed(_decode(data)):
+            raise InvalidInput(field, _why(value, error)) from None
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidInput(field, f"could not be read back: {str(error) or type(error).__name__}") from None
     return data
@@ -48,6 +66,11 @@ def as_given(value: msgspec.Raw, *, field: str, limit: int) -> bytes:
 def decoded(data: bytes) -> Any:
     """A stored payload or result as data."""
     return _decode(data)
+
+
+def is_sealed(value: Any) -> bool:
+    """Whether decoded data is what a codec made of it."""
+    return isinstance(value, msgspec.msgpack.Ext) and value.code == SEALED
 
 
 def _check_size(data: bytes, field: str, limit: int) -> None:
@@ -79,7 +102,7 @@ def _why(value: Any, error: Exception) -> str:
 
 def _refusal(value: Any) -> Exception | None:
     try:
-        _encode(value)
+        _check(_encode(value))
     except _REFUSED as error:
         return error
     return None

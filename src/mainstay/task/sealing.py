@@ -10,10 +10,9 @@ from typing import Protocol
 
 import msgspec
 
+from ..control.payload import SEALED, is_sealed
 from ..errors import InvalidInput
 
-#: the extension type of sealed data; the negative ones are msgpack's own
-SEALED = 77
 #: how an extension begins: ext 8, 16, 32 and fixext 1, 2, 4, 8, 16
 _HEADS = frozenset((0xC7, 0xC8, 0xC9, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8))
 
@@ -65,7 +64,7 @@ class Sealer:
         if not data or data[0] not in _HEADS:
             return data
         found = _decode(data)
-        if not isinstance(found, msgspec.msgpack.Ext) or found.code != SEALED:
+        if not is_sealed(found):
             return data
         if self._codec is None:
             raise InvalidInput(field, "is sealed by a codec, and this app has none; give it the same App(codec=...)")

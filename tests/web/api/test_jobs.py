@@ -89,6 +89,22 @@ async def test_what_cannot_be_read_is_not_shown_for_nobody_knows_what_is_secret_
     assert b"hunter2".hex() not in answer.text
 
 
+async def test_a_stored_extension_type_is_told_by_its_type_and_size_and_kept_in_messagepack(stored: Server) -> None:
+    value = {"n": 1, "strange": [msgspec.msgpack.Ext(5, b"aa")]}
+    made = await stored.control.submit("a")
+    session = await stored.control.open_session()
+    jobs = await stored.control.claim(["default"], session.id, 1)
+    # a result that its task has packed is taken as it is
+    await stored.control.complete([Completion(jobs[0], result=msgspec.Raw(msgspec.msgpack.encode(value)))])
+
+    path = f"/api/v1/jobs/{made.id}/result"
+    shown = (await stored.client.get(path)).json()["result"]
+    packed = await stored.client.get(path, headers={"Accept": "application/msgpack"})
+
+    assert shown == {"n": 1, "strange": ["extension type 5, 2 bytes"]}
+    assert msgspec.msgpack.decode(packed.content)["result"] == value
+
+
 async def test_a_job_that_is_known_already_is_not_sent_again(stored: Server) -> None:
     path = f"/api/v1/jobs/{(await stored.control.submit('a')).id}"
     tag = (await stored.client.get(path)).headers["etag"]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from mainstay.control import decoded
 from tests.web.conftest import Server
+
+EXTENSION = msgspec.msgpack.Ext(5, b"aa")
 
 
 async def test_a_submitted_job_is_there_for_the_library_with_all_its_options(stored: Server) -> None:
@@ -105,6 +108,25 @@ async def test_what_is_not_accepted_is_refused_by_its_field(
     assert (answer.status_code, problem["status"], problem["field"]) == (422, 422, field)
     assert words in problem["detail"]
     assert answer.headers["content-type"] == "application/problem+json"
+    assert (await server.control.stats()).queues == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/jobs", {"name": "a", "payload": EXTENSION}, "payload"),
+        ("/jobs", {"name": "a", "payload": {"x": [EXTENSION]}}, "payload"),
+        ("/jobs/bulk", {"jobs": [{"name": "a"}, {"name": "a", "payload": {"x": EXTENSION}}]}, "jobs[1].payload"),
+        ("/groups", {"members": [{"name": "a", "payload": [EXTENSION]}], "then": {"name": "b"}}, "members[0].payload"),
+    ],
+)
+async def test_an_extension_type_of_messagepack_in_a_payload_is_refused(
+    server: Server, path: str, body: dict[str, Any], field: str
+) -> None:
+    headers = {"Content-Type": "application/msgpack"}
+    answer = await server.client.post(f"/api/v1{path}", content=msgspec.msgpack.encode(body), headers=headers)
+    assert (answer.status_code, answer.json()["field"]) == (422, field)
+    assert "extension types of MessagePack are not taken, and this is type 5" in answer.json()["detail"]
     assert (await server.control.stats()).queues == {}
 
 

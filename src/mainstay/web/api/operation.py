@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from ...batch.desk import Desk
 from ...control import Control
+from ...control.data import Extension
 from ..audit import Deed
 from ..caller import Caller, Scope
 from ..shelf import Place
@@ -25,8 +26,14 @@ B = TypeVar("B")
 MSGPACK = "application/msgpack"
 PACKED = "With `Accept: application/msgpack` values keep their types; JSON has bytes as base64, and times as text."
 
+
+def _kept(value: object) -> object:
+    """What MessagePack can say as it was, and else as text."""
+    return value.value if isinstance(value, Extension) else str(value)
+
+
 _encode = msgspec.json.Encoder(enc_hook=str).encode
-_pack = msgspec.msgpack.Encoder(enc_hook=str).encode
+_pack = msgspec.msgpack.Encoder(enc_hook=_kept).encode
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

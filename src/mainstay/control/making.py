@@ -16,7 +16,7 @@ from ..model import AWAITS_MS, BLANK, IdSource, Job, Settings, check_id, rank_of
 from ..stores import Key, NewJob
 from .failure import shown
 from .options import OptionReader, Plan, check_name
-from .payload import content_of, encoded
+from .payload import content_of, encoded, unique_of
 
 _KNOWN_NAMES = 4096
 
@@ -163,7 +163,7 @@ class _Template:
             return msgspec.structs.replace(self._template, id=job_id, name=name, payload=payload)
         # scoped by the task, so that two tasks with the same word for a key do not meet
         if unique is True:
-            unique = content_of(name, payload if content is None else content).hex()[:32]
+            unique = unique_of(name, payload if content is None else content)
         unique = f"{name}/{unique}"
         return msgspec.structs.replace(self._template, id=job_id, name=name, payload=payload, unique_key=unique)
 

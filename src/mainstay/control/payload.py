@@ -124,6 +124,11 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
             yield f".{field.name}", getattr(value, field.name, None)
 
 
+def unique_of(name: str, payload: bytes) -> str:
+    """What `unique=True` comes to: the task and its arguments, in short."""
+    return content_of(name, payload).hex()[:32]
+
+
 def content_of(name: str, payload: bytes) -> bytes:
     """What an idempotency key stands for: the task and its canonical arguments, not the options."""
     return hashlib.sha256(name.encode() + b"\0" + payload).digest()

@@ -164,6 +164,49 @@ async def test_many_that_are_sent_again_with_their_key_are_submitted_once(stored
         assert (refused.status_code, refused.json()["field"]) == (422, "Idempotency-Key")
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        [{"name": "a"}],
+        [{"name": "a"}, {"name": "b"}, {"name": "a"}],
+        [{"name": "a"}, {"name": "c"}],
+        [{"name": "c"}, {"name": "b"}],
+    ],
+    ids=["fewer", "more", "another task last", "another task first"],
+)
+async def test_the_key_of_many_is_for_the_list_as_a_whole(stored: Server, other: list[dict[str, Any]]) -> None:
+    headers = {"Idempotency-Key": "order-17"}
+    first = [{"name": "a"}, {"name": "b"}]
+    await stored.client.post("/api/v1/jobs/bulk", json={"jobs": first}, headers=headers)
+
+    refused = await stored.client.post("/api/v1/jobs/bulk", json={"jobs": other}, headers=headers)
+    again = await stored.client.post("/api/v1/jobs/bulk", json={"jobs": first}, headers=headers)
+
+    assert (refused.status_code, refused.json()["type"]) == (409, "key_conflict")
+    assert "the Idempotency-Key 'order-17' was used before for another list" in refused.json()["detail"]
+    assert (again.status_code, again.json()["created"]) == (200, 0)
+    assert len((await stored.client.get("/api/v1/jobs")).json()["jobs"]) == 2
+
+
+async def test_a_key_does_not_look_at_options_and_is_another_for_another_task(stored: Server) -> None:
+    async def send(path: str, job: dict[str, Any]) -> Any:
+        body = {"jobs": [job]} if path == "/jobs/bulk" else job
+        return await stored.client.post(f"/api/v1{path}", json=body, headers={"Idempotency-Key": f"of{path}"})
+
+    for path in ("/jobs", "/jobs/bulk"):
+        sent = [await send(path, {"name": "a"}), await send(path, {"name": "a", "queue": "mail", "priority": 5})]
+        assert [answer.status_code for answer in sent] == [201, 200]
+        assert (await send(path, {"name": "b"})).status_code == 201
+
+
+async def test_what_is_unique_by_its_payload_is_so_in_any_list(stored: Server) -> None:
+    job = {"name": "a", "payload": {"n": 1}, "unique": True}
+    first = (await stored.client.post("/api/v1/jobs", json=job)).json()["id"]
+    body, headers = {"jobs": [job, {"name": "b"}]}, {"Idempotency-Key": "order-17"}
+    answer = await stored.client.post("/api/v1/jobs/bulk", json=body, headers=headers)
+    assert answer.json()["jobs"][0]["id"] == first
+
+
 async def test_two_keys_of_one_request_are_refused(server: Server) -> None:
     headers = [("Idempotency-Key", "one"), ("Idempotency-Key", "two")]
     answer = await server.client.post("/api/v1/jobs", json={"name": "a"}, headers=headers)

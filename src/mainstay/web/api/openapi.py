@@ -38,6 +38,10 @@ _REFUSED = {
     500: "A bug of the server; `id` finds it in its log.",
     503: "The store does not answer, or too many are connected: Retry-After says when to try again.",
 }
+_KEY = (
+    "For a task and its payload: submitted twice with this key they are submitted once, whatever the options say. "
+    "Another payload is refused (409); for another task it is another key."
+)
 _ANY = (400, 401, 403, 422, 429, 500, 503)
 _PARAMETER = re.compile(r"{(\w+)}")
 
@@ -131,7 +135,7 @@ def _parameters(operation: Operation, made: dict[int, Any], stores: Sequence[str
         yield {"name": "store", "in": "query", "description": "Which store, by name.", "schema": named}
     yield from _query(operation.query)
     if operation.idempotency_key:
-        yield _header("Idempotency-Key", "Submitted twice with this key is submitted once.", made[id(Text)])
+        yield _header("Idempotency-Key", _KEY, made[id(Text)])
     if operation.if_none_match:
         yield _header("If-None-Match", "The ETag that you have.", {"type": "string"})
     if operation.if_match:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -14,8 +16,9 @@ from starlette.responses import Response
 
 from ...control import Request
 from ...control.options import check_text
+from ...control.payload import encoded, unique_of
 from ...control.written import deadline
-from ...errors import Conflict, InvalidInput
+from ...errors import Conflict, InvalidInput, KeyConflict
 from ...stores import Durability
 from ..problems import Problem, problem_of
 from .fields import Duration, JobId, Limit, Name, Priority, Queue, Tag, Text
@@ -122,18 +125,29 @@ async def submit_jobs(ask: Ask[Nothing, NewJobs]) -> Response:
     jobs = ask.body.jobs
     most = _check_number(ask, "jobs", jobs)
     key = _key(ask, room=len(f"#{most}"))
+    tasks = hashlib.sha256(msgspec.msgpack.encode([job.name for job in jobs])).digest()
     requests = []
     for index, job in enumerate(jobs):
         try:
-            # one of its own for each: sent again, all of them are there
-            requests.append(job.request(f"{key}#{index}" if key is not None and job.key is None else None))
+            if key is None or job.key is not None:
+                requests.append(job.request())
+            else:
+                # one of its own for each: sent again, all of them are there
+                requests.append(_keyed(job, f"{key}#{index}", within=tasks))
         except InvalidInput as error:
             raise _in_bulk(error, index) from None
     try:
         made = await ask.control.submit_many(requests)
     except (InvalidInput, Conflict) as error:
         named = _INDEXED.match(str(error))
-        raise _in_bulk(error, int(named[1]) if named else 0 if len(jobs) == 1 else None) from None
+        which = int(named[1]) if named else 0 if len(jobs) == 1 else None
+        problem = _in_bulk(error, which)
+        if isinstance(error, KeyConflict) and key is not None and which is not None and jobs[which].key is None:
+            problem.detail = (
+                f"jobs[{which}]: the Idempotency-Key {key!r} was used before for another list of jobs: more or fewer, "
+                "of other tasks, or with other payloads; send the same list, or use another key"
+            )
+        raise problem from None
     answer = {"jobs": msgspec.to_builtins(made), "created": sum(one.created for one in made)}
     return told(answer, 201 if any(one.created for one in made) else 200)
 
@@ -167,6 +181,15 @@ def _named(request: Callable[[], Request], where: str) -> Request:
         return request()
     except InvalidInput as error:
         raise InvalidInput(f"{where}.{error.field}", error.rule) from None
+
+
+def _keyed(job: NewJob, key: str, *, within: bytes) -> Request:
+    """A job whose key stands for its payload within a whole list: the same key in another list is refused."""
+    payload = encoded(job.payload, field="payload", limit=sys.maxsize)
+    if job.unique is True:
+        # that goes by the payload alone, in whichever list it is
+        job = msgspec.structs.replace(job, unique=unique_of(job.name, payload))
+    return msgspec.structs.replace(job.request(key), payload=msgspec.Raw(payload), content=within + payload)
 
 
 def _key(ask: Ask[Any, Any], *, room: int = 0) -> str | None:
@@ -217,7 +240,8 @@ OPERATIONS = (
         scope="submit",
         tag="jobs",
         summary="Submit many jobs, all or none",
-        about="With an Idempotency-Key, the same jobs in the same order that are sent again are submitted once. "
+        about="With an Idempotency-Key the list is one thing: sent again it is submitted once, and with more or fewer "
+        "jobs, other tasks or other payloads it is refused (409), and nothing is stored. "
         "A body as application/msgpack keeps the types of payloads that JSON has not.",
         body=NewJobs,
         packs=True,

@@ -75,6 +75,23 @@ async def test_a_body_that_is_not_what_it_should_be_is_refused(stored: Server, b
 
 
 @pytest.mark.parametrize(
+    "text", ["\\ud800", "\\udc00 and more of it", "\\ud800\\u0041 and more", "\\uD83D\\ude00 \\uD83D"]
+)
+async def test_of_text_that_is_no_unicode_it_is_said_what_is_wrong(server: Server, text: str) -> None:
+    for payload in (f'"{text}"', f'{{"{text}": 1}}'):
+        body = f'{{"name": "a", "payload": {payload}}}'
+        answer = await server.client.post(f"{PREFIX}/jobs", content=body, headers=JSON)
+        assert_refused(answer)
+        assert (answer.status_code, answer.json()["type"]) == (400, "malformed_json")
+        assert "text that is no Unicode: \\ud" in answer.json()["detail"]
+
+
+async def test_a_body_that_was_cut_within_a_character_was_cut(server: Server) -> None:
+    answer = await server.client.post(f"{PREFIX}/jobs", content=b'{"name": "a", "payload": "\\ud83d', headers=JSON)
+    assert "truncated" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
     "media", ["", "text/plain", "application/xml", "application/json; charset=latin-1", "multipart/form-data", "\x00"]
 )
 async def test_only_json_is_read(server: Server, media: str) -> None:

@@ -242,6 +242,16 @@ async def test_what_cannot_be_read_is_refused(content: bytes, media: str, status
         assert answer.headers["Content-Type"] == "application/problem+json"
 
 
+async def test_of_text_that_is_no_unicode_it_is_said_what_is_wrong() -> None:
+    async with trying() as (http, box, _make):
+        body = b'{"year": 1, "title": "\\ud800"}'
+        answer = await http.post("/reports", content=body, headers={"Content-Type": "application/json"})
+
+        assert answer.status_code == 400
+        assert "text that is no Unicode: \\ud800" in answer.json()["detail"]
+        assert box.submitted() == []
+
+
 async def test_a_job_of_another_task_and_what_is_no_id_are_not_there() -> None:
     async with trying() as (http, box, _):
         other = await box.app.control.submit("other")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection
 from functools import cache
@@ -75,10 +76,24 @@ def read_json(data: bytes, said: str, declared: type[S]) -> S:
     except msgspec.ValidationError as error:
         raise refusal(str(error), declared) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Problem(400, "malformed_json", f"the body is not JSON: {error}") from None
+        said = _half_character(data) or f"the body is not JSON: {error}"
+        raise Problem(400, "malformed_json", said) from None
     except RecursionError:
         raise Problem(400, "malformed_json", "the body is nested too deeply") from None
     return found
+
+
+def _half_character(data: bytes) -> str:
+    """What is wrong with a body whose text is no Unicode; empty if that is not what is wrong. The decoder takes such a
+    text for one that was cut off, or for no JSON at all."""
+    try:
+        json.dumps(json.loads(data), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = ord(error.object[error.start])
+        return f"the body holds text that is no Unicode: \\u{half:04x} is half of a character, without the other half"
+    except (ValueError, RecursionError):
+        pass
+    return ""
 
 
 def _read_msgpack(data: bytes, declared: type[S]) -> S:

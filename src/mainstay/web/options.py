@@ -34,4 +34,4 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_s: float = 1.0
     """how often a store is looked at for the overview; seldomer when the look takes long"""
     ready_s: float = 15.0
-    """ready means: every store has answered within this"""
+    """ready means: every store has answered within this; within 10 s, if it was asked since and did not answer"""

@@ -149,6 +149,21 @@ async def test_live_means_that_it_turns_and_ready_that_every_store_answered(tmp_
         assert (await server.client.get("/livez")).status_code == 200
 
 
+async def test_a_store_that_was_asked_and_did_not_answer_is_not_ready_sooner_than_one_that_was_not_asked() -> None:
+    async with serving(snapshot_s=3600.0) as server:  # so seldom that nobody else asks it
+        place = server.shelf.first
+
+        async def ready(silent_s: float) -> bool:
+            place.answered_s = time.monotonic() - silent_s
+            return (await server.client.get("/readyz")).status_code == 200
+
+        assert [await ready(0.0), await ready(11.0), await ready(16.0)] == [True, True, False]
+        place.missed(StoreError("away"))
+        assert [await ready(0.0), await ready(11.0)] == [True, False]
+        await place.store.stats()
+        assert await ready(11.0)
+
+
 def test_alert_rules_ask_only_for_what_is_told() -> None:
     told = {metric.name for metric in metrics.METRICS}
     rules = [rule for group in yaml.safe_load(alert_rules())["groups"] for rule in group["rules"]]

@@ -13,6 +13,10 @@ from starlette.routing import BaseRoute, Route
 if TYPE_CHECKING:
     from ..site import Site
 
+#: one that was asked, and has not answered, has been silent for long enough after this. The hub asks every 5 s at least
+#: and waits as long, so it is known by then
+_MISSED_S = 10.0
+
 
 def routes(site: Site) -> list[BaseRoute]:
     """`/livez`: this process turns. `/readyz`: and every store has answered lately."""
@@ -21,12 +25,13 @@ def routes(site: Site) -> list[BaseRoute]:
         return _told({"live": True}, 200)
 
     async def readyz(_: Request) -> Response:
-        now_s, limit_s = time.monotonic(), site.options.ready_s
-        silent_s = {name: now_s - place.answered_s for name, place in site.shelf.places.items()}
-        stores = {
-            name: {"ready": age_s <= limit_s, "answered_s_ago": round(age_s, 1)} for name, age_s in silent_s.items()
-        }
-        waits_for = [name for name, age_s in silent_s.items() if age_s > limit_s]
+        now_s, ready_s = time.monotonic(), site.options.ready_s
+        stores = {}
+        for name, place in site.shelf.places.items():
+            age_s = now_s - place.answered_s
+            limit_s = min(ready_s, _MISSED_S) if place.error else ready_s
+            stores[name] = {"ready": age_s <= limit_s, "answered_s_ago": round(age_s, 1)}
+        waits_for = [name for name, seen in stores.items() if not seen["ready"]]
         headers = {"Retry-After": "2"} if waits_for else {}
         body = {"ready": not waits_for, "waits_for": waits_for, "stores": stores}
         return _told(body, 503 if waits_for else 200, headers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,7 @@ from ...errors import CallFailed, InvalidInput
 T = TypeVar("T")
 
 
-class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Limits of one call by phase, in seconds: `get(url, timeout=Timeouts(connect=2, total=10))`. None: no limit.
 
     >>> Timeouts(connect=2).read
@@ -39,6 +40,11 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
             limit = getattr(self, phase)
             if limit is not None and not (isinstance(limit, int | float) and limit > 0):
                 raise InvalidInput(f"timeout.{phase}", f"{limit!r} is no number of seconds above 0; None is no limit")
+
+    @functools.cached_property
+    def shortest(self) -> float:
+        """Of those of a call that has its connection: before that, none can have passed."""
+        return min(math.inf if limit is None else limit for limit in (self.write, self.read, self.total))
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):

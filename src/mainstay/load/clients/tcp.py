@@ -19,7 +19,7 @@ from .kept import Kept, parts_of
 from .line import Line, open_line
 from .network import Network, Timeouts
 from .responses import TCPResponse
-from .waiting import Waiting, Watch, bytes_of
+from .waiting import Waiting, Watch, bytes_of, in_time
 
 __all__ = ["TCPClient", "TCPConnection", "TCPResponse"]
 
@@ -48,7 +48,7 @@ class TCPConnection:
 
     def __init__(self, network: Network, parts: Parts) -> None:
         self._network = network
-        self._watch = network.keep(Watch)
+        self._watch = Watch()
         self._parts = parts
         self._line: Line | None = None
         self._opening: Opening | None = None
@@ -79,6 +79,7 @@ class TCPConnection:
         return self._line is not None and not self._line.closed and self._waiting is None
 
     def give_up(self) -> None:
+        self._watch.stop()
         if self._line is not None:
             self._line.close()
         self._ended = self._ended or CallFailed("closed", f"{self._parts.shown}: the connection was closed on our side")
@@ -89,10 +90,11 @@ class TCPConnection:
     def _limits(self, timeout: Timeout | None) -> Timeouts:
         return limits_of(timeout, self._network.timeouts)
 
-    async def _open(self, limits: Timeouts) -> None:
-        self._line, self._opening = await open_line(
-            self._network, self._parts, limits, on_data=self._came, on_end=self._over, on_written=self._written
-        )
+    async def _open(self, started: float, limits: Timeouts) -> None:
+        async with in_time(limits, started, self._parts.shown):
+            self._line, self._opening = await open_line(
+                self._network, self._parts, limits, on_data=self._came, on_end=self._over, on_written=self._written
+            )
 
     async def _call(self, data: bytes, wanted: _Wanted | None, limits: Timeouts, started: float = 0.0) -> TCPResponse:
         started = started or _now()
@@ -100,7 +102,7 @@ class TCPConnection:
         if self._waiting is not None:
             raise InvalidInput("tcp", "a call is under way on this connection; wait for it, or open another")
         if self._line is None:
-            await self._open(limits)
+            await self._open(started, limits)
         elif self._ended is not None and not (self._held and not data):
             raise self._ended
         self._waiting = waiting = Waiting(started=started, limits=limits, what=self._parts.shown)
@@ -114,7 +116,7 @@ class TCPConnection:
             self._waiting = None
             self.give_up()
             raise
-        ended = _now()
+        ended = waiting.last
         self._waiting = None
         network.answered += bool(data)
         opening, self._opening = self._opening, None
@@ -134,31 +136,33 @@ class TCPConnection:
         assert self._waiting is not None
         self._waiting.writing = bool(data) and not self._line.write(data)
         self._gone = _now()
-        self._look()
+        self._look(self._gone)
 
     def _written(self) -> None:
         if self._waiting is not None:
+            self._gone = _now()
+            self._waiting.goes_on(self._gone)
             self._waiting.writing = False
-            self._gone = self._waiting.last = _now()
-            self._look()
+            self._look(self._gone)
 
     def _came(self, data: bytes) -> None:
         self._held += data
         if self._waiting is not None:
-            self._waiting.last = _now()
-            self._first = self._first or self._waiting.last
-            self._look()
+            now = _now()
+            self._first = self._first or now
+            self._look(now)
 
     def _over(self, error: CallFailed) -> None:
         self._ended = error
+        self._watch.stop()
         if self._waiting is not None:
-            self._look()
+            self._look(_now())
             self._waiting.fail(error)
 
-    def _look(self) -> None:
+    def _look(self, now: float) -> None:
         """Settle the call if all that it waits for has happened."""
         waiting = self._waiting
-        if waiting is None or waiting.writing or waiting.future.done():
+        if waiting is None or not waiting.goes_on(now) or waiting.writing:
             return
         if self._wanted is None:
             waiting.settle(b"")
@@ -221,7 +225,7 @@ class TCPClient:
     @contextlib.asynccontextmanager
     async def _connected(self, parts: Parts, limits: Timeouts) -> AsyncIterator[TCPConnection]:
         connection = TCPConnection(self._network, parts)
-        await connection._open(limits)  # noqa: SLF001 - the two are one part
+        await connection._open(_now(), limits)  # noqa: SLF001 - the two are one part
         self._kept.add(connection)
         try:
             yield connection

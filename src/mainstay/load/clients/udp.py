@@ -17,7 +17,7 @@ from .http.options import Timeout, limits_of
 from .kept import Kept, parts_of
 from .network import Network, Timeouts
 from .responses import UDPResponse
-from .waiting import Waiting, Watch, bytes_of
+from .waiting import Waiting, Watch, bytes_of, in_time
 
 __all__ = ["UDPClient", "UDPResponse"]
 
@@ -33,7 +33,7 @@ class _Endpoint:
 
     def __init__(self, network: Network, parts: Parts) -> None:
         self._network = network
-        self._watch = network.keep(Watch)
+        self._watch = Watch()
         self._parts = parts
         self._sock: socket.socket | None = None
         self._held: collections.deque[tuple[bytes, float]] = collections.deque(maxlen=_MOST_HELD)
@@ -44,6 +44,7 @@ class _Endpoint:
         return self._sock is not None and self._waiting is None
 
     def give_up(self) -> None:
+        self._watch.stop()
         if self._sock is not None:
             asyncio.get_running_loop().remove_reader(self._sock.fileno())
             self._sock.close()
@@ -53,7 +54,7 @@ class _Endpoint:
             self._waiting.fail(CallFailed("closed", f"{self._parts.shown}: the socket was closed on our side"))
 
     async def call(self, started: float, data: bytes | None, *, answered: bool, limits: Timeouts) -> UDPResponse:
-        opening = await self._open() if self._sock is None else None
+        opening = await self._open(started, limits) if self._sock is None else None
         network = self._network
         self._waiting = waiting = Waiting(started=started, limits=limits, what=self._parts.shown)
         network.sent += data is not None
@@ -61,7 +62,13 @@ class _Endpoint:
             if data is not None:
                 self._send(data)
             written = _now()
-            content, first = (await self._next(waiting)) if answered else (b"", written)
+            if not waiting.goes_on(written):
+                pass
+            elif not answered:
+                waiting.settle((b"", written))
+            elif self._held:
+                waiting.settle((self._held.popleft()[0], written))
+            content, first = await self._watch.answer(waiting)
         except BaseException as error:
             network.aborted += isinstance(error, asyncio.CancelledError) and data is not None
             # an answer that comes late must not be taken for that of the next call
@@ -81,10 +88,11 @@ class _Endpoint:
             received=len(content),
         )
 
-    async def _open(self) -> Opening:
+    async def _open(self, started: float, limits: Timeouts) -> Opening:
         began = _now()
         parts = self._parts
-        address = await self._network.resolve(parts.host, parts.port, socket.SOCK_DGRAM)
+        async with in_time(limits, started, parts.shown):
+            address = await self._network.resolve(parts.host, parts.port, socket.SOCK_DGRAM)
         found = _now()
         try:
             self._sock = sock = socket.socket(address.family, socket.SOCK_DGRAM)
@@ -118,12 +126,6 @@ class _Endpoint:
                 ) from None
             raise self._broken(error) from None
 
-    async def _next(self, waiting: Waiting) -> tuple[bytes, float]:
-        if self._held:
-            return self._held.popleft()[0], _now()
-        found: tuple[bytes, float] = await self._watch.answer(waiting)
-        return found
-
     def _readable(self) -> None:
         assert self._sock is not None
         try:
@@ -134,10 +136,11 @@ class _Endpoint:
             if self._waiting is not None:
                 self._waiting.fail(self._broken(error))
             return
-        if self._waiting is not None and not self._waiting.future.done():
-            self._waiting.settle((data, _now()))
+        now = _now()
+        if self._waiting is not None and self._waiting.goes_on(now):
+            self._waiting.settle((data, now))
         else:
-            self._held.append((data, _now()))
+            self._held.append((data, now))
 
     def _broken(self, error: OSError) -> CallFailed:
         shown = self._parts.shown

@@ -1,27 +1,57 @@
 """Calls that wait for their answer, and the limits that end them.
 
-No call has a timer: one sweep over all that wait looks after them, twenty times a second. A timer for each would cost
-more than the rest of a small call does.
+No call has a timer, which would cost more than the rest of a small call does. A connection has one, for the first
+moment at which a limit may have passed. Calls that follow one another share it: most are over long before it rings, and
+then it is set for the one that is under way. What comes after its limit is no answer, also if nobody has looked yet.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import time
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Literal
 
 from ...errors import CallFailed
 from ..prepared import Data
-from .network import Network, Timeouts
+from .network import Timeouts
 
-SWEEP_S = 0.05
 _now = time.perf_counter
+Phase = Literal["write", "read"]
+
+
+class Alarm:
+    """The timer of one connection."""
+
+    __slots__ = ("_timer", "due")
+
+    def __init__(self) -> None:
+        self.due = math.inf
+        """no limit has passed before"""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, due: float, look: Callable[[], None]) -> None:
+        """Have somebody look then, and no more at the time that was set before."""
+        self.stop()
+        if due < math.inf:
+            self.due = due
+            # timers of uvloop count whole milliseconds, and may ring one early: whoever looks sets it again then
+            delay = math.ceil((due - _now()) * 1000) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay, look)
+
+    def stop(self) -> None:
+        self.due = math.inf
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class Waiting:
-    """One call. Whoever reads for it sets `last` when more has come, and in the end the future's result."""
+    """One call. Whoever reads for it says when something has come or gone, and in the end what the answer is."""
 
-    __slots__ = ("future", "last", "limits", "started", "what", "writing")
+    __slots__ = ("due", "future", "last", "limits", "started", "what", "writing")
 
     def __init__(self, *, started: float, limits: Timeouts, what: str) -> None:
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -32,16 +62,22 @@ class Waiting:
         self.last = _now()
         self.writing = False
         """the request has not been handed over yet"""
+        self.due = started + limits.shortest
+        """no limit passes before"""
+
+    def goes_on(self, now: float) -> bool:
+        """Something has come or gone. False: the call is over, for that was too late, say."""
+        if now >= self.due:
+            self.check(now)
+        self.last = now
+        return not self.future.done()
 
     def check(self, now: float) -> None:
-        limits = self.limits
-        if limits.total is not None and now - self.started > limits.total:
-            self.fail(too_long("total", limits.total, self.what))
-        elif self.writing:
-            if limits.write is not None and now - self.last > limits.write:
-                self.fail(too_long("write", limits.write, self.what))
-        elif limits.read is not None and now - self.last > limits.read:
-            self.fail(too_long("read", limits.read, self.what))
+        phase: Phase = "write" if self.writing else "read"
+        if too_late := passed(self.limits, now, self.started, self.last, phase, self.what):
+            self.fail(too_late)
+        else:
+            self.due = next_due(self.limits, now, self.started, self.last, phase)
 
     def fail(self, error: Exception) -> None:
         if not self.future.done():
@@ -53,11 +89,13 @@ class Waiting:
 
 
 class Watch:
-    """Looks after all calls of a process that wait. `network.keep(Watch)`."""
+    """Looks after the calls that wait on one connection."""
 
-    def __init__(self, _network: Network) -> None:
+    __slots__ = ("_alarm", "_waiting")
+
+    def __init__(self) -> None:
         self._waiting: set[Waiting] = set()
-        self._sweeping = False
+        self._alarm = Alarm()
 
     async def answer(self, waiting: Waiting) -> Any:
         """What its future comes to, or what ended it."""
@@ -69,21 +107,61 @@ class Watch:
 
     def add(self, waiting: Waiting) -> None:
         self._waiting.add(waiting)
-        if not self._sweeping:
-            self._sweeping = True
-            asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+        if waiting.due < self._alarm.due:
+            self._alarm.set(waiting.due, self._look)
 
     def discard(self, waiting: Waiting) -> None:
         self._waiting.discard(waiting)
 
-    def _sweep(self) -> None:
+    def stop(self) -> None:
+        """The connection is closed, and nobody waits there any more."""
+        self._alarm.stop()
+
+    def _look(self) -> None:
         now = _now()
-        for waiting in tuple(self._waiting):
-            waiting.check(now)
-        if self._waiting:
-            asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
-        else:
-            self._sweeping = False
+        for waiting in self._waiting:
+            if now >= waiting.due:
+                waiting.check(now)
+        left = (waiting.due for waiting in self._waiting if not waiting.future.done())
+        self._alarm.set(min(left, default=math.inf), self._look)
+
+
+def passed(
+    limits: Timeouts, now: float, started: float, last: float, phase: Phase | None, what: str
+) -> CallFailed | None:
+    """Which limit has, if one has, of a call that is in this phase since `last`. No phase: the limit of the whole alone
+    counts."""
+    if limits.total is not None and now >= started + limits.total:
+        return too_long("total", limits.total, what)
+    limit = None if phase is None else getattr(limits, phase)
+    if phase is not None and limit is not None and now >= last + limit:
+        return too_long(phase, limit, what)
+    return None
+
+
+def next_due(limits: Timeouts, now: float, started: float, last: float, phase: Phase | None) -> float:
+    """The first moment at which a limit may have passed; another phase may begin before, but not before now."""
+    limit = None if phase is None else getattr(limits, phase)
+    return min(
+        math.inf if limits.total is None else started + limits.total,
+        math.inf if limit is None else last + limit,
+        now + limits.shortest,
+    )
+
+
+def time_left(limits: Timeouts, started: float) -> float | None:
+    """Seconds until the limit of the whole call."""
+    return None if limits.total is None else max(limits.total - (_now() - started), 0.0)
+
+
+@contextlib.asynccontextmanager
+async def in_time(limits: Timeouts, started: float, what: str) -> AsyncIterator[None]:
+    """Around what a call waits for before it can be sent: the limit of the whole call counts there, too."""
+    try:
+        async with asyncio.timeout(time_left(limits, started)):
+            yield
+    except TimeoutError:
+        raise too_long("total", limits.total or 0.0, what) from None
 
 
 def too_long(part: str, limit: float, what: str) -> CallFailed:

@@ -18,7 +18,7 @@ from .kept import Kept, parts_of
 from .line import Line, open_line
 from .network import Network, Timeouts
 from .responses import WebsocketResponse
-from .waiting import Waiting, Watch, bytes_of
+from .waiting import Waiting, Watch, bytes_of, in_time
 
 with extra_needed("WebSocket"):
     from websockets.client import ClientProtocol
@@ -66,7 +66,7 @@ class WebsocketConnection:
 
     def __init__(self, network: Network, parts: Parts, how: _How = _PLAIN) -> None:
         self._network = network
-        self._watch = network.keep(Watch)
+        self._watch = Watch()
         self._parts = parts
         self._how = how
         self._line: Line | None = None
@@ -115,6 +115,7 @@ class WebsocketConnection:
         self.give_up()
 
     def give_up(self) -> None:
+        self._watch.stop()
         if self._line is not None:
             self._line.close()
         self._ended = self._ended or CallFailed("closed", f"{self._parts.shown}: the connection was closed on our side")
@@ -124,15 +125,16 @@ class WebsocketConnection:
 
     async def open(self, started: float, limits: Timeouts) -> Opening:
         """Also what that took; the time that the server takes to agree is part of connecting."""
-        self._line, opening = await open_line(
-            self._network,
-            self._parts,
-            limits,
-            alpn=("http/1.1",),
-            on_data=self._came,
-            on_end=self._lost,
-            on_written=self._written,
-        )
+        async with in_time(limits, started, self._parts.shown):
+            self._line, opening = await open_line(
+                self._network,
+                self._parts,
+                limits,
+                alpn=("http/1.1",),
+                on_data=self._came,
+                on_end=self._lost,
+                on_written=self._written,
+            )
         self._waiting = waiting = Waiting(started=started, limits=limits, what=self._parts.shown)
         request = self._wire.connect()
         if self._parts.auth is not None:
@@ -171,7 +173,7 @@ class WebsocketConnection:
         network.sent += data is not None
         try:
             sent = self._send(data) if data is not None else 0
-            came = await self._next(waiting) if answered else _NOTHING
+            came = await self._next(waiting, answered=answered)
         except BaseException as error:
             network.aborted += isinstance(error, asyncio.CancelledError) and data is not None
             self._waiting = None
@@ -209,10 +211,15 @@ class WebsocketConnection:
             self._wire.send_binary(bytes_of(data))
         return self._flush()
 
-    async def _next(self, waiting: Waiting) -> _Came:
-        if self._held:
+    async def _next(self, waiting: Waiting, *, answered: bool) -> _Came:
+        now = _now()
+        if not waiting.goes_on(now):
+            pass
+        elif not answered:
+            waiting.settle(_NOTHING._replace(first=now, ended=now))
+        elif self._held:
             # it came before it was asked for, and took no time
-            return self._held.popleft()._replace(first=_now(), ended=_now())
+            waiting.settle(self._held.popleft()._replace(first=now, ended=now))
         came: _Came = await self._watch.answer(waiting)
         return came
 
@@ -234,15 +241,15 @@ class WebsocketConnection:
     def _written(self) -> None:
         self._gone = _now()
         if self._waiting is not None:
+            self._waiting.goes_on(self._gone)
             self._waiting.writing = False
-            self._waiting.last = self._gone
 
     def _came(self, data: bytes) -> None:
         now = _now()
         self._first = self._first or now
         self._size += len(data)
         if self._waiting is not None:
-            self._waiting.last = now
+            self._waiting.goes_on(now)
         wire = self._wire
         wire.receive_data(data)
         for event in wire.events_received():
@@ -284,6 +291,7 @@ class WebsocketConnection:
 
     def _over(self, error: CallFailed) -> None:
         self._ended = self._ended or error
+        self._watch.stop()
         if self._line is not None:
             self._line.close()
         if self._waiting is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -36,7 +37,7 @@ class Wire:
         self.connection = Connection(ours, pool=pool, owner=http, shared=self._shared)
 
     def start(self) -> asyncio.Future:
-        return self.connection.start(self._call, 1.0)
+        return self.connection.start(self._call, time.perf_counter())
 
     def read(self) -> None:
         """What the loop does when something has come."""

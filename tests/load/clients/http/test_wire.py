@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import itertools
 import socket
+import time
 import zlib
 
 import pytest
@@ -23,6 +24,7 @@ from mainstay.load.clients.network import Network, Timeouts
 from mainstay.load.prepared import split
 from tests.load.clients.http.scripted import OK, Heard, Talk, serving
 
+_now = time.perf_counter
 CHUNKED = (
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-A: 1\r\n\r\n"
     b"5\r\nhello\r\n10;ext=1\r\n, this is a test\r\n1\r\n!\r\n0\r\nX-Trailer: 1\r\n\r\n"
@@ -49,10 +51,10 @@ async def answer_in(pieces: list[bytes], *, closes: bool = False, method: str = 
     pool = Pool("http://127.0.0.1:1")
     pool.open = 1
     connection = Connection(ours, pool=pool, owner=client, shared=client._shared)
-    call = connection.start(Call(method, split("http://127.0.0.1:1/"), limits=Timeouts()), 0.0)
+    call = connection.start(Call(method, split("http://127.0.0.1:1/"), limits=Timeouts()), _now())
     try:
         for piece in [*pieces, *([b""] if closes else [])]:
-            connection.take(piece, 0.0)
+            connection.take(piece, _now())
         assert call.done(), "there was an end to the answer, and it was not seen"
         return await call
     finally:

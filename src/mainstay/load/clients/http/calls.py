@@ -26,7 +26,7 @@ class Call:
 
     __slots__ = (
         "auth", "body", "content_type", "cookies", "expect", "headers", "lead", "limits", "method", "parts",
-        "redirects", "repeatable", "request", "size", "stream", "upload",
+        "redirects", "repeatable", "request", "shortest", "size", "stream", "upload",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +52,7 @@ class Call:
         self.method = method
         self.parts = parts
         self.limits = limits
+        self.shortest = limits.shortest
         self.headers = headers
         self.auth = auth
         """the header line"""
@@ -79,6 +80,7 @@ class Call:
         made.method = self.method
         made.parts = self.parts
         made.limits = self.limits
+        made.shortest = self.shortest
         made.headers = self.headers
         made.auth = self.auth
         made.cookies = self.cookies

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from ....errors import CallFailed
 from ...results import Opening
-from ..waiting import too_long
+from ..waiting import Alarm, Phase, next_due, passed
 from .calls import Call, Upload
 from .heads import Head, heads
 from .pool import Pool
@@ -53,9 +53,9 @@ class Connection:
     """Made for one user and one origin."""
 
     __slots__ = (
-        "_begins", "_drained", "_head", "_loop", "_network", "_owner", "_paused", "_rest", "_shared", "_started",
-        "_turns", "_uploading", "_waiter", "call", "closed", "fd", "last", "opening", "pool", "reading", "recv", "send",
-        "sock", "used", "written",
+        "_alarm", "_begins", "_drained", "_head", "_loop", "_network", "_owner", "_paused", "_rest", "_shared",
+        "_started", "_turns", "_uploading", "_waiter", "call", "closed", "fd", "last", "opening", "pool", "reading",
+        "recv", "send", "sock", "used", "written",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, *, pool: Pool, owner: Owner, shared: Shared) -> None:
@@ -79,6 +79,8 @@ class Connection:
         self._uploading: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._started = self.written = self.last = 0.0
+        self._alarm = Alarm()
+        """for the limits of the call"""
         self._begins = b"-"
         """how a plain answer began, and what that says"""
         self._head: Head | None = None
@@ -98,6 +100,9 @@ class Connection:
         """Send a call; its answer is the future's result."""
         self.call = call
         self._started = self.written = self.last = started
+        due = started + call.shortest
+        if due < self._alarm.due:
+            self._alarm.set(due, self._look)
         waiter = self._waiter = self._loop.create_future()
         self._turns.send(self)
         return waiter
@@ -107,6 +112,8 @@ class Connection:
         call = self.call
         if call is None or not data:
             self.lost(None)
+            return
+        if at >= self._alarm.due and self._late(at):
             return
         if self.reading is None and not call.stream:
             # most begin as one before did; to see that costs less than to look the head up
@@ -215,6 +222,8 @@ class Connection:
             self.close()
             return
         assert waiter is not None
+        if self._late(_now()):
+            return
         if reading is not None and error is None and reading.at_close():
             self._finish(reading, _now())
             return
@@ -243,7 +252,7 @@ class Connection:
     def leave(self) -> None:
         """Whoever reads the stream has enough. That is an end, too: of an endless stream there is no other."""
         reading = self.reading
-        if self.call is None or reading is None or reading.stream is None:
+        if self.call is None or reading is None or reading.stream is None or self._late(_now()):
             return
         self._network.answered += 1
         self.used = True
@@ -264,24 +273,40 @@ class Connection:
         elif waiter is not None and not waiter.done():
             waiter.set_exception(closed)
 
-    def check(self, now: float) -> None:
-        """Called now and then while a call is under way: whether a limit has passed, or nobody waits any more."""
-        call, waiter = self.call, self._waiter
-        if call is None or waiter is None:
-            return
-        if waiter.cancelled():
+    def drop_unwanted(self) -> None:
+        """Give a call up that nobody waits for any more."""
+        if self._waiter is not None and self._waiter.cancelled():
             self.give_up()
-            return
-        limits = call.limits
-        if limits.total is not None and now - self._started > limits.total:
-            self._fail(too_long("total", limits.total, call.what))
-        elif self._paused:
-            self.last = now  # the reader takes its time, not the server
-        elif self._rest is not None:
-            if limits.write is not None and now - self.last > limits.write:
-                self._fail(too_long("write", limits.write, call.what))
-        elif self._uploading is None and limits.read is not None and now - self.last > limits.read:
-            self._fail(too_long("read", limits.read, call.what))
+
+    # limits
+
+    def _look(self) -> None:
+        """It is time to see whether a limit has passed."""
+        now = _now()
+        call = self.call
+        if call is None:
+            self._alarm.stop()
+        elif not self._late(now):
+            self._alarm.set(next_due(call.limits, now, self._started, self.last, self._phase), self._look)
+
+    def _late(self, now: float) -> bool:
+        """Whether a limit has passed, with which the call is over."""
+        call = self.call
+        if call is None or now < self._alarm.due:
+            return False
+        if self._paused or self.unsent:
+            self.last = now  # the reader takes its time, or we do, and not the server
+        too_late = passed(call.limits, now, self._started, self.last, self._phase, call.what)
+        if too_late is None:
+            return False
+        self._fail(too_late)
+        return True
+
+    @property
+    def _phase(self) -> Phase | None:
+        if self._rest is not None:
+            return "write"
+        return "read" if self._uploading is None else None
 
     # writing what did not go at once
 
@@ -302,7 +327,10 @@ class Connection:
         except OSError as error:
             self.lost(error)
             return
-        self.written = self.last = _now()
+        now = _now()
+        if self._late(now):
+            return
+        self.written = self.last = now
         self._rest = self._rest[count:]
         if len(self._rest):
             return
@@ -371,6 +399,7 @@ class Connection:
         if self.closed:
             return
         self.closed = True
+        self._alarm.stop()
         self._turns.leave(self)
         self._loop.remove_writer(self.fd)
         if self._uploading is not None:

@@ -12,7 +12,7 @@ from ....errors import CallFailed, InvalidInput
 from ...prepared import URL
 from ...results import Opening
 from ..network import Network
-from ..waiting import too_long
+from ..waiting import in_time, time_left, too_long
 from .calls import Call
 from .connection import Connection
 from .cookies import Jar
@@ -177,17 +177,14 @@ class HTTPClient:
 
     async def _freed(self, call: Call, started: float, pool: Pool) -> Connection | None:
         for connection in tuple(pool.connections):
-            connection.check(_now())  # nobody may wait for its call any more
+            connection.drop_unwanted()
         if pool.open < LIMIT:
             return None
-        try:
-            async with asyncio.timeout(_left(call, started)):
-                return await pool.wait()
-        except TimeoutError:
-            raise too_long("total", call.limits.total or 0.0, call.what) from None
+        async with in_time(call.limits, started, call.what):
+            return await pool.wait()
 
     async def _opened(self, call: Call, started: float, pool: Pool) -> tuple[socket.socket, Opening]:
-        connect, left = call.limits.connect, _left(call, started)
+        connect, left = call.limits.connect, time_left(call.limits, started)
         shorter = connect if left is None or (connect is not None and connect < left) else left
         proxy = None if call.parts.unix is not None else self._shared.proxy
         known = pool.take_tls()
@@ -253,12 +250,6 @@ class HTTPClient:
 
         task.add_done_callback(over)
         waiter.add_done_callback(not_wanted)
-
-
-def _left(call: Call, started: float) -> float | None:
-    """Seconds until the limit of the whole call."""
-    total = call.limits.total
-    return None if total is None else max(total - (_now() - started), 0.0)
 
 
 def method_name(name: str) -> str:

@@ -1,9 +1,8 @@
-"""What the HTTP sessions of a process share: calls that were encoded once, and the watch over limits."""
+"""What the HTTP sessions of a process share: calls that were encoded once, and the watch over unwanted ones."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Any
 
 from ....errors import InvalidInput
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 SWEEP_S = 0.05
-"""how often limits are looked at. A timer for each call would cost more than the rest of it does in a good case"""
+"""how often it is looked whether anybody still waits for a call. Whoever does not says nothing, and a callback for that
+would cost every call"""
 _MOST_CALLS = 4096
 
 
@@ -48,17 +48,15 @@ class Shared:
         calls[key] = call
 
     def watch(self, connection: Connection) -> None:
-        """From now on, look after its limits."""
+        """From now on, see to it that it does nothing that nobody wants."""
         self.connections.add(connection)
         if not self._sweeping:
             self._sweeping = True
             asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     def _sweep(self) -> None:
-        now = time.perf_counter()
         for connection in tuple(self.connections):
-            if connection.call is not None:
-                connection.check(now)
+            connection.drop_unwanted()
         if self.connections:
             asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
         else:

@@ -38,7 +38,7 @@ class Connection:
 
     def __init__(self, network: Network, parts: Parts) -> None:
         self._network = network
-        self._watch = network.keep(Watch)
+        self.watch = Watch()
         self._parts = parts
         self._line: Line | None = None
         self._reader = f.Reader()
@@ -123,6 +123,8 @@ class Connection:
     def leave(self, exchange: Exchange) -> None:
         """Whoever reads the stream has enough. That is an end, too: of an endless stream there is no other."""
         if self._exchanges.get(exchange.id) is exchange and exchange.stream is not None:
+            if not exchange.waiting.goes_on(_now()):
+                return
             self._network.answered += 1
             self.drop(exchange)
             exchange.waiting.settle(None)
@@ -254,7 +256,8 @@ class Connection:
         if exchange is None:
             return
         exchange.received += 9 + len(block)
-        exchange.waiting.last = now
+        if not exchange.waiting.goes_on(now):
+            return  # whoever waited drops it
         if exchange.head is None:
             head = head_of(block)
             exchange.first = exchange.first or now
@@ -281,7 +284,8 @@ class Connection:
         piece = f.content(found) if found.flags & f.PADDED else found.payload
         exchange.received += 9 + size
         exchange.size += len(piece)
-        exchange.waiting.last = now
+        if not exchange.waiting.goes_on(now):
+            return
         if piece:
             exchange.parts.append(piece)
         if found.ends:
@@ -342,11 +346,11 @@ class Connection:
         before = exchange.waiting
         exchange.waiting = Waiting(started=before.started, limits=before.limits, what=before.what)
         exchange.waiting.future.add_done_callback(lambda done: self._stream_over(exchange, done))
-        self._watch.add(exchange.waiting)
+        self.watch.add(exchange.waiting)
         before.settle(response)
 
     def _stream_over(self, exchange: Exchange, done: asyncio.Future[Any]) -> None:
-        self._watch.discard(exchange.waiting)
+        self.watch.discard(exchange.waiting)
         error = None if done.cancelled() else done.exception()
         if isinstance(error, CallFailed) and exchange.stream is not None:
             self.drop(exchange)
@@ -366,8 +370,7 @@ class Connection:
         self._forget(exchange)
         if unsent:
             self._write(f.frame(f.RST_STREAM, 0, exchange.id, f.number(f.NO_ERROR)))
-        if not exchange.waiting.future.cancelled():
-            self._network.answered += 1
+        self._network.answered += 1
         if exchange.stream is not None:
             exchange.stream.finish(now, exchange.received)
             exchange.waiting.settle(None)
@@ -428,6 +431,7 @@ class Connection:
 
     def _end(self) -> None:
         self.retired = True
+        self.watch.stop()
         if self._line is not None:
             self._line.close()
         for _ in range(len(self._waiters)):

@@ -46,6 +46,8 @@ class Sending:
         """As much of a request's body as the server takes now."""
         out = []
         left = exchange.left
+        exchange.written = time.perf_counter()
+        exchange.waiting.goes_on(exchange.written)
         while left or exchange.whole:
             size = min(len(left), self.window, exchange.window, self._frame)
             if left and size <= 0:
@@ -59,7 +61,6 @@ class Sending:
             if last:
                 exchange.waiting.writing = False
                 break
-        exchange.written = exchange.waiting.last = time.perf_counter()
         if exchange.room is not None and not exchange.room.done() and len(left) < HIGH:
             exchange.room.set_result(None)
         return b"".join(out)

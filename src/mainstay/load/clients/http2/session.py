@@ -20,7 +20,7 @@ from ..http.session import method_name
 from ..http.shared import Shared
 from ..http.sse import Events
 from ..network import Network
-from ..waiting import Waiting, Watch, too_long
+from ..waiting import Waiting, in_time
 from .connection import Connection
 from .exchange import NotProcessed
 from .response import HTTP2Response
@@ -40,7 +40,6 @@ class HTTP2Client:
 
     def __init__(self, network: Network, *, base_url: str = "") -> None:
         self._network = network
-        self._watch = network.keep(Watch)
         self._encoder = Encoder(network.keep(Shared), base_url=base_url)
         self._connections: dict[str, Connection] = {}
         self._opening: dict[str, asyncio.Task[tuple[Connection, Opening]]] = {}
@@ -127,14 +126,13 @@ class HTTP2Client:
         return following
 
     async def _sent(self, call: Call, started: float) -> HTTP2Response:
-        what = f"{call.method} {call.parts.shown}"
         wasted = 0
         for attempt in itertools.count(1):
             connection, opening = await self._connection(call, started)
-            waiting = Waiting(started=started, limits=call.limits, what=what)
+            waiting = Waiting(started=started, limits=call.limits, what=call.what)
             exchange = connection.start(call, waiting, opening)
             try:
-                response: HTTP2Response = await self._watch.answer(waiting)
+                response: HTTP2Response = await connection.watch.answer(waiting)
             except NotProcessed:
                 wasted += exchange.sent
                 if attempt == _MOST_TRIES or call.upload is not None:
@@ -155,12 +153,8 @@ class HTTP2Client:
         connection = self._connections.get(call.parts.origin)
         if connection is not None and not connection.retired and not connection.full:
             return connection, None
-        total = call.limits.total
-        try:
-            async with asyncio.timeout(None if total is None else max(total - (_now() - started), 0.0)):
-                return await self._wait_or_open(call)
-        except TimeoutError:
-            raise too_long("total", total or 0.0, f"{call.method} {call.parts.shown}") from None
+        async with in_time(call.limits, started, call.what):
+            return await self._wait_or_open(call)
 
     async def _wait_or_open(self, call: Call) -> tuple[Connection, Opening | None]:
         origin = call.parts.origin

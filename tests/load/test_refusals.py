@@ -328,6 +328,40 @@ def test_each_step_that_overlaps_needs_an_open_file_of_each_user(
     make_room(planned.plan, planned.blueprints, 3)
 
 
+@pytest.mark.parametrize(
+    ("steps", "base_url", "each"),
+    [
+        ([("a", (), "http://one/"), ("b", ("a",), "http://two/")], None, 2),
+        ([("a", (), "http://one/"), ("b", ("a",), "http://one:80/else")], None, 1),
+        ([("a", (), "http://one/"), ("b", ("a",), "/else")], "http://one", 1),
+        ([("a", (), "http://one/"), ("b", ("a",), "/else")], "http://two", 2),
+        ([("a", (), "http://one/"), ("b", ("a",), None)], "http://two", 2),
+        ([("a", (), "http://one/"), ("b", ("a",), None)], None, 1),
+        ([("a", (), "http://one/"), ("b", (), None)], None, 2),
+        ([("a", (), "http://one/"), ("b", (), "http://one/"), ("c", ("a", "b"), "http://two/")], None, 3),
+    ],
+)
+def test_each_place_that_a_user_calls_needs_an_open_file_of_its_own(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: list[tuple[str, tuple[str, ...], str | None]],
+    base_url: str | None,
+    each: int,
+) -> None:
+    made = [
+        f"@step{after!r}\n    async def {name}(self{f', url: URL = {url!r}' if url else ''}) -> HTTPResponse: ..."
+        for name, after, url in steps
+    ]
+    planned = Planned(written(tmp_path, SHOP + "\n    ".join(made)), LoadOptions(vus=100, base_url=base_url))
+    needed = 64 + 100 * each
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (needed, needed))
+    make_room(planned.plan, planned.blueprints, 1)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (needed - 1, needed - 1))
+    with pytest.raises(InvalidInput, match=f"vus: {needed} open files are needed in each process"):
+        make_room(planned.plan, planned.blueprints, 1)
+
+
 def test_the_limit_of_open_files_is_raised_as_far_as_it_may_be(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))

@@ -13,7 +13,7 @@ from ..blueprint import Blueprint
 from ..clients.http.opening import open_socket
 from ..clients.network import Network
 from ..plan import RunPlan, WorkflowPlan
-from ..prepared import URL, Parts, split
+from ..prepared import URL, Parts, joined, split
 
 _CONNECT_S = 10.0
 #: descriptors that a process needs beside its connections
@@ -23,7 +23,7 @@ _OWN_FILES = 64
 def make_room(plan: RunPlan, blueprints: Mapping[str, Blueprint], processes: int) -> None:
     """Raise the limit of open files as far as that is allowed; refuses a test that it would not be enough for."""
     connections = {
-        name: -(-workflow.most_users // processes) * _overlapping(blueprints[name])
+        name: -(-workflow.most_users // processes) * _kept(blueprints[name], workflow.base_url)
         for name, workflow in plan.workflows.items()
     }
     fullest = max(plan.graph.layers(), key=lambda layer: sum(connections[name] for name in layer))
@@ -44,11 +44,27 @@ def make_room(plan: RunPlan, blueprints: Mapping[str, Blueprint], processes: int
         )
 
 
-def _overlapping(blueprint: Blueprint) -> int:
-    """Connections of one user: one for each step that may be under way at once. A step can open more than one, which
-    nobody knows before it does; checks and metrics are made of what others have fetched."""
-    calling = [step.name for step in blueprint.steps.values() if step.kind in ("measured", "action")]
-    return max(1, blueprint.graph.width(calling))
+def _kept(blueprint: Blueprint, base_url: str) -> int:
+    """Connections of one user: to each place, one for each step that calls it and may be under way at once. They are
+    kept until the user is gone. A step can open more than one, which nobody knows before it does; checks and metrics
+    are made of what others have fetched."""
+    calling = [step for step in blueprint.steps.values() if step.kind in ("measured", "action")]
+    callers: dict[str, list[str]] = {}
+    for step in calling:
+        urls: list[str] = [prepared for prepared in step.prepared.values() if isinstance(prepared, URL)]
+        if base_url and not urls:
+            urls = [base_url]  # it names no place, and calls paths
+        for place in {_place(url, base_url) for url in urls}:
+            callers.setdefault(place, []).append(step.name)
+    by_place = sum(blueprint.graph.width(names) for names in callers.values())
+    return max(1, by_place, blueprint.graph.width(step.name for step in calling))
+
+
+def _place(url: str, base_url: str) -> str:
+    try:
+        return split(joined(url, base_url)).origin
+    except InvalidInput:
+        return ""  # refused with the name of its step, once it is prepared
 
 
 async def look(plan: RunPlan, blueprints: Mapping[str, Blueprint], network: Network) -> None:

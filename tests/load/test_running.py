@@ -607,7 +607,7 @@ async def test_what_is_known_of_a_run_that_is_given_up_is_put_out(target: Target
     report = tmp_path / "run.json"
     run = LoadRun(planned, "run-1", clock=SystemClock(), outputs=[output_for("json", report)])
     task = asyncio.ensure_future(run.run())
-    await until(lambda: run.so_far().requests > 0, task)
+    await until(lambda: run.so_far()[0].requests > 0, task)
     task.cancel()
     await asyncio.wait([task])
 

@@ -181,11 +181,24 @@ def test_ctrl_c_ends_a_run_with_its_report_and_loses_no_request(place: Place) ->
     assert counts["begun"] == counts["completed"]
 
 
+SLOW_TO_LEAVE = """
+    @teardown
+    async def clean(self):
+        print("cleaning")
+        await asyncio.sleep({takes_s})
+        print("cleaned")
+"""
+
+
 @pytest.mark.slow
-def test_a_second_ctrl_c_gives_up_at_once(place: Place) -> None:
-    text = TEST.replace('"/"', '"/?delay=100s"')
+@pytest.mark.parametrize(("presses", "takes_s"), [(2, 0), (3, 100)])
+def test_a_second_ctrl_c_gives_up_at_once_and_a_third_the_teardown_with_a_report(
+    place: Place, presses: int, takes_s: int
+) -> None:
+    text = TEST.replace('"/"', '"/?delay=100s"').replace("Workflow, step", "Workflow, step, teardown")
+    text = f"import asyncio\n{text}{SLOW_TO_LEAVE.format(takes_s=takes_s)}"
     (place.folder / "visit.py").write_text(text, encoding="utf-8")
-    process = place.start("--duration", "60s", "--drain", "50s", "--timeout", "200s")
+    process = place.start("--duration", "60s", "--drain", "50s", "--timeout", "200s", "--json", "run.json")
     assert process.stdout is not None
     line = ""
     while "1s  running" not in line:
@@ -195,14 +208,21 @@ def test_a_second_ctrl_c_gives_up_at_once(place: Place) -> None:
     process.send_signal(signal.SIGINT)
     while "ending" not in line:
         line = process.stdout.readline()
-    time.sleep(TOGETHER_S)  # what comes earlier is no second one
-    process.send_signal(signal.SIGINT)
+    for said in ("giving up", "leaving")[: presses - 1]:
+        time.sleep(TOGETHER_S)  # what comes earlier is no other one
+        process.send_signal(signal.SIGINT)
+        while said not in line:
+            line = process.stdout.readline()
+            assert line, process.communicate()
     out, noise = process.communicate(timeout=20)
 
     assert process.returncode == 130
-    assert "giving up: what is under way is not waited for any longer\n" in out
-    assert "ending" not in out
-    assert "Traceback" not in noise
+    told = json.loads((place.folder / "run.json").read_text(encoding="utf-8"))
+    assert (told["ended"], told["sent_calls"], told["answered_calls"], told["aborted"]) == ("interrupted", 4, 0, 4)
+    assert "aborted   4 under way" in out
+    assert "written: json run.json" in out
+    assert noise.splitlines() == ["[0] cleaning", "[0] cleaned"][: 4 - presses]
+    assert ("Visit teardown: was not run to its end: the run was given up" in out) == (presses == 3)
 
 
 @pytest.mark.slow
@@ -228,22 +248,33 @@ def test_a_signal_to_the_command_and_to_its_group_ends_a_run_once_and_in_good_or
     assert [job["status"] for job in shell.json("jobs", "list")["jobs"]] == ["cancelled"]
 
 
-@pytest.mark.parametrize(("later_s", "given_up"), [(0.0, False), (0.49, False), (0.5, True)])
-async def test_a_signal_that_comes_with_the_first_is_no_second_one(later_s: float, given_up: bool) -> None:
-    now_s = [100.0]
-    interrupts = Interrupts(lambda: now_s[0])
+@pytest.mark.parametrize(
+    ("at_s", "given_up", "left"),
+    [
+        ((0.0, 0.0), False, False),
+        ((0.0, 0.49), False, False),
+        ((0.0, 0.5), True, False),
+        ((0.0, 0.5, 0.99), True, False),
+        ((0.0, 0.5, 1.0), True, True),
+    ],
+)
+async def test_a_signal_that_comes_with_another_is_none_of_its_own(
+    at_s: tuple[float, ...], given_up: bool, left: bool
+) -> None:
+    now_s = 0.0
+    interrupts = Interrupts(lambda: now_s)
 
     async def run() -> None:
+        nonlocal now_s
         with interrupts.caught([]):
-            interrupts.press()
-            now_s[0] += later_s
-            interrupts.press()
+            for now_s in at_s:  # noqa: B007 - the clock
+                interrupts.press()
             await asyncio.sleep(0)
 
     task = asyncio.ensure_future(run())
     await asyncio.wait([task])
 
-    assert (interrupts.stop.is_set(), task.cancelled()) == (True, given_up)
+    assert (interrupts.stop.is_set(), interrupts.give_up.is_set(), task.cancelled()) == (True, given_up, left)
 
 
 @pytest.mark.slow

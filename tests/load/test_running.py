@@ -8,10 +8,12 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mainstay.clock import SystemClock
+from mainstay.load.fleet import Limits
 from mainstay.load.plan import LoadOptions
 from mainstay.load.running import LoadRun, Planned
 from mainstay.load.stats.folding import from_json
@@ -538,6 +540,114 @@ async def test_a_run_that_is_given_up_leaves_no_process_behind_and_complains_of_
 
     assert not any(map(alive, pids))
     assert said == []
+
+
+LEAVING = """
+class Shop(Workflow):
+    @step()
+    async def browse(self, url: URL = "/?delay=1h") -> HTTPResponse:
+        return await self.client.http.get(url)
+
+    @teardown
+    async def clean(self):
+        open(os.environ["TRIAL_FILE"], "a").write("cleaning\\n")
+        await asyncio.sleep({takes_s})
+        open(os.environ["TRIAL_FILE"], "a").write("cleaned\\n")
+"""
+
+
+@pytest.mark.parametrize("model", [{"vus": 5}, {"rate": "50/s", "max_in_flight": 5}], ids=["closed", "open"])
+async def test_a_run_that_is_stopped_and_given_up_aborts_what_is_under_way_and_cleans_up(
+    target: Target, tmp_path: Path, trial_file: Path, model: dict[str, Any]
+) -> None:
+    test = written(tmp_path, LEAVING.format(takes_s=0))
+    run = run_of(test, duration="1h", drain="1h", timeout="1h", processes=2, base_url=target.url, **model)
+    task = asyncio.ensure_future(run.run())
+    await until(lambda: target.counts().under_way == 5, task)
+    run.stop("interrupted")
+    run.give_up()
+    async with asyncio.timeout(60):
+        summary = await task
+
+    assert (summary.sent_calls, summary.answered_calls, summary.aborted) == (5, 0, 5)
+    assert (summary.ended, summary.verdict, summary.skipped) == ("interrupted", "interrupted", {})
+    assert told(trial_file) == ["cleaning", "cleaned"]
+
+
+async def test_a_teardown_that_is_under_way_when_the_run_is_given_up_has_little_time(
+    target: Target, tmp_path: Path, trial_file: Path
+) -> None:
+    test = written(tmp_path, LEAVING.format(takes_s=3600).replace("/?delay=1h", "/"))
+    run = run_of(test, iterations=1, base_url=target.url)
+    task = asyncio.ensure_future(run.run())
+    await until(lambda: told(trial_file), task)
+    run.stop("interrupted")
+    run.give_up()
+    async with asyncio.timeout(60):
+        summary = await task
+
+    assert summary.skipped == {"Shop teardown": "failed: clean: was not done in time"}
+    assert (summary.ended, summary.requests) == ("interrupted", 1)
+
+
+async def test_a_run_that_is_killed_after_it_was_given_up_says_what_was_not_torn_down(
+    target: Target, tmp_path: Path, trial_file: Path
+) -> None:
+    run = run_of(written(tmp_path, LEAVING.format(takes_s=3600)), vus=3, duration="1h", base_url=target.url)
+    task = asyncio.ensure_future(run.run())
+    await until(lambda: target.counts().under_way == 3, task)
+    run.stop("interrupted")
+    run.give_up()
+    await until(lambda: told(trial_file), task)
+    run.kill()
+    async with asyncio.timeout(60):
+        summary = await task
+
+    assert summary.skipped == {"Shop teardown": "was not run to its end: the run was given up"}
+    assert (summary.ended, summary.aborted) == ("interrupted", 3)
+
+
+async def test_a_generator_that_lets_go_of_nothing_is_ended_when_the_run_is_given_up(
+    tmp_path: Path, trial_file: Path
+) -> None:
+    text = """
+    class Shop(Workflow):
+        @step()
+        async def block(self):
+            open(os.environ["TRIAL_FILE"], "w").write("blocked")
+            while True: pass
+
+        @teardown
+        async def clean(self): ...
+    """
+    run = run_of(written(tmp_path, text), duration="1h", limits=Limits(let_go_s=0.2, tick_s=0.05))
+    task = asyncio.ensure_future(run.run())
+    await until(lambda: told(trial_file), task)
+    run.stop("interrupted")
+    run.give_up()
+    async with asyncio.timeout(60):
+        summary = await task
+
+    assert summary.ended == "interrupted"
+    assert summary.skipped == {"Shop teardown": "was not run to its end: the run was given up"}
+
+
+async def test_a_run_that_is_given_up_while_it_loads_the_test_says_no_more_than_that(
+    tmp_path: Path, trial_file: Path
+) -> None:
+    test = written(tmp_path, GET)
+    (tmp_path / "shop.py").write_text(
+        "import os, time\nopen(os.environ['TRIAL_FILE'], 'w').write('loading')\ntime.sleep(3600)\n"
+    )
+    run = run_of(test, limits=Limits(let_go_s=0.2, tick_s=0.05))
+    task = asyncio.ensure_future(run.run())
+    await until(lambda: told(trial_file), task)
+    run.stop("interrupted")
+    run.give_up()
+    async with asyncio.timeout(60):
+        summary = await task
+
+    assert (summary.ended, summary.outputs) == ("interrupted", [])
 
 
 async def test_a_run_that_is_stopped_before_it_began_sends_nothing(target: Target, tmp_path: Path) -> None:

@@ -380,6 +380,38 @@ async def test_a_run_in_this_process_that_is_given_up_is_cancelled_and_not_left_
     assert (job.status, job.reason) == ("cancelled", "given up")
 
 
+async def test_a_run_in_this_process_that_is_left_after_it_was_given_up_has_a_summary(
+    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stop, give_up, left = asyncio.Event(), asyncio.Event(), list[Summary]()
+    text = """
+    class Shop(Workflow):
+        @step()
+        async def browse(self, url: URL = "/?delay=1m") -> HTTPResponse:
+            return await self.client.http.get(url)
+
+        @teardown
+        async def clean(self):
+            await self.client.http.get("/echo")
+            await asyncio.sleep(3600)
+    """
+    options = LoadOptions(vus=3, duration="5m", processes=1, base_url=target.url)
+    running = asyncio.ensure_future(
+        run_here(written(tmp_path, text), options, stop=stop, give_up=give_up, on_left=left.append)
+    )
+    await until(lambda: target.counts().under_way == 3, running)
+    stop.set()
+    give_up.set()
+    await until(lambda: "/echo" in target.counts().paths, running)
+    running.cancel()
+    await asyncio.wait([running])
+
+    assert running.cancelled()
+    assert [(one.ended, one.sent_calls, one.aborted) for one in left] == [("interrupted", 3, 3)]
+    assert left[0].skipped == {"Shop teardown": "was not run to its end: the run was given up"}
+
+
 async def test_a_generator_that_is_killed_fails_the_job(
     tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:

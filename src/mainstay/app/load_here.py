@@ -84,12 +84,15 @@ async def run_here(
     store: str | None = None,
     outputs: Sequence[Output] = (),
     stop: asyncio.Event | None = None,
+    give_up: asyncio.Event | None = None,
     on_submitted: Callable[[str], None] | None = None,
+    on_left: Callable[[Summary], None] | None = None,
     said: Said | None = None,
 ) -> Ran:
     """Submit and run. Raises `InvalidInput` for what cannot be started; how a run that was started ended is told by
     its summary. Setting `stop` ends it early, in good order, and so does whoever drains this process through the
-    store. `said` takes what the steps print."""
+    store; setting `give_up` after it ends it at once, and to cancel this call ends it without its teardowns:
+    `on_left` takes the summary then. `said` takes what the steps print."""
     stop = stop or asyncio.Event()
     app = app_of(test, store)
     work = app.work("load", test.name)
@@ -100,7 +103,7 @@ async def run_here(
         # what was killed here before is over, and nobody else may ever look into this store
         await app.control.sweep()
         handle = await app.submit_load(test.name, options, queue=queue)
-        work.attached[handle.id] = Attached(outputs, stop, said)
+        work.attached[handle.id] = Attached(outputs, stop, give_up or asyncio.Event(), said)
         if on_submitted is not None:
             on_submitted(handle.id)
         with _quiet():
@@ -109,6 +112,9 @@ async def run_here(
                     job = await app.control.wait(handle.id)
             except asyncio.CancelledError:
                 await _given_up(app.control, handle.id)
+                left = work.ended.get(handle.id)
+                if on_left is not None and isinstance(left, Summary):
+                    on_left(left)
                 raise
     ended = work.ended.get(handle.id)
     if isinstance(ended, Summary):

@@ -27,7 +27,8 @@ submits it: a worker of the store runs it.
 
 One report may go to stdout, which is nothing else then: --json -, --html -, --csv -, --junit - or --ndjson -.
 
-Ctrl-C ends the run in good order, with its report; pressed again it gives up at once.
+Ctrl-C ends the run in good order; pressed again it gives up what is under way, and after that the teardowns as well.
+There is a report in any case.
 
 Exit codes: 0 passed, 1 the run failed or was cancelled, 2 it could not start, 98 not trustworthy with --strict, 99 a
 threshold failed, 130 Ctrl-C, or its process was drained (mainstay workers drain).

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +39,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: group, of which the command is a part
 TOGETHER_S = 0.5
 _ENDING = "ending: what is under way is waited for; Ctrl-C again gives up"
-_GIVING_UP = "giving up: what is under way is not waited for any longer"
+_GIVING_UP = "giving up: what is under way is not waited for any longer; Ctrl-C again leaves out teardowns, too"
+_LEAVING = "leaving: nothing is waited for any longer"
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,12 +59,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 class Interrupts:
     """Ctrl-C, SIGTERM and a terminal that is closed while a run goes on: the first ends it in good order, one that
-    comes later at once."""
+    comes later gives up what is under way, and one that comes still later its teardowns as well. There is a report in
+    any case."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._first_s = 0.0
+        self._last_s = -math.inf
         self.stop = asyncio.Event()
+        self.give_up = asyncio.Event()
         self.pressed = False
         self._run: asyncio.Task[object] | None = None
         self._shown: Sequence[LiveView | Lines] = ()
@@ -85,17 +89,24 @@ class Interrupts:
     def press(self) -> None:
         """A signal came."""
         now_s = self._now_s()
-        if not self.pressed:
-            self._first_s = now_s
-        elif now_s - self._first_s < TOGETHER_S:
+        if now_s - self._last_s < TOGETHER_S:
             return
+        self._last_s = now_s
+        if not self.pressed:
+            self._tell(_ENDING)
+            self.pressed = True
+            self.stop.set()
+        elif not self.give_up.is_set():
+            self._tell(_GIVING_UP)
+            self.give_up.set()
         elif self._run is not None:
+            self._tell(_LEAVING)
             self._run.cancel()
+
+    def _tell(self, text: str) -> None:
         for each in self._shown:
             with contextlib.suppress(OSError):  # nobody is there to read it
-                each.note(_GIVING_UP if self.pressed else _ENDING)
-        self.pressed = True
-        self.stop.set()
+                each.note(text)
 
 
 def ran(asked: Asked) -> int:
@@ -108,10 +119,13 @@ def ran(asked: Asked) -> int:
     ui = _ui(asked, console, quiet=quiet_stdout)
     files = _outputs(asked.files, strict=asked.strict)
     test = _test(asked)
+    left: list[Summary] = []
     try:
-        summary, pressed = asyncio.run(_run(test, asked, ui, files, console))
+        summary, pressed = asyncio.run(_run(test, asked, ui, files, console, left.append))
     except asyncio.CancelledError:
-        return INTERRUPTED
+        if not left:
+            return INTERRUPTED
+        summary, pressed = left[0], True
     # that something was shown here needs no telling; that it broke does
     summary.outputs = [each for each in summary.outputs if each.error or each.name not in (LiveView.name, Lines.name)]
     if printed is not None and printed != "ndjson":
@@ -122,7 +136,12 @@ def ran(asked: Asked) -> int:
 
 
 async def _run(
-    test: LoadTest, asked: Asked, ui: str, files: Sequence[Output], console: Console
+    test: LoadTest,
+    asked: Asked,
+    ui: str,
+    files: Sequence[Output],
+    console: Console,
+    on_left: Callable[[Summary], None],
 ) -> tuple[Summary, bool]:
     interrupts = Interrupts()
     with contextlib.ExitStack() as stack:
@@ -140,6 +159,8 @@ async def _run(
                 store=asked.store,
                 outputs=[*shown, *files],
                 stop=interrupts.stop,
+                give_up=interrupts.give_up,
+                on_left=on_left,
                 said=print_line if view is None else view.said,
             )
         return done.summary, interrupts.pressed

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from ..errors import InvalidInput
-from .engine.messages import Begin, Give, Go, Over, Refused, SetUp, Stop, TearDown, ToGenerator, Values
+from .engine.messages import Begin, Give, GiveUp, Go, Over, Refused, SetUp, Stop, TearDown, ToGenerator, Values
 from .member import GeneratorLost, Limits, Member, Said
 from .plan import LoadOptions
 from .sources import Source
@@ -41,6 +41,9 @@ class Fleet:
         self._members = [Member(number, self._limits, on_said) for number in range(processes)]
         self._merger = Merger(processes, on_window)
         self._drain_s = 0.0
+        self._given_up = False
+        self._let_go_s = self._limits.let_go_s
+        """how long what is asked now may take, once the run is given up"""
 
     async def __aenter__(self) -> Self:
         # all of them, also if one cannot be: what is still being started could not be ended
@@ -75,7 +78,7 @@ class Fleet:
                         processes=len(self._members),
                     ),
                     "it was preparing (it loads the test and looks up its hosts)",
-                    within_s=self._limits.begin_s,
+                    within_s=self._may_take(self._limits.begin_s),
                 )
                 for member in self._members
             )
@@ -98,7 +101,7 @@ class Fleet:
         self._drain_s = drain_s
         at = time.perf_counter() + _AHEAD_S
         order = Go(workflows=list(workflows), shared=shared, at=at, wall=time.time() + _AHEAD_S)
-        within_s = _AHEAD_S + longest_s + self._limits.overtime_s
+        within_s = self._may_take(_AHEAD_S + longest_s + self._limits.overtime_s)
         tasks = [asyncio.ensure_future(self._going(member, order, within_s)) for member in self._members]
         try:
             await asyncio.wait(tasks)
@@ -136,18 +139,34 @@ class Fleet:
             member.say(Stop(hurry))
             member.hurry(self._drain_s + self._limits.overtime_s)
 
+    def give_up(self) -> None:
+        """Have what runs end at once; those that do not are ended themselves."""
+        self._given_up = True
+        for member in self._members:
+            member.say(GiveUp())
+            member.hurry(self._let_go_s)
+
+    def kill(self) -> None:
+        """End all of them; whoever waits for one hears that it was lost."""
+        for member in self._members:
+            member.kill()
+
     async def give(self, workflows: Sequence[str], *, calls: int) -> Values:
         return await self._first(Give(list(workflows)), f"it gave what {', '.join(workflows)} provides", calls)
 
     async def tear_down(self, workflows: Sequence[str], *, calls: int) -> Values:
+        self._let_go_s += calls * self._limits.last_once_s
         return await self._first(TearDown(list(workflows)), f"it tore down {', '.join(workflows)}", calls)
 
     async def _first(self, message: ToGenerator, doing: str, calls: int) -> Values:
-        within_s = calls * self._limits.once_s + self._limits.overtime_s
+        within_s = self._may_take(calls * self._limits.once_s + self._limits.overtime_s)
         answer = await self._members[0].ask(message, doing, within_s=within_s)
         if not isinstance(answer, Values):
             raise GeneratorLost(f"generator 0 answered with {type(answer).__name__}, while {doing}")
         return answer
+
+    def _may_take(self, seconds: float) -> float:
+        return min(seconds, self._let_go_s) if self._given_up else seconds
 
 
 class Merger:

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ..errors import MainstayError
-from .engine.messages import ONCE_S, Ear, FromGenerator, Quit, Seen, ToGenerator, framed
+from .engine.messages import LAST_ONCE_S, ONCE_S, Ear, FromGenerator, Quit, Seen, ToGenerator, framed
 from .engine.said import MOST_LINES, Sieve
 from .stats.model import Window
 
@@ -48,6 +48,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """to load the test, read its rows and look up its hosts"""
     once_s: float = ONCE_S
     """for each thing that is done once: a setup, a teardown, a state that is provided"""
+    last_once_s: float = LAST_ONCE_S
+    """the same for a teardown, when the run was given up"""
+    let_go_s: float = 5.0
+    """to let go of what is under way, when the run was given up"""
     silent_s: float = 60.0
     """without a window, of which ten are due each second of load"""
     stopped_s: float = 60.0
@@ -222,6 +226,11 @@ class Member:
         self._loss = GeneratorLost(f"generator {self.number} {how}, while {self._doing}; it said last: {said}")
         return self._loss
 
+    def kill(self) -> None:
+        """Whatever it does."""
+        if self._exited is not None and not self._exited.done():
+            self._send(signal.SIGKILL)
+
     def _send(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
@@ -238,8 +247,7 @@ class Member:
                 await self._words.over(self._limits.last_words_s)
         finally:
             # also if nobody waits for it any longer
-            if self._exited is not None and not self._exited.done():
-                self._send(signal.SIGKILL)
+            self.kill()
             if self._writer is not None:
                 self._writer.close()
             self._words.close()

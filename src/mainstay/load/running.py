@@ -101,7 +101,8 @@ class Planned:
 
 
 class LoadRun:
-    """One run. `run` takes it to its end; `stop` has it end early, in good order."""
+    """One run. `run` takes it to its end; `stop` has it end early, in good order; `give_up` at once, and `kill`
+    without its teardowns."""
 
     def __init__(
         self,
@@ -133,6 +134,7 @@ class LoadRun:
         self._fleet: Fleet | None = None
         self._phase = "preparing"
         self._ended = ""
+        self._given_up = False
         self._skipped: dict[str, str] = {}
         self._failed: dict[str, str] = {}
         """workflows that failed, or were not run because another did"""
@@ -150,21 +152,27 @@ class LoadRun:
         try:
             async with Fleet(planned.processes, self._saw, on_said=self._said, limits=self._limits) as fleet:
                 self._fleet = fleet
-                await fleet.begin(planned.test.name, planned.test.source, planned.options)
-                # only now is it sure that there is anything to be put out
-                await self._outputs.start(self.header)
-                self._put_out = True
+                if self._given_up:
+                    fleet.give_up()
                 try:
+                    await fleet.begin(planned.test.name, planned.test.source, planned.options)
+                    # only now is it sure that there is anything to be put out
+                    await self._outputs.start(self.header)
+                    self._put_out = True
                     await self._layers(fleet)
                 except GeneratorLost as error:
+                    if not self._put_out and not self._given_up:
+                        raise
                     # what it had sent is kept; the others are told to come to their end
-                    self._ended = f"failed: {error}"
+                    if not self._given_up:
+                        self._ended = f"failed: {error}"
                     fleet.stop(hurry=True)
         except asyncio.CancelledError:
             # nobody waits any longer; what is known by now is put out all the same
             self._ended = self._ended or "cancelled: given up"
+            self._given_up = True
             if self._put_out:
-                await self._finish(given_up=True)
+                await self._finish()
             raise
         finally:
             self._fleet = None
@@ -177,6 +185,17 @@ class LoadRun:
         if self._fleet is not None:
             self._phase = "draining"
             self._fleet.stop(hurry=hurry)
+
+    def give_up(self) -> None:
+        """Have a run that was stopped end at once: what is under way is aborted, and teardowns have little time."""
+        self._given_up = True
+        if self._fleet is not None:
+            self._fleet.give_up()
+
+    def kill(self) -> None:
+        """Have a run that was given up end without its teardowns."""
+        if self._fleet is not None:
+            self._fleet.kill()
 
     # layers -----------------------------------------------------------------------------------------
 
@@ -213,17 +232,33 @@ class LoadRun:
                 failed.update({name: f"what it provides failed: {why}" for name, why in given.failed.items()})
         except asyncio.CancelledError:
             # nobody waits for what would be torn down
+            self._given_up = True
+            self._not_torn_down(set_up)
             set_up.clear()
             raise
         finally:
             if set_up:
-                calls = sum(len(planned.blueprints[name].teardowns) for name in set_up)
-                torn = await fleet.tear_down(set_up, calls=calls)
-                for name, why in torn.failed.items():
-                    self._skipped[f"{name} teardown"] = f"failed: {why}"
+                await self._tear_down(fleet, set_up)
         for name, why in failed.items():
             if name not in self._skipped:
                 self._skipped[f"{name} (failed)"] = why
+
+    async def _tear_down(self, fleet: Fleet, workflows: Sequence[str]) -> None:
+        calls = sum(len(self._planned.blueprints[name].teardowns) for name in workflows)
+        try:
+            torn = await fleet.tear_down(workflows, calls=calls)
+        except (GeneratorLost, asyncio.CancelledError):
+            self._not_torn_down(workflows)
+            raise
+        for name, why in torn.failed.items():
+            self._skipped[f"{name} teardown"] = f"failed: {why}"
+
+    def _not_torn_down(self, workflows: Sequence[str]) -> None:
+        """Whoever has something to clean up by hand is to know."""
+        why = "the run was given up" if self._given_up else "its generator was lost"
+        for name in workflows:
+            if self._planned.blueprints[name].teardowns:
+                self._skipped[f"{name} teardown"] = f"was not run to its end: {why}"
 
     def _skip(self, name: str, failed: dict[str, str]) -> bool:
         """Whether what it depends on has failed; then so has it."""
@@ -289,16 +324,17 @@ class LoadRun:
 
     # the end ----------------------------------------------------------------------------------------
 
-    async def _finish(self, *, given_up: bool = False) -> Summary:
+    async def _finish(self) -> Summary:
         summary = self._summary(self._judge.finish())
         summary.trust = self._doubts.finish()
         if self._failed and not self._ended:
             # also if others went well: what was asked for was not done
             summary.ended = "failed: " + "; ".join(f"{name}: {why}" for name, why in self._failed.items())
             summary.verdict = verdict_of(summary.thresholds, summary.ended)
-        summary.outputs = self._outputs.outcomes()
-        await self._outputs.stop(summary, given_up=given_up)
-        summary.outputs = self._outputs.outcomes()
+        if self._put_out:
+            summary.outputs = self._outputs.outcomes()
+            await self._outputs.stop(summary, given_up=self._given_up)
+            summary.outputs = self._outputs.outcomes()
         return summary
 
     def _summary(self, thresholds: list[ThresholdOutcome], *, points: bool = True) -> Summary:

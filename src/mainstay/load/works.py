@@ -59,6 +59,8 @@ class Attached(NamedTuple):
     outputs: Sequence[Output]
     stop: asyncio.Event
     """set: end early, in good order"""
+    give_up: asyncio.Event
+    """set after it: end at once"""
     said: Said | None = None
     """takes what the steps print"""
 
@@ -111,6 +113,8 @@ class LoadWork:
         except asyncio.CancelledError:
             # cancelled, out of time, or the worker leaves: what is under way is waited for, within the grace
             run.stop(f"cancelled: {here.stopping or 'stopped'}")
+            if attached is not None and attached.give_up.is_set():
+                run.kill()
             await asyncio.wait([task])
         except LetGo:
             # somebody else has the job, or it is over: this load is nobody's
@@ -146,18 +150,23 @@ class LoadWork:
         self, task: asyncio.Task[Summary], run: LoadRun, here: Context, attached: Attached | None
     ) -> None:
         stopping = asyncio.ensure_future(attached.stop.wait() if attached else asyncio.Event().wait())
+        giving_up = asyncio.ensure_future(attached.give_up.wait() if attached else asyncio.Event().wait())
         try:
             while not task.done():
                 await asyncio.wait({task, stopping}, timeout=_SAVE_S, return_when=asyncio.FIRST_COMPLETED)
                 if stopping.done() and not task.done():
                     run.stop(INTERRUPTED)
-                    await asyncio.wait([task])
+                    await asyncio.wait({task, giving_up}, return_when=asyncio.FIRST_COMPLETED)
+                    if not task.done():
+                        run.give_up()
+                        await asyncio.wait([task])
                 elif not task.done() and run.seconds:
                     so_far, points = run.so_far()
                     here.progress(run.elapsed_s, run.header.duration_s, f"{so_far.requests} requests")
                     await _save(here, stored(so_far, points))
         finally:
             stopping.cancel()
+            giving_up.cancel()
 
 
 async def _cancel(control: Control, here: Context) -> None:

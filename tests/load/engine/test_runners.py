@@ -11,6 +11,7 @@ import pytest
 
 from mainstay.load.engine import runners
 from mainstay.load.engine.runners import gone, runner_of
+from mainstay.load.engine.user import Stop
 from mainstay.load.feeders import Feed
 from mainstay.load.hooks import on_stop, step
 from mainstay.load.workflow import Workflow
@@ -31,7 +32,7 @@ async def test_a_user_that_takes_no_cancellation_is_left_behind(
     task = asyncio.ensure_future(stays())
     await asyncio.sleep(0)
     with caplog.at_level(logging.ERROR):
-        await asyncio.wait_for(gone({task}, 0.0), 60)
+        await asyncio.wait_for(gone({task}, 0.0, Stop()), 60)
 
     assert "users=1 do not leave" in caplog.text
     stubborn = False
@@ -42,7 +43,7 @@ async def test_a_user_that_takes_no_cancellation_is_left_behind(
 async def test_what_ends_within_the_drain_is_not_given_up() -> None:
     tasks = {asyncio.ensure_future(asyncio.sleep(0.01, "done"))}
     (task,) = tasks
-    await gone(tasks, 5.0)  # type: ignore[arg-type] # what they return is nobody's business
+    await gone(tasks, 5.0, Stop())  # type: ignore[arg-type] # what they return is nobody's business
 
     assert task.result() == "done"
 

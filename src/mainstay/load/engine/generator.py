@@ -23,10 +23,12 @@ from .crowd import Crowd, Seat
 from .guard import guarded, told_of
 from .health import Watch
 from .messages import (
+    LAST_ONCE_S,
     ONCE_S,
     Begin,
     FromGenerator,
     Give,
+    GiveUp,
     Go,
     Over,
     Ready,
@@ -62,10 +64,13 @@ class Generator:
         """sent, answered and aborted, as they were told last"""
         self._stopped: Stop | None = None
         self._stopping = asyncio.Event()
+        self._given_up = False
+        self._tearing_down: asyncio.Timeout | None = None
+        """the limit of the teardown that is under way"""
         self._feeds: dict[str, Feed | None] = {}
 
     async def hear(self, message: Any) -> None:
-        """Do what is said. `Stop` may come while `Go` is under way; everything else comes one after the other."""
+        """Do what is said. `Stop` and `GiveUp` may come at any time; everything else comes one after the other."""
         match message:
             case Begin():
                 self._say(await self._begin(message))
@@ -78,10 +83,20 @@ class Generator:
                 self._stopped = message
                 self._stopping.set()
                 self._end_crowds()
+            case GiveUp():
+                self._give_up()
             case Give(workflows):
                 self._say(self._give(workflows))
             case TearDown(workflows):
                 self._say(await self._tear_down(workflows))
+
+    def _give_up(self) -> None:
+        self._given_up = True
+        self._stopping.set()
+        for crowd in self._crowds.values():
+            crowd.stop.give_up()
+        if self._tearing_down is not None:
+            self._tearing_down.reschedule(asyncio.get_running_loop().time() + LAST_ONCE_S)
 
     def _end_crowds(self) -> None:
         if self._stopped is not None:
@@ -264,10 +279,13 @@ class Generator:
                 continue
             for method in self._blueprints[name].teardowns:
                 try:
-                    async with asyncio.timeout(ONCE_S):
+                    async with asyncio.timeout(LAST_ONCE_S if self._given_up else ONCE_S) as self._tearing_down:
                         await guarded(getattr(crowd.first, method)())
                 except Exception as error:  # noqa: BLE001 - the user's own code; told in the summary
-                    failed[name] = f"{method}: {told_of(error)}"
+                    late = self._tearing_down is not None and self._tearing_down.expired()
+                    failed[name] = f"{method}: {'was not done in time' if late else told_of(error)}"
+                finally:
+                    self._tearing_down = None
             await crowd.first.client.close()
         return Values(failed=failed)
 

@@ -16,6 +16,8 @@ _LENGTH = struct.Struct("<I")
 _LONGEST = 1 << 28
 #: what is done once may take its time: seconds for each setup and each teardown
 ONCE_S = 600.0
+#: the same for a teardown of a run that was given up
+LAST_ONCE_S = 5.0
 
 
 class Begin(msgspec.Struct, tag=True, kw_only=True):
@@ -51,6 +53,10 @@ class Stop(msgspec.Struct, tag=True):
     """End what runs: after the iterations under way, or in a hurry after the calls under way."""
 
     hurry: bool
+
+
+class GiveUp(msgspec.Struct, tag=True):
+    """Wait for nothing any longer: what is under way is cancelled, and teardowns have little time."""
 
 
 class Give(msgspec.Struct, tag=True):
@@ -110,7 +116,7 @@ class Over(msgspec.Struct, tag=True, kw_only=True):
     """seconds from the start until the last user had left"""
 
 
-ToGenerator = Begin | SetUp | Go | Stop | Give | TearDown | Quit
+ToGenerator = Begin | SetUp | Go | Stop | GiveUp | Give | TearDown | Quit
 FromGenerator = Ready | Refused | Values | Seen | Over
 
 _encode = msgspec.msgpack.Encoder(enc_hook=str).encode

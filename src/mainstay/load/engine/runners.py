@@ -14,6 +14,7 @@ from ..feeders import NoMoreRows
 from ..pacing import Arrivals, Ramp, shares
 from .crowd import Crowd, Visitor
 from .timer import Timer
+from .user import Stop
 
 log = logging.getLogger("mainstay.load")
 
@@ -21,6 +22,8 @@ _now = time.perf_counter
 
 #: how long a user that was given up may take to leave
 _LEAVE_S = 10.0
+#: the same, when nobody waits for the run any longer
+_LEAVE_AT_ONCE_S = 2.0
 #: for ever, as far as a timer goes
 _LONG_S = 1e6
 
@@ -85,7 +88,7 @@ class Closed:
                     await stop.pause(min(_TICK_S, ends - now))
         finally:
             stop.end(hurry=False)
-            await gone(self._tasks, plan.drain_s)
+            await gone(self._tasks, plan.drain_s, stop)
 
     async def _until(self, ends: float) -> None:
         """The end, or a user that left: there may be nobody left then."""
@@ -213,8 +216,11 @@ class Open:
             # what was due and never began is not begun after the end
             self._crowd.dropped += len(self._waiting)
             self._waiting.clear()
-            await gone(self._tasks, self._plan.drain_s)
-            await asyncio.gather(*(self._crowd.goodbye(visitor) for visitor in self._idle))
+            await gone(self._tasks, self._plan.drain_s, stop)
+            leaving = {asyncio.ensure_future(self._crowd.goodbye(visitor)) for visitor in self._idle}
+            for task in leaving:
+                task.add_done_callback(told)
+            await gone(leaving, _LONG_S, stop)
 
     def _advance(self) -> None:
         due = next(self._due, None)
@@ -308,13 +314,14 @@ async def either(one: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any])
         await asyncio.wait(tasks)
 
 
-async def gone(tasks: set[asyncio.Task[None]], within_s: float) -> None:
-    """All of them, or their time is over and they are given up."""
+async def gone(tasks: set[asyncio.Task[None]], within_s: float, stop: Stop) -> None:
+    """All of them; or their time is over, or nobody waits any longer, and they are given up."""
     left = set(tasks)
     if left:
-        _, left = await asyncio.wait(left, timeout=within_s)
+        await either(asyncio.wait(left, timeout=within_s), stop.given_up.wait())
+        left = {task for task in left if not task.done()}
     latest = _now() + _LEAVE_S
-    while left and _now() < latest:
+    while left and _now() < min(latest, stop.given_up_at + _LEAVE_AT_ONCE_S):
         # more than once: a step may have taken the first for something else
         for task in left:
             task.cancel()

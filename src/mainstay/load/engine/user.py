@@ -91,7 +91,7 @@ class User:
 class Stop:
     """How a run is told to end, as seen by its users."""
 
-    __slots__ = ("at", "ending", "hurried", "waiters")
+    __slots__ = ("at", "ending", "given_up", "given_up_at", "hurried", "waiters")
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -100,6 +100,9 @@ class Stop:
         """begin no further iteration"""
         self.hurried = False
         """begin no further step"""
+        self.given_up = asyncio.Event()
+        """nobody waits for what is under way"""
+        self.given_up_at = math.inf
         self.waiters: set[asyncio.Future[None]] = set()
         """pauses that can be cut short"""
 
@@ -110,6 +113,11 @@ class Stop:
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+    def give_up(self) -> None:
+        self.end(hurry=True)
+        self.given_up_at = min(self.given_up_at, _now())
+        self.given_up.set()
 
     async def pause(self, seconds: float) -> None:
         """Wait, unless it ends before."""

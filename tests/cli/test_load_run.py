@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -301,6 +302,28 @@ def test_a_terminal_is_drawn_on_and_given_back_before_the_report(place: Place) -
         terminal.wait_for("visit passed")
 
         assert terminal.end() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ui", ["full", "ci"])
+def test_a_terminal_that_is_closed_ends_the_run_quietly_with_its_files(place: Place, ui: str) -> None:
+    near, far = pty.openpty()
+    words = [*MODULE, *place.words, "--duration", "60s", "--ui", ui, "--json", "run.json"]
+    environ = {**place.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    process = subprocess.Popen(
+        words, cwd=place.folder, env=environ, stdin=far, stdout=far, stderr=subprocess.PIPE, text=True
+    )
+    os.close(far)
+    shown = b""
+    while b"running" not in shown:
+        shown += os.read(near, 65536)
+    os.close(near)
+    process.send_signal(signal.SIGHUP)
+    _, noise = process.communicate(timeout=60)
+
+    assert (process.returncode, noise) == (130, "")
+    told = json.loads((place.folder / "run.json").read_text(encoding="utf-8"))
+    assert (told["ended"], [one for one in told["outputs"] if one["error"]]) == ("interrupted", [])
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import sys
 from collections.abc import Callable
 
@@ -23,6 +24,11 @@ def print_line(process: int, line: str) -> None:
     with contextlib.suppress(OSError):  # nobody reads it any more
         sys.stderr.write(f"[{process}] {line}\n")
         sys.stderr.flush()
+
+
+def terminal_gone(error: OSError) -> bool:
+    """Whether this is what a terminal says that was closed."""
+    return error.errno == errno.EIO
 
 
 class Lines:
@@ -87,6 +93,11 @@ class Lines:
         except BrokenPipeError:
             self._is_read = False
             self._gone()
+        except OSError as error:
+            if not terminal_gone(error):
+                raise
+            # a signal says that, too, to whoever is to end with the terminal
+            self._is_read = False
 
 
 class _Since:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ..load.stats.model import Header, Moment, Summary
 from .load_frame import frame
-from .load_lines import print_line
+from .load_lines import print_line, terminal_gone
 from .load_seen import Picture, Watched
 
 #: frames a second: enough to look alive; each costs a few milliseconds of the process that collects the windows
@@ -77,7 +77,12 @@ class LiveView:
             # it could not be drawn: the screen is given back, and whoever runs this is told
             drawing = self._task
             self.close()
-            drawing.result()
+            try:
+                drawing.result()
+            except OSError as error:
+                if not terminal_gone(error):
+                    raise
+                self._watched = None  # nobody looks on any more
         if self._watched is not None:
             self._watched.add(moment)
 
@@ -176,5 +181,6 @@ class _Kept(logging.Handler):
         for each in self._instead_of:
             root.addHandler(each)
         self._instead_of = []
-        while self._lines:
-            sys.stderr.write(f"{self._lines.popleft()}\n")
+        with contextlib.suppress(OSError):  # nobody reads it any more
+            while self._lines:
+                sys.stderr.write(f"{self._lines.popleft()}\n")

@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,7 +31,7 @@ from ..stores import shown_url
 from .common import aside, screen
 from .exits import BROKEN, DONE, INTERRUPTED, NO, UNTRUSTED
 from .load_files import print_content, to_stdout
-from .load_lines import Lines, print_line
+from .load_lines import Lines, print_line, terminal_gone
 from .load_live import Display, LiveView
 from .load_needs import STDOUT
 
@@ -128,11 +130,25 @@ def ran(asked: Asked) -> int:
         summary, pressed = left[0], True
     # that something was shown here needs no telling; that it broke does
     summary.outputs = [each for each in summary.outputs if each.error or each.name not in (LiveView.name, Lines.name)]
-    if printed is not None and printed != "ndjson":
-        print_content(report_content(printed, summary, strict=asked.strict))
-    elif printed is None and ui != "none":
-        show_summary(summary, screen())
+    with _if_somebody_looks():
+        if printed is not None and printed != "ndjson":
+            print_content(report_content(printed, summary, strict=asked.strict))
+        elif printed is None and ui != "none":
+            show_summary(summary, screen())
     return INTERRUPTED if pressed else code_of(summary, strict=asked.strict)
+
+
+@contextlib.contextmanager
+def _if_somebody_looks() -> Iterator[None]:
+    """What is printed while this is open; a terminal that was closed meanwhile need not hear of it."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        if not terminal_gone(error):
+            raise
+        # what could not be printed would be tried once more when the program ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 async def _run(

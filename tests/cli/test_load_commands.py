@@ -90,7 +90,22 @@ def test_a_file_that_is_there_is_left_alone_without_force(shell: Shell, tmp_path
     assert "class Visit(Workflow)" in file.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["shop.txt", "no/such/folder/shop.py"])
+@pytest.mark.parametrize("name", [".", "..", "/", "", "folder", "folder.py"])
+def test_a_folder_is_refused_as_a_load_test(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.py").mkdir()
+
+    for words in ((name,), (name, "--force")):
+        done = shell.run("load", "new", *words)
+
+        assert done.exit_code == 2
+        assert done.stderr == f"error: file: {Path(name)} is a folder; name a file in it: {Path(name, 'shop.py')}\n"
+
+
+@pytest.mark.parametrize("name", ["shop.txt", "shop", "no/such/folder/shop.py"])
 def test_a_file_that_cannot_be_a_load_test_is_refused(shell: Shell, tmp_path: Path, name: str) -> None:
     done = shell.run("load", "new", str(tmp_path / name))
 

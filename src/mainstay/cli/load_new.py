@@ -42,6 +42,8 @@ def new(
     as_json: JsonOption = False,
 ) -> None:
     """Write the template."""
+    if file.is_dir():
+        raise InvalidInput("file", f"{file} is a folder; name a file in it: {file / 'shop.py'}")
     if file.suffix != ".py":
         raise InvalidInput("file", f"{file} is no Python file; call it {file.with_suffix('.py')}")
     name = shlex.quote(str(file))

@@ -168,6 +168,8 @@ def test_a_port_in_use_is_named(shell: Shell, target: Target) -> None:
         ("--latency", "bimdal 1ms 2ms 1%", "latency"),
         ("--errors", "two", "errors: 'two' is not a share"),
         ("--size", "1XB", "size: '1XB' is not a size"),
+        ("--cert", "/nope", "cert: the certificate /nope cannot be used"),
+        ("--key", "/nope", "key: /nope is the key of which certificate?"),
     ],
 )
 def test_bad_input_of_a_target_is_refused_by_the_name_of_the_option(

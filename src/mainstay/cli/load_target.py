@@ -54,11 +54,19 @@ def target(
     ] = False,
     cert: Annotated[
         str | None,
-        typer.Option("--cert", metavar="FILE", help="Its certificate.", show_default=False, rich_help_panel=_PLACE),
+        typer.Option(
+            "--cert", metavar="FILE", help="Its certificate; means --tls.", show_default=False, rich_help_panel=_PLACE
+        ),
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="FILE", help="The key of it.", show_default=False, rich_help_panel=_PLACE),
+        typer.Option(
+            "--key",
+            metavar="FILE",
+            help="The key of it, if it is elsewhere.",
+            show_default=False,
+            rich_help_panel=_PLACE,
+        ),
     ] = None,
     tcp_port: Annotated[
         int | None,

@@ -53,6 +53,8 @@ async def test_nothing_stays_open_when_a_second_port_is_in_use(field: str) -> No
         TargetOptions(size="1GB"),
         TargetOptions(error_status=7),
         TargetOptions(tls=True, cert="/nowhere/at-all.pem"),
+        TargetOptions(cert="/nowhere/at-all.pem", key="/nowhere/at-all.pem"),
+        TargetOptions(key="/nowhere/at-all.pem"),
         TargetOptions(host="no-such-host.invalid"),
     ],
 )
@@ -82,6 +84,14 @@ async def test_a_certificate_is_made_that_can_be_trusted() -> None:
             await asyncio.open_connection("127.0.0.1", target.port, ssl=ssl.create_default_context())
         made = Path(target.certificate)
     assert not made.exists()
+
+
+async def test_a_certificate_that_is_named_is_used_without_being_told_to() -> None:
+    async with Target(TargetOptions(tls=True)) as maker, Target(TargetOptions(cert=maker.certificate)) as target:
+        assert target.url.startswith("https://127.0.0.1:")
+        trusting = ssl.create_default_context(cafile=maker.certificate)
+        async with Talk(target, tls=trusting) as talk:
+            assert (await talk.get("/"))[0] == 200
 
 
 async def test_without_openssl_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

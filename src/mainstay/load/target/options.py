@@ -25,7 +25,7 @@ class TargetOptions(msgspec.Struct, frozen=True, kw_only=True):
     """of the answers of `/`, in bytes: 512, "1KB", "2MiB\""""
     tls: bool = False
     cert: str | None = None
-    """file with a certificate (and its key); without one, a self-signed one is made"""
+    """file with a certificate (and its key), which means tls; without one, a self-signed one is made"""
     key: str | None = None
     """file with the key, if that is not in the same file"""
     seed: int | None = None
@@ -36,3 +36,8 @@ class TargetOptions(msgspec.Struct, frozen=True, kw_only=True):
     """the same for datagrams"""
     keep: int = 1_000_000
     """how many delays are remembered"""
+
+    @property
+    def secure(self) -> bool:
+        """Whoever names a certificate does not want to be served without it."""
+        return self.tls or self.cert is not None

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ...errors import InvalidInput
 from ...worker.ports import opening, raise_open_files
 from .certificate import self_signed, server_context
 from .counts import Counts, Delays
@@ -57,15 +58,15 @@ class Target:
     @property
     def url(self) -> str:
         """Where it is, without a slash at the end."""
-        return f"{'https' if self.options.tls else 'http'}://{self._place(self.port)}"
+        return f"{'https' if self.options.secure else 'http'}://{self._place(self.port)}"
 
     @property
     def websocket_url(self) -> str:
-        return f"{'wss' if self.options.tls else 'ws'}://{self._place(self.port)}/ws"
+        return f"{'wss' if self.options.secure else 'ws'}://{self._place(self.port)}/ws"
 
     @property
     def tcp_url(self) -> str:
-        return f"{'tls' if self.options.tls else 'tcp'}://{self._place(self.tcp_port)}"
+        return f"{'tls' if self.options.secure else 'tcp'}://{self._place(self.tcp_port)}"
 
     @property
     def udp_url(self) -> str:
@@ -115,7 +116,9 @@ class Target:
 
     async def _context(self, stack: contextlib.AsyncExitStack) -> ssl.SSLContext | None:
         options = self.options
-        if not options.tls:
+        if options.key is not None and options.cert is None:
+            raise InvalidInput("key", f"{options.key} is the key of which certificate? name that as well (cert)")
+        if not options.secure:
             return None
         if options.cert is not None:
             self.certificate = options.cert

@@ -101,6 +101,7 @@ def test_a_run_is_told_in_lines_reported_and_written_and_its_counts_are_those_of
     assert "visit begins, 1s, 1 process; Visit: " in done.stdout
     assert "    1s  running  4 users" in done.stdout
     assert "visit passed" in done.stdout
+    assert "written: ndjson run.ndjson" in done.stdout
     assert "\x1b" not in done.stdout
     told = json.loads((place.folder / "run.json").read_text(encoding="utf-8"))
     assert told["requests"] == place.counts()["paths"]["/"]["completed"] > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -189,6 +190,17 @@ async def test_a_disk_that_fills_up_is_told_by_what_comes_next(tmp_path: Path) -
     with pytest.raises(OSError, match="No space left"):
         output.add(moment(windows[10]))
     with pytest.raises(OSError, match="No space left"):
+        await output.stop(Tally(header()).summary())
+
+
+async def test_a_file_that_is_removed_meanwhile_is_told_in_the_end(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    output = StreamOutput(folder / "run.ndjson")
+    await output.start(header())
+    shutil.rmtree(folder)
+
+    with pytest.raises(InvalidInput, match=r"run\.ndjson' was removed"):
         await output.stop(Tally(header()).summary())
 
 

@@ -256,5 +256,6 @@ def _outputs(files: dict[str, str], *, strict: bool) -> list[Output]:
             output.check()
             found.append(output)
     if "ndjson" in files:
-        found.append(StreamOutput(Path("/dev/stdout" if files["ndjson"] == STDOUT else files["ndjson"])))
+        path = "/dev/stdout" if files["ndjson"] == STDOUT else files["ndjson"]
+        found.append(StreamOutput(path, name=f"ndjson {path}"))
     return found

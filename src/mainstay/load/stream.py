@@ -47,9 +47,8 @@ _REST = (
 class StreamOutput:
     """Records a run into a file, off the event loop."""
 
-    name = "stream"
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, name: str = "stream") -> None:
+        self.name = name
         self.path = Path(path)
         self._thread = Aside()
         self._written: Future[None] | None = None
@@ -120,6 +119,9 @@ class _Lines:
             self._packed.close()
         assert self._file is not None
         self._file.close()
+        if not self._path.exists():
+            # all of it could be written, and nobody will ever find it
+            raise InvalidInput("stream", f"{str(self._path)!r} was removed while it was written")
 
     def _line(self, kind: str, data: msgspec.Struct) -> None:
         assert self._file is not None

@@ -324,7 +324,7 @@ def _show_places(summary: Summary, console: Console) -> None:
 
 def _is_file(one: OutputOutcome) -> bool:
     """Others have nothing to look into: a live view, a metric system."""
-    return not one.error and one.name.partition(" ")[0] in ("html", "json", "csv", "junit", "hdr", "otlp")
+    return not one.error and one.name.partition(" ")[0] in ("html", "json", "csv", "ndjson", "junit", "hdr", "otlp")
 
 
 def _show_advice(summary: Summary, console: Console) -> None:

@@ -371,6 +371,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (("--rate", "5/s", "--arrivals", "often"), "write constant or poisson"),
         (("--threshold", "p95 of brwse < 1s"), "browse"),
         (("--threshold", "p95 << 1s"), "^"),
+        (("--threshold", "response p95 < 1s"), "response time goes with a rate"),
         (("Vist",), "did you mean 'Visit'?"),
         (("--ui", "fancy"), "ui: 'fancy' is none of full, ci, none"),
         (("--ui", "full"), "ui: there is no terminal to draw on"),

@@ -273,6 +273,34 @@ def test_steps_that_are_not_there_are_refused_by_name() -> None:
         assert said in str(refused.value)
 
 
+def test_what_can_never_have_a_value_is_refused() -> None:
+    closed, rated = header(), header()
+    closed.workflows[0]["open"], rated.workflows[0]["open"] = False, True
+    idle = header()
+    idle.workflows[0]["steps"] = [{"name": "note", "kind": "action"}]
+    for text, known, said in (
+        ("response p95 < 1s", closed, "leave out `response` for service time\n  response p95 < 1s\n  ^"),
+        ("response p95 of browse < 1s", closed, "response time goes with a rate"),
+        ("dropped < 1%", closed, "only a rate has arrivals that can be dropped"),
+        ("checks > 99%", rated, "no step is a check; one that is annotated `-> Check` is\n  checks > 99%\n  ^"),
+        ("failed checks < 1%", rated, "no step is a check"),
+        ("p95 < 1s", idle, "no step is measured"),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            check([parse(text)], known)
+        assert said in str(refused.value)
+
+
+def test_what_may_have_a_value_or_counts_none_is_not_refused() -> None:
+    closed, rated, both = header(), header(), header()
+    closed.workflows[0]["open"], rated.workflows[0]["open"] = False, True
+    rated.workflows[0]["steps"] += [{"name": "fresh", "kind": "check"}]
+    both.workflows = [*closed.workflows, {"name": "Rated", "open": True, "steps": [{"name": "buy"}]}]
+    check(thresholds_of(["failed checks < 1", "dropped < 1", "error rate < 1%", "p95 < 1s"]), closed)
+    check(thresholds_of(["response p95 < 1s", "dropped < 1%", "checks > 99%"]), rated)
+    check(thresholds_of(["response p95 < 1s", "response p95 of buy < 1s"]), both)
+
+
 # judged -------------------------------------------------------------------------------------------------
 
 SLOW = step(ok=(0.5,) * 10)

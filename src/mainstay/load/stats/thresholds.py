@@ -81,7 +81,7 @@ def thresholds_of(given: Iterable[str | Threshold]) -> list[Threshold]:
 
 
 def check(thresholds: Iterable[Threshold], header: Header) -> None:
-    """Refuse thresholds about steps and tags that the run does not have.
+    """Refuse thresholds about steps and tags that the run does not have, and those that can have no value in it.
 
     A metric of the user's own may come into being while the run goes on, so its name is not checked.
     """
@@ -96,6 +96,36 @@ def check(thresholds: Iterable[Threshold], header: Header) -> None:
             _check_step(one, one.of, kinds)
         elif one.tags:
             _check_tags(one, header, kinds)
+        if why := _never_measured(one, header, set(kinds.values())):
+            raise pointed_at(str(one), meaning_of(one).of_at, why)
+
+
+def _never_measured(one: Threshold, header: Header, kinds: set[str]) -> str:
+    """Why it has no value whatever the run does, if that is so. A count has one: none."""
+    meaning = meaning_of(one)
+    source = meaning.measure.source
+    if meaning.reading not in ("stat", "share"):
+        return ""
+    if source == "response" and not _has_rate(one, header):
+        return "response time goes with a rate; here is a number of users, so leave out `response` for service time"
+    if source == "dropped" and not _has_rate(one, header):
+        return "only a rate has arrivals that can be dropped; here is a number of users"
+    if meaning.measure.by == "check" and "check" not in kinds:
+        return "no step is a check; one that is annotated `-> Check` is"
+    if source in ("service", "ok", "response", "failures", "status") and one.of is None and "measured" not in kinds:
+        return "no step is measured; one that is annotated `-> HTTPResponse`, say, is"
+    return ""
+
+
+def _has_rate(one: Threshold, header: Header) -> bool:
+    """Whether steps that it is about are of an open model."""
+    steps = {(str(each["name"]), str(step["name"])) for each in header.workflows for step in each.get("steps", ())}
+    if one.tags:
+        steps &= tagged(header, one.tags)
+    elif one.of is not None:
+        steps = {step for step in steps if one.of in (step[1], ".".join(step))}
+    rated = {str(each["name"]) for each in header.workflows if each.get("open", True)}
+    return any(workflow in rated for workflow, _ in steps)
 
 
 def _check_tags(one: Threshold, header: Header, kinds: dict[str, str]) -> None:

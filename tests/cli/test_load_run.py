@@ -397,6 +397,19 @@ def test_bad_input_is_refused_before_anything_starts(
     assert done.stdout == ""
 
 
+def test_a_value_that_is_nearly_an_option_is_told_of_and_not_refused(shell: Shell, file: str) -> None:
+    own = "    article = 'pen'\n    date = '1 May'\n    _vus = 1\n    stages_ = {}\n"
+    text = TEST.replace("    vus = 4\n", f"    vuss = 4\n    duraton = '1s'\n{own}")
+    Path(file).write_text(text, encoding="utf-8")
+    done = shell.run("load", "run", file, "--detach")
+
+    assert done.exit_code == 0
+    assert [line for line in done.stderr.splitlines() if "warning" in line] == [
+        "warning: Visit.vuss is no option of a workflow and changes nothing; did you mean vus?",
+        "warning: Visit.duraton is no option of a workflow and changes nothing; did you mean duration?",
+    ]
+
+
 def test_whoever_reads_json_gets_errors_as_json(shell: Shell, file: str) -> None:
     done = shell.run("load", "run", file, "--duration", "10x", "--json", "-", MAINSTAY_STORE="")
 

@@ -25,6 +25,7 @@ from ..load.plan import LoadOptions
 from ..load.sources import LoadTest, load_file
 from ..load.stats.model import Summary
 from ..load.stream import StreamOutput
+from ..load.workflow import nearly_options
 from ..report.load.files import OF_STEPS, FileOutput, Kind, report_content
 from ..report.load.text import show_summary
 from ..stores import shown_url
@@ -233,6 +234,9 @@ def pairs(words: Sequence[str], *, field: str) -> dict[str, str]:
 
 def _test(asked: Asked) -> LoadTest:
     test = load_file(asked.file)
+    for name, workflow in test.workflows.items():
+        for given, option in nearly_options(workflow):
+            aside(f"warning: {name}.{given} is no option of a workflow and changes nothing; did you mean {option}?")
     return test if asked.name is None else LoadTest(asked.name, test.workflows.values(), source=test.source)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import InvalidInput
@@ -119,3 +120,25 @@ class Workflow:
     def trend(self, name: str, value: float, *, tags: Mapping[str, str] | None = None) -> None:
         """Add a value to a distribution."""
         self.vu.metrics.add(name, "trend", value, tags)
+
+
+#: how alike; less than elsewhere would doubt a `date`, because there is a `rate`
+_NEARLY = 0.8
+
+
+def nearly_options(workflow: type[Workflow]) -> Iterator[tuple[str, str]]:
+    """Values of a class that have nearly the name of an option, and that option: a slip, or the user's own.
+
+    >>> class Shop(Workflow):
+    ...     vuss = 4
+    ...     article = "pen"
+    >>> list(nearly_options(Shop))
+    [('vuss', 'vus')]
+    """
+    options = [name for name, value in vars(Workflow).items() if not name.startswith("_") and not callable(value)]
+    own = {name: value for owner in workflow.__mro__ if owner is not Workflow for name, value in vars(owner).items()}
+    for name, value in own.items():
+        if name in options or name.startswith("_") or not isinstance(value, (str, int, float, list, tuple)):
+            continue
+        for option in difflib.get_close_matches(name, options, n=1, cutoff=_NEARLY):
+            yield name, option

@@ -180,6 +180,36 @@ async def test_a_step_that_raises_without_a_call_is_an_error_and_no_request(targ
     assert all(one.passed for one in summary.thresholds), summary.thresholds
 
 
+async def test_a_check_or_a_metric_that_raises_counts_in_the_error_rate(target: Target, tmp_path: Path) -> None:
+    text = """
+    class Shop(Workflow):
+        iterations = 10
+        thresholds = ["error rate < 1%", "errors of price == 9", "checks of price < 20%"]
+
+        @step()
+        async def cart(self, url: URL = "/") -> HTTPResponse:
+            return await self.client.http.get(url, expect=(200, 503))
+
+        @step("cart")
+        async def price(self) -> Check:
+            return Check({9: True}[self.vu.iteration])
+
+        @step()
+        async def size(self) -> Metric[Counter]:
+            return Metric({0: 1}[self.vu.iteration])
+
+        @step("price")
+        async def pay(self, url: URL = "/") -> HTTPResponse:
+            return await self.client.http.get(url, expect=(200, 503))
+    """
+    summary = await ran(written(tmp_path, text), base_url=target.url)
+
+    assert (summary.requests, summary.raised, summary.errors) == (11, 18, {"KeyError": 18})
+    assert {one.step: one.raised for one in summary.steps} == {"cart": 0, "price": 9, "size": 9, "pay": 0}
+    assert [one.passed for one in summary.thresholds] == [False, True, True], summary.thresholds
+    assert summary.verdict == "failed"
+
+
 # open model -----------------------------------------------------------------------------------------
 
 

@@ -397,6 +397,20 @@ async def test_checks_are_counted_and_stop_nothing() -> None:
     assert len(called) == 2
 
 
+@pytest.mark.parametrize("returns", [Check, list[Check], Exception | None, Metric[Counter], Result, None, str])
+async def test_a_step_that_raises_is_an_error_of_its_type_whatever_it_is_for(returns: Any) -> None:
+    async def act(self: Workflow) -> Any:
+        raise KeyError("cart")
+
+    act.__annotations__["return"] = returns
+    walk = Walk(type("Shop", (Workflow,), {"act": step()(act)}))
+    await walk.iterate()
+
+    assert walk.errors() == {"act": {"KeyError": 1}}
+    assert walk.notes.examples == {"KeyError": "KeyError: 'cart'"}
+    assert (walk.notes.iterations, walk.notes.clean) == (1, 0)
+
+
 async def test_a_check_that_raises_has_failed_and_says_why() -> None:
     class Shop(Workflow):
         @step()

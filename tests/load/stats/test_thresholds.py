@@ -262,6 +262,7 @@ def test_steps_that_are_not_there_are_refused_by_name() -> None:
     known = header()
     known.workflows[0]["steps"] += [{"name": "fresh", "kind": "check"}, {"name": "note", "kind": "action"}]
     check(thresholds_of(["p95 of Shop.browse < 1s", "checks of fresh > 9%", "errors of note == 0", "users > 1"]), known)
+    check(thresholds_of(["error rate of fresh < 1%"]), known)
     for text, said in (
         ("p95 of brwse < 1s", "there is no step brwse; did you mean browse?"),
         ("p95 of zzz < 1s", "there is no step zzz; there are login, browse"),

@@ -10,6 +10,7 @@ import threading
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mainstay.cli.load_running import code_of
@@ -187,6 +188,17 @@ def test_each_threshold_and_check_is_a_case_and_what_failed_says_its_value() -> 
     assert checked.findtext("system-out") == "3 of 4,000 failed (0.075 %)\n3 × empty"
 
 
+@pytest.mark.parametrize(("passed", "told"), [(True, "system-out"), (False, "error")])
+def test_a_step_that_raised_is_an_error_in_a_run_that_did_not_pass(passed: bool, told: str) -> None:
+    steps = [msgspec.structs.replace(one, raised=9, errors={"KeyError": 9}) for one in a_summary().steps[:1]]
+    threshold = ThresholdOutcome(text="error rate < 1%", passed=passed)
+
+    case = cases(junit_xml(a_summary(steps=steps, thresholds=[threshold])))["load.step: Shop.login"]
+
+    assert [part.tag for part in case] == [told]
+    assert case.findtext(told) == "raised 9 times, without a request\n9 × KeyError"
+
+
 def test_a_good_run_has_no_failures() -> None:
     check = CheckSummary(workflow="Shop", step="has_items", passed=10, failed=0)
 
@@ -233,6 +245,7 @@ def test_a_file_for_build_servers_is_red_if_and_only_if_the_command_exits_with_a
         thresholds=[ThresholdOutcome(text="p95 < 20ms", passed=passed)],
         trust=Trust(ok=ok, reasons=[] if ok else ["its core was full"]),
         skipped={"Checkout": "Shop failed", "Shop (failed)": "all 3 iterations had errors"},
+        steps=[msgspec.structs.replace(one, raised=3) for one in a_summary().steps],
     )
 
     suite = ET.fromstring(junit_xml(summary, strict=strict)).find("testsuite")

@@ -44,11 +44,10 @@ class Notes:
         self.broken: dict[str, int] = {}
         """what raised outside of steps, by kind"""
         for name, plan in blueprint.steps.items():
+            # what is not measured has no times; what it raises is counted all the same
+            self.steps[name] = StepRecorder(blueprint.name, name, open_model=open_model, optional=plan.optional)
             if plan.kind == "check":
                 self.checks[name] = CheckRecorder(blueprint.name, name, optional=plan.optional)
-            else:
-                # what is not measured has no times; what it raises is counted all the same
-                self.steps[name] = StepRecorder(blueprint.name, name, open_model=open_model, optional=plan.optional)
 
     def take_iterations(self) -> int:
         """Since the last time."""
@@ -285,8 +284,8 @@ class _Step:
         if not isinstance(error, Exception):
             error = Left(error)
         if self.plan.kind == "check":
+            # what could not be looked at does not hold; and it is an error like that of any step
             self._notes.checks[self.name].failed(told_of(error))
-            return
         kind = kind_of(error)
         self._notes.example(kind, error)
         recorder = self._notes.steps[self.name]

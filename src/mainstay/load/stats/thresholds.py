@@ -37,6 +37,10 @@ from .terms import term_of
 __all__ = ["Judge", "Threshold", "came_to_its_end", "check", "parse", "threshold", "thresholds_of", "verdict_of"]
 
 
+#: kinds of steps that have errors: whatever it is for, a step may raise
+_RAISING = {"measured", "metric", "check", "action"}
+
+
 def threshold(
     metric: str,
     *,
@@ -134,6 +138,8 @@ def _check_tags(one: Threshold, header: Header, kinds: dict[str, str]) -> None:
     if measure.by == "tag":
         return
     wanted = {"check"} if measure.by == "check" else {"measured", "action"}
+    if measure.source == "errors":
+        wanted = _RAISING
     fit = [step for step in tagged(header, one.tags) if kinds[".".join(step)] in wanted]
     if fit:
         return
@@ -147,7 +153,9 @@ def _check_tags(one: Threshold, header: Header, kinds: dict[str, str]) -> None:
 def _check_step(one: Threshold, of: str, kinds: dict[str, str]) -> None:
     meaning = meaning_of(one)
     wanted = {"check"} if meaning.measure.by == "check" else {"measured", "metric", "action"}
-    if meaning.measure.source not in ("errors", "skipped"):
+    if meaning.measure.source == "errors":
+        wanted = _RAISING
+    elif meaning.measure.source != "skipped":
         wanted -= {"action"}
     fit = [name for name, kind in kinds.items() if kind in wanted and "." not in name]
     if of not in kinds:
@@ -155,7 +163,7 @@ def _check_step(one: Threshold, of: str, kinds: dict[str, str]) -> None:
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(fit) or 'none'}"
         raise pointed_at(str(one), meaning.of_at, f"there is no step {of}; {hint}")
     if kinds[of] not in wanted:
-        what = "checks" if "check" in wanted else "measured steps"
+        what = "checks" if meaning.measure.by == "check" else "measured steps"
         raise pointed_at(
             str(one),
             meaning.of_at,

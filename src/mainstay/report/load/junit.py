@@ -1,8 +1,9 @@
-"""A run as JUnit XML, for build servers: one test case per threshold, per check and per workflow that went wrong, one
-for the run itself, and one for whether it can be trusted.
+"""A run as JUnit XML, for build servers: one test case per threshold, per check, per step that raised and per workflow
+that went wrong, one for the run itself, and one for whether it can be trusted.
 
 It is red if and only if the command that ran the test exits with an error: thresholds decide, and trust if that is
-asked for. What else went wrong is told by its case, which passes.
+asked for. What else went wrong is told by its case, which passes; but in a run that did not pass, a step that raised is
+an error, for that is where to look.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
 
-from ...load.stats.model import CheckSummary, Summary, ThresholdOutcome
+from ...load.stats.model import CheckSummary, StepSummary, Summary, ThresholdOutcome
 from ...load.stats.thresholds import came_to_its_end
 from .advice import troubles_of
 from .text import threshold_text
@@ -27,6 +28,10 @@ def junit_xml(summary: Summary, *, strict: bool = False) -> str:
     _run(suite, summary)
     for threshold in summary.thresholds:
         _threshold(suite, threshold)
+    red = any(_is_red(case) for case in suite)
+    for step in summary.steps:
+        if step.raised:
+            _raised(suite, step, red=red)
     for check in summary.checks:
         _check(suite, check)
     for workflow, why, ran in troubles_of(summary):
@@ -71,6 +76,19 @@ def _threshold(suite: ET.Element, one: ThresholdOutcome) -> None:
     if not one.passed:
         told = threshold_text(one.shown, one.at_s, one.stopped)
         ET.SubElement(case, "failure", message=_clean(told)).text = _clean(f"{one.text}: {told}")
+
+
+def _is_red(case: ET.Element) -> bool:
+    return case.find("failure") is not None or case.find("error") is not None
+
+
+def _raised(suite: ET.Element, one: StepSummary, *, red: bool) -> None:
+    case = _case(suite, "step", f"{one.workflow}.{one.step}")
+    lines = f"raised {one.raised:,} times, without a request", *(f"{n:,} × {kind}" for kind, n in one.errors.items())
+    if red:
+        ET.SubElement(case, "error", message=lines[0]).text = _clean("\n".join(lines))
+    else:
+        _tell(case, *lines)
 
 
 def _check(suite: ET.Element, one: CheckSummary) -> None:

@@ -85,6 +85,19 @@ async def test_users_that_cannot_start_end_the_run_with_the_reason(
     assert summary.ended.startswith("failed")
 
 
+async def test_arrivals_of_a_process_whose_users_cannot_start_are_not_blamed_on_the_generator(
+    target: Target, tmp_path: Path
+) -> None:
+    hook = "\n    @on_start\n    async def come(self):\n        assert self.vu.process == 0, 'no account'\n"
+
+    summary = await ran(written(tmp_path, GET + hook), rate="100/s", duration="400ms", processes=2, base_url=target.url)
+
+    assert (summary.arrivals, summary.iterations, summary.dropped, summary.unbegun) == (40, 20, 20, 20)
+    assert {one.step: (one.requests, one.raised) for one in summary.steps} == {"browse": (20, 0), "on_start": (0, 20)}
+    assert summary.trust.reasons[0].startswith("20 of 40 arrivals found no user that could begin (on_start raised Ass")
+    assert not any("too many iterations" in one for one in summary.trust.reasons)
+
+
 async def test_a_user_that_cannot_start_closes_what_it_had_opened(target: Target, tmp_path: Path) -> None:
     text = GET + "\n    @on_start\n    async def come(self):\n        await self.client.http.get('/')\n        1 / 0\n"
     run = run_of(written(tmp_path, text), vus=4, duration="300ms", base_url=target.url)

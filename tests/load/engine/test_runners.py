@@ -13,7 +13,7 @@ from mainstay.load.engine import runners
 from mainstay.load.engine.runners import gone, runner_of
 from mainstay.load.engine.user import Stop
 from mainstay.load.feeders import Feed
-from mainstay.load.hooks import on_stop, step
+from mainstay.load.hooks import on_start, on_stop, step
 from mainstay.load.workflow import Workflow
 from tests.load.engine.walking import crowd_of
 
@@ -123,6 +123,66 @@ async def test_an_open_model_ends_when_the_rows_do() -> None:
     assert crowd.notes.iterations == 3
     assert len(left) == len(set(left)) > 0
     assert crowd.arrivals == crowd.notes.iterations + crowd.dropped
+
+
+@pytest.mark.parametrize("most", [3, 100])
+async def test_arrivals_whose_users_cannot_begin_are_not_those_that_found_no_room(most: int) -> None:
+    class Shop(Workflow):
+        @on_start
+        async def come(self) -> None:
+            await asyncio.sleep(0)
+            raise LookupError("no account")
+
+        @step()
+        async def act(self) -> None: ...
+
+    crowd = crowd_of(Shop, rate="1000/s", duration="30ms", max_in_flight=most)
+    async with asyncio.timeout(60):
+        # nearly all are due already, and with few places most of them wait
+        await runner_of(crowd).run(runners._now() - 0.0295)
+
+    assert (crowd.arrivals, crowd.dropped, crowd.unbegun, crowd.notes.iterations) == (30, 30, 30, 0)
+    assert crowd.refusal == "LookupError: no account"
+
+
+async def test_arrivals_that_still_wait_when_nobody_could_begin_did_not_lack_room() -> None:
+    class Shop(Workflow):
+        @on_start
+        async def come(self) -> None:
+            if self.vu.number:
+                await asyncio.Event().wait()
+            raise LookupError("no account")
+
+        @step()
+        async def act(self) -> None: ...
+
+    crowd = crowd_of(Shop, rate="1000/s", duration="10ms", max_in_flight=1, drain="0s")
+    async with asyncio.timeout(60):
+        await runner_of(crowd).run(runners._now() - 0.0095)
+
+    # one was under way
+    assert (crowd.arrivals, crowd.dropped, crowd.unbegun) == (10, 9, 9)
+
+
+async def test_arrivals_that_waited_for_a_user_who_could_not_begin_are_done_by_others() -> None:
+    class Shop(Workflow):
+        @on_start
+        async def come(self) -> None:
+            await asyncio.sleep(0)
+            if self.vu.number < 3:
+                raise LookupError("no account")
+
+        @step()
+        async def act(self) -> None:
+            if self.vu.iteration == 6:
+                crowd.stop.end(hurry=False)
+
+    crowd = crowd_of(Shop, rate="0.1/s", duration="1h", max_in_flight=1)
+    async with asyncio.timeout(60):
+        # ten are due already
+        await runner_of(crowd).run(runners._now() - 95)
+
+    assert (crowd.arrivals, crowd.dropped, crowd.unbegun, crowd.notes.iterations) == (10, 3, 3, 7)
 
 
 async def test_a_run_that_was_told_to_stop_before_it_began_begins_nothing() -> None:

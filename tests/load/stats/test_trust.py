@@ -165,6 +165,23 @@ def test_files_that_ran_out_are_told() -> None:
     ]
 
 
+def test_arrivals_that_nobody_could_begin_are_told_with_what_kept_the_users_from_it() -> None:
+    watch = TrustWatch()
+    examples = {"ValueError": "ValueError: of a step", "on_start ValueError": "ValueError: no account"}
+    watch.add(Window(bucket=0, arrivals=100, dropped=50, unbegun=50, examples=examples))
+    assert watch.trust().reasons == [
+        (
+            "50 of 100 arrivals found no user that could begin (on_start raised ValueError: no account): the target "
+            "did not get the load that was asked for"
+        )
+    ]
+
+    watch.add(Window(bucket=1, arrivals=100, dropped=3, unbegun=1))
+    first, second = watch.trust().reasons
+    assert first.startswith("51 of 200 arrivals found no user")
+    assert second.startswith("2 of 200 arrivals were dropped, because too many")
+
+
 def test_dropped_arrivals_are_told_at_once() -> None:
     watch = TrustWatch()
     watch.add(window(0, arrivals=100, dropped=0))

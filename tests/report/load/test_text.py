@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from mainstay.load.stats.model import OutputOutcome, Summary, ThresholdOutcome
+from mainstay.load.stats.model import OutputOutcome, Summary, ThresholdOutcome, Trust
 from mainstay.report.load.page import load_html
 from mainstay.report.load.text import show_summary
 from tests.report.load.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary, latency
@@ -183,6 +183,23 @@ def test_a_run_that_failed_already_is_not_advised_how_to_fail() -> None:
     assert advised not in shown(a_summary(thresholds=[], header=a_header(thresholds=[]), ended="failed: Shop"))
 
 
+def test_arrivals_are_told_with_why_they_were_dropped() -> None:
+    for dropped, unbegun, told in (
+        (0, 0, "100 due, none dropped"),
+        (50, 0, "100 due, 50 dropped: too many were under way"),
+        (50, 50, "100 due, 50 dropped: no user could begin"),
+        (50, 40, "100 due, 40 dropped: no user could begin, 10 dropped: too many were under way"),
+    ):
+        assert told in shown(an_open_summary(arrivals=100, dropped=dropped, unbegun=unbegun))
+
+
+def test_what_is_not_trustworthy_is_not_blamed_on_the_generator_alone() -> None:
+    told = shown(an_open_summary(trust=Trust(ok=False, reasons=["5 of 9 arrivals found no user that could begin"])))
+
+    assert "5 of 9 arrivals found no user that could begin" in told
+    assert "generator" not in told
+
+
 def test_steps_that_raised_without_a_request_are_told_beside_those_that_failed() -> None:
     whole = a_summary()
     steps = [msgspec.structs.replace(one, raised=7) for one in whole.steps[:1]]
@@ -191,7 +208,7 @@ def test_steps_that_raised_without_a_request_are_told_beside_those_that_failed()
 
     text, page = shown(summary), load_html(summary)
 
-    assert "raised    7 steps without a request; error rate 7 %" in text
+    assert "raised    7 times, without a request; error rate 7 %" in text
     assert f"{steps[0].step}: raised 7 times, without a request" in text
     assert "without a request; error rate 7 %" in page
     assert "raised 7×" in page

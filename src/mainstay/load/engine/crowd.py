@@ -15,9 +15,9 @@ from ..clients.network import Network
 from ..feeders import Feed, NoMoreRows
 from ..fixed import fixed
 from ..plan import WorkflowPlan
-from .guard import guarded, kind_of
+from .guard import guarded, told_of
 from .recorder import MetricRecorder
-from .user import Notes, Stop, User, Walker
+from .user import Hook, Notes, Stop, User, Walker
 
 log = logging.getLogger("mainstay.load")
 
@@ -81,6 +81,10 @@ class Crowd:
         self._most = 0
         self.arrivals = 0
         self.dropped = 0
+        self.unbegun = 0
+        """of those dropped: nobody could begin"""
+        self.refusal = ""
+        """why the first user that could not begin could not"""
         self.first: Any = None
         """an object of the workflow whose context is kept for what it provides: the user that was made first"""
         self._network = network
@@ -148,7 +152,8 @@ class Crowd:
             try:
                 await guarded(getattr(visitor.walker.me, name)())
             except Exception as error:  # noqa: BLE001 - the user's own code; counted, and this user stays out
-                self._count(f"on_start {kind_of(error)}", error)
+                self._broke("on_start", error)
+                self.refusal = self.refusal or told_of(error)
                 await self.leave(visitor)
                 return False
         return True
@@ -160,7 +165,7 @@ class Crowd:
                 async with asyncio.timeout(_GOODBYE_S):
                     await guarded(getattr(visitor.walker.me, name)())
             except Exception as error:  # noqa: BLE001 - the user's own code; it leaves all the same
-                self._count(f"on_stop {kind_of(error)}", error)
+                self._broke("on_stop", error)
         await self.leave(visitor)
 
     async def leave(self, visitor: Visitor) -> None:
@@ -185,7 +190,6 @@ class Crowd:
         """Whether there is anything to do between two iterations."""
         return self.plan.new_session or (self._feed is not None and self._feed.every == "iteration")
 
-    def _count(self, kind: str, error: Exception) -> None:
-        self.notes.example(kind, error)
-        self.notes.broken[kind] = self.notes.broken.get(kind, 0) + 1
-        log.debug("workflow=%s %s", self.blueprint.name, kind, exc_info=error)
+    def _broke(self, hook: Hook, error: Exception) -> None:
+        self.notes.broke(hook, error)
+        log.debug("workflow=%s hook=%s", self.blueprint.name, hook, exc_info=error)

@@ -245,10 +245,11 @@ class Generator:
             window.iterations += notes.take_iterations()
             window.arrivals += crowd.arrivals
             window.dropped += crowd.dropped
-            crowd.arrivals = crowd.dropped = 0
-            if notes.broken:
-                window.steps.append(StepStats(workflow=crowd.plan.name, step="", errors=notes.broken))
-                notes.broken = {}
+            window.unbegun += crowd.unbegun
+            crowd.arrivals = crowd.dropped = crowd.unbegun = 0
+            for hook, kinds in notes.broken.items():
+                window.steps.append(StepStats(workflow=crowd.plan.name, step=hook, errors=kinds))
+            notes.broken = {}
             window.examples.update(notes.examples)
             notes.examples = {}
         return window

@@ -192,6 +192,8 @@ class Open:
         self._most = max(1, crowd.seat.share(plan.max_in_flight))
         self._idle: list[Visitor] = []
         self._made = 0
+        self._begun = False
+        """whether any user could begin"""
         self._waiting: deque[float] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
@@ -214,7 +216,7 @@ class Open:
             self._timer.close()
             stop.end(hurry=False)
             # what was due and never began is not begun after the end
-            self._crowd.dropped += len(self._waiting)
+            self._drop(len(self._waiting))
             self._waiting.clear()
             await gone(self._tasks, self._plan.drain_s, stop)
             leaving = {asyncio.ensure_future(self._crowd.goodbye(visitor)) for visitor in self._idle}
@@ -243,7 +245,7 @@ class Open:
         crowd = self._crowd
         crowd.arrivals += 1
         if not self._plan.catch_up and now - due > _LATE_S:
-            crowd.dropped += 1
+            self._drop()
             return
         visitor = self._free()
         if visitor is not None:
@@ -251,7 +253,13 @@ class Open:
         elif self._plan.catch_up and len(self._waiting) < self._most * _BACKLOG:
             self._waiting.append(due)
         else:
-            crowd.dropped += 1
+            self._drop()
+
+    def _drop(self, arrivals: int = 1) -> None:
+        """There is no room for them; or there would be, if those who take it could ever begin."""
+        self._crowd.dropped += arrivals
+        if self._crowd.refusal and not self._begun:
+            self._crowd.unbegun += arrivals
 
     def _free(self) -> Visitor | None:
         if self._idle:
@@ -289,7 +297,10 @@ class Open:
                 if not await crowd.welcome(visitor):
                     self._made -= 1
                     crowd.dropped += 1
+                    crowd.unbegun += 1
+                    self._replace()
                     return
+                self._begun = True
             elif crowd.renews and not await crowd.renew(visitor):
                 self._made -= 1
                 crowd.dropped += 1
@@ -301,6 +312,11 @@ class Open:
             self._begin(visitor, self._waiting.popleft())
         else:
             self._idle.append(visitor)
+
+    def _replace(self) -> None:
+        """A user has left its place, and nobody has it: another takes the next that waits."""
+        if self._waiting and not self._crowd.stop.ending and (visitor := self._free()) is not None:
+            self._begin(visitor, self._waiting.popleft())
 
 
 async def either(one: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any]) -> None:

@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import CallFailed, InvalidInput
 from ..blueprint import Blueprint, StepPlan
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ..workflow import Workflow
 
 _now = time.perf_counter
+
+Hook = Literal["on_start", "on_stop"]
 
 
 class Notes:
@@ -41,7 +43,7 @@ class Notes:
         """when the last one ended, of those that ended after the run was told to"""
         self._taken = 0
         self.examples: dict[str, str] = {}
-        self.broken: dict[str, int] = {}
+        self.broken: dict[Hook, dict[str, int]] = {}
         """what raised outside of steps, by kind"""
         for name, plan in blueprint.steps.items():
             # what is not measured has no times; what it raises is counted all the same
@@ -53,6 +55,13 @@ class Notes:
         """Since the last time."""
         found, self._taken = self.iterations - self._taken, self.iterations
         return found
+
+    def broke(self, hook: Hook, error: Exception) -> None:
+        """A method that is no step raised: it has a row beside the steps."""
+        kind = f"{hook} {kind_of(error)}"
+        self.example(kind, error)
+        kinds = self.broken.setdefault(hook, {})
+        kinds[kind] = kinds.get(kind, 0) + 1
 
     def example(self, kind: str, error: Exception) -> None:
         if kind not in self.examples and len(self.examples) < 50:

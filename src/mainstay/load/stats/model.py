@@ -116,7 +116,9 @@ class Window(msgspec.Struct, omit_defaults=True, kw_only=True):
     arrivals: int = 0
     """open models: iterations that were due"""
     dropped: int = 0
-    """open models: due, and not started because too many were under way"""
+    """open models: due, and not started"""
+    unbegun: int = 0
+    """of those dropped: because no user could begin. The others: because too many were under way"""
     aborted: int = 0
     """calls under way that were given up"""
     sent_calls: int = 0
@@ -333,6 +335,8 @@ class Summary(msgspec.Struct, kw_only=True):
     """at most"""
     arrivals: int = 0
     dropped: int = 0
+    unbegun: int = 0
+    """of those dropped: because no user could begin"""
     aborted: int = 0
     """calls that were under way when the run ended and could not be waited for"""
     sent_calls: int = 0

@@ -159,6 +159,7 @@ class Fold:
         self.iterations = 0
         self.arrivals = 0
         self.dropped = 0
+        self.unbegun = 0
         self.aborted = 0
         self.sent_calls = 0
         self.answered_calls = 0
@@ -178,6 +179,7 @@ class Fold:
         self.iterations += window.iterations
         self.arrivals += window.arrivals
         self.dropped += window.dropped
+        self.unbegun += window.unbegun
         self.aborted += window.aborted
         self.sent_calls += window.sent_calls
         self.answered_calls += window.answered_calls
@@ -230,6 +232,7 @@ class Fold:
             iterations=self.iterations,
             arrivals=self.arrivals,
             dropped=self.dropped,
+            unbegun=self.unbegun,
             aborted=self.aborted,
             sent_calls=self.sent_calls,
             answered_calls=self.answered_calls,

@@ -151,6 +151,9 @@ class TrustWatch:
         self._time_s = 0.0
         self._arrivals = 0
         self._dropped = 0
+        self._unbegun = 0
+        self._refusal = ""
+        """what kept the first of the users from beginning that could not"""
         self._no_files = 0
 
     def add(self, window: Window) -> None:
@@ -167,6 +170,10 @@ class TrustWatch:
             process.waits.add(_Wait(window.width, told.waited, told.throttled))
         self._arrivals += window.arrivals
         self._dropped += window.dropped
+        self._unbegun += window.unbegun
+        for kind, said in window.examples.items():
+            if kind.startswith("on_start "):
+                self._refusal = self._refusal or said
         for step in window.steps:
             self._no_files += step.errors.get("files", 0)
             for sketch in (step.ok, step.failed):
@@ -197,15 +204,20 @@ class TrustWatch:
         return self.trust()
 
     def _load(self) -> list[str]:
-        if not self._dropped:
-            return []
-        return [
-            (
-                f"{digits(self._dropped)} of {digits(self._arrivals)} arrivals were dropped, because too many "
+        found = []
+        if self._unbegun:
+            why = f" (on_start raised {self._refusal})" if self._refusal else ""
+            found.append(
+                f"{digits(self._unbegun)} of {digits(self._arrivals)} arrivals found no user that could begin{why}: "
+                "the target did not get the load that was asked for"
+            )
+        if busy := self._dropped - self._unbegun:
+            found.append(
+                f"{digits(busy)} of {digits(self._arrivals)} arrivals were dropped, because too many "
                 "iterations were under way: the target did not get the load that was asked for; raise max_in_flight if "
                 "it may take more, or lower the rate"
             )
-        ]
+        return found
 
     def _files(self) -> list[str]:
         found = []

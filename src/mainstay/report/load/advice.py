@@ -12,6 +12,8 @@ from ...load.stats.thresholds import came_to_its_end
 from .words import counted, share_text
 
 Word = Literal["passed", "failed", "ended early", "NOT TRUSTWORTHY"]
+#: what is wrong with a result that is not trustworthy, whatever the reason: the generator, or the load
+DOUBT = "these are not just the numbers of the target under the load that was asked for"
 _THRESHOLD = 'mainstay load run FILE --threshold "error rate < 1%"'
 
 
@@ -58,7 +60,7 @@ def advice_for(summary: Summary) -> list[Advice]:
     """What to do next, if there is something."""
     told = []
     if not summary.trust.ok:
-        told.append(Advice(why="The generator was the limit, so these are not only the target's numbers: see above"))
+        told.append(Advice(why=f"{DOUBT[0].upper()}{DOUBT[1:]}: see above"))
     looked_at = any("error" in one or "fail" in one for one in summary.header.thresholds)
     if (summary.failed or summary.raised) and not looked_at and _outcome(summary) != "failed":
         share = share_text(summary.failed + summary.raised, summary.requests + summary.raised)

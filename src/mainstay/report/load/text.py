@@ -85,10 +85,10 @@ def _show_totals(summary: Summary, console: Console) -> None:
 
 
 def raised_line(summary: Summary) -> str:
-    """Steps that raised without a request, and what that makes of the error rate."""
+    """What raised without a request, and what that makes of the error rate."""
     if not summary.raised:
         return ""
-    return f"{counted(summary.raised, 'step')} without a request; error rate {share_text(summary.error_rate, 1)}"
+    return f"{counted(summary.raised, 'time')}, without a request; error rate {share_text(summary.error_rate, 1)}"
 
 
 def took(summary: Summary) -> str:
@@ -100,8 +100,9 @@ def arrivals_line(summary: Summary) -> str:
     """Open models: what was due, and what of it was not started."""
     if not summary.arrivals:
         return ""
-    dropped = f", {summary.dropped:,} dropped: too many were under way" if summary.dropped else ", none dropped"
-    return f"{summary.arrivals:,} due{dropped}"
+    reasons = ((summary.unbegun, "no user could begin"), (summary.dropped - summary.unbegun, "too many were under way"))
+    parts = [f"{count:,} dropped: {why}" for count, why in reasons if count]
+    return ", ".join([f"{summary.arrivals:,} due", *(parts or ["none dropped"])])
 
 
 def latency_line(found: Latency | None) -> str:
@@ -138,7 +139,7 @@ def _show_steps(summary: Summary, console: Console) -> None:
     if any(one.response is not None for one in summary.steps):
         console.print(Text(RESPONSE_NOTE, style="dim"))
     for one in summary.steps:
-        if one.raised and one.step:
+        if one.raised:
             console.print(
                 Text(f"{step_name(one, several=several)}: raised {one.raised:,} times, without a request", style="dim")
             )

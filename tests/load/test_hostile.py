@@ -82,7 +82,7 @@ async def test_users_that_cannot_start_end_the_run_with_the_reason(
     assert target.counts().begun == 0
     assert summary.errors["on_start LookupError"] >= 5
     assert "no account" in summary.examples["on_start LookupError"]
-    assert summary.ended.startswith("failed")
+    assert summary.ended == ("failed: Shop: not one iteration was made; users could not begin: LookupError: no account")
 
 
 async def test_arrivals_of_a_process_whose_users_cannot_start_are_not_blamed_on_the_generator(
@@ -96,6 +96,16 @@ async def test_arrivals_of_a_process_whose_users_cannot_start_are_not_blamed_on_
     assert {one.step: (one.requests, one.raised) for one in summary.steps} == {"browse": (20, 0), "on_start": (0, 20)}
     assert summary.trust.reasons[0].startswith("20 of 40 arrivals found no user that could begin (on_start raised Ass")
     assert not any("too many iterations" in one for one in summary.trust.reasons)
+
+
+async def test_iterations_that_users_could_not_begin_fail_the_run(target: Target, tmp_path: Path) -> None:
+    hook = "\n    @on_start\n    async def come(self):\n        assert self.vu.process == 0, 'no account'\n"
+
+    summary = await ran(written(tmp_path, GET + hook), iterations=40, vus=4, processes=2, base_url=target.url)
+
+    assert summary.iterations == target.counts().completed == 20
+    why = "20 of 40 iterations were not made; users could not begin: AssertionError: no account"
+    assert (summary.ended, summary.verdict) == (f"failed: Shop: {why}", "failed")
 
 
 async def test_a_user_that_cannot_start_closes_what_it_had_opened(target: Target, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import msgspec
 from ..clock import Clock
 from ..errors import InvalidInput
 from .blueprint import Blueprint, blueprint_of, check_states
+from .engine.messages import Told
 from .fleet import Fleet, GeneratorLost, Limits
 from .member import Said
 from .outputs import Output, OutputLimits, Outputs
@@ -283,11 +284,10 @@ class LoadRun:
         if lost is not None:
             raise lost
         for name in workflows:
-            iterations = sum(over.workflows[name].iterations for over in overs if name in over.workflows)
-            clean = sum(over.workflows[name].clean for over in overs if name in over.workflows)
-            if not clean and not self._ended:
-                said = f"all {iterations} iterations had errors" if iterations else "not one iteration was made"
-                failed[name] = said
+            told = [over.workflows[name] for over in overs if name in over.workflows]
+            why = _failure(told, self._planned.plan.workflows[name].iterations)
+            if why and not self._ended:
+                failed[name] = why
 
     # windows ----------------------------------------------------------------------------------------
 
@@ -349,6 +349,19 @@ class LoadRun:
             skipped=self._skipped,
             stream=self._stream,
         )
+
+
+def _failure(told: Sequence[Told], asked: int | None) -> str:
+    """Why a workflow failed, from what all processes told of it; empty if it did not. `asked`: iterations, if a number
+    of them was."""
+    iterations, unmade = sum(one.iterations for one in told), sum(one.unmade for one in told)
+    found = ""
+    if unmade:
+        found = f"{unmade} of {asked} iterations were not made"
+    elif not any(one.clean for one in told):
+        found = f"all {iterations} iterations had errors" if iterations else "not one iteration was made"
+    refusal = next((one.refusal for one in told if one.refusal), "")
+    return f"{found}; users could not begin: {refusal}" if found and refusal else found
 
 
 def _logged(process: int, line: str) -> None:

@@ -86,6 +86,34 @@ async def test_iterations_begin_as_far_apart_as_their_pace_and_never_nearer(monk
     assert [round(at - began[0], 3) for at in began] == [0.0, 0.102, 0.204, 0.556, 0.658, 0.76]
 
 
+@pytest.mark.parametrize(
+    ("out", "feed", "unmade"),
+    [
+        ({0, 1}, None, 10),
+        ({0}, None, 0),  # the other does them all
+        (set(), Feed([1, 2, 3], every="iteration", at_end="stop"), 0),
+        ({0}, Feed([1, 2, 3], every="iteration", at_end="stop"), 0),
+    ],
+)
+async def test_iterations_that_nobody_was_left_for_are_told(out: set[int], feed: Feed | None, unmade: int) -> None:
+    class Shop(Workflow):
+        @on_start
+        async def come(self) -> None:
+            if self.vu.number in out:
+                raise LookupError("no account")
+
+        @step()
+        async def act(self) -> None:
+            await asyncio.sleep(0)
+
+    crowd = crowd_of(Shop, vus=2, iterations=10, feed=feed)
+    async with asyncio.timeout(60):
+        await runner_of(crowd).run(runners._now())
+
+    assert crowd.unmade == unmade
+    assert crowd.refusal == ("LookupError: no account" if out else "")
+
+
 async def test_users_without_a_row_do_not_start_and_the_others_end_when_the_rows_do() -> None:
     left = []
 

@@ -193,6 +193,20 @@ def test_arrivals_are_told_with_why_they_were_dropped() -> None:
         assert told in shown(an_open_summary(arrivals=100, dropped=dropped, unbegun=unbegun))
 
 
+def test_iterations_are_told_beside_those_that_were_asked_for_if_they_are_fewer() -> None:
+    for asked, told in (
+        ([40], "20 of 40 iterations"),
+        ([30, 30], "20 of 60 iterations"),
+        ([20], "20 iterations"),
+        ([40, None], "20 iterations"),  # whose they are is not known
+        ([], "20 iterations"),
+    ):
+        header = a_header(workflows=[{"name": f"W{at}", "iterations": one} for at, one in enumerate(asked)])
+        summary = a_summary(header=header, iterations=20)
+        assert f"at most, {told}" in shown(summary)
+        assert f"at most; {told}" in load_html(summary)
+
+
 def test_what_is_not_trustworthy_is_not_blamed_on_the_generator_alone() -> None:
     told = shown(an_open_summary(trust=Trust(ok=False, reasons=["5 of 9 arrivals found no user that could begin"])))
 

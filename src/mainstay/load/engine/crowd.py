@@ -83,6 +83,8 @@ class Crowd:
         self.dropped = 0
         self.unbegun = 0
         """of those dropped: nobody could begin"""
+        self.unmade = 0
+        """of a fixed number of iterations: those that nobody was left for, because users could not begin"""
         self.refusal = ""
         """why the first user that could not begin could not"""
         self.first: Any = None

@@ -200,7 +200,12 @@ class Generator:
                 going.exception()  # told above, or nobody wants it any more
         self._say(Seen(self._window(clock.now(), watch)))
         told = {
-            name: Told(iterations=crowd.notes.iterations, clean=crowd.notes.clean)
+            name: Told(
+                iterations=crowd.notes.iterations,
+                clean=crowd.notes.clean,
+                unmade=crowd.unmade,
+                refusal=crowd.refusal,
+            )
             for name, crowd in self._crowds.items()
         }
         took = max((crowd.took(start) for crowd in self._crowds.values()), default=0.0)

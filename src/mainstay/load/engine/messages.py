@@ -106,6 +106,10 @@ class Told(msgspec.Struct, tag=True, kw_only=True):
     iterations: int
     clean: int
     """without an error"""
+    unmade: int = 0
+    """iterations that nobody was left for, because users could not begin"""
+    refusal: str = ""
+    """why the first user that could not begin could not"""
 
 
 class Over(msgspec.Struct, tag=True, kw_only=True):

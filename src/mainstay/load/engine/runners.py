@@ -79,7 +79,10 @@ class Closed:
                 # timers may ring a moment early, and before the start there is nobody: all would be over at once
                 missing = self._adjust(ramp, max(0.0, now - start))
                 if steady and not self._tasks:
-                    break  # nobody is here, and nobody will come
+                    # nobody is here, and nobody will come
+                    if self._out and self._rows_left and plan.iterations is not None:
+                        self._crowd.unmade = int(self._left)
+                    break
                 if missing:
                     await stop.pause(_TURN_S)
                 elif steady:

@@ -17,6 +17,7 @@ from .text import (
     OK_NOTE,
     RESPONSE_NOTE,
     arrivals_line,
+    iterations_text,
     many_failed,
     metric_name,
     metric_text,
@@ -100,7 +101,7 @@ def facts(summary: Summary) -> list[tuple[str, str, str]]:
         found.append(_fact("Service time p95", summary.service))
     if many_failed(summary):
         found.append(_fact("Successful p95", summary.ok))
-    found.append(("Users", f"{summary.users:,}", f"at most; {counted(summary.iterations, 'iteration')}"))
+    found.append(("Users", f"{summary.users:,}", f"at most; {iterations_text(summary)}"))
     if summary.arrivals:
         found.append(("Dropped", f"{summary.dropped:,}", f"of {summary.arrivals:,} arrivals"))
     return found

@@ -70,7 +70,7 @@ def _show_totals(summary: Summary, console: Console) -> None:
         ("time", latency_line(summary.service)),
         ("ok time", (latency_line(summary.ok) or NONE) if many_failed(summary) else ""),
         ("response", latency_line(summary.response)),
-        ("users", f"{summary.users:,} at most, {counted(summary.iterations, 'iteration')}"),
+        ("users", f"{summary.users:,} at most, {iterations_text(summary)}"),
         ("arrivals", arrivals_line(summary)),
         ("aborted", f"{summary.aborted:,} under way when the run ended, not waited for" if summary.aborted else ""),
         ("bytes", f"{size_text(summary.sent)} sent, {size_text(summary.received)} received"),
@@ -89,6 +89,15 @@ def raised_line(summary: Summary) -> str:
     if not summary.raised:
         return ""
     return f"{counted(summary.raised, 'time')}, without a request; error rate {share_text(summary.error_rate, 1)}"
+
+
+def iterations_text(summary: Summary) -> str:
+    """How many were made; and of how many, if fewer than were asked for."""
+    asked = [one.get("iterations") for one in summary.header.workflows]
+    # a workflow that goes on for a time has iterations, too, and they are counted together
+    wanted = sum(one or 0 for one in asked) if all(asked) else 0
+    made = counted(summary.iterations, "iteration")
+    return f"{summary.iterations:,} of {counted(wanted, 'iteration')}" if summary.iterations < wanted else made
 
 
 def took(summary: Summary) -> str:

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from mainstay.clock import SystemClock
 from mainstay.load.fleet import Limits
+from mainstay.load.plan import LoadOptions
+from mainstay.load.running import LoadRun, Planned
+from mainstay.load.stats.model import Moment, Window
 from mainstay.load.target import Target, TargetOptions
 from tests.load.trials import GET, ran, run_of, until, written
 
@@ -241,10 +245,6 @@ async def test_arrivals_by_chance_are_the_same_with_the_same_seed(target: Target
 
 
 async def test_an_output_that_fails_does_not_fail_the_run(target: Target, tmp_path: Path) -> None:
-    from mainstay.clock import SystemClock
-    from mainstay.load.plan import LoadOptions
-    from mainstay.load.running import LoadRun, Planned
-
     class Broken:
         name = "broken"
 
@@ -300,6 +300,35 @@ async def test_names_and_messages_that_are_no_text_do_not_end_the_run(tmp_path: 
     assert summary.errors == {"404": 4, "InvalidInput": 4, "Silent": 4, "LookupError": 4}
     assert summary.checks[0].reasons == {"?": 4}
     assert summary.examples["Silent"] == "Silent: a Silent that cannot be shown"
+
+
+async def test_a_process_that_a_step_holds_up_has_its_users_all_the_same(tmp_path: Path) -> None:
+    seen: list[Window] = []
+
+    class Watcher:
+        name = "watcher"
+
+        async def start(self, header: object) -> None: ...
+
+        def add(self, moment: Moment) -> None:
+            seen.append(moment.window)
+
+        async def stop(self, summary: object) -> None: ...
+
+    text = """
+    import time
+
+    class Shop(Workflow):
+        @step()
+        async def act(self) -> None:
+            await asyncio.sleep(0.01)
+            if self.vu.number == 0 and self.vu.iteration == 0:
+                time.sleep(0.35)  # for three windows at least
+    """
+    planned = Planned(written(tmp_path, text), LoadOptions(vus=4, duration="1s", processes=1))
+    await LoadRun(planned, "run-1", clock=SystemClock(), outputs=[Watcher()]).run()
+
+    assert [window.users for window in seen[:4]] == [4, 4, 4, 4]
 
 
 async def test_a_step_that_blocks_the_process_makes_the_numbers_doubtful(target: Target, tmp_path: Path) -> None:

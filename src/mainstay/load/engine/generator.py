@@ -60,6 +60,8 @@ class Generator:
         self._once: dict[str, Crowd] = {}
         """what setup and teardown are called on"""
         self._metrics = MetricRecorder()
+        self._bucket = 0
+        """the window that is open"""
         self._calls = (0, 0, 0)
         """sent, answered and aborted, as they were told last"""
         self._stopped: Stop | None = None
@@ -183,6 +185,7 @@ class Generator:
         await asyncio.sleep(max(0.0, start - time.perf_counter()))
         watch = Watch(loop)
         watch.start()
+        self._bucket = clock.now()
         writing = asyncio.ensure_future(self._write_windows(clock, watch))
         going = asyncio.gather(*(runner_of(crowd).run(start) for crowd in self._crowds.values()))
         both: set[asyncio.Future[Any]] = {going, writing}
@@ -198,7 +201,8 @@ class Generator:
             await asyncio.wait(both)
             if not going.cancelled():
                 going.exception()  # told above, or nobody wants it any more
-        self._say(Seen(self._window(clock.now(), watch)))
+        self._tell_windows(clock.now(), watch)
+        self._say(Seen(self._window(self._bucket, watch)))
         told = {
             name: Told(
                 iterations=crowd.notes.iterations,
@@ -212,17 +216,20 @@ class Generator:
         return Over(workflows=told, took=took)
 
     async def _write_windows(self, clock: Buckets, watch: Watch) -> None:
-        bucket = clock.now()
         while True:
-            await asyncio.sleep(clock.left_of(bucket))
-            now = clock.now()
-            if now == bucket:
-                continue  # woken a little early
-            self._say(Seen(self._window(bucket, watch)))
-            # a loop that was away for longer has missed some: they are empty, and told all the same
-            for missed in range(bucket + 1, now):
-                self._say(Seen(Window(bucket=missed, process=self._seat.process)))
-            bucket = now
+            await asyncio.sleep(clock.left_of(self._bucket))
+            self._tell_windows(clock.now(), watch)
+
+    def _tell_windows(self, now: int, watch: Watch) -> None:
+        """Those that are over: none, if it was woken a little early."""
+        if now <= self._bucket:
+            return
+        self._say(Seen(self._window(self._bucket, watch)))
+        # a loop that was away for longer has missed some: nothing ended in them, and its users were there all the same
+        users = sum(crowd.active for crowd in self._crowds.values())
+        for missed in range(self._bucket + 1, now):
+            self._say(Seen(Window(bucket=missed, process=self._seat.process, users=users)))
+        self._bucket = now
 
     def _window(self, bucket: int, watch: Watch) -> Window:
         crowds = self._crowds.values()

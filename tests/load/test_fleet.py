@@ -22,7 +22,7 @@ class Sent:
     def __init__(self, processes: int) -> None:
         self.windows: list[Window] = []
         self.merger = Merger(processes, self.windows.append)
-        self.merger.open()
+        self.merger.open(["Shop", "Blog"])
 
     @property
     def seen(self) -> list[tuple[int, int]]:
@@ -63,6 +63,25 @@ def test_a_process_that_never_says_anything_and_ends_holds_nobody_up() -> None:
     sent.merger.add(0, window(5))
     sent.merger.add(0, window(6))
     assert sent.seen == [(5, 1)]
+
+
+def test_the_end_has_begun_when_it_has_in_some_process_for_each_workflow_and_not_in_the_window_of_that() -> None:
+    sent = Sent(2)
+    sent.merger.add(0, window(5), draining=["Shop"])
+    sent.merger.close(0)
+    sent.merger.add(1, window(5))
+    sent.merger.add(1, window(6))
+    sent.merger.add(1, window(7), draining=["Blog"])
+    sent.merger.add(1, window(8), draining=["Blog"])
+    sent.merger.close(1)
+    assert [(one.bucket, one.draining) for one in sent.windows] == [(5, False), (6, False), (7, False), (8, True)]
+
+    # what comes after it is another layer
+    sent.merger.open(["Last"])
+    for process in (0, 1):
+        sent.merger.add(process, window(11))
+        sent.merger.close(process)
+    assert not sent.windows[-1].draining
 
 
 @settings(max_examples=50)

@@ -62,12 +62,12 @@ async def lost(
     limits: Limits = HASTY,
     *,
     within_s: float = 60.0,
-    on_window: Callable[[Window], None] | None = None,
+    on_seen: Callable[[Seen], None] | None = None,
 ) -> str:
     """What is said of a process that does this."""
     async with Line(text, limits) as member:
         with pytest.raises(GeneratorLost) as caught:
-            await asyncio.wait_for(member.ask(ASK, "it gave", within_s=within_s, on_window=on_window), 60)
+            await asyncio.wait_for(member.ask(ASK, "it gave", within_s=within_s, on_seen=on_seen), 60)
         with pytest.raises(GeneratorLost) as again:
             await member.ask(ASK, "it gave more", within_s=within_s)
     assert again.value is caught.value
@@ -129,7 +129,7 @@ async def test_a_process_that_is_stopped_is_ended() -> None:
 
 
 async def test_a_process_that_sends_no_windows_while_there_is_load_is_ended() -> None:
-    said = await lost("time.sleep(60)", Limits(silent_s=0.2, tell_s=0.3, tick_s=0.05), on_window=lambda _: None)
+    said = await lost("time.sleep(60)", Limits(silent_s=0.2, tell_s=0.3, tick_s=0.05), on_seen=lambda _: None)
 
     assert "said nothing for 0.2 s; does one of its steps block it?" in said
 
@@ -141,7 +141,7 @@ async def test_a_process_that_says_nothing_while_nothing_is_due_has_its_time() -
 
 async def test_windows_without_end_do_not_put_off_the_end() -> None:
     body = framed(Seen(Window(bucket=1)))[4:]
-    said = await lost(f"while True: said({body!r}); time.sleep(0.01)", within_s=0.5, on_window=lambda _: None)
+    said = await lost(f"while True: said({body!r}); time.sleep(0.01)", within_s=0.5, on_seen=lambda _: None)
 
     assert "did not come to its end" in said
 
@@ -191,14 +191,14 @@ async def test_megabytes_of_output_hold_nobody_up_and_are_bounded() -> None:
 
 async def test_a_parent_that_reads_late_has_missed_nothing() -> None:
     body = framed(Seen(Window(bucket=1, examples={"e": "x" * 10_000})))[4:]
-    seen: list[Window] = []
+    seen: list[Seen] = []
 
-    def slow(window: Window) -> None:
+    def slow(window: Seen) -> None:
         time.sleep(0.001)
         seen.append(window)
 
     async with Line(f"heard()\nfor _ in range(200): said({body!r})\nsaid(ANSWER); heard()") as member:
-        await member.ask(ASK, "it gave", within_s=60.0, on_window=slow)
+        await member.ask(ASK, "it gave", within_s=60.0, on_seen=slow)
 
     assert len(seen) == 200
 

@@ -500,6 +500,35 @@ async def test_users_are_divided_by_weight(target: Target, tmp_path: Path) -> No
 # ends -----------------------------------------------------------------------------------------------
 
 
+async def test_users_who_have_left_at_the_end_do_not_break_a_threshold(tmp_path: Path) -> None:
+    text = f"""
+    from pathlib import Path
+
+    here, gone = Path({str(tmp_path / "here")!r}), Path({str(tmp_path / "gone")!r})
+
+    class Shop(Workflow):
+        thresholds = ["users == 2"]
+
+        @step()
+        async def act(self) -> None:
+            # the first leaves when the second is there, which goes on alone
+            if self.vu.process:
+                here.touch()
+            while not (gone if self.vu.process else here).exists():
+                await asyncio.sleep(0.005)
+            if self.vu.process:
+                await asyncio.sleep(1.5)
+
+        @on_stop
+        async def go(self):
+            gone.touch()
+    """
+    summary = await ran(written(tmp_path, text), vus=2, iterations=2, processes=2)
+
+    assert summary.points[-1].users == 1
+    assert [(one.shown, one.passed) for one in summary.thresholds] == [("2", True)]
+
+
 async def test_a_threshold_ends_the_run_early(target: Target, tmp_path: Path) -> None:
     summary = await ran(
         written(tmp_path, GET),

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from ..errors import InvalidInput
-from .engine.messages import Begin, Give, GiveUp, Go, Over, Refused, SetUp, Stop, TearDown, ToGenerator, Values
+from .engine.messages import Begin, Give, GiveUp, Go, Over, Refused, Seen, SetUp, Stop, TearDown, ToGenerator, Values
 from .member import GeneratorLost, Limits, Member, Said
 from .plan import LoadOptions
 from .sources import Source
@@ -97,7 +97,7 @@ class Fleet:
     ) -> tuple[list[Over], GeneratorLost | None]:
         """Run workflows in all of them, until all are done: how it was for each, and whether one was lost. Those that
         go on for longer than they may, `longest_s` from now or `drain_s` from a stop, are ended."""
-        self._merger.open()
+        self._merger.open(workflows)
         self._drain_s = drain_s
         at = time.perf_counter() + _AHEAD_S
         order = Go(workflows=list(workflows), shared=shared, at=at, wall=time.time() + _AHEAD_S)
@@ -114,11 +114,11 @@ class Fleet:
         return [answer for answer in answers if isinstance(answer, Over)], lost[0] if lost else None
 
     async def _going(self, member: Member, order: Go, within_s: float) -> Over | GeneratorLost:
-        def add(window: Window) -> None:
-            self._merger.add(member.number, window)
+        def add(seen: Seen) -> None:
+            self._merger.add(member.number, seen.window, draining=seen.draining)
 
         try:
-            answer = await member.ask(order, "it was under load", within_s=within_s, on_window=add)
+            answer = await member.ask(order, "it was under load", within_s=within_s, on_seen=add)
             if isinstance(answer, Over):
                 return answer
             return GeneratorLost(f"generator {member.number} answered with {type(answer).__name__}")
@@ -178,13 +178,21 @@ class Merger:
         self._parts: dict[int, list[Window]] = {}
         self._heard: dict[int, float] = {}
         """by process: the last bucket"""
+        self._workflows: frozenset[str] = frozenset()
+        self._ends: dict[str, int] = {}
+        """by workflow: the bucket in which its end began, in the first process"""
 
-    def open(self) -> None:
-        """All processes are about to send."""
+    def open(self, workflows: Iterable[str]) -> None:
+        """All processes are about to send what these do."""
         self._heard = dict.fromkeys(range(self._processes), -1.0)
+        self._workflows = frozenset(workflows)
+        self._ends = {}
 
-    def add(self, process: int, window: Window) -> None:
+    def add(self, process: int, window: Window, *, draining: Iterable[str] = ()) -> None:
+        """`draining`: workflows whose end has begun in this process by the end of the window."""
         self._parts.setdefault(window.bucket, []).append(window)
+        for name in draining:
+            self._ends[name] = min(self._ends.get(name, window.bucket), window.bucket)
         self._heard[process] = window.bucket
         self._pass_on()
 
@@ -197,4 +205,10 @@ class Merger:
         # the last bucket of a process may get a second part, when what it was told to do is over
         upto = min(self._heard.values())
         for bucket in sorted(bucket for bucket in self._parts if bucket < upto):
-            self._on_window(merge_windows(self._parts.pop(bucket)))
+            whole = merge_windows(self._parts.pop(bucket))
+            whole.draining = self._is_draining(bucket)
+            self._on_window(whole)
+
+    def _is_draining(self, bucket: int) -> bool:
+        # in the one in which it began, all users were at work
+        return self._workflows <= {name for name, end in self._ends.items() if end < bucket}

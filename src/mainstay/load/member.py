@@ -23,7 +23,6 @@ import msgspec
 from ..errors import MainstayError
 from .engine.messages import LAST_ONCE_S, ONCE_S, Ear, FromGenerator, Quit, Seen, ToGenerator, framed
 from .engine.said import MOST_LINES, Sieve
-from .stats.model import Window
 
 log = logging.getLogger("mainstay.load")
 
@@ -133,7 +132,7 @@ class Member:
         doing: str,
         *,
         within_s: float,
-        on_window: Callable[[Window], None] | None = None,
+        on_seen: Callable[[Seen], None] | None = None,
     ) -> FromGenerator:
         """Say something and wait for the answer; windows come before it, if somebody takes them. `doing`: what it
         does meanwhile, for who is told that it was lost."""
@@ -143,13 +142,13 @@ class Member:
         self._left_s = within_s
         self.say(message)
         while True:
-            heard = await self._heard(windows_due=on_window is not None)
+            heard = await self._heard(windows_due=on_seen is not None)
             if not isinstance(heard, Seen):
                 return heard
             if self._left_s <= 0:
                 raise await self._gave_up(_ENDLESS)
-            if on_window is not None:
-                on_window(heard.window)
+            if on_seen is not None:
+                on_seen(heard)
 
     def hurry(self, within_s: float) -> None:
         """What is waited for has to come within this time."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mainstay.load.engine import runners
-from mainstay.load.engine.runners import gone, runner_of
+from mainstay.load.engine.runners import Closed, gone, runner_of
 from mainstay.load.engine.user import Stop
 from mainstay.load.feeders import Feed
 from mainstay.load.hooks import on_start, on_stop, step
@@ -235,6 +235,82 @@ async def test_the_most_users_at_work_are_told_also_if_they_left_meanwhile() -> 
     await runner_of(crowd).run(runners._now())
 
     assert (crowd.active, crowd.take_users(), crowd.take_users()) == (0, 5, 0)
+
+
+@pytest.mark.parametrize(
+    "options", [{"vus": 2, "iterations": 3}, {"vus": 2, "duration": "1h"}, {"rate": "1000/s", "duration": "1h"}]
+)
+async def test_the_end_begins_when_the_first_user_has_nothing_more_to_begin(options: dict[str, Any]) -> None:
+    seen = []
+
+    class Shop(Workflow):
+        @step()
+        async def act(self) -> None:
+            seen.append(crowd.draining)
+            await asyncio.sleep(0)
+            if len(seen) > 5:
+                crowd.stop.end(hurry=False)
+
+        @on_stop
+        async def go(self) -> None:
+            seen.append(crowd.draining)
+
+    crowd = crowd_of(Shop, **options)
+    async with asyncio.timeout(60):
+        await runner_of(crowd).run(runners._now())
+
+    assert (seen[0], seen[-1], crowd.draining) == (False, True, True)
+    assert seen == sorted(seen)
+
+
+async def test_a_user_that_the_plan_sends_away_does_not_begin_the_end() -> None:
+    seen = []
+
+    class Shop(Workflow):
+        @step()
+        async def act(self) -> None:
+            await asyncio.sleep(0)
+            # as in a stage with fewer users
+            next(iter(runner._visitors)).retired = True
+
+        @on_stop
+        async def go(self) -> None:
+            seen.append(crowd.draining)
+            crowd.stop.end(hurry=False)
+
+    crowd = crowd_of(Shop, vus=2, duration="1h")
+    runner = runner_of(crowd)
+    assert isinstance(runner, Closed)
+    async with asyncio.timeout(60):
+        await runner.run(runners._now())
+
+    assert (seen[0], crowd.draining) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"vus": 2, "iterations": 3},
+        {"vus": 2, "duration": "1h"},
+        {"rate": "1000/s", "duration": "10ms"},
+        {"vus": 1, "iterations": 3, "processes": 2, "process": 1},  # has no users at all
+    ],
+)
+async def test_where_nobody_began_no_end_begins(options: dict[str, Any]) -> None:
+    class Shop(Workflow):
+        @on_start
+        async def come(self) -> None:
+            raise LookupError("no account")
+
+        @step()
+        async def act(self) -> None: ...
+
+    crowd = crowd_of(Shop, **options)
+    async with asyncio.timeout(60):
+        await runner_of(crowd).run(runners._now())
+
+    assert crowd.stop.ending
+    assert not crowd.draining
 
 
 @pytest.mark.parametrize("options", [{"vus": 2, "iterations": 10}, {"rate": "1000/s", "duration": "10ms"}])

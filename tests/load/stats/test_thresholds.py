@@ -321,6 +321,16 @@ def seconds(*steps: StepStats | None) -> list[Window]:
     return [window(at * 10 + tenth, *([one] if one else [])) for at, one in enumerate(steps) for tenth in range(10)]
 
 
+@pytest.mark.parametrize("text", ["users == 2", "users == 2 for 1s", "users == 2 over 1s", "users == 2 within 1s"])
+def test_users_are_judged_until_the_end_begins(text: str) -> None:
+    loaded = [window(at, users=2) for at in range(12)]
+    left = [Window(bucket=FIRST + at, users=1, draining=True) for at in range(12, 45)]
+
+    assert judged(text, [*loaded, *left])[1].passed
+    assert judged(text, [loaded[0], *left])[1].shown == "2"
+    assert not judged(text, [*loaded, *(window(at, users=1) for at in range(12, 45))])[1].passed
+
+
 def test_over_the_whole_run_the_end_decides() -> None:
     _, outcome = judged("p95 < 200ms", seconds(SLOW, *[FAST] * 30))
     assert (outcome.passed, outcome.at_s, outcome.shown) == (True, None, "100 ms")

@@ -79,6 +79,10 @@ class Crowd:
         self.active = 0
         """users at work"""
         self._most = 0
+        self._began = False
+        """whether any user did: one that has no users, or none that can begin, has no end to be told of"""
+        self.leaving = False
+        """a user found nothing more to begin"""
         self.arrivals = 0
         self.dropped = 0
         self.unbegun = 0
@@ -125,6 +129,11 @@ class Crowd:
             self.first = me
         return Visitor(Walker(me, self.blueprint, self.notes, self._shared, self.stop), clients)
 
+    @property
+    def draining(self) -> bool:
+        """Whether its end has begun: its users leave, and nobody takes their place."""
+        return self.leaving or (self.stop.ending and self._began)
+
     def take_users(self) -> int:
         """The most that were at work at once, since the last time: in an open model most come and go in between."""
         found, self._most = self._most, self.active
@@ -158,6 +167,7 @@ class Crowd:
                 self.refusal = self.refusal or told_of(error)
                 await self.leave(visitor)
                 return False
+        self._began = True
         return True
 
     async def goodbye(self, visitor: Visitor) -> None:

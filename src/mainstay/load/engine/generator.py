@@ -202,7 +202,7 @@ class Generator:
             if not going.cancelled():
                 going.exception()  # told above, or nobody wants it any more
         self._tell_windows(clock.now(), watch)
-        self._say(Seen(self._window(self._bucket, watch)))
+        self._say(Seen(self._window(self._bucket, watch), self._draining()))
         told = {
             name: Told(
                 iterations=crowd.notes.iterations,
@@ -224,12 +224,15 @@ class Generator:
         """Those that are over: none, if it was woken a little early."""
         if now <= self._bucket:
             return
-        self._say(Seen(self._window(self._bucket, watch)))
+        self._say(Seen(self._window(self._bucket, watch), self._draining()))
         # a loop that was away for longer has missed some: nothing ended in them, and its users were there all the same
         users = sum(crowd.active for crowd in self._crowds.values())
         for missed in range(self._bucket + 1, now):
             self._say(Seen(Window(bucket=missed, process=self._seat.process, users=users)))
         self._bucket = now
+
+    def _draining(self) -> list[str]:
+        return [name for name, crowd in self._crowds.items() if crowd.draining]
 
     def _window(self, bucket: int, watch: Watch) -> Window:
         crowds = self._crowds.values()

@@ -98,6 +98,8 @@ class Seen(msgspec.Struct, tag=True):
     """A window of this process."""
 
     window: Window
+    draining: list[str] = []
+    """workflows whose end has begun here by the end of it"""
 
 
 class Told(msgspec.Struct, tag=True, kw_only=True):

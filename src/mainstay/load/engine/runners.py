@@ -144,6 +144,7 @@ class Closed:
                     turn += 1
                     if turn % _IN_A_ROW == 0:
                         await asyncio.sleep(0)
+                crowd.leaving = crowd.leaving or not visitor.retired
                 await crowd.goodbye(visitor)
         finally:
             del self._visitors[visitor]
@@ -308,6 +309,7 @@ class Open:
                 self._made -= 1
                 crowd.dropped += 1
                 self._rows_end()
+                crowd.leaving = True
                 await crowd.goodbye(visitor)
                 return
             await visitor.walker.iterate(max(0.0, _now() - due))

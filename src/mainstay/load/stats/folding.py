@@ -46,8 +46,8 @@ def merge_windows(windows: Iterable[Window]) -> Window:
     first, then buckets; the order in which they are passed does not matter.
 
     >>> merge_windows([Window(bucket=7, process=0, users=3), Window(bucket=7, process=1, users=4)])
-    Window(bucket=7, width=1, process=-1, users=7, iterations=0, arrivals=0, dropped=0, unbegun=0, aborted=0,
-    sent_calls=0, answered_calls=0, steps=[], checks=[], metrics=[], examples={}, health={})
+    Window(bucket=7, width=1, process=-1, users=7, draining=False, iterations=0, arrivals=0, dropped=0, unbegun=0,
+    aborted=0, sent_calls=0, answered_calls=0, steps=[], checks=[], metrics=[], examples={}, health={})
     """
     fold = Fold()
     for window in windows:

@@ -204,7 +204,7 @@ def _collect_run(piece: Piece, source: str, window: Window) -> None:
             piece.base += window.arrivals
         case "aborted":
             piece.amount += window.aborted
-        case _:
+        case _ if not window.draining:
             piece.last = float(window.users)
 
 

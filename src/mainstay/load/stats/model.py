@@ -112,6 +112,8 @@ class Window(msgspec.Struct, omit_defaults=True, kw_only=True):
     """-1: merged over all"""
     users: int = 0
     """the most users at work in it"""
+    draining: bool = False
+    """merged over all: the end had begun before it, so its users are those who have not left yet"""
     iterations: int = 0
     arrivals: int = 0
     """open models: iterations that were due"""

@@ -156,6 +156,7 @@ class Fold:
         self.end = -1
         """the bucket after the last"""
         self._processes: dict[int, tuple[int, int]] = {}
+        self.draining = False
         self.iterations = 0
         self.arrivals = 0
         self.dropped = 0
@@ -176,6 +177,7 @@ class Fold:
         until, users = self._processes.get(window.process, (-1, 0))
         if (end, window.users) > (until, users):
             self._processes[window.process] = (end, window.users)
+        self.draining = self.draining or window.draining
         self.iterations += window.iterations
         self.arrivals += window.arrivals
         self.dropped += window.dropped
@@ -229,6 +231,7 @@ class Fold:
             width=self.end - self.first,
             process=processes[0] if len(processes) == 1 else -1,
             users=self.users,
+            draining=self.draining,
             iterations=self.iterations,
             arrivals=self.arrivals,
             dropped=self.dropped,

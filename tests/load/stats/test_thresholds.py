@@ -262,11 +262,13 @@ def test_steps_that_are_not_there_are_refused_by_name() -> None:
     known = header()
     known.workflows[0]["steps"] += [{"name": "fresh", "kind": "check"}, {"name": "note", "kind": "action"}]
     check(thresholds_of(["p95 of Shop.browse < 1s", "checks of fresh > 9%", "errors of note == 0", "users > 1"]), known)
-    check(thresholds_of(["error rate of fresh < 1%"]), known)
+    check(thresholds_of(["errors of fresh == 0"]), known)
     for text, said in (
         ("p95 of brwse < 1s", "there is no step brwse; did you mean browse?"),
         ("p95 of zzz < 1s", "there is no step zzz; there are login, browse"),
         ("p95 of note < 1s", "note is of kind action, and has no service; measured steps: login, browse"),
+        ("error rate of fresh < 1%", "fresh is of kind check, and has no requests that errors are a part of; write"),
+        ("error rate of note < 1%", "note is of kind action, and has no requests that errors are a part of; write"),
         ("checks of login > 9%", "login is of kind measured, and has no checks; checks: fresh"),
     ):
         with pytest.raises(InvalidInput) as refused:

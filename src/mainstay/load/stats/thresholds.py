@@ -169,6 +169,10 @@ def _check_step(one: Threshold, of: str, kinds: dict[str, str]) -> None:
             meaning.of_at,
             f"{of} is of kind {kinds[of]}, and has no {meaning.measure.source}; {what}: {', '.join(fit) or 'none'}",
         )
+    if meaning.measure.source == "errors" and meaning.reading == "share" and kinds[of] != "measured":
+        # nothing but what raised would be counted: a share of all, or of nothing
+        why = f"{of} is of kind {kinds[of]}, and has no requests that errors are a part of; write `errors of {of} == 0`"
+        raise pointed_at(str(one), meaning.of_at, why)
 
 
 class Judge:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TypeVar, cast
@@ -34,13 +35,26 @@ class House:
         self.store = f"sqlite:///{folder}/jobs.db"
         self.log = folder / "log.txt"
         self._started: list[subprocess.Popen[str]] = []
+        self._servers: dict[str, subprocess.Popen[str]] = {}
 
     def serve(self, *words: str) -> str:
         """A server; its address once it is ready."""
         process = self._start("serve", "--port", "0", "--json", "--store", self.store, *words)
         line = cast("IO[str]", process.stdout).readline()
         assert line, self.log.read_text()
-        return str(json.loads(line)["url"])
+        url = str(json.loads(line)["url"])
+        self._servers[url] = process
+        return url
+
+    @contextlib.contextmanager
+    def frozen(self, url: str) -> Iterator[None]:
+        """The server there stands still meanwhile: its connections stay open, and nothing comes over them."""
+        server = self._servers[url]
+        server.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            server.send_signal(signal.SIGCONT)
 
     def work(self, *words: str, name: str = "plant") -> subprocess.Popen[str]:
         """A worker."""

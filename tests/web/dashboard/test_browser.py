@@ -349,6 +349,43 @@ def test_a_lost_connection_is_said_and_found_again(page: Page, context: BrowserC
     assert never_reloaded(page)
 
 
+@pytest.mark.parametrize(("path", "good"), [("/", "live"), ("/jobs/ID", "live"), ("/loads", "polling")])
+def test_a_server_that_falls_silent_is_noticed_and_heard_again_without_a_reload(
+    page: Page, house: House, site: Site, path: str, good: str
+) -> None:
+    async def submit(plant: Plant) -> str:
+        return (await plant.ship.options(queue="nobody").submit(15, {"city": "Bern"})).id
+
+    link, asked = page.locator("#link"), []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.install()
+    site.sign_in(page, path.replace("ID", house.do(submit)))
+    expect(link).to_have_text(good)
+    with house.frozen(site.url):
+        before = len(asked)
+        page.clock.fast_forward("00:30")
+        expect(link).to_contain_text(re.compile(r"nothing heard for \d+s"))
+        expect(page.locator("body")).to_have_class(re.compile("stale"))
+        assert page.evaluate("getComputedStyle(document.querySelector('main')).filter") != "none"
+        # what was open may be dead for good
+        page.wait_for_function("live.looked > live.heard")
+        assert [url for url in asked[before:] if "/stream" in url or good == "polling"] != []
+    expect(link).to_have_text(good)
+    expect(page.locator("body")).not_to_have_class(re.compile("stale"))
+    assert never_reloaded(page)
+
+
+def test_a_page_on_which_nothing_happens_hears_that_the_server_is_there(page: Page, house: House, site: Site) -> None:
+    async def submit(plant: Plant) -> str:
+        return (await plant.ship.options(queue="nobody").submit(16, {"city": "Bern"})).id
+
+    site.sign_in(page, f"/jobs/{house.do(submit)}")
+    expect(page.locator("#link")).to_have_text("live")
+    for _ in range(2):
+        page.wait_for_function("before => live.heard > before", arg=page.evaluate("live.heard"))
+        expect(page.locator("#link")).to_have_text("live")
+
+
 def test_light_and_dark_are_switched_and_remembered(page: Page, site: Site) -> None:
     site.sign_in(page, "/")
     page.emulate_media(color_scheme="light")

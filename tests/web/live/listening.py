@@ -57,7 +57,7 @@ class Listener:
         self._left.set()
 
     async def next(self, *wanted: str) -> Told:
-        """The next message, of one of these events if any are named. Comments are passed over."""
+        """The next message, of one of these events if any are named; else mere signs of life are passed over."""
         while True:
             while not self._blocks:
                 chunk = await asyncio.wait_for(self._chunks.get(), 20)
@@ -67,7 +67,7 @@ class Listener:
                 self.raw += chunk
                 self._blocks.extend(block for block in chunk.split(b"\n\n") if block)
             told = _parsed(self._blocks.popleft())
-            if told is not None and (not wanted or told.event in wanted):
+            if told is not None and (told.event in wanted if wanted else told.event != "alive"):
                 return told
 
     async def rest(self) -> list[Told]:

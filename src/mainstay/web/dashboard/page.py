@@ -16,6 +16,7 @@ from starlette.routing import Route
 from ..api.masking import Masker
 from ..api.routes import as_problem
 from ..caller import Caller
+from ..live.sse import HEARTBEAT_S
 from ..problems import Problem
 from ..security.login import CSRF_FIELD, sign_in_url
 from ..shelf import Place
@@ -113,6 +114,7 @@ class View:
             "signed_in": site.guard.session(request) is not None,
             "who": self.caller,
             "read_only": site.options.read_only,
+            "heartbeat_s": HEARTBEAT_S,
         }
 
 

@@ -16,8 +16,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ...clock import Clock, SystemClock
 
-#: proxies and browsers give up a connection on which nothing comes
-HEARTBEAT_S = 15.0
+#: after so long without a message a sign of life is sent. Proxies give up a connection on which nothing comes, and the
+#: dashboard takes one for dead
+HEARTBEAT_S = 2.0
 #: so long after it was last asked, whether the client is still welcome is asked before anything is sent
 _WELCOME_MS = 5000
 #: how long a client waits before it comes back
@@ -28,7 +29,6 @@ _HEADERS = [
     # nginx keeps what it is sent until there is enough of it, unless told
     (b"x-accel-buffering", b"no"),
 ]
-_STILL_HERE = b": still here\n\n"
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
@@ -48,11 +48,15 @@ def event_of(name: str, data: bytes, mark: str | int | None = None) -> bytes:
     return b"event: %s\n%sdata: %s\n\n" % (name.encode(), named, data)
 
 
+#: no comment, which proxies see and programs in a browser do not
+_ALIVE = event("alive", {})
+
+
 class EventStream(Response):
     """An answer that goes on until its messages end or its client leaves.
 
-    `still_welcome` is asked every few seconds by the clock, however much is sent meanwhile, and at each heartbeat: a
-    token may have been revoked since.
+    `still_welcome` is asked every few seconds by the clock, however much or little is sent meanwhile: a token may have
+    been revoked since.
     """
 
     def __init__(
@@ -93,11 +97,10 @@ class EventStream(Response):
                 await asyncio.wait(either, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
                 if leaving.done():
                     return
-                silent = not coming.done()
-                if not await self._is_welcome(ask=silent):
+                if not await self._is_welcome():
                     return
-                if silent:
-                    await send(_body(_STILL_HERE))
+                if not coming.done():
+                    await send(_body(_ALIVE))
                     continue
                 message = coming.result()
                 if message is None:
@@ -108,9 +111,9 @@ class EventStream(Response):
             if coming is not None:
                 await _cancelled(coming)
 
-    async def _is_welcome(self, *, ask: bool) -> bool:
+    async def _is_welcome(self) -> bool:
         now_ms = self._clock.lease_ms()
-        if self._still_welcome is None or not (ask or now_ms - self._welcome_ms >= _WELCOME_MS):
+        if self._still_welcome is None or now_ms - self._welcome_ms < _WELCOME_MS:
             return True
         self._welcome_ms = now_ms
         return await self._still_welcome()
@@ -130,4 +133,4 @@ def _body(data: bytes, *, more: bool = True) -> Message:
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
-__all__ = ["EventStream", "event", "event_of"]
+__all__ = ["HEARTBEAT_S", "EventStream", "event", "event_of"]

@@ -17,8 +17,12 @@ Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) =>
 const live = {
   SOONEST_MS: 1000, // between two looks, however much happens
   POLL_MS: 5000, // when there is no stream
+  SILENT_MS: 2500 * Number(meta("heartbeat")), // a stream that lives is never silent for so long
+  ANSWER_MS: 20000, // the server has given up a slow store by then
   stream: null,
   looked: 0,
+  heard: Date.now(), // when there was a sign of life
+  tried: 0, // when a connection was last opened
   planned: 0,
   lost: false,
 
@@ -27,27 +31,30 @@ const live = {
   start() {
     if (!this.part) return this.say("off", "");
     this.open();
-    setInterval(() => this.poll(), 1000);
-    document.addEventListener("visibilitychange", () => (document.hidden ? this.close() : (this.open(), this.look())));
-    document.body.addEventListener("htmx:afterSettle", () => { this.lost = false; this.tell(); arrange(); this.follow(); });
+    setInterval(() => { this.watch(); this.poll(); }, 1000);
+    // while nobody looked nothing was asked for
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.close() : ((this.heard = Date.now()), this.open(), this.look())));
+    document.body.addEventListener("htmx:afterSettle", () => { this.lost = false; this.hear(); arrange(); this.follow(); });
     document.body.addEventListener("htmx:sendError", () => { this.lost = true; this.tell(); });
     document.body.addEventListener("htmx:responseError", (event) => {
-      if (event.detail.xhr.status !== 410) { this.lost = true; this.tell(); }
+      if (event.detail.xhr.status !== 410) { this.lost = true; this.hear(); }
     });
   },
 
   open() {
     const url = this.part?.dataset.stream;
     this.close();
+    this.tried = Date.now();
     if (!url) return this.tell();
     this.url = url;
     this.seen = this.part.dataset.etag;
     const stream = (this.stream = new EventSource(url));
-    stream.onopen = () => { this.lost = false; this.tell(); };
+    stream.onopen = () => { this.lost = false; this.hear(); };
     stream.onerror = () => { this.lost = stream.readyState !== EventSource.CLOSED; this.tell(); };
-    for (const kind of ["snapshot", "page", "event", "job", "progress"]) stream.addEventListener(kind, () => this.soon());
+    for (const kind of ["snapshot", "page", "event", "job", "progress"]) stream.addEventListener(kind, () => { this.hear(); this.soon(); });
+    for (const kind of ["alive", "trouble"]) stream.addEventListener(kind, () => this.hear());
     // a job that is settled says no more; polling notices when somebody sends it back
-    stream.addEventListener("end", () => { stream.close(); this.ended = true; this.look(); this.tell(); });
+    stream.addEventListener("end", () => { stream.close(); this.ended = true; this.look(); this.hear(); });
   },
 
   close() { this.stream?.close(); this.stream = null; this.ended = false; },
@@ -70,12 +77,36 @@ const live = {
     htmx.trigger(this.part, "refresh");
   },
 
-  poll() {
-    const part = this.part;
-    if (document.hidden || !part) return;
+  hear() { this.heard = Date.now(); this.tell(); },
+
+  // a connection may die without a word: a server that stands still, a network that drops all, a computer that slept
+  watch() {
+    if (document.hidden || !this.part) return;
+    if (this.silence() && Date.now() - this.tried >= (this.isOpen() ? this.SILENT_MS : this.ANSWER_MS)) {
+      htmx.trigger(this.part, "htmx:abort");
+      this.open();
+      this.look();
+    }
+    this.tell();
+  },
+
+  // how long nothing was heard, if that is longer than it may be
+  silence() {
+    const every = this.every();
+    if (!every && !this.stream) return 0;
+    const silent = Date.now() - this.heard;
+    return silent >= this.SILENT_MS + (this.isOpen() ? 0 : every) ? silent : 0;
+  },
+
+  every() {
     // a page with neither is about one moment: the preview of what is to be done, say
-    const { poll, stream } = part.dataset;
-    const every = poll ? Number(poll) * 1000 : !stream || this.isOpen() ? 0 : this.POLL_MS;
+    const { poll, stream } = this.part?.dataset ?? {};
+    return poll ? Number(poll) * 1000 : !stream || (this.isOpen() && !this.lost) ? 0 : this.POLL_MS;
+  },
+
+  poll() {
+    if (document.hidden || !this.part) return;
+    const every = this.every();
     if (every && Date.now() - this.looked >= every) {
       this.look();
       if (this.stream?.readyState === EventSource.CLOSED && !this.ended) this.open();
@@ -85,7 +116,12 @@ const live = {
   isOpen() { return this.stream?.readyState === EventSource.OPEN; },
 
   tell() {
-    if (this.lost) this.say("lost", "connection lost, trying again");
+    const silence = this.silence();
+    document.body.classList.toggle("stale", this.lost || silence > 0);
+    // apart from the words: a screen reader is not to count the seconds
+    find("#link .silence").textContent = silence ? ` for ${lasting(silence / 1000)}` : "";
+    if (silence) this.say("lost", this.lost ? "connection lost, nothing heard" : "trying again, nothing heard");
+    else if (this.lost) this.say("lost", "connection lost, trying again");
     else if (this.isOpen()) this.say("live", "live");
     else if (this.ended) this.say("live", "settled");
     else if (this.stream && this.stream.readyState === EventSource.CONNECTING) this.say("wait", "connecting");
@@ -95,9 +131,10 @@ const live = {
 
   say(state, words) {
     const link = find("#link");
-    if (link.dataset.state === state && find("span", link).textContent === words) return;
+    const said = find('[role="status"]', link);
+    if (link.dataset.state === state && said.textContent === words) return;
     link.dataset.state = state;
-    find("span", link).textContent = words;
+    said.textContent = words;
   },
 };
 
@@ -262,9 +299,12 @@ function tick() {
 function ago(at, now) {
   const seconds = Math.abs(now - at) / 1000;
   if (seconds < 1) return "now";
+  return at <= now ? `${lasting(seconds)} ago` : `in ${lasting(seconds)}`;
+}
+
+function lasting(seconds) {
   const [size, unit] = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]].find(([size]) => seconds >= size);
-  const told = `${Math.floor(seconds / size)}${unit}`;
-  return at <= now ? `${told} ago` : `in ${told}`;
+  return `${Math.floor(seconds / size)}${unit}`;
 }
 
 function switchTheme() {

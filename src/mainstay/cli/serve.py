@@ -123,8 +123,9 @@ def serve(
         typer.Option(
             "--mask",
             metavar="FIELD",
-            help="A field of payloads that is shown as ***, too.",
-            show_default="password, token, ...",
+            help="A field of payloads that is shown as ***, beside those called like a password, secret, token, API or "
+            "private key, credential, cookie and the like.",
+            show_default=False,
             rich_help_panel=_WHO,
         ),
     ] = None,

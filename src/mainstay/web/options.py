@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+#: names of secrets, of one or more words: what Sentry and Django have people expect to be hidden, less what is as often
+#: harmless (`key`, `pin`, `session`, `signature`)
+SECRETS = (
+    *("password", "passwd", "pwd", "passphrase", "passcode", "db_pass", "smtp_pass", "user_pass"),
+    *("secret", "token", "jwt", "bearer", "otp", "credential", "cred"),
+    *("auth", "authorization", "cookie", "session_id", "session_key", "csrf", "dsn", "connection_string"),
+    *("api_key", "access_key", "account_key", "encryption_key", "master_key", "private_key", "signing_key"),
+)
+
 
 class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What `mainstay serve` is told. Times are seconds, sizes bytes."""
@@ -18,8 +27,9 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
     """file of the API tokens; None: nobody has to show one, which only this machine may be told"""
     read_only: bool = False
     """refuse everything that changes anything"""
-    masked: tuple[str, ...] = ("password", "secret", "token", "authorization", "api_key")
-    """fields of payloads, results and parameters, at any depth, that are shown as ***, in error texts as well"""
+    masked: tuple[str, ...] = SECRETS
+    """fields of payloads, results and parameters, at any depth, that are shown as ***, in error texts as well; by the
+    words in their names"""
     show_payloads: bool = True
     """False: no payloads, results and parameters, and of errors only their type"""
     body_limit: int = 2 * 1024 * 1024

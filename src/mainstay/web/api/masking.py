@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 MASK = "***"
-_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^0-9A-Za-z]+")
+#: the words of `dbPassword`, `DB-PASSWORD`, `db_password2`, `APIKey`, `api_key`, `sessionIDs`
+_WORDS = re.compile(r"[A-Z]{2,}s(?![^\W\d_A-Z])|[A-Z]+(?=[A-Z][^\W\d_A-Z])|[A-Z]*[^\W\d_A-Z]+|[A-Z]+|\d+")
+#: an s at the end of a word, but not of short ones, nor of `pass`
+_PLURAL = re.compile(r"(?<=[^\W_][^\Ws_])s(?![^\W_])")
+#: what is no secret although one is named in it: amounts, and kinds
+_HARMLESS = (
+    *("token_count", "token_limit", "token_type", "token_usage", "max_token", "min_token", "num_token", "total_token"),
+    *("prompt_token", "completion_token", "input_token", "output_token", "cached_token"),
+    *("password_length", "auth_method", "auth_type"),
+)
+#: no other word ends in these, so they are found in `accesstoken`, too
+_TAILS = frozenset(("password", "passwd", "passphrase", "secret", "token", "apikey", "credential"))
 #: of the name of a unit or of its folder, what holds no parameter: its seed, its address, its file
 _TAIL = re.compile(r"(?:-s-?\d+)?(?:-[0-9a-f]{20})?(?:/[^/]*)?$")
 #: shorter ones are found in words that have nothing to do with them
 _SHORTEST = 4
+#: names that are remembered, and their letters
+_KNOWN, _LONGEST = 4096, 100
 
 
 class Masker:
-    """Shows data without the fields that are to be kept from eyes: of that name, or ending in it, at any depth.
+    """Shows data without the fields that are to be kept from eyes: with one of these names as words of theirs, at any
+    depth.
 
-    >>> Masker(("password", "api_key")).mask({"user": "ann", "dbPassword": "x", "keys": [{"API-Key": 1}]})
-    {'user': 'ann', 'dbPassword': '***', 'keys': [{'API-Key': '***'}]}
+    >>> Masker(("password", "api_key")).mask({"user": "ann", "dbPasswords": "x", "keys": [{"API-Key": 1}]})
+    {'user': 'ann', 'dbPasswords': '***', 'keys': [{'API-Key': '***'}]}
     """
 
     def __init__(self, fields: Iterable[str] = (), *, shows: bool = True) -> None:
-        self._fields = tuple(_plain(field) for field in fields)
+        named = {name for name in map(_words, fields) if name}
+        # `apikey` is a word, too
+        names = named | {name.replace("_", "") for name in named}
+        self._secret = _any_of(names, tails=names & _TAILS)
+        self._harmless = _any_of(set(map(_words, _HARMLESS)) - names)
+        self._known: dict[str, bool] = {}
         self.shows = shows
         """False: nothing of a payload is shown, masked or not"""
 
@@ -62,6 +82,8 @@ class Masker:
         for place in range(start, end):
             if name[place] in "=-" and self._hides(name[start:place]):
                 return place + 1
+            if name[place] == "=":
+                start = place + 1
         return None
 
     def _hidden(self, value: Any) -> Iterator[Any]:
@@ -73,12 +95,30 @@ class Masker:
                 yield from self._hidden(each)
 
     def _hides(self, key: Any) -> bool:
-        return isinstance(key, str) and _plain(key).endswith(self._fields)
+        if not isinstance(key, str):
+            return False
+        known = self._known.get(key)
+        if known is None:
+            known = self._secret.search(self._harmless.sub("_", f"_{_words(key)}_")) is not None
+            # the same few come again and again, in every row of a page
+            if len(key) <= _LONGEST and len(self._known) < _KNOWN:
+                self._known[key] = known
+        return known
 
 
-def _plain(name: str) -> str:
-    """One spelling for all: `dbPassword`, `DB-PASSWORD` and `db_password` are the same; a part of a word is not."""
-    return "_" + _WORDS.sub("_", name).strip("_").lower()
+def _words(name: str) -> str:
+    """The words of a name, in one spelling for all: without case, and not in the plural.
+
+    >>> _words("dbPasswords"), _words("X-API-Key"), _words("access")
+    ('db_password', 'x_api_key', 'access')
+    """
+    return _PLURAL.sub("", "_".join(_WORDS.findall(name)).casefold())
+
+
+def _any_of(names: AbstractSet[str], *, tails: AbstractSet[str] = frozenset()) -> re.Pattern[str]:
+    """Finds whole words between underscores, and words that end in a tail. No names: nothing."""
+    either = [*sorted(map(re.escape, names)), *(f"[^_]*{tail}" for tail in sorted(tails))]
+    return re.compile(f"_(?:{'|'.join(either)})(?=_)" if either else "(?!)")
 
 
 def _leaves(value: Any) -> Iterator[Any]:

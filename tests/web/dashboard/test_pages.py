@@ -16,6 +16,7 @@ from mainstay.errors import MainstayError
 from mainstay.load.stats.model import Verdict
 from mainstay.load.works import stored
 from mainstay.model import Job
+from mainstay.report.load.words import time_text
 from mainstay.web.security.tokens import Tokens
 from tests.report.load.runs import a_summary, a_tag, an_open_summary, latency
 from tests.web.conftest import Server, serving
@@ -309,7 +310,20 @@ async def test_an_open_load_test_is_drawn_by_its_response_time_first(server: Ser
     assert re.findall(r'<td data-label="Step"[^>]*>(?:<b>)?([^<]+)', table) == ["browse", "ok", "response time"]
     assert '<td class="num" data-label="p95">250 ms</td>' in table
     assert open_one.response is not None
-    assert f'data-label="p95">{open_one.response.p95:.1f}s<' in await text_of(server, "/loads")
+    assert f'data-label="p95">{time_text(open_one.response.p95)}<' in await text_of(server, "/loads")
+
+
+async def test_the_list_of_load_tests_says_times_and_rates_as_the_page_of_each_does(server: Server) -> None:
+    control = server.control
+    made = await control.submit("Shop", kind="load", queue="loads")
+    session = await control.open_session(worker="g")
+    (job,) = await control.claim(["loads"], session.id, 1)
+    fast = a_summary(count=300, service=latency([0.000586]), rate=81234.0)
+    await control.report([control.progress(job, 30, 60, "", checkpoint=stored(fast))])
+    listed = await text_of(server, "/loads")
+    assert 'data-label="p95">586 µs<' in listed
+    assert 'data-label="Rate">81,234/s<' in listed
+    assert "81,234/s" in await text_of(server, f"/loads/{made.id}")
 
 
 async def test_each_store_has_its_own_pages_and_links_stay_with_it(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ async def loads(view: View) -> Response:
     cursor = cursor_of(given)
     name = filter_of(given).name
     some = await of_kind(view.place.store, "load", cursor=cursor, name=name)
-    runs = [(job, _summary(job)) for job in some.jobs]
+    runs = [(job, summary, _told(summary)) for job in some.jobs for summary in [_summary(job)]]
     return view.page("loads.html", title="Load tests", some=some, runs=runs, name=name, first=cursor is None)
 
 
@@ -71,6 +71,16 @@ async def compare_loads(view: View) -> Response:
     found = await asyncio.to_thread(compare, first, second)
     parts = [markupsafe.Markup(part) for part in comparison_parts(found, first, second)]  # noqa: S704 - escaped there
     return view.page("compare.html", title="Two runs side by side", jobs=jobs, parts=parts, comparison=found)
+
+
+def _told(summary: Summary | None) -> dict[str, str]:
+    """Its numbers in the list, as its own page says them."""
+    if summary is None:
+        return {}
+    from ...report.load.text import of_latency  # noqa: PLC0415 - an extra that most servers do without
+    from ...report.load.words import rate_text  # noqa: PLC0415 - the same
+
+    return {"rate": rate_text(summary.rate), "p95": of_latency(summary.response or summary.service, "p95")}
 
 
 def _run(job: Job) -> Run:

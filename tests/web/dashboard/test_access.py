@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from mainstay.control import Completion, Failure
+from mainstay.control.schedules import register, schedule
+from mainstay.load.works import stored
 from mainstay.web.security.tokens import Tokens
+from tests.report.load.runs import a_summary
 from tests.web.dashboard.house import House, submit_study, two_loads
 from tests.web.dashboard.plant import Plant
 
 pytestmark = pytest.mark.slow
 
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
-SIZES = {"desk": (1440, 900), "phone": (390, 844)}
-LOOKS = [(size, light) for size in SIZES for light in ("light", "dark")]
+SIZES = {"desk": (1440, 900), "laptop": (1280, 800), "phone": (390, 844)}
+NAME, QUEUE = "n" * 200, "q" * 100
+LOOKS = [(size, light) for size in ("desk", "phone") for light in ("light", "dark")]
+
+
+#: what reaches beyond the screen, unless it is in a box that scrolls
+BEYOND = """() => {
+  const root = document.documentElement;
+  const found = root.scrollWidth > innerWidth ? [`is ${root.scrollWidth} wide`] : [];
+  for (const one of document.querySelectorAll("main *, header *")) {
+    const { right, width } = one.getBoundingClientRect();
+    if (width && right > innerWidth + 1 && !one.closest(".wide, nav, pre, thead, .hidden, svg, .tile, .said"))
+      found.push(`${one.tagName}.${one.className} reaches to ${right}`);
+  }
+  return found.slice(0, 5);
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +86,51 @@ async def settled(plant: Plant, job_id: str) -> None:
     await (await plant.app.open()).wait(job_id, "60s")
 
 
+@pytest.fixture(scope="module")
+def long_names(house: House) -> dict[str, str]:
+    """Pages with names as long as they may be, and without a place to break them."""
+
+    async def submit(plant: Plant) -> tuple[str, str, str]:
+        control = await plant.app.open()
+        long = {"queue": QUEUE, "retries": 0, "tags": ["t" * 100], "key": "k" * 200, "concurrency_key": "c" * 100}
+        failed = await control.submit(NAME, {"p" * 100: "v" * 500}, metadata={"m" * 100: "w" * 300}, **long)
+        session = await control.open_session(worker="w" * 64, host="h" * 100, lease_s=3600)
+        (claimed,) = await control.claim([QUEUE], session.id, 1)
+        await control.start([claimed])
+        await control.fail([Failure(claimed, type("E" * 100, (Exception,), {})("f" * 500))])
+        running = await control.submit(NAME, queue=QUEUE, retries=0)
+        (claimed,) = await control.claim([QUEUE], session.id, 1)
+        await control.start([claimed])
+        await control.report([control.progress(claimed, 1, 3, "g" * 300)])
+        await control.submit(NAME, queue=QUEUE)
+        await control.pause(QUEUE, reason="r" * 300, actor="a" * 100)
+        await control.set_limit("c" * 100, 3)
+        await register(control, [schedule("s" * 90, "1h", NAME)])
+        load = await control.submit(NAME, kind="load", queue="loads", retries=0)
+        (claimed,) = await control.claim(["loads"], session.id, 1)
+        await control.start([claimed])
+        summary = a_summary(count=100, errors={"e" * 200: 3})
+        summary.steps[0].step = "i" * 100
+        await control.complete([Completion(claimed, result=msgspec.Raw(stored(summary)))])
+        return failed.id, running.id, load.id
+
+    failed, running, load = house.do(submit)
+    return {
+        "overview": "/",
+        "jobs": "/jobs",
+        "filtered": f"/jobs?queue={QUEUE}&name={NAME}&tag={'t' * 100}&key={'k' * 200}",
+        "bulk": f"/jobs/bulk?action=retry&queue={QUEUE}&name={NAME}",
+        "failed job": f"/jobs/{failed}",
+        "running job": f"/jobs/{running}",
+        "queues": "/queues",
+        "workers": "/workers",
+        "schedules": "/schedules",
+        "loads": "/loads",
+        "load": f"/loads/{load}",
+        "compare": f"/loads/compare?run={load}&run={load}",
+    }
+
+
 @pytest.fixture
 def page(browser: Browser, size: str, light: Literal["light", "dark"]) -> Iterator[Page]:
     width, height = SIZES[size]
@@ -82,9 +147,12 @@ def troubles(page: Page, name: str) -> list[str]:
         if violation["impact"] in ("serious", "critical"):
             where = [node["target"] for node in violation["nodes"][:3]]
             found.append(f"{name}: {violation['id']}: {violation['help']} at {where}")
-    if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
-        found.append(f"{name} is wider than the screen")
-    return found
+    return found + cut_off(page, name)
+
+
+def cut_off(page: Page, name: str) -> list[str]:
+    """Whether the page is wider than its screen, or something on it is cut that cannot be scrolled to."""
+    return [f"{name}: {one}" for one in page.evaluate(BEYOND)]
 
 
 @pytest.mark.parametrize(("size", "light"), LOOKS)
@@ -97,6 +165,49 @@ def test_no_page_keeps_anybody_out_or_is_wider_than_its_screen(page: Page, pages
         expect(page.locator("#link")).not_to_have_text("connecting")
         found += troubles(page, name)
     assert found == []
+
+
+@pytest.mark.parametrize(("size", "light"), [("laptop", "light"), ("phone", "dark")])
+def test_names_as_long_as_they_may_be_do_not_make_a_page_wider_than_its_screen(
+    page: Page, pages: dict[str, str], long_names: dict[str, str]
+) -> None:
+    found = []
+    for name, path in long_names.items():
+        page.goto(pages["url"] + path)
+        # some pages tell what the server saw when it last looked
+        expect(page.locator("main")).to_contain_text(re.compile(f"{NAME}|{QUEUE}"), timeout=30_000)
+        found += cut_off(page, name)
+    assert found == []
+
+
+@pytest.mark.parametrize(("size", "light"), [("phone", "light")])
+def test_what_is_said_of_the_connection_has_room_on_a_phone(page: Page, pages: dict[str, str]) -> None:
+    page.goto(pages["url"])
+    expect(page.locator("#link")).to_have_text("live")
+    # so that nothing is heard meanwhile
+    page.evaluate(
+        "live.close(); live.hear = () => {}; live.silence = () => 59 * 60 * 1000; live.lost = true; live.tell()"
+    )
+    expect(page.locator("#link")).to_have_text(re.compile("nothing heard for 59m$"))
+    assert cut_off(page, "overview") == []
+
+
+@pytest.mark.parametrize(("size", "light"), [("phone", "light")])
+def test_the_report_of_a_load_test_has_room_on_a_phone(page: Page, pages: dict[str, str]) -> None:
+    page.goto(pages["url"] + pages["load"])
+    figure = page.locator("figure", has=page.locator(".scale")).first
+    title, switch = figure.locator("figcaption").bounding_box(), figure.locator(".scale").bounding_box()
+    assert title is not None
+    assert switch is not None
+    beside = switch["x"] >= title["x"] + title["width"] or switch["y"] >= title["y"] + title["height"]
+    assert beside, (title, switch)
+    box = page.locator(".report .wide", has_text="stdev")
+    assert box.evaluate("box => box.scrollWidth > box.clientWidth && box.getBoundingClientRect().right <= innerWidth")
+    # its end is reached, and that there is more beyond the edge is seen
+    assert box.evaluate(
+        "box => { box.scrollLeft = 9999; return box.scrollLeft + box.clientWidth === box.scrollWidth; }"
+    )
+    assert "gradient" in box.evaluate("box => getComputedStyle(box).backgroundImage")
 
 
 @pytest.mark.parametrize(("size", "light"), LOOKS)

@@ -305,22 +305,34 @@ def test_a_terminal_is_drawn_on_and_given_back_before_the_report(place: Place) -
         assert terminal.end() == 0
 
 
+def _hang_up_ends() -> None:
+    """Also when the tests themselves were started by nohup, which their children would keep to."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ui", ["full", "ci"])
 def test_a_terminal_that_is_closed_ends_the_run_quietly_with_its_files(place: Place, ui: str) -> None:
     near, far = pty.openpty()
     words = [*MODULE, *place.words, "--duration", "60s", "--ui", ui, "--json", "run.json"]
     environ = {**place.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
-    process = subprocess.Popen(
-        words, cwd=place.folder, env=environ, stdin=far, stdout=far, stderr=subprocess.PIPE, text=True
-    )
-    os.close(far)
-    shown = b""
-    while b"running" not in shown:
-        shown += os.read(near, 65536)
-    os.close(near)
-    process.send_signal(signal.SIGHUP)
-    _, noise = process.communicate(timeout=60)
+    with subprocess.Popen(
+        words,
+        cwd=place.folder,
+        env=environ,
+        stdin=far,
+        stdout=far,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_hang_up_ends,
+    ) as process:
+        os.close(far)
+        shown = b""
+        while b"running" not in shown:
+            shown += os.read(near, 65536)
+        os.close(near)
+        process.send_signal(signal.SIGHUP)
+        noise = process.stderr.read() if process.stderr else ""
 
     assert (process.returncode, noise) == (130, "")
     told = json.loads((place.folder / "run.json").read_text(encoding="utf-8"))

@@ -525,7 +525,7 @@ async def test_users_who_have_left_at_the_end_do_not_break_a_threshold(tmp_path:
     """
     summary = await ran(written(tmp_path, text), vus=2, iterations=2, processes=2)
 
-    assert summary.points[-1].users == 1
+    assert 1 in [point.users for point in summary.points], "for longer than a second there was one alone"
     assert [(one.shown, one.passed) for one in summary.thresholds] == [("2", True)]
 
 

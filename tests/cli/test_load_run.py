@@ -324,7 +324,7 @@ def test_a_terminal_that_is_closed_ends_the_run_quietly_with_its_files(place: Pl
         stdout=far,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=_hang_up_ends,
+        preexec_fn=_hang_up_ends,  # noqa: PLW1509  # one system call
     ) as process:
         os.close(far)
         shown = b""

@@ -104,7 +104,7 @@ def test_runs_that_cannot_be_compared_end_the_command_with_97(shell: Shell, befo
     done = shell.run("load", "compare", before, str(tmp_path / "other.json"), columns=None)
 
     assert done.exit_code == 97
-    assert done.stdout.startswith("Nothing can be said: the runs cannot be compared\nNOT COMPARABLE\n")
+    assert done.stdout.startswith("Cannot tell: the runs are not comparable\n")
 
 
 def test_a_comparison_goes_to_stdout_as_a_page(shell: Shell, before: str) -> None:

@@ -11,7 +11,7 @@ NO = 1
 FAILED = 2
 #: of a batch: some of its outputs are there, and some are not
 PARTIAL = 3
-#: of two load tests: they were not of the same kind, or one is not to be trusted, so nothing can be said
+#: of two load tests: they are not comparable, or had too few requests to tell whether something got worse
 INCOMPARABLE = 97
 #: of a load test with --strict: its numbers are not those of the target
 UNTRUSTED = 98
@@ -24,7 +24,7 @@ EXIT_CODES = {
     NO: "the answer is no: violations, no success, or jobs left as they were",
     FAILED: "could not be done: wrong usage, no such job, not confirmed, out of time",
     PARTIAL: "a batch is partial: some of its outputs are there, and a resume makes the rest",
-    INCOMPARABLE: "two load tests cannot be compared",
+    INCOMPARABLE: "two load tests cannot be compared, or had too few requests to tell",
     UNTRUSTED: "a load test is not trustworthy, and --strict was given",
     BROKEN: "a threshold of a load test failed",
     INTERRUPTED: "stopped by Ctrl-C",

@@ -38,8 +38,8 @@ Compare two load tests: which steps got faster or slower, more or fewer, and whe
 A and B are recorded streams, JSON summaries, or ids of jobs; A is the run before. A change counts if it is more than
 the tolerance, and more than chance within the runs explains.
 
-Exit codes: 0 nothing got worse, 1 something did, 97 nothing can be said (the runs were loaded otherwise, or one cannot
-be trusted), 2 error.
+Exit codes: 0 nothing got worse, 1 something did, 97 cannot tell (the runs had different load or length, one of them did
+not end or cannot be trusted, or too few requests were made to judge a change for the worse), 2 error.
 
 [bold]Examples[/bold]
 
@@ -115,7 +115,7 @@ def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="The run before.", show_default=False)],
     b: Annotated[str, typer.Argument(metavar="B", help="The run after it.", show_default=False)],
     tolerance: Annotated[
-        str, typer.Option("--tolerance", metavar="10%", help="What is less counts as the same.")
+        str, typer.Option("--tolerance", metavar="10%", help="A smaller change counts as the same.")
     ] = "10%",
     html: HtmlPath = None,
     json: JsonPath = None,

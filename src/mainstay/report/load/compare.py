@@ -44,7 +44,7 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, kw_only=True):
-    """What came out. `worse` and `comparable` decide how the command ends."""
+    """What came out. `comparable`, `worse` and `unclear` decide how the command ends."""
 
     a: Header
     """the run before"""
@@ -52,23 +52,25 @@ class Comparison(msgspec.Struct, kw_only=True):
     tolerance: float
     comparable: bool
     reasons: list[str]
-    """why they are not comparable; the numbers are told all the same"""
+    """why they are not comparable; the numbers are shown, and none of them is judged"""
     notes: list[str]
     steps: list[StepChange]
     only_a: list[str]
     only_b: list[str]
     better: int
     worse: int
+    unclear: int = 0
+    """numbers that changed for the worse, and that had too few requests to tell whether that was chance"""
 
     @property
-    def unsaid(self) -> bool:
-        """Whether nothing can be said: that numbers are the same, or better, says nothing of runs that differ."""
-        return not self.comparable and not self.worse
+    def undecided(self) -> bool:
+        """Whether there is no answer: the runs are not comparable, or have too few requests."""
+        return not self.comparable or (self.unclear > 0 and not self.worse)
 
     @property
     def exit_code(self) -> int:
-        """1 if something got worse by more than the tolerance, 97 if nothing can be said, else 0."""
-        return 1 if self.worse else 97 if self.unsaid else 0
+        """97 if there is no answer, 1 if something got worse by more than the tolerance, else 0."""
+        return 97 if self.undecided else 1 if self.worse else 0
 
 
 def compare(a: Summary | Run, b: Summary | Run, *, tolerance: float = TOLERANCE) -> Comparison:
@@ -85,7 +87,10 @@ def compare(a: Summary | Run, b: Summary | Run, *, tolerance: float = TOLERANCE)
             changes = _changes(one, after[key], first, second, key, tolerance=tolerance)
             steps.append(StepChange(workflow=one.workflow, step=one.step, changes=changes))
     reasons = _reasons(first.summary, second.summary)
-    judged = [change.judgement for step in steps for change in step.changes]
+    if reasons:
+        steps = [msgspec.structs.replace(one, changes=[_unjudged(change) for change in one.changes]) for one in steps]
+    changes = [change for step in steps for change in step.changes]
+    judged = [change.judgement for change in changes]
     return Comparison(
         a=first.summary.header,
         b=second.summary.header,
@@ -98,6 +103,7 @@ def compare(a: Summary | Run, b: Summary | Run, *, tolerance: float = TOLERANCE)
         only_b=[key for key in after if key not in before],
         better=judged.count("better"),
         worse=judged.count("worse"),
+        unclear=0 if reasons else sum(one.judgement == "unclear" and one.direction == "worse" for one in changes),
     )
 
 
@@ -129,13 +135,20 @@ def _changes(a: Counted, b: Counted, first: Run, second: Run, key: str = "", *, 
     return found
 
 
+def _unjudged(change: Change) -> Change:
+    """A number of runs that are not comparable: a difference is neither good nor bad."""
+    if change.direction == "none":
+        return change
+    return msgspec.structs.replace(change, judgement="unclear", note="runs not comparable")
+
+
 def _reasons(a: Summary, b: Summary) -> list[str]:
     reasons = []
     for run, name in ((a, "A"), (b, "B")):
         if not run.trust.ok:
             reasons.append(f"{name} is not trustworthy: {'; '.join(run.trust.reasons) or 'it does not say why'}")
         if run.ended != "finished":
-            reasons.append(f"{name} did not come to its end: {run.ended}")
+            reasons.append(f"{name} did not run to its end: {run.ended}")
         if not run.requests:
             reasons.append(f"{name} measured nothing")
     models = [{str(one.get("name")): str(one.get("model")) for one in run.header.workflows} for run in (a, b)]
@@ -144,7 +157,7 @@ def _reasons(a: Summary, b: Summary) -> list[str]:
         if one is None or other is None:
             reasons.append(f"only {'A' if other is None else 'B'} has the workflow {name}")
         elif one != other:
-            reasons.append(f"{name} was loaded otherwise: {one} in A, {other} in B")
+            reasons.append(f"{name} ran under different load: {one} in A, {other} in B")
     short, long = sorted((a.elapsed_s, b.elapsed_s))
     if long - short > _LENGTH * long:
         took = [duration_text(round(run.elapsed_s, 1)) for run in (a, b)]

@@ -10,16 +10,15 @@ from ...load.stats.model import Point, Summary
 from ..pages import document
 from . import charts
 from .axes import Axis, axis_over
-from .changes import Judgement, value_text
+from .changes import value_text
 from .compare import Comparison, Run, as_run
-from .compare_text import conclusion, rule, run_name
+from .compare_text import conclusion, judgement_text, rule, run_name
 from .page import SCRIPT, STYLES
 from .parts import figure, section, table, text
 from .svg import Chart, Line, Value
 from .words import change_text
 
 _LOOKS = (("A", "before"), ("B", "after"))
-_MARKS: dict[Judgement, str] = {"better": "✓ better", "worse": "✗ worse", "same": "= same"}
 
 
 def comparison_html(found: Comparison, a: Summary | Run, b: Summary | Run) -> str:
@@ -37,10 +36,8 @@ def comparison_parts(found: Comparison, a: Summary | Run, b: Summary | Run) -> l
 
 
 def _head(found: Comparison) -> str:
-    kind, mark = ("bad", "✗") if found.worse else ("good", "✓") if found.comparable else ("off", "–")
+    kind, mark = ("busy", "!") if found.undecided else ("bad", "✗") if found.worse else ("good", "✓")
     pills = f'<span class="pill {kind}">{mark} {escape(conclusion(found))}</span>'
-    if not found.comparable:
-        pills += ' <span class="pill busy">! NOT COMPARABLE</span>'
     reasons = "".join(f"<li>{text(one)}</li>" for one in (*found.reasons, *found.notes))
     return (
         f"<header>\n<h1>Two runs side by side</h1>\n<p>{pills}</p>\n"
@@ -53,8 +50,7 @@ def _numbers(found: Comparison) -> str:
     rows = []
     for step in found.steps:
         for place, one in enumerate(step.changes):
-            told = _MARKS[one.judgement] + (f", {one.note}" if one.note else "")
-            judged = f'<span class="{one.judgement}">{escape(told)}</span>'
+            judged = f'<span class="{one.judgement}">{escape(judgement_text(one))}</span>'
             name = f"<b>{text(step.name)}</b>" if place == 0 else ""
             rows.append((name, one.metric, *value_text(one), change_text(one.change), judged))
     return section("Numbers", table(("step", "", "A", "B", "change", ""), rows, words=(0, 1, 5)))

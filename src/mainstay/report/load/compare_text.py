@@ -14,16 +14,13 @@ from .changes import Change, Judgement, value_text
 from .compare import Comparison
 from .words import change_text, counted, one_line
 
-_STYLES: dict[Judgement, str] = {"better": "green", "worse": "bold red", "same": "dim"}
-_MARKS: dict[Judgement, str] = {"better": "✓", "worse": "✗", "same": "="}
+_STYLES: dict[Judgement, str] = {"better": "green", "worse": "bold red", "same": "dim", "unclear": "yellow"}
 
 
 def show_comparison(found: Comparison, console: Console) -> None:
     """All of it: what came out first."""
-    style = "bold red" if found.worse else "bold green" if found.comparable else "bold"
+    style = "bold yellow" if found.undecided else "bold red" if found.worse else "bold green"
     console.print(Text(conclusion(found), style=style))
-    if not found.comparable:
-        console.print(Text("NOT COMPARABLE", style="bold yellow"))
     for reason in (*found.reasons, *found.notes):
         console.print(Padding(Text(one_line(reason)), (0, 0, 0, 2)))
     console.print(Text(f"A  {run_name(found.a)}\nB  {run_name(found.b)}", style="dim"))
@@ -42,23 +39,35 @@ def conclusion(found: Comparison) -> str:
     """What came out, in a line."""
     if not any(step.changes for step in found.steps):
         return "There is nothing to compare"
-    if found.unsaid:
-        return "Nothing can be said: the runs cannot be compared"
-    if not found.better and not found.worse:
-        return "B is as A: nothing changed by more than the tolerance"
-    parts = [
+    if not found.comparable:
+        return "Cannot tell: the runs are not comparable"
+    changed = [
         f"{counted(count, 'number')} got {which}"
         for count, which in ((found.worse, "worse"), (found.better, "better"))
         if count
     ]
-    return f"B beside A: {', '.join(parts)}"
+    if found.unclear:
+        changed.append(f"{counted(found.unclear, 'number')} changed with too few requests to judge")
+    if not changed:
+        return "No difference: no number changed by more than the tolerance and chance"
+    return f"{'Cannot tell' if found.undecided else 'B compared with A'}: {', '.join(changed)}"
+
+
+def judgement_text(change: Change) -> str:
+    """How a change is judged, in a few words."""
+    if change.judgement == "unclear":
+        return f"? cannot tell, {change.note}"
+    if change.judgement == "same":
+        return f"≈ {change.note}" if change.note else "= same"
+    return f"{'✓' if change.judgement == 'better' else '✗'} {change.judgement}"
 
 
 def rule(found: Comparison) -> str:
-    """By what was judged."""
+    """The rule by which changes are judged."""
     return (
         f"A change counts beyond {found.tolerance * 100:g} %, and if it is more than chance: the ranges in which the "
-        "two values lie with 95 % certainty do not overlap."
+        "two values lie with 95 % certainty do not overlap. A maximum counts if several requests were slower than the "
+        "slowest one of the other run."
     )
 
 
@@ -75,7 +84,7 @@ def _table(changes: list[Change]) -> Table:
     table.add_column("", overflow="fold")
     for one in changes:
         a, b = value_text(one)
-        told = f"{_MARKS[one.judgement]} {one.judgement}" + (f", {one.note}" if one.note else "")
         style = _STYLES[one.judgement]
-        table.add_row(one.metric, a, b, Text(change_text(one.change), style=style), Text(told, style=style))
+        judged = Text(judgement_text(one), style=style)
+        table.add_row(one.metric, a, b, Text(change_text(one.change), style=style), judged)
     return table

@@ -124,6 +124,44 @@ async def child_waits(gate_name: str) -> str:
     return "waited"
 
 
+@app.task(retries=0)
+async def saves(gate_name: str) -> int:
+    """Saves a checkpoint every tenth of a second until the gate opens, and asks for what else the store knows."""
+    step = 0
+    while not (FOLDER / gate_name).exists():
+        await asyncio.sleep(0.1)
+        step += 1
+        context().progress(step)
+        await context().save(step)
+        await context().inputs()
+        if step == 3:
+            trace("saved")
+    return step
+
+
+def _saves_sync(gate_name: str) -> int:
+    step = 0
+    while not (FOLDER / gate_name).exists():
+        time.sleep(0.1)
+        step += 1
+        context().progress(step)
+        context().save_sync(step)
+        context().inputs_sync()
+        if step == 3:
+            trace("saved")
+    return step
+
+
+@app.task(retries=0)
+def saves_in_thread(gate_name: str) -> int:
+    return _saves_sync(gate_name)
+
+
+@app.task(retries=0, process=True)
+def saves_in_child(gate_name: str) -> int:
+    return _saves_sync(gate_name)
+
+
 @app.task
 async def busy(for_s: float) -> None:
     trace("start")

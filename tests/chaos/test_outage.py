@@ -132,6 +132,37 @@ async def test_nobody_is_taken_for_dead_because_the_server_stood_still(
         assert (job.status, job.token, runs) == ("succeeded", 1, 1), await fleet.story(running)
 
 
+@pytest.mark.parametrize("how", ["stopped", "frozen"])
+@on_servers
+async def test_a_job_that_saves_while_its_server_is_away_for_fifteen_seconds_pays_nothing(
+    server: Postgres | Redis, how: str, tmp_path: Path
+) -> None:
+    """On the loop, in a thread and in a child process; with no retries, so that one failure would be the end."""
+    async with _fleet(tmp_path, f"{server.url()}?auto_migrate=on") as fleet:
+        worker = fleet.worker()
+        await fleet.ready()
+        names = ("saves", "saves_in_thread", "saves_in_child")
+        ids = [(await fleet.control.submit(f"chaos_tasks.{name}", {"gate_name": "go"}, retries=0)).id for name in names]
+        for job_id in ids:
+            await fleet.traced(job_id, "saved")
+
+        if how == "stopped":
+            server.stop()
+            await asyncio.sleep(15)
+            server.start()
+        else:
+            with server.frozen():
+                await asyncio.sleep(15)
+        fleet.open_gate("go")
+        jobs = [await fleet.settled(job_id) for job_id in ids]
+
+        for job in jobs:
+            paid = (job.status, job.failures, job.crashes, job.token)
+            assert paid == ("succeeded", 0, 0, 1), await fleet.story(job.id)
+        assert worker.alive
+        await _assert_sound(fleet)
+
+
 @on_servers
 async def test_a_fleet_whose_wire_is_cut_again_and_again_loses_nothing_and_doubles_nothing(
     server: Postgres | Redis, tmp_path: Path

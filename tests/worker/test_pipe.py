@@ -9,6 +9,7 @@ from mainstay import errors
 from mainstay.control import Plan, Request, decoded
 from mainstay.errors import InvalidInput, JobNotFound, MainstayError
 from mainstay.model import BLANK, Options, Settings
+from mainstay.worker.context import Stopped
 from mainstay.worker.endings import Done, Ending, Failed
 from mainstay.worker.pipe import Ended, RunJob, from_wire, refusal, refused, to_wire
 
@@ -54,6 +55,7 @@ def test_a_whole_row_arrives() -> None:
 @pytest.mark.parametrize("error", [InvalidInput("payload", "too odd"), JobNotFound("j"), errors.StaleClaim("lost")])
 def test_our_errors_arrive_as_they_were(error: MainstayError) -> None:
     found = refused(refusal(error))
+    assert isinstance(found, MainstayError)
     assert type(found) is type(error)
     assert (str(found), vars(found), found.code) == (str(error), vars(error), error.code)
 
@@ -69,3 +71,10 @@ def test_a_failure_arrives_with_its_own_wait() -> None:
 
     given = Failed(error=ErrorInfo(type="T", message="m", traceback="tb", retryable=False), after_s=1.5)
     assert travel(given) == given
+
+
+def test_a_request_to_stop_arrives_as_one() -> None:
+    """A job in a child that waits for the store leaves like a job in a thread does."""
+    found = refused(refusal(Stopped("its worker stops")))
+    assert isinstance(found, Stopped)
+    assert str(found) == "its worker stops"

@@ -12,6 +12,7 @@ import msgspec
 
 from ..control import error_info
 from ..model import ErrorInfo, Progress
+from .context import Stopped
 from .endings import Crashed, Ending, Failed, Halted, PutOff
 from .exits import in_words
 from .pipe import (
@@ -279,7 +280,7 @@ class ChildHandle:
             else:
                 value = msgspec.msgpack.encode(await link.inputs())
             answer = Answer(ask.number, value)
-        except Exception as error:  # noqa: BLE001 - it is the job's, and raised there
+        except (Exception, Stopped) as error:  # noqa: BLE001 - it is the job's, and raised there
             answer = Answer(ask.number, refusal=refusal(error))
         if self._run is run and self._pipe is not None:
             self._pipe.send(answer)

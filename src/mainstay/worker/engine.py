@@ -91,8 +91,8 @@ class Engine:
         self._on_retire = on_retire
         self._keep = keep
         """what to do with endings that the store does not take before the grace is over; None: wait on"""
-        self._rng = rng or random.Random()
-        self._ledger = Ledger(control, rng=self._rng, before_write=self.reports.send)
+        self.rng = rng or random.Random()
+        self._ledger = Ledger(control, rng=self.rng, before_write=self.reports.send)
         concurrency = concurrency or settings.concurrency
         self._pace = Pace(concurrency=concurrency, batch=settings.claim_batch)
         self._claims = Claims(
@@ -101,7 +101,7 @@ class Engine:
             wanted=self._wanted,
             claim=self._claim,
             poll_s=settings.poll_s,
-            rng=self._rng,
+            rng=self.rng,
         )
         self._poll_s = settings.poll_s
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="mainstay-job")
@@ -312,7 +312,7 @@ class Engine:
 
     async def _start_stored(self, run: Run) -> bool:
         """As soon as the store takes it; False if it was told to stop meanwhile, or was lost."""
-        outage = Outage("start", self._rng)
+        outage = Outage("start", self.rng)
         while not run.cause:
             try:
                 if not (await self.control.start([run.job]))[0]:
@@ -467,7 +467,7 @@ class Engine:
 
     async def _listen_for_ever(self) -> None:
         """A cancel reaches us here at once; should that fail, with the next beat."""
-        outage = Outage("cancels", self._rng)
+        outage = Outage("cancels", self.rng)
         while True:
             session = self.session.id
             try:

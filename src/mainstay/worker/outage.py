@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import random
 
-from ..errors import StoreError
+from ..errors import StoreError, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable, TooManyConflicts
 
 log = logging.getLogger("mainstay.worker")
 
 _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 2.0
+
+#: errors of a store that is away, and not of the call: the same call may succeed later
+PASSING = (StoreUnavailable, StoreLocked, StoreFull, StoreReadOnly, TooManyConflicts)
 
 
 class Outage:

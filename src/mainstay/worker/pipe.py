@@ -30,6 +30,7 @@ from ..control.failure import clean
 from ..control.options import OptionReader
 from ..control.payload import encoded
 from ..model import ErrorInfo, Job, Progress, Settings
+from .context import Stopped
 from .endings import Crashed, Done, Ending, Failed, Gone, Halted, Misfit, NotNeeded, PutOff
 
 
@@ -222,13 +223,15 @@ def _followup(request: Request, settings: Settings) -> Followup:
     return Followup(request.name, payload, plan, request.content, request.id)
 
 
-def refusal(error: Exception) -> Refusal:
+def refusal(error: BaseException) -> Refusal:
     details = {name: clean(value) for name, value in vars(error).items() if isinstance(value, str)}
     return Refusal(type(error).__name__, clean(str(error)), details)
 
 
-def refused(refusal: Refusal) -> errors.MainstayError:
+def refused(refusal: Refusal) -> errors.MainstayError | Stopped:
     """The same error again, if it is one of ours."""
+    if refusal.type == Stopped.__name__:
+        return Stopped(refusal.message)
     kind: Any = getattr(errors, refusal.type, None)
     if not (isinstance(kind, type) and issubclass(kind, errors.MainstayError)):
         return errors.MainstayError(f"{refusal.type}: {refusal.message}")

@@ -38,6 +38,12 @@ class Reports:
         if run.job.options.stall_timeout_s is not None:
             self._record(run)
 
+    def waiting(self, run: Run) -> None:
+        """It waits for the store: that is not a stall."""
+        if run.job.options.stall_timeout_s is not None and not run.over:
+            run.progress_ms = self._control.store.clock.lease_ms()
+            self._record(run)
+
     async def now(self, run: Run, checkpoint: bytes | None = None) -> None:
         """Store that it began, how far it came, and its checkpoint; raises `StaleClaim`."""
         said = self._said.pop(run, None)
@@ -49,7 +55,13 @@ class Reports:
             progress=None if said is None else said.progress,
             checkpoint=checkpoint,
         )
-        if not (await self._control.report([report]))[0]:
+        try:
+            [held] = await self._control.report([report])
+        except StoreError:
+            if said is not None:
+                self._said.setdefault(run, said)
+            raise
+        if not held:
             raise StaleClaim(f"job {run.job.id}: the claim was lost; stop the work")
 
     @property

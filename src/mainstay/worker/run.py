@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from ..control import Extension
 from ..model import Job, Progress
-from .context import Context, Input
+from .context import Context, Input, Stopped
 from .ledger import OVERRAN, STALLED
+from .outage import PASSING, Outage
 from .program import Work
 
 if TYPE_CHECKING:
     from .children import ChildRun
     from .engine import Engine
 
+T = TypeVar("T")
+
 #: later than everything
 NEVER_MS = 1 << 62
+#: the part of its grace for which a stopping job may wait for the store; the rest is left for its own cleanup
+_GRACE_FOR_STORE = 0.75
 
 
 class Run:
@@ -38,8 +46,10 @@ class Run:
         "kill_ms",
         "over",
         "progress_ms",
+        "saving",
         "slot",
         "started_ms",
+        "store_limits",
         "task",
         "waits",
         "work",
@@ -72,6 +82,10 @@ class Run:
         self.context = Context(job, self, pack=engine.program.pack, unpack=engine.program.unpack)
         self.task: asyncio.Task[None]
         self.child: ChildRun | None = None
+        self.saving: asyncio.Lock | None = None
+        """made by its first save: checkpoints are stored in the order in which the job saved them"""
+        self.store_limits: set[asyncio.Timeout] = set()
+        """of its calls to the store that are under way: a request to stop puts an end to them"""
 
     # limits -------------------------------------------------------------------------------------
 
@@ -120,6 +134,8 @@ class Run:
             self.child.stop(why)
         elif self.begun and self.work.is_async and not self.apart:
             self.task.cancel()
+        for limit in self.store_limits:
+            limit.reschedule(self._give_up_at())
 
     # its words ----------------------------------------------------------------------------------
 
@@ -131,18 +147,35 @@ class Run:
         self.engine.reports.note(self, progress)
 
     async def save(self, checkpoint: bytes) -> None:
-        await self.engine.reports.now(self, checkpoint)
+        if self.saving is None:
+            self.saving = asyncio.Lock()
+        async with self.saving:
+            await self._stored("save", lambda: self.engine.reports.now(self, checkpoint))
 
     async def extend(self) -> Extension:
-        # the grant is decided from the stored row: what was said must be there first
-        await self.engine.reports.now(self)
-        extension = await self.engine.control.extend(self.job)
+        extension = await self._stored("extend", self._extend)
         if extension.granted:
             self.extra_ms += round(extension.granted_s * 1000)
             self.engine.record(self)
         return extension
 
+    async def _extend(self) -> Extension:
+        # the grant is decided from the stored row: what was said must be there first
+        await self.engine.reports.now(self)
+        control = self.engine.control
+        extension = await control.extend(self.job)
+        if not extension.granted:
+            # an earlier try may have been granted, and its answer lost on the way
+            row = await control.get(self.job.id)
+            if row.token == self.job.token and row.extra_ms > self.extra_ms:
+                granted_s = (row.extra_ms - self.extra_ms) / 1000
+                extension = msgspec.structs.replace(extension, granted_s=granted_s, why="granted at an earlier try")
+        return extension
+
     async def inputs(self) -> list[Input]:
+        return await self._stored("inputs", self._inputs)
+
+    async def _inputs(self) -> list[Input]:
         control, unpack = self.engine.control, self.engine.program.unpack
         found = []
         for job in await control.store.get(await control.awaited(self.job.id)):
@@ -150,3 +183,37 @@ class Run:
                 result: Any = None if job.result is None else unpack(job.result)
                 found.append(Input(id=job.id, name=job.name, status=job.status, result=result, error=job.error))
         return found
+
+    async def _stored(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call to the store, and repeat it while the store is away: an outage is not the job's failure.
+
+        A request to stop (cancel, timeout, drain) bounds the wait: the job then leaves here as `Stopped`, early enough
+        to end within its grace. Its run timeout goes on; its stall timeout does not, since the job waits for us.
+        """
+        outage = Outage(f"{what} job_id={self.job.id}", self.engine.rng)
+        limit = asyncio.timeout_at(self._give_up_at() if self.cause else None)
+        try:
+            async with limit:
+                self.store_limits.add(limit)
+                while True:
+                    try:
+                        answer = await call()
+                    except PASSING as error:
+                        if self.over:
+                            raise
+                        self.engine.reports.waiting(self)
+                        await asyncio.sleep(outage.failed(error))
+                    else:
+                        outage.over()
+                        return answer
+        except TimeoutError:
+            if limit.expired():
+                raise Stopped(self.context.stopping or self.cause) from None
+            raise
+        finally:
+            self.store_limits.discard(limit)
+
+    def _give_up_at(self) -> float:
+        """When a job that was asked to stop waits no longer for the store, by the loop's clock."""
+        left_s = (self.kill_ms - self.engine.control.store.clock.lease_ms()) / 1000
+        return self.loop.time() + max(0.0, left_s) * _GRACE_FOR_STORE

@@ -63,16 +63,16 @@ async def test_the_oldest_ready_job_is_told_behind_many_that_go_before_it(world:
     await world.assert_sound()
 
 
-async def test_rates_are_per_minute_over_five_minutes(world: World) -> None:
+async def test_rates_are_moves_per_minute_since_the_first_job(world: World) -> None:
     await world.open("s1", lease_s=1e6)
     for _ in range(10):
         job = await world.running()
         await world.move(job, "succeeded", holder="s1")
-        world.clock.advance(1)
+        world.clock.advance(2)
 
     rates = (await world.store.stats()).rates
 
-    assert (rates["pending"], rates["running"], rates["succeeded"]) == (2.0, 2.0, 2.0)
+    assert (rates["pending"], rates["running"], rates["succeeded"]) == (30.0, 30.0, 30.0)
     assert rates.keys() == {"pending", "running", "succeeded"}
     world.clock.advance(360)
     assert not any((await world.store.stats()).rates.values())
@@ -83,12 +83,39 @@ async def test_what_comes_in_is_counted_apart_from_what_comes_back(world: World)
     for n in range(5):
         job = await world.running(queue=f"q{n}")
         await world.move(job, "pending", holder="s1")
+    world.clock.advance(60)
 
     stats = await world.store.stats()
 
-    assert (stats.submitted, stats.rates["pending"]) == (1.0, 2.0)
+    assert (stats.submitted, stats.rates["pending"]) == (5.0, 10.0)
     world.clock.advance(360)
     assert (await world.store.stats()).submitted == 0
+
+
+async def test_a_steady_rate_reads_as_that_rate_at_any_moment(world: World) -> None:
+    step_s, told = 3, []
+    for at in range(step_s, 420, step_s):
+        await world.submit()
+        world.clock.advance(step_s)
+        if at >= 10:
+            told.append((await world.store.stats()).submitted)
+
+    assert all(19.5 <= rate <= 20.5 for rate in told), told
+
+
+async def test_a_job_after_a_quiet_hour_counts_over_all_five_minutes(world: World) -> None:
+    await world.submit()
+    world.clock.advance(3600)
+    await world.submit()
+    world.clock.advance(1)
+
+    assert 0.2 <= (await world.store.stats()).submitted <= 0.25
+
+
+async def test_a_few_jobs_in_a_store_of_a_second_are_not_hundreds_a_minute(world: World) -> None:
+    await world.submit()
+    world.clock.advance(0.1)
+    assert (await world.store.stats()).submitted == 6.0
 
 
 async def test_dead_sessions_are_not_counted(world: World) -> None:

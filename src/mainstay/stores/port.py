@@ -188,7 +188,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
     queues: dict[str, QueueStats]
     rates: dict[str, float]
-    """moves into each status per minute, over the last five full or begun minutes"""
+    """moves into each status per minute, over the last four whole minutes and the one that has begun; of a younger
+    store, since its first job (but over ten seconds at least)"""
     submitted: float = 0.0
     """jobs that were stored per minute, over the same time; units are not counted"""
     sessions: int

@@ -129,7 +129,7 @@ async def test_the_overview_says_what_comes_in_and_of_which_time_its_curves_are(
     await server.control.submit_many(Request("t", n, {}) for n in range(10))
     await looked(server)
     text = await text_of(server, "/")
-    assert re.findall(r"<h2>Submitted</h2>\s*<p class=\"figure\">(\S+) <small>a minute", text) == ["2"]
+    assert re.findall(r"<h2>Submitted</h2>\s*<p class=\"figure\">(\S+) <small>a minute", text) == ["60"]
     assert "Curves are of the last 10 minutes" in text
 
 

@@ -13,6 +13,7 @@ from ...model import Job, Lane
 from ..bounds import RATE_MINUTES
 from ..judge import GONE, dependant_move, entered, falls_due, freed, is_settled, keeps_waiting, slot, topics
 from ..port import Written
+from ..rates import first_rate_minute, per_minute
 from .ranked import Ranked
 from .waits import Waits
 
@@ -150,12 +151,17 @@ class Rows:
 
     def rates(self, now_ms: int) -> dict[str, float]:
         """Moves into each status per minute."""
-        first = now_ms // 60_000 - RATE_MINUTES + 1
+        first = first_rate_minute(now_ms)
         total: Counter[str] = Counter()
         for minute, counted in self.moves.items():
             if minute >= first:
                 total.update(counted)
-        return {status: count / RATE_MINUTES for status, count in total.items()}
+        return per_minute(
+            total,
+            now_ms=now_ms,
+            first_counted=min(self.moves, default=None),
+            oldest_job=self.ids[0] if self.ids else None,
+        )
 
     def _comes_first(self, job: Job, now_ms: int) -> bool:
         """Whether no other row of its queue that waits for a time comes sooner."""
@@ -176,7 +182,7 @@ class Rows:
     def _rate(self, statuses: Sequence[str], now_ms: int) -> None:
         minute = now_ms // 60_000
         if minute not in self.moves:
-            self.moves = {m: counted for m, counted in self.moves.items() if m > minute - RATE_MINUTES}
+            self.moves = {m: counted for m, counted in self.moves.items() if m >= minute - RATE_MINUTES}
             self.moves[minute] = Counter()
         self.moves[minute].update(statuses)
 

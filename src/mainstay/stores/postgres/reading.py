@@ -24,6 +24,7 @@ from ...model import AWAITS_MS, Job, check_id, first_id_at
 from ..bounds import MOST_STRETCHES, RATE_MINUTES, SUBMITTED, WINDOW
 from ..matching import is_listed
 from ..port import Page, Query, QueueStats, Refusal, Stats
+from ..rates import per_minute
 from .engine import Engine
 from .listing import rows_of
 from .pool import Db
@@ -71,17 +72,21 @@ async def find(engine: Engine, query: Query, cursor: str | None, limit: int, cha
 async def stats(engine: Engine, findings: tuple[str, ...]) -> Stats:
     counts: dict[str, dict[str, int]] = {}
     oldest: dict[str, int] = {}
-    rates: dict[str, float] = {}
-    single = {}
+    entered: dict[str, int] = {}
+    single: dict[str, int] = {}
+    oldest_job: str | None = None
     for what, queue, status, n in await engine.call(_STATS, engine.given_ms):
         if what == "count":
             counts.setdefault(queue, {})[status] = n
         elif what == "oldest":
             oldest[queue] = n
         elif what == "entered":
-            rates[status] = n / RATE_MINUTES
+            entered[status] = n
+        elif what == "first":
+            oldest_job = status
         else:
             single[what] = n
+    rates = per_minute(entered, now_ms=single["now"], first_counted=single["counted"], oldest_job=oldest_job)
     submitted = rates.pop(SUBMITTED, 0.0)
     return Stats(
         at_ms=single["now"],
@@ -144,6 +149,10 @@ CROSS JOIN LATERAL (
 UNION ALL
 SELECT 'entered', NULL, status, sum(n)::bigint FROM mainstay.flow, at
 WHERE minute > at.now_ms / 60000 - {RATE_MINUTES} GROUP BY status
+UNION ALL
+SELECT 'counted', NULL, NULL, min(minute) FROM mainstay.flow
+UNION ALL
+(SELECT 'first', NULL, id::text, NULL FROM mainstay.jobs ORDER BY id LIMIT 1)
 UNION ALL
 SELECT 'sessions', NULL, NULL, count(*) FROM mainstay.sessions WHERE NOT dead
 UNION ALL

@@ -8,6 +8,7 @@ bounded length: such a page may come back short, with a cursor to go on from.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -18,6 +19,7 @@ from ...model import Job, check_id, first_id_at
 from ..bounds import RATE_MINUTES, SUBMITTED, WINDOW
 from ..matching import matches
 from ..port import Page, Query, QueueStats, Refusal, Stats
+from ..rates import per_minute
 from .base import Base
 
 _FETCH = 500
@@ -52,16 +54,24 @@ async def find(base: Base, query: Query, cursor: str | None, limit: int) -> Page
 
 
 async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
-    counted, oldest, moves, sessions, aside, now_ms = await base.scripts.run("reading", ["stats", RATE_MINUTES])
+    counted, oldest, moves, sessions, aside, now_ms, counted_from, first_job = await base.scripts.run(
+        "reading", ["stats", RATE_MINUTES, list(JOB.states)]
+    )
     counts: dict[str, dict[str, int]] = {}
     for field, n in zip(counted[::2], counted[1::2], strict=True):
         queue, _, status = field.decode(errors="replace").rpartition("\0")
         counts.setdefault(queue, {})[status] = int(n)
     waits_since = {queue.decode(): int(due_ms) for queue, due_ms in oldest}
-    rates: dict[str, float] = {}
+    entered: Counter[str] = Counter()
     for minute in moves:
         for status, n in zip(minute[::2], minute[1::2], strict=True):
-            rates[status.decode()] = rates.get(status.decode(), 0) + int(n) / RATE_MINUTES
+            entered[status.decode()] += int(n)
+    rates = per_minute(
+        entered,
+        now_ms=int(now_ms),
+        first_counted=None if counted_from == b"" else int(counted_from),
+        oldest_job=first_job.decode() or None,
+    )
     submitted = rates.pop(SUBMITTED, 0.0)
     return Stats(
         at_ms=int(now_ms),

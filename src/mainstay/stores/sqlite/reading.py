@@ -17,9 +17,10 @@ from ...clock import Clock
 from ...errors import InvalidInput
 from ...model import AWAITS_MS, Job, check_id, first_id_at
 from ..boot import boot_id
-from ..bounds import MOST_STRETCHES, RATE_MINUTES, SUBMITTED, WINDOW
+from ..bounds import MOST_STRETCHES, SUBMITTED, WINDOW
 from ..matching import is_listed
 from ..port import Page, Query, QueueStats, Refusal, Stats
+from ..rates import first_rate_minute, per_minute
 from .listing import Clause, by_rowid, by_status, first_of, held_ids, page_of, stretches
 from .rows import readable_jobs
 from .sql import all_rows, first_row, value
@@ -71,9 +72,13 @@ def stats(db: apsw.Connection, clock: Clock, findings: tuple[str, ...]) -> Stats
     for queue in counts:
         oldest[queue] = value(db, "SELECT min(due_ms) FROM jobs WHERE lane = 1 AND queue = ?", (queue,))
     now_ms = clock.now_ms()
-    since = now_ms // 60_000 - RATE_MINUTES + 1
-    flow = all_rows(db, "SELECT status, sum(n) FROM flow WHERE minute >= ? GROUP BY status", (since,))
-    rates = {status: n / RATE_MINUTES for status, n in flow}
+    since = first_rate_minute(now_ms)
+    rates = per_minute(
+        dict(all_rows(db, "SELECT status, sum(n) FROM flow WHERE minute >= ? GROUP BY status", (since,))),
+        now_ms=now_ms,
+        first_counted=value(db, "SELECT min(minute) FROM flow"),
+        oldest_job=value(db, "SELECT min(id) FROM jobs"),
+    )
     submitted = rates.pop(SUBMITTED, 0.0)
     return Stats(
         at_ms=now_ms,

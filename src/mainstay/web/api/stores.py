@@ -39,9 +39,9 @@ class StatsSeen(msgspec.Struct, kw_only=True):
     at_ms: int
     queues: dict[str, QueueCounts]
     rates: dict[str, float]
-    """moves into each status per minute, over the last five"""
+    """moves into each status per minute, over the last four to five minutes"""
     submitted: float
-    """jobs that came in per minute, over the last five"""
+    """jobs that came in per minute, over the last four to five minutes"""
     live_sessions: int
     sessions: list[SessionShape]
     limits: dict[str, int]

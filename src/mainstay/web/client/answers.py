@@ -150,9 +150,9 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
     queues: dict[str, QueueCounts]
     rates: dict[str, float]
-    """moves into each status per minute, over the last five"""
+    """moves into each status per minute, over the last four to five minutes"""
     submitted: float
-    """jobs that came in per minute, over the last five"""
+    """jobs that came in per minute, over the last four to five minutes"""
     live_sessions: int
     sessions: tuple[Session, ...]
     limits: dict[str, int]

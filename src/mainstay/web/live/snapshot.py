@@ -125,9 +125,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int] = {}
     """jobs per status, in all queues"""
     rates: dict[str, float] = {}
-    """moves into each status per minute, over the last five"""
+    """moves into each status per minute, over the last four to five minutes"""
     submitted: float = 0.0
-    """jobs that came in per minute, over the last five"""
+    """jobs that came in per minute, over the last four to five minutes"""
     waiting: int = 0
     oldest_ready_ms: int | None = None
     queues: list[QueueSeen] = []

@@ -97,7 +97,7 @@ local function oldest_in(queue)
   return low
 end
 
-function does.stats(minutes)
+function does.stats(minutes, statuses)
   local oldest, seen = {}, {}
   local counts = call('HGETALL', P .. 'tallies')
   for i = 1, #counts, 2 do
@@ -111,11 +111,22 @@ function does.stats(minutes)
   local moves = {}
   local minute = math.floor(NOW / 60000)
   for i = 0, minutes - 1 do moves[i + 1] = call('HGETALL', P .. 'flow:' .. string.format('%d', minute - i)) end
+  local counted, earlier = '', {}
+  for i = 0, minutes - 1 do
+    if #moves[i + 1] > 0 then counted = string.format('%d', minute - i) end
+  end
+  for i = minutes, 59 do earlier[#earlier + 1] = P .. 'flow:' .. string.format('%d', minute - i) end
+  if call('EXISTS', unpack(earlier)) > 0 then counted = string.format('%d', minute - minutes) end
+  local first = ''
+  for _, status in ipairs(statuses) do
+    local id = call('ZRANGE', P .. 'status:' .. status, 0, 0)[1]
+    if id and (first == '' or id < first) then first = id end
+  end
   local alive = 0
   for _, id in ipairs(call('SMEMBERS', P .. 'sessions')) do
     if call('HGET', P .. 's:' .. id, 'dead') == '0' then alive = alive + 1 end
   end
-  return {NOW, counts, oldest, moves, alive, call('ZCARD', P .. 'aside'), string.format('%d', NOW)}
+  return {NOW, counts, oldest, moves, alive, call('ZCARD', P .. 'aside'), string.format('%d', NOW), counted, first}
 end
 
 return does[ARGS[1]](unpack(ARGS, 2))

@@ -13,7 +13,19 @@ from mainstay.batch import running
 from mainstay.errors import InvalidTransition, StoreDenied, StoreError, StoreFull
 from mainstay.outputs import Unit, output_path
 from mainstay.testing import Harness
-from tests.batch.studies import DAMAGES, damage, delete, lacking, made, meddling, outputs_of, path, truncate, unit_rows
+from tests.batch.studies import (
+    DAMAGES,
+    damage,
+    delete,
+    flip_a_bit,
+    lacking,
+    made,
+    meddling,
+    outputs_of,
+    path,
+    truncate,
+    unit_rows,
+)
 from tests.outputs.legacy import write_legacy
 
 PARAMS = grid(beta=[0.2, 0.3])
@@ -197,6 +209,45 @@ async def test_outputs_of_a_newer_layout_are_neither_missing_nor_made_anew_but_t
 
 
 # -- corrupt output --------------------------------------------------------------------------------------------------
+
+
+async def test_a_flipped_bit_in_an_entry_is_found_by_a_validation_and_mended_by_a_resume(
+    study: Study, box: Harness, root: Path
+) -> None:
+    run = await study.submit()
+    await box.drain()
+    (entry,) = (root / study.path(0.3, 2)).parent.glob("_entry-*")
+    flip_a_bit(entry)
+
+    found = await run.validate(force=True)
+    assert (found.corrupt, found.units) == (1, 1)
+    assert [one.why for one in await run.to_run()] == ["result is corrupt (its entry is damaged)"]
+    repair = await run.resume()
+    await box.drain()
+
+    assert (repair.how, repair.units) == ("linked", 1)
+    assert study.ran.count((0.3, 2)) == 2
+    assert len(study.ran) == 7
+    assert (await run.validate(force=True)).verdict == "succeeded"
+    assert await run.read("result", {"beta": 0.3}, 2) == b"result of 0.3 2"
+
+
+async def test_a_flipped_bit_in_an_entry_is_mended_by_the_same_submit_again(
+    study: Study, box: Harness, root: Path
+) -> None:
+    await study.submit()
+    await box.drain()
+    (entry,) = (root / study.path(0.3, 2)).parent.glob("_entry-*")
+    flip_a_bit(entry)
+    for aggregate in root.glob("v1/study.score/**/score.json"):
+        aggregate.unlink()
+
+    again = await study.submit()
+    await box.drain()
+
+    assert (await again.wait()).status == "succeeded"
+    assert study.ran.count((0.3, 2)) == 2
+    assert len(study.ran) == 7
 
 
 @pytest.mark.parametrize("harm", DAMAGES, ids=lambda harm: harm.__name__)

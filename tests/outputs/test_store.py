@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mainstay.errors import InvalidInput, OutputCorrupt, OutputMissing, TooManyConflicts
-from mainstay.outputs import About, OutputStore, Unit, output_path, unit_folder
+from mainstay.outputs import About, OutputStore, Unit, audit, entry, output_path, unit_folder
 from tests.outputs.adapters import Adapter
 
 OUTPUTS = {"result": "result.npy", "log": "log.txt"}
@@ -51,12 +51,12 @@ async def test_what_was_published_is_present_and_reads_back(store: OutputStore, 
 async def test_the_entry_says_who_made_what_when(store: OutputStore, unit: Unit) -> None:
     await store.publish(unit, FILES, About(job="j-1", attempt=2, by="worker-1"))
 
-    entry = await store.entry(unit)
+    found = await store.entry(unit)
 
-    assert entry is not None
-    assert (entry.study, entry.code, entry.params, entry.seed) == ("sir", "2024-10", {"beta": 0.3, "gamma": 0.1}, 7)
-    assert (entry.job, entry.attempt, entry.by, entry.at_ms > 0) == ("j-1", 2, "worker-1", True)
-    assert {name: file.size for name, file in entry.outputs.items()} == {"log.txt": 8, "result.npy": 10}
+    assert found is not None
+    assert (found.study, found.code, found.params, found.seed) == ("sir", "2024-10", {"beta": 0.3, "gamma": 0.1}, 7)
+    assert (found.job, found.attempt, found.by, found.at_ms > 0) == ("j-1", 2, "worker-1", True)
+    assert {name: file.size for name, file in found.outputs.items()} == {"log.txt": 8, "result.npy": 10}
 
 
 async def test_a_file_that_is_gone_is_missing_and_the_others_are_not(store: OutputStore, unit: Unit) -> None:
@@ -134,10 +134,78 @@ async def test_a_damaged_entry_vouches_for_nothing(store: OutputStore, unit: Uni
     assert await detail(store, unit) == "its entry is damaged"
 
 
+@pytest.mark.parametrize("earlier", [False, True], ids=["own-digest", "of-an-earlier-version"])
+@pytest.mark.parametrize("field", [b'"sha256": "', b'"address": "', b'"beta": ', b'"seed": ', b'"schema": '])
+async def test_one_flipped_bit_in_an_entry_is_found_and_mended_by_publishing_again(
+    store: OutputStore, unit: Unit, field: bytes, earlier: bool
+) -> None:
+    await store.publish(unit, FILES)
+    path = await _renamed_as_before(store, unit) if earlier else (await entries(store, unit))[0]
+    assert await states(store, unit, verify="content") == all_are("present")
+    await _flip(store, path, field)
+
+    assert await states(store, unit, verify="content") == all_are("corrupt")
+    (seen,) = await store.look([unit], OUTPUTS, verify="content")
+    assert {finding.detail for finding in seen.outputs.values()} == {"its entry is damaged"}
+    assert [(bad.state, bad.detail) for bad in (await audit(store)).bad] == [("corrupt", "its entry is damaged")]
+    with pytest.raises(OutputCorrupt, match="its entry is damaged"):
+        await store.read(unit, "log.txt")
+
+    await store.publish(unit, FILES)
+
+    assert await states(store, unit, verify="content", fresh=True) == all_are("present")
+    assert len(await entries(store, unit)) == 1
+    assert await store.read(unit, "log.txt") == FILES["log.txt"]
+
+
+async def test_what_a_damaged_entry_notes_is_not_carried_on(store: OutputStore, unit: Unit) -> None:
+    await store.publish(unit, FILES, About(more={"made_of": "0123456789"}))
+    (path,) = await entries(store, unit)
+    await _flip(store, path, b'"made_of": "')
+
+    assert await store.notes([unit]) == [{}]
+    await store.publish(unit, FILES)
+    assert await store.notes([unit]) == [{}]
+
+
+async def test_an_entry_of_an_earlier_version_is_read_as_it_is(store: OutputStore, unit: Unit) -> None:
+    await store.publish(unit, FILES, About(job="then", more={"cpu_s": 12.5}))
+    await _renamed_as_before(store, unit)
+
+    assert await states(store, unit, verify="content", fresh=True) == all_are("present")
+    assert await store.read(unit, "log.txt") == FILES["log.txt"]
+    assert await store.notes([unit]) == [{"cpu_s": 12.5}]
+    (before,) = await store.look([unit], OUTPUTS, verify="content")
+    await store.publish(unit, FILES)
+    (after,) = await store.look([unit], OUTPUTS, verify="content")
+    assert before.contents == after.contents != "", "what was made of it is not outdated"
+
+
+async def _renamed_as_before(store: OutputStore, unit: Unit) -> str:
+    """Its entry's name as earlier versions wrote it, without a digest of the entry itself."""
+    (path,) = await entries(store, unit)
+    (body,) = await store.blobs.read([path])
+    assert isinstance(body, bytes)
+    parts = path.split("-")
+    earlier = "-".join([*parts[:-2], parts[-1]])
+    await store.blobs.delete([path])
+    await store.blobs.write(earlier, body)
+    return earlier
+
+
+async def _flip(store: OutputStore, path: str, field: bytes) -> None:
+    (body,) = await store.blobs.read([path])
+    assert isinstance(body, bytes)
+    at = body.index(field) + len(field)
+    await store.blobs.write(path, body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :])
+
+
 async def test_an_entry_of_a_newer_mainstay_is_unreadable_and_not_missing(store: OutputStore, unit: Unit) -> None:
     await store.publish(unit, FILES)
     (path,) = await entries(store, unit)
-    await store.blobs.write(path, b'{"schema": 2, "outputs": []}')
+    body = b'{"schema": 2, "outputs": []}'
+    await store.blobs.delete([path])
+    await store.blobs.write(f"{unit_folder(unit)}/{entry.name_for(unit_folder(unit), body, {})}", body)
 
     assert await states(store, unit) == all_are("unreadable")
     assert "upgrade" in await detail(store, unit)

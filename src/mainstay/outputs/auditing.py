@@ -75,9 +75,9 @@ async def _look(store: OutputStore, chunk: list[tuple[str, Files]], found: Audit
     # units that were published with the same files are looked at together
     groups: dict[tuple[str, ...], dict[str, Unit]] = {}
     problems: dict[str, tuple[str, str]] = {}
-    for (folder, _), body in zip(entries, bodies, strict=True):
+    for (folder, name), body in zip(entries, bodies, strict=True):
         if body is not None:  # or it was removed meanwhile
-            told = _told(folder, body)
+            told = _told(folder, name, body)
             if isinstance(told, Entry):
                 groups.setdefault(tuple(told.outputs), {})[folder] = _unit(told)
             else:
@@ -96,17 +96,19 @@ async def _look(store: OutputStore, chunk: list[tuple[str, Files]], found: Audit
     _count(chunk, {folder for folder, _ in entries}, found)
 
 
-def _told(folder: str, body: bytes | StoreError) -> Entry | tuple[str, str]:
+def _told(folder: str, name: str, body: bytes | StoreError) -> Entry | tuple[str, str]:
     """The entry of a unit; or what is the matter with it, state and detail."""
     if isinstance(body, StoreError):
         return "unreadable", str(body)
+    if not entry.is_intact(folder, name, body):
+        return "corrupt", entry.DAMAGED
     try:
         told = entry.read_body(body)
         belongs = unit_folder(_unit(told))
     except entry.NewerEntry:
         return "unreadable", "its entry was written by a newer Mainstay: upgrade this one"
     except (msgspec.DecodeError, InvalidInput):
-        return "corrupt", "its entry is damaged"
+        return "corrupt", entry.DAMAGED
     return told if belongs == folder else ("corrupt", "its entry is that of another unit")
 
 

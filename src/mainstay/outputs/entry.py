@@ -1,12 +1,13 @@
 """The entry of a unit: published last, it says what was published. Without one, nothing was.
 
-Its name holds its own length, digests of the unit with its files' sizes and with their contents, and something that
-nobody else writes:
+Its name holds its own length, digests of the unit with its files' sizes and with their contents, a digest of the entry
+itself, and a random part that makes it unique:
 
-    _entry-<bytes>-<12 hex of the sizes>-<12 hex of the contents>-<8 hex>.json
+    _entry-<bytes>-<12 hex of the sizes>-<12 hex of the contents>-<16 hex of the entry>-<8 hex>.json
 
-So a listing alone tells that a unit is whole, without a request for each entry. Two publishers of one unit write two
-entries; the one that fits the files is the one that holds.
+So a listing alone tells that the sizes fit, and a changed bit in the entry shows against its own name: a damaged entry
+vouches for nothing. Two publishers of one unit write two entries; the one that fits the files is the one that holds.
+Entries of earlier versions have no digest of their own; their name must fit the files that they list (`is_intact`).
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..errors import InvalidInput
 from .address import Unit
 from .layout import DIGITS
 
 SCHEMA = 1
 PREFIX = "_entry-"
-_NAME = re.compile(r"_entry-(\d{1,12})-([0-9a-f]{12})-([0-9a-f]{12})-[0-9a-f]{8}\.json")
+DAMAGED = "its entry is damaged"
+_OWN_DIGITS = 16
+_NAME = re.compile(r"_entry-(\d{1,12})-([0-9a-f]{12})-([0-9a-f]{12})(?:-([0-9a-f]{16}))?-[0-9a-f]{8}\.json")
 
 
 class File(msgspec.Struct, frozen=True):
@@ -67,6 +71,8 @@ class Name(NamedTuple):
     length: int
     sizes: str
     contents: str
+    own: str
+    """of the entry itself; empty: written by an earlier version"""
 
 
 _KNOWN = frozenset(Entry.__struct_fields__)
@@ -100,12 +106,40 @@ def made(unit: Unit, outputs: Mapping[str, File], about: About, at_ms: int, *, k
 def name_for(folder: str, body: bytes, outputs: Mapping[str, File]) -> str:
     sizes = digest_of(folder, ((file, found.size) for file, found in outputs.items()))
     contents = digest_of(folder, ((file, found.sha256) for file, found in outputs.items()))
-    return f"{PREFIX}{len(body)}-{sizes}-{contents}-{os.urandom(4).hex()}.json"
+    own = hashlib.sha256(body).hexdigest()[:_OWN_DIGITS]
+    return f"{PREFIX}{len(body)}-{sizes}-{contents}-{own}-{os.urandom(4).hex()}.json"
 
 
 def read_name(name: str) -> Name | None:
     found = _NAME.fullmatch(name)
-    return Name(int(found[1]), found[2], found[3]) if found else None
+    return Name(int(found[1]), found[2], found[3], found[4] or "") if found else None
+
+
+def is_named_by(told: Name, sha256: str) -> bool:
+    """Whether a body with this digest is the one that the name was made for."""
+    return sha256[:_OWN_DIGITS] == told.own
+
+
+def is_intact(folder: str, name: str, body: bytes) -> bool:
+    """Whether an entry is what was written: every byte of it; of an earlier version, its unit and its files. A name
+    that does not follow the rules proves nothing, so the body has to speak for itself."""
+    told = read_name(name)
+    if told is None:
+        return True
+    if told.length != len(body):
+        return False
+    if told.own:
+        return is_named_by(told, hashlib.sha256(body).hexdigest())
+    try:
+        found = read_body(body)
+        address = Unit(found.study, found.code, found.params, found.seed).address
+    except NewerEntry:
+        return True
+    except (msgspec.DecodeError, InvalidInput):
+        return False
+    sizes = digest_of(folder, ((file, one.size) for file, one in found.outputs.items()))
+    contents = digest_of(folder, ((file, one.sha256) for file, one in found.outputs.items()))
+    return (found.schema, found.address, sizes, contents) == (1, address, told.sizes, told.contents)
 
 
 def digest_of(folder: str, facts: Iterable[tuple[str, int | str]]) -> str:

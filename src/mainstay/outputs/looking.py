@@ -1,7 +1,8 @@
 """What is there of many units: one answer for each of their outputs, from as few requests as possible.
 
 A listing tells most of it: an entry's name holds a digest of the sizes (and one of the contents) of all that was
-published with it. Only where that does not fit, entries are read to say what is wrong.
+published with it. By content, every file is read, the entry included, for a damaged entry vouches for nothing. Where
+something does not fit, entries are read to say what is wrong.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ Verify = Literal["size", "content"]
 
 #: units at a time: their listings are held in memory
 _CHUNK = 10_000
-#: files whose digests are remembered
-_REMEMBERED = 200_000
+#: files whose digests are remembered, entries included
+_REMEMBERED = 300_000
 
 
 class Finding(NamedTuple):
@@ -54,6 +55,8 @@ class Seen(NamedTuple):
 
 
 PRESENT = Finding("present")
+#: remembered of an entry of an earlier version in place of a digest
+_INTACT = "intact"
 
 
 class Known:
@@ -81,6 +84,14 @@ def judged(size: int, sha256: str | None, expected: File) -> str:
     if sha256 is not None and sha256 != expected.sha256:
         return f"its SHA-256 is {sha256[:12]}…, {expected.sha256[:12]}… was published"
     return ""
+
+
+def _named(name: str, blob: Blob) -> entry.Name | None:
+    """What the name of an entry tells, if the entry has the length that it tells."""
+    if not name.startswith(entry.PREFIX):
+        return None
+    told = entry.read_name(name)
+    return told if told is not None and told.length == blob.size else None
 
 
 class Look:
@@ -111,14 +122,16 @@ class Look:
 
     async def _looked(self, chunk: Sequence[tuple[str, Unit]]) -> list[tuple[Mapping[str, Finding], str]]:
         listings = await self._blobs.find([folder for folder, _ in chunk])
-        digests = await self._digests([folder for folder, _ in chunk], listings) if self._content else {}
+        folders = [folder for folder, _ in chunk]
+        digests = await self._digests(folders, listings) if self._content else {}
+        intact = await self._intact(folders, listings, digests) if self._content else set()
         answers: list[tuple[Mapping[str, Finding], str]] = []
         doubtful: list[int] = []
         for place, ((folder, _), files) in enumerate(zip(chunk, listings, strict=True)):
             if isinstance(files, StoreError):
                 answers.append((self._all(Finding("unreadable", str(files), error=files)), ""))
                 continue
-            contents = self._fits(folder, files, digests)
+            contents = self._fits(folder, files, digests, intact)
             answers.append((self._whole, contents))
             if not contents:
                 doubtful.append(place)
@@ -130,12 +143,13 @@ class Look:
             answers[place] = self._explained(unit, folder, files, entries, digests), ""
         return answers
 
-    def _fits(self, folder: str, files: Files, digests: Mapping[str, str | StoreError | None]) -> str:
-        """By the names of the entries alone: the contents that one tells of what is there; nothing if none fits."""
+    def _fits(self, folder: str, files: Files, digests: Mapping[str, str | StoreError | None], intact: set[str]) -> str:
+        """By the names of the entries, of those that are intact if contents count: the contents that one tells of what
+        is there; nothing if none fits."""
         entries = [
             told
             for name, blob in files.items()
-            if name.startswith(entry.PREFIX) and (told := entry.read_name(name)) and told.length == blob.size
+            if (told := _named(name, blob)) and (not self._content or f"{folder}/{name}" in intact)
         ]
         if not entries or not all(file in files for file in self._outputs.values()):
             return ""
@@ -160,7 +174,7 @@ class Look:
             if isinstance(files, StoreError) or not any(name.startswith(entry.PREFIX) for name in files):
                 continue
             for name, blob in files.items():
-                if name.startswith("_"):
+                if name.startswith("_") and not ((told := _named(name, blob)) and told.own):
                     continue
                 path = f"{folder}/{name}"
                 if self._fresh or (sha256 := self._known.get(path, blob)) is None:
@@ -176,25 +190,58 @@ class Look:
                 self._known.add(path, blob, found.sha256)
         return digests
 
-    async def _entries(self, doubtful: Sequence[tuple[str, Files | StoreError]]) -> list[list[bytes | StoreError]]:
+    async def _intact(
+        self,
+        folders: Sequence[str],
+        listings: Sequence[Files | StoreError],
+        digests: Mapping[str, str | StoreError | None],
+    ) -> set[str]:
+        """The paths of entries that are what was written. Those of earlier versions have no digest in their name, so
+        they are read."""
+        intact: set[str] = set()
+        todo: list[tuple[str, str, Blob]] = []
+        for folder, files in zip(folders, listings, strict=True):
+            for name, blob in {} if isinstance(files, StoreError) else files.items():
+                if (told := _named(name, blob)) is None:
+                    continue
+                path = f"{folder}/{name}"
+                if told.own:
+                    sha256 = digests.get(path)
+                    if isinstance(sha256, str) and entry.is_named_by(told, sha256):
+                        intact.add(path)
+                elif not self._fresh and self._known.get(path, blob) == _INTACT:
+                    intact.add(path)
+                else:
+                    todo.append((folder, name, blob))
+        bodies = await self._blobs.read([f"{folder}/{name}" for folder, name, _ in todo])
+        for (folder, name, blob), body in zip(todo, bodies, strict=True):
+            if isinstance(body, bytes) and entry.is_intact(folder, name, body):
+                intact.add(f"{folder}/{name}")
+                self._known.add(f"{folder}/{name}", blob, _INTACT)
+        return intact
+
+    async def _entries(
+        self, doubtful: Sequence[tuple[str, Files | StoreError]]
+    ) -> list[list[tuple[str, bytes | StoreError]]]:
+        """The entries of each folder: name and body."""
         names = [
-            [f"{folder}/{name}" for name in files if name.startswith(entry.PREFIX)]
+            (folder, [name for name in files if name.startswith(entry.PREFIX)])
             for folder, files in doubtful
             if not isinstance(files, StoreError)
         ]
-        flat = iter(await self._blobs.read([name for some in names for name in some]))
-        return [[body for _ in some if (body := next(flat)) is not None] for some in names]
+        flat = iter(await self._blobs.read([f"{folder}/{name}" for folder, some in names for name in some]))
+        return [[(name, body) for name in some if (body := next(flat)) is not None] for _, some in names]
 
     def _explained(
         self,
         unit: Unit,
         folder: str,
         files: Files,
-        bodies: Sequence[bytes | StoreError],
+        entries: Sequence[tuple[str, bytes | StoreError]],
         digests: Mapping[str, str | StoreError | None],
     ) -> Mapping[str, Finding]:
         """What is wrong, by the entry that fits best."""
-        if not bodies:
+        if not entries:
             return {
                 name: Finding(
                     "missing",
@@ -204,7 +251,7 @@ class Look:
                 )
                 for name, file in self._outputs.items()
             }
-        answers = [self._by(unit, folder, files, body, digests) for body in bodies]
+        answers = [self._by(unit, folder, files, name, body, digests) for name, body in entries]
         return max(answers, key=lambda found: sum(finding.state == "present" for finding in found.values()))
 
     def _by(
@@ -212,17 +259,20 @@ class Look:
         unit: Unit,
         folder: str,
         files: Files,
+        name: str,
         body: bytes | StoreError,
         digests: Mapping[str, str | StoreError | None],
     ) -> Mapping[str, Finding]:
         if isinstance(body, StoreError):
             return self._all(Finding("unreadable", str(body), error=body))
+        if not entry.is_intact(folder, name, body):
+            return self._all(Finding("corrupt", entry.DAMAGED))
         try:
             told = entry.read_body(body)
         except entry.NewerEntry:
             return self._all(Finding("unreadable", "its entry was written by a newer Mainstay: upgrade this one"))
         except msgspec.DecodeError:
-            return self._all(Finding("corrupt", "its entry is damaged"))
+            return self._all(Finding("corrupt", entry.DAMAGED))
         if told.address != unit.address:
             return self._all(Finding("corrupt", "its entry is that of another unit"))
         return {

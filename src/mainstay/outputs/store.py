@@ -70,7 +70,7 @@ class OutputStore:
             written[own] = await self.blobs.write(f"{folder}/{own}", body)
             after = await self._inside(folder)
             if await self._settled(folder, own, contents, written, (before, after)):
-                self._learn(folder, contents, after)
+                self._learn(folder, contents, after, own, body)
                 return entry.read_body(body)
             # nothing vouches for what is ours in part
             await self.blobs.delete([f"{folder}/{own}"])
@@ -142,20 +142,20 @@ class OutputStore:
         folder = unit_folder(unit)
         files = await self._inside(folder)
         bodies = await self._bodies(folder, _entries(files))
-        found = [read for body in bodies.values() if (read := _readable(body))]
+        found = [read for name, body in bodies.items() if (read := _readable(folder, name, body))]
         # of several, the one that fits what is there
         return max(found, key=lambda each: (_fits(each, files), each.at_ms), default=None)
 
     async def notes(self, units: Sequence[Unit]) -> list[dict[str, Any]]:
         """The fields of their own that the entries of units have (`About.more`), in their order."""
         folders = [unit_folder(unit) for unit in units]
-        names: list[list[str]] = []
+        names: list[tuple[str, list[str]]] = []
         for folder, files in zip(folders, await self.blobs.find(folders), strict=True):
             if isinstance(files, StoreError):
                 raise files
-            names.append([f"{folder}/{name}" for name in _entries(files)])
-        bodies = iter(await self.blobs.read([name for some in names for name in some]))
-        return [_noted([next(bodies) for _ in some]) for some in names]
+            names.append((folder, _entries(files)))
+        bodies = iter(await self.blobs.read([f"{folder}/{name}" for folder, some in names for name in some]))
+        return [_noted(folder, [(name, next(bodies)) for name in some]) for folder, some in names]
 
     async def remove(self, unit: Unit) -> int:
         """Remove all that is there of a unit: the number of its files. The entry goes first."""
@@ -193,8 +193,8 @@ class OutputStore:
         kept: dict[str, Any] = {}
         wanted = entry.digest_of(folder, ((name, found.sha256) for name, found in contents.items()))
         same = [name for name in _entries(before) if (told := entry.read_name(name)) and told.contents == wanted]
-        for body in (await self._bodies(folder, same)).values():
-            if _readable(body):
+        for name, body in (await self._bodies(folder, same)).items():
+            if _readable(folder, name, body):
                 kept |= entry.unknown_fields(body)
         return entry.made(unit, contents, about, self._clock.now_ms(), kept=kept)
 
@@ -237,8 +237,8 @@ class OutputStore:
             found.append(digest and digest.sha256)
         return found == [file.sha256 for file in contents.values()]
 
-    def _learn(self, folder: str, contents: Mapping[str, File], after: Files) -> None:
-        for name, found in contents.items():
+    def _learn(self, folder: str, contents: Mapping[str, File], after: Files, own: str, body: bytes) -> None:
+        for name, found in {**contents, own: File(len(body), _sha256(body))}.items():
             if name in after and after[name].size == found.size:
                 self._known.add(f"{folder}/{name}", after[name], found.sha256)
 
@@ -269,6 +269,8 @@ class OutputStore:
         if finding.folder == legacy_folder(unit):
             return path, None
         found = await self.entry(unit)
+        if found is None and _entries(await self._inside(unit_folder(unit))):
+            raise OutputCorrupt(str(unit), file, path=path, why=entry.DAMAGED)
         if found is None or file not in found.outputs:
             raise OutputMissing(str(unit), file, path=path, why="it was removed meanwhile")
         return path, found.outputs[file]
@@ -319,19 +321,20 @@ def _same_contents(name: str, other: str) -> bool:
     return one is not None and two is not None and one.contents == two.contents
 
 
-def _readable(body: bytes) -> Entry | None:
+def _readable(folder: str, name: str, body: bytes) -> Entry | None:
+    """An entry that is intact and that this version understands."""
     try:
-        return entry.read_body(body)
+        return entry.read_body(body) if entry.is_intact(folder, name, body) else None
     except (msgspec.DecodeError, entry.NewerEntry):
         return None
 
 
-def _noted(bodies: Iterable[bytes | StoreError | None]) -> dict[str, Any]:
+def _noted(folder: str, entries: Iterable[tuple[str, bytes | StoreError | None]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for body in bodies:
+    for name, body in entries:
         if isinstance(body, StoreError):
             raise body
-        if body is not None and _readable(body):
+        if body is not None and _readable(folder, name, body):
             found |= entry.unknown_fields(body)
     return found
 

@@ -110,10 +110,10 @@ async def test_a_torn_last_line_is_left_out_and_said(tmp_path: Path) -> None:
     assert stream.torn == f"the last line of {path} is torn, and left out"
     summary = remade(path)
     assert summary.requests == 43
-    assert summary.ended.startswith("cut off: the recording has 2 s and no end; the last line of")
+    assert summary.ended.startswith("lost: the recording has 2 s and no end; the last line of")
     # judged anew: the first two seconds are too slow, and some calls failed
     assert [outcome.passed for outcome in summary.thresholds] == [False, False]
-    assert summary.verdict == "failed"
+    assert summary.verdict == "lost"
 
 
 async def test_what_is_cut_off_anywhere_is_read_up_to_there(path: Path) -> None:
@@ -247,11 +247,16 @@ def test_a_killed_run_leaves_a_stream_that_can_be_read(tmp_path: Path) -> None:
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "written\n"
+        running = remade(path)
         child.send_signal(signal.SIGKILL)
+    assert (running.ended, running.verdict) == ("running", "running")
     stream = read_stream(path)
     assert [one.width for one in stream.windows()] == [10, 10]
     assert stream.end is None
-    assert remade(path).ended == "cut off: the recording has 2 s and no end; the run was killed"
+    killed = remade(path)
+    assert killed.ended == "lost: the recording has 2 s and no end; the run was killed"
+    assert killed.verdict == "lost"
+    assert killed.requests == running.requests > 0
 
 
 async def test_a_name_that_ends_in_zst_is_compressed(tmp_path: Path) -> None:

@@ -107,6 +107,13 @@ async def until_loaded(target: Target, running: asyncio.Future[Any]) -> None:
     await until(lambda: target.counts().completed >= 5, running)
 
 
+async def reported(job_id: str) -> str:
+    """What `mainstay load report` prints of a run in this folder."""
+    command = [sys.executable, "-m", "mainstay", "load", "report", job_id]
+    done = await asyncio.to_thread(subprocess.run, command, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout
+
+
 def generators() -> dict[int, int]:
     """All generator processes of this machine, and who started each."""
     found = {}
@@ -216,7 +223,12 @@ async def test_a_worker_that_is_killed_takes_its_generators_along_and_nobody_run
     async with place.app(SLOW) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
         worker = place.worker()
-        await until_loaded(target, asyncio.ensure_future(handle.wait("1m")))
+        waiting = asyncio.ensure_future(handle.wait("1m"))
+        await until_loaded(target, waiting)
+        while (first := await handle.job()).checkpoint is None:
+            assert not waiting.done()
+            await asyncio.sleep(0.05)
+        assert summary_in(app, first).verdict == "running"
         engines = {engine for engine in generators().values() if started_by(engine) == worker.pid}
         mine = {pid for pid, engine in generators().items() if engine in engines}
         assert len(mine) == 2
@@ -228,8 +240,11 @@ async def test_a_worker_that_is_killed_takes_its_generators_along_and_nobody_run
         worker.wait()
         place.worker()
         job = await handle.wait("40s")
+        summary = summary_in(app, job)
 
     assert job.status in ("failed", "quarantined")
+    assert summary.verdict == "lost"
+    assert summary.ended.startswith(f"lost: the job is {job.status} (")
     assert not mine & set(generators())
     assert job.crashes == 1
 
@@ -289,10 +304,19 @@ async def test_a_run_that_was_killed_with_its_command_is_told_as_crashed_by_the_
         while not target.counts().begun:
             assert command.poll() is None
             await asyncio.sleep(0.05)
+        async with App(STORE) as app:
+            while not (jobs := (await app.control.find(Query())).jobs) or jobs[0].checkpoint is None:
+                assert command.poll() is None
+                await asyncio.sleep(0.05)
+        running = await reported(jobs[0].id)
     finally:
         command.kill()
         command.wait()
+    killed = await reported(jobs[0].id)
 
+    assert running.startswith("shop running\n  the run has not ended: these are the numbers of its first ")
+    # the store does not know it before a sweep; the recording does
+    assert killed.startswith("shop lost\n  lost: the recording has ")
     await run_here(test, LoadOptions(vus=1, iterations=1, processes=1, base_url=target.url))
 
     async with App("sqlite:///.mainstay/load.db") as app:
@@ -300,6 +324,7 @@ async def test_a_run_that_was_killed_with_its_command_is_told_as_crashed_by_the_
     assert (first.status, second.status) == ("quarantined", "succeeded")
     assert first.error is not None
     assert first.error.code == "worker_lost"
+    assert (await reported(first.id)).startswith("shop lost\n  lost: ")
 
 
 async def test_a_run_in_this_process_that_fails_a_threshold_has_its_summary(

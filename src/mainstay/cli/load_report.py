@@ -20,8 +20,8 @@ Report a load test that is over, as it was reported when it ended; or write it a
 server; or its histograms, for other tools.
 
 RESULT is a recorded stream (.ndjson or .ndjson.zst), a JSON summary, or the id of its job: in the store that is named,
-or among the runs of this folder. A stream of a run that was killed is reported as far as it goes. --hdr and --otlp need
-the stream: a summary has no histograms of its steps.
+or among the runs of this folder. A run that is under way or was killed is reported as far as it goes, and the report
+says which it is. --hdr and --otlp need the stream: a summary has no histograms of its steps.
 
 Exit codes: 0 reported, 2 error.
 

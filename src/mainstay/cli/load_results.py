@@ -10,7 +10,8 @@ import msgspec
 
 from ..app.load_here import FOLDER, STORE
 from ..errors import InvalidInput, JobNotFound
-from ..load.works import summary_of
+from ..load.stream import StreamOutput
+from ..load.works import as_job_stands, summary_of
 from ..report.load.compare import Run, as_run
 from ..report.load.recorded import read_result
 from ..task.sealing import Sealer
@@ -44,7 +45,18 @@ async def _of_job(to: Connected, given: str) -> Run:
         raise InvalidInput("result", f"job {job.id} ({job.name}) is {job.status}, and has no numbers yet")
     # the stream has what a job has no room for; it is there if the run was on this machine
     stream = Path(summary.stream) if summary.stream else None
-    return as_run(read_result(stream) if stream is not None and stream.is_file() else summary)
+    if stream is None or not stream.is_file():
+        return as_run(summary)
+    run = read_result(stream)
+    broken = any(one.error for one in summary.outputs if one.name == StreamOutput.name)
+    if summary.verdict == "running" and run.summary.verdict == "lost" and not broken:
+        # the process that ran it is gone; the store learns it when a worker sweeps
+        return run
+    recorded = as_job_stands(job, run.summary)
+    if recorded is None or (job.result is not None and recorded.verdict in ("running", "lost")):
+        # the recording broke off, and the job knows how the run ended
+        return as_run(summary)
+    return msgspec.structs.replace(run, summary=recorded)
 
 
 def _or_own(where: Where, given: str) -> Where:

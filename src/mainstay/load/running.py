@@ -27,7 +27,7 @@ from .sources import LoadTest
 from .stats.folding import Tally
 from .stats.grammar import Threshold
 from .stats.model import WINDOW_MS, Header, Moment, Summary, ThresholdOutcome, Window
-from .stats.thresholds import Judge, check, thresholds_of, verdict_of
+from .stats.thresholds import RUNNING, Judge, check, thresholds_of, verdict_of
 from .stats.trust import TrustWatch
 
 log = logging.getLogger("mainstay.load")
@@ -66,7 +66,7 @@ class Planned:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return max(1, min(cores, max(one.most_users for one in self.plan.workflows.values())))
 
-    def header(self, run: str, started_ms: int) -> Header:
+    def header(self, run: str, started_ms: int, *, token: int = 0) -> Header:
         workflows: list[dict[str, Any]] = []
         for name, plan in self.plan.workflows.items():
             steps = self.blueprints[name].steps.values()
@@ -90,6 +90,7 @@ class Planned:
             )
         return Header(
             run=run,
+            token=token,
             name=self.test.name,
             started_ms=started_ms,
             version=version("mainstay"),
@@ -110,6 +111,7 @@ class LoadRun:
         planned: Planned,
         run_id: str,
         *,
+        token: int = 0,
         clock: Clock,
         outputs: Sequence[Output] = (),
         stream: str = "",
@@ -123,7 +125,7 @@ class LoadRun:
         self._clock = clock
         self._stream = stream
         self._started_ms = clock.now_ms()
-        self.header = planned.header(run_id, self._started_ms)
+        self.header = planned.header(run_id, self._started_ms, token=token)
         self._outputs = Outputs(outputs, output_limits)
         self._said = said or _logged
         self._limits = limits
@@ -320,12 +322,14 @@ class LoadRun:
 
     def so_far(self) -> tuple[Summary, list[msgspec.Raw]]:
         """What is known by now: all but the points, and these as they are stored."""
-        return self._summary(self._judge.outcomes(), points=False), self._tally.packed_points()
+        summary = self._summary(self._judge.outcomes(), ended=RUNNING, points=False)
+        summary.outputs = self._outputs.outcomes()
+        return summary, self._tally.packed_points()
 
     # the end ----------------------------------------------------------------------------------------
 
     async def _finish(self) -> Summary:
-        summary = self._summary(self._judge.finish())
+        summary = self._summary(self._judge.finish(), ended=self._ended or "finished")
         summary.trust = self._doubts.finish()
         if self._failed and not self._ended:
             # also if others went well: what was asked for was not done
@@ -337,8 +341,7 @@ class LoadRun:
             summary.outputs = self._outputs.outcomes()
         return summary
 
-    def _summary(self, thresholds: list[ThresholdOutcome], *, points: bool = True) -> Summary:
-        ended = self._ended or "finished"
+    def _summary(self, thresholds: list[ThresholdOutcome], *, ended: str, points: bool = True) -> Summary:
         return self._tally.summary(
             points=points,
             elapsed_s=self.elapsed_s,

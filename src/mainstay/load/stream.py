@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import io
 import os
 from collections.abc import Generator, Iterator
@@ -28,7 +29,7 @@ from ..errors import InvalidInput
 from .aside import Aside
 from .stats.folding import SECOND, Tally, merge_windows
 from .stats.model import Header, Moment, Summary, Window
-from .stats.thresholds import Judge, parse, verdict_of
+from .stats.thresholds import RUNNING, Judge, parse, verdict_of
 from .stats.trust import TrustWatch
 
 _T = TypeVar("_T")
@@ -47,7 +48,9 @@ _REST = (
 class StreamOutput:
     """Records a run into a file, off the event loop."""
 
-    def __init__(self, path: str | os.PathLike[str], *, name: str = "stream") -> None:
+    name = "stream"
+
+    def __init__(self, path: str | os.PathLike[str], *, name: str = name) -> None:
         self.name = name
         self.path = Path(path)
         self._thread = Aside()
@@ -104,6 +107,9 @@ class _Lines:
 
     def begin(self, header: Header) -> None:
         self._file = self._path.open("wb")
+        # held until the file is closed or this process dies: so a reader knows a run that goes on from one that is lost
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if self._path.suffix == ".zst":
             self._packed = zstandard.ZstdCompressor(compression_params=_PACKING).stream_writer(
                 self._file, closefd=False
@@ -218,6 +224,18 @@ class _Kind(msgspec.Struct):
     type: str
 
 
+def _is_being_written(path: Path) -> bool:
+    """Whether a live process records into it."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False  # a file system without locks
+    return False
+
+
 def read_stream(path: str | os.PathLike[str]) -> Recorded:
     """Open a recorded stream, packed or not.
 
@@ -229,9 +247,12 @@ def read_stream(path: str | os.PathLike[str]) -> Recorded:
 def remade(path: str | os.PathLike[str]) -> Summary:
     """The summary of a recorded run, made from its windows.
 
-    Of a run that did not come to its end, thresholds and trust are judged anew, by the seconds that were written.
+    Of a run that did not come to its end, thresholds and trust are judged by the seconds that were written. Such a run
+    is *running* while its process writes the stream, and *lost* after that.
     """
     recorded = read_stream(path)
+    # before the windows are read: a run that ends in the meantime has its end in the stream
+    goes_on = _is_being_written(recorded.path)
     tally = Tally(recorded.header)
     judge = Judge([parse(text) for text in recorded.header.thresholds], recorded.header)
     watch = TrustWatch()
@@ -244,8 +265,10 @@ def remade(path: str | os.PathLike[str]) -> Summary:
     if recorded.end is not None:
         rest = {field: getattr(recorded.end, field) for field in _REST}
         return tally.summary(**{**rest, "stream": rest["stream"] or str(path)})
-    thresholds = judge.finish()
-    ended = f"cut off: the recording has {seconds} s and no end; {recorded.torn or 'the run was killed'}"
+    thresholds = judge.outcomes() if goes_on else judge.finish()
+    ended = f"lost: the recording has {seconds} s and no end; {recorded.torn or 'the run was killed'}"
+    if goes_on:
+        ended = RUNNING
     return tally.summary(
         thresholds=thresholds,
         trust=watch.finish(),

@@ -12,6 +12,7 @@ import msgspec
 
 from ..control import Control, Decide
 from ..errors import BadArguments, InvalidInput, MainstayError, SchemaTooNew, StaleClaim, StoreError
+from ..lifecycle import table_of
 from ..model import Job
 from ..task import Client
 from ..task.running import begin
@@ -24,6 +25,7 @@ from .plan import SCHEMA, LoadOptions
 from .running import LoadRun, Planned
 from .sources import LoadTest
 from .stats.model import Point, Summary
+from .stats.thresholds import RUNNING, verdict_of
 from .stream import StreamOutput
 
 KIND = "load"
@@ -96,12 +98,14 @@ class LoadWork:
         await control.start([here.job])
         planned = Planned(self._test, options)
         folder = self._folder()
-        stream = StreamOutput(folder / f"{here.id}.ndjson.zst")
+        # one for each claim: a retry keeps what the attempts before it recorded
+        stream = StreamOutput(folder / f"{here.id}-{here.job.token}.ndjson.zst")
         attached = self.attached.get(here.id)
         outputs = [stream, *(attached.outputs if attached else ())]
         run = LoadRun(
             planned,
             here.id,
+            token=here.job.token,
             clock=control.store.clock,
             outputs=outputs,
             stream=str(stream.path),
@@ -209,11 +213,39 @@ _point = msgspec.msgpack.Decoder(Point).decode
 
 
 def summary_of(job: Job, unpack: Callable[[bytes], Any]) -> Summary | None:
-    """What is stored of a run: its end, or how it stood when that was last written. None before."""
+    """What is stored of a run: its end, or how it stood when that was last written. None before.
+
+    Its verdict is one that the state of the job allows: see `as_job_stands`.
+    """
     if job.kind != KIND:
         raise InvalidInput("job", f"{job.id} ({job.name}) is a {job.kind} job, not a load test")
     data = job.result if job.result is not None else job.checkpoint
-    return None if data is None else msgspec.convert(unpack(data), Summary)
+    return None if data is None else as_job_stands(job, msgspec.convert(unpack(data), Summary))
+
+
+def as_job_stands(job: Job, summary: Summary) -> Summary | None:
+    """The summary with a verdict that the state of its job allows; None if it is of an earlier attempt than the one
+    that runs now.
+
+    Only a job that has a result can have passed. A report that was stored on the way (or a recording without an end)
+    is of a run that is *running* while a worker holds the job, and *lost* when none does any more.
+    """
+    if job.result is not None:
+        return summary
+    state = table_of(job.parent).get(job.status)
+    if state is not None and state.holds:
+        if summary.header.token not in (0, job.token):
+            return None
+        return _ended_as(summary, RUNNING) if summary.verdict in ("passed", "lost") else summary
+    if summary.verdict not in ("passed", "running"):
+        return summary
+    why = job.error.message if job.error is not None else job.reason
+    told = f"lost: the job is {job.status}" + (f" ({why})" if why else "")
+    return _ended_as(summary, f"{told}; the numbers are those of its first {summary.elapsed_s:.1f} s")
+
+
+def _ended_as(summary: Summary, ended: str) -> Summary:
+    return msgspec.structs.replace(summary, ended=ended, verdict=verdict_of(summary.thresholds, ended))
 
 
 def options_of(payload: bytes) -> LoadOptions:
@@ -245,4 +277,4 @@ def limits_of(planned: Planned) -> dict[str, Any]:
     }
 
 
-__all__ = ["KIND", "Attached", "LoadFailed", "LoadWork", "ThresholdFailed", "limits_of", "summary_of"]
+__all__ = ["KIND", "Attached", "LoadFailed", "LoadWork", "ThresholdFailed", "as_job_stands", "limits_of", "summary_of"]

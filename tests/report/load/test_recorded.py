@@ -110,8 +110,8 @@ async def test_a_run_that_was_killed_is_told_as_far_as_it_got(tmp_path: Path) ->
 
     assert run.summary.requests == 1600
     assert "torn" in run.note
-    assert run.summary.ended.startswith("cut off")
-    assert "cut off" in load_html(run.summary)
+    assert run.summary.ended.startswith("lost: ")
+    assert "lost: " in load_html(run.summary)
 
 
 def test_what_is_neither_is_refused_by_name(tmp_path: Path) -> None:

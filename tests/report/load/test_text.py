@@ -64,9 +64,10 @@ def test_the_verdict_comes_first_and_says_why() -> None:
     [
         ("finished", "passed"),
         ("failed: a generator was lost", "failed"),
-        ("interrupted", "ended early"),
-        ("cancelled: enough", "ended early"),
-        ("cut off: the recording has 3 s and no end", "ended early"),
+        ("interrupted", "interrupted"),
+        ("cancelled: enough", "interrupted"),
+        ("running", "running"),
+        ("lost: the recording has 3 s and no end", "lost"),
     ],
 )
 def test_only_what_came_to_its_end_has_passed(ended: str, word: str) -> None:

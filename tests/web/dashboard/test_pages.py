@@ -98,7 +98,9 @@ async def test_what_a_load_test_calls_its_parts_is_text_in_its_charts_too(server
     assert "alert(1)" in text
 
 
-@pytest.mark.parametrize(("verdict", "state"), [("passed", "good"), ("interrupted", "busy"), ("failed", "bad")])
+@pytest.mark.parametrize(
+    ("verdict", "state"), [("passed", "good"), ("interrupted", "busy"), ("failed", "bad"), ("lost", "bad")]
+)
 async def test_the_list_of_load_tests_has_the_verdict_of_each(server: Server, verdict: Verdict, state: str) -> None:
     control = server.control
     session = await control.open_session(worker="w")

@@ -17,7 +17,7 @@ import msgspec
 from ...clock import seconds
 from ...errors import InvalidInput
 from .measures import MEASURES, STAT, STATS, STATUS, UNITS, Measure, Reading
-from .model import Verdict
+from .model import StopVerdict
 from .tags import WORD, Tags, tags_text
 
 Op = Literal["<", "<=", ">", ">=", "==", "!="]
@@ -62,7 +62,7 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
     how: How = ""
     window: str = ""
     """10s"""
-    stop: Verdict | None = None
+    stop: StopVerdict | None = None
     """failed: the run ends when this fails; passed: it ends, as passed, as soon as this holds"""
 
     def __str__(self) -> str:
@@ -302,7 +302,7 @@ class _Reader:
             self._fail("at least 1s; what is measured is looked at once a second", at)
         return word.lower(), window, window_s  # type: ignore[return-value]
 
-    def _stop(self) -> Verdict | None:
+    def _stop(self) -> StopVerdict | None:
         self._skip()
         if not self._take(re.compile(",")):
             return None
@@ -312,11 +312,11 @@ class _Reader:
                 self._fail(f"{word}: write ', stop as failed' or ', stop as passed'", at)
         at = self._skip()
         word = self._word("failed or passed").lower()
-        if word not in get_args(Verdict):
-            self._fail("failed or passed", at, word, get_args(Verdict))
+        if word not in get_args(StopVerdict):
+            self._fail("failed or passed", at, word, get_args(StopVerdict))
         return word  # type: ignore[return-value]
 
-    def _end(self, how: How, stop: Verdict | None) -> None:
+    def _end(self, how: How, stop: StopVerdict | None) -> None:
         at = self._skip()
         if at == len(self.text):
             return

@@ -15,7 +15,11 @@ import msgspec
 WINDOW_MS = 100
 
 MetricType = Literal["counter", "gauge", "rate", "trend"]
-Verdict = Literal["passed", "failed", "interrupted"]
+Verdict = Literal["passed", "failed", "interrupted", "running", "lost"]
+"""only a run that ended by itself has passed. *running*: it has not ended; *interrupted*: a user or a limit ended it;
+*lost*: its process died, and the numbers are those up to the last report"""
+StopVerdict = Literal["passed", "failed"]
+"""what a threshold that ends a run makes of it"""
 #: the parts of a call, in the order in which they happen
 PHASES = ("blocked", "connect", "tls", "send", "wait", "receive")
 
@@ -261,6 +265,8 @@ class Header(msgspec.Struct, kw_only=True):
 
     run: str
     """the job's id"""
+    token: int = 0
+    """which claim of the job it is, from 1; 0: not known. A job that is retried has one run for each claim"""
     name: str
     """the load test's: by default the file's"""
     started_ms: int
@@ -362,9 +368,9 @@ class Summary(msgspec.Struct, kw_only=True):
     thresholds: list[ThresholdOutcome] = []
     trust: Trust = msgspec.field(default_factory=Trust)
     verdict: Verdict = "passed"
-    """interrupted: it did not come to its end, and no threshold was broken until then"""
+    """passed and failed: of a run that ended by itself, or that could not go on"""
     ended: str = "finished"
-    """finished, cancelled, interrupted, stopped by a threshold, failed: and why"""
+    """finished, stopped by a threshold, failed, interrupted, cancelled, lost: and why; or running"""
     skipped: dict[str, str] = {}
     """workflows that were not run, and why"""
     outputs: list[OutputOutcome] = []

@@ -30,13 +30,25 @@ from ...errors import InvalidInput
 from .folding import SECOND
 from .grammar import Meaning, Threshold, meaning_of, parse, pointed_at
 from .measures import Of, Piece, collect, value_text
-from .model import Header, ThresholdOutcome, Verdict, Window
+from .model import Header, StopVerdict, ThresholdOutcome, Verdict, Window
 from .tags import groups_of, tagged, tags_text
 from .terms import term_of
 
-__all__ = ["Judge", "Threshold", "came_to_its_end", "check", "parse", "threshold", "thresholds_of", "verdict_of"]
+__all__ = [
+    "RUNNING",
+    "Judge",
+    "Threshold",
+    "came_to_its_end",
+    "check",
+    "parse",
+    "threshold",
+    "thresholds_of",
+    "verdict_of",
+]
 
 
+#: `ended` of a run that has not
+RUNNING = "running"
 #: kinds of steps that have errors: whatever it is for, a step may raise
 _RAISING = {"measured", "metric", "check", "action"}
 
@@ -53,7 +65,7 @@ def threshold(
     lasting: str | None = None,
     over: str | None = None,
     within: str | None = None,
-    stop: Verdict | None = None,
+    stop: StopVerdict | None = None,
 ) -> Threshold:
     """A threshold from its parts, for who prefers that to text. `lasting` is what is written `for`; `tags` stands
     instead of a step.
@@ -194,7 +206,7 @@ class Judge:
         self._covered = 0
         """buckets of this second that windows have come of"""
         self._finished = False
-        self.stop: Verdict | None = None
+        self.stop: StopVerdict | None = None
         """the run is to end, so"""
 
     def add(self, window: Window) -> None:
@@ -248,10 +260,14 @@ class Judge:
 
 
 def verdict_of(outcomes: Iterable[ThresholdOutcome], ended: str) -> Verdict:
-    """Passed, if all are, and it ended as it was meant to."""
-    if ended.startswith("failed") or not all(outcome.passed for outcome in outcomes):
+    """What a run came to. Thresholds decide only over a run that came to its end."""
+    if ended.startswith("failed"):
         return "failed"
-    return "passed" if came_to_its_end(ended) else "interrupted"
+    if came_to_its_end(ended):
+        return "passed" if all(outcome.passed for outcome in outcomes) else "failed"
+    if ended == RUNNING:
+        return "running"
+    return "lost" if ended.startswith("lost") else "interrupted"
 
 
 def came_to_its_end(ended: str) -> bool:

@@ -7,11 +7,12 @@ from typing import Literal
 
 import msgspec
 
+from ...clock import duration_text
 from ...load.stats.model import Summary
-from ...load.stats.thresholds import came_to_its_end
+from ...load.stats.thresholds import RUNNING, verdict_of
 from .words import counted, share_text
 
-Word = Literal["passed", "failed", "ended early", "NOT TRUSTWORTHY"]
+Word = Literal["passed", "failed", "interrupted", "running", "lost", "NOT TRUSTWORTHY"]
 #: what is wrong with a result that is not trustworthy, whatever the reason: the generator, or the load
 DOUBT = "these are not just the numbers of the target under the load that was asked for"
 _THRESHOLD = 'mainstay load run FILE --threshold "error rate < 1%"'
@@ -38,7 +39,10 @@ def verdict_words(summary: Summary) -> Judged:
     if not summary.trust.ok:
         words.append("NOT TRUSTWORTHY")
         reasons += summary.trust.reasons
-    if summary.ended != "finished":
+    if summary.ended == RUNNING:
+        took = duration_text(round(summary.elapsed_s, 1))
+        reasons.append(f"the run has not ended: these are the numbers of its first {took}")
+    elif summary.ended != "finished":
         reasons.append(summary.ended)
     broken = [one for one in summary.thresholds if not one.passed]
     reasons += [f"{one.text}: {one.shown or 'no value'}" for one in broken[:3]]
@@ -51,9 +55,8 @@ def verdict_words(summary: Summary) -> Judged:
 
 def _outcome(summary: Summary) -> Word:
     """What failed has not passed, whatever its thresholds say; nor has what did not come to its end."""
-    if summary.verdict == "failed" or summary.ended.startswith("failed"):
-        return "failed"
-    return "passed" if came_to_its_end(summary.ended) else "ended early"
+    found = verdict_of(summary.thresholds, summary.ended)
+    return summary.verdict if found == "passed" else found
 
 
 def advice_for(summary: Summary) -> list[Advice]:

@@ -9,7 +9,7 @@ from ...lifecycle import time_text as instant_text
 from ...load.stats.model import PHASES, Latency, Point, StepSummary, Summary, TagSummary
 from ..pages import document
 from . import charts
-from .advice import advice_for, troubles_of, verdict_words
+from .advice import Word, advice_for, troubles_of, verdict_words
 from .limits import Limit, limits_of, marks_for
 from .parts import code, figure, folded, gauge, section, share_bar, table, text, two_scales
 from .svg import Line, Mark, legend
@@ -31,10 +31,12 @@ from .words import NONE, counted, digits, rate_text, share_text, size_text, time
 
 STYLES = ("load/load.css",)
 SCRIPT = "load/hover.js"
-_PILLS = {
+_PILLS: dict[Word, tuple[str, str]] = {
     "passed": ("good", "✓"),
     "failed": ("bad", "✗"),
-    "ended early": ("busy", "!"),
+    "interrupted": ("busy", "!"),
+    "running": ("busy", "…"),
+    "lost": ("bad", "✗"),
     "NOT TRUSTWORTHY": ("busy", "!"),
 }
 _IDENTS: dict[charts.Which, str] = {"service": "latency", "response": "response"}

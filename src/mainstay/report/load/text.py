@@ -14,7 +14,7 @@ from rich.text import Text
 from ...clock import duration_text
 from ...load.stats.model import PHASES, Latency, MetricSummary, OutputOutcome, StepSummary, Summary, TagSummary
 from ...load.stats.tags import tags_text
-from .advice import advice_for, troubles_of, verdict_words
+from .advice import Word, advice_for, troubles_of, verdict_words
 from .words import NONE, counted, digits, one_line, rate_text, share_text, size_text, time_text
 
 #: of a list, so many lines
@@ -34,7 +34,14 @@ _Row = tuple[Text, dict[str, Text]]
 OK_NOTE = "ok: of the successful requests alone; the others count failed ones, which may be much faster or slower"
 #: beyond this part of failed requests, percentiles of the successful ones are shown as well
 _MANY_FAILED = 0.01
-_STYLES = {"passed": "bold green", "failed": "bold red", "ended early": "bold yellow", "NOT TRUSTWORTHY": "bold yellow"}
+_STYLES: dict[Word, str] = {
+    "passed": "bold green",
+    "failed": "bold red",
+    "interrupted": "bold yellow",
+    "running": "bold cyan",
+    "lost": "bold red",
+    "NOT TRUSTWORTHY": "bold yellow",
+}
 
 
 def show_summary(summary: Summary, console: Console) -> None:

@@ -92,7 +92,14 @@ def _run(job: Job) -> Run:
         raise InvalidInput("run", f"job {job.id} ({job.name}) is {job.status}, and has no numbers yet")
     # the stream has what a job has no room for; it is there if the run was on this machine
     stream = Path(summary.stream) if summary.stream else None
-    return as_run(read_result(stream) if stream is not None and stream.is_file() else summary)
+    run = as_run(summary)
+    if stream is None or not stream.is_file():
+        return run
+    recorded = read_result(stream)
+    if recorded.summary.verdict in ("running", "lost"):
+        # the recording has no end: the job knows how the run stands
+        return run
+    return recorded
 
 
 def _summary(job: Job) -> Summary | None:

@@ -35,6 +35,7 @@
         ├── StoreReadOnly       the folder or file cannot be written
         ├── StoreDenied         whoever asks may not; names the permission
         ├── StoreDamaged        the file itself is damaged (not merely a row in it)
+        ├── StoreReplaced       another store now stands where the opened one was
         ├── RowDamaged          one stored row cannot be read; the rest is fine
         ├── SchemaTooNew        written by a newer Mainstay
         ├── SchemaTooOld        not migrated to this Mainstay yet; names the command
@@ -385,6 +386,12 @@ class StoreDamaged(StoreError):
     """The database file itself is damaged."""
 
     code = "store_damaged"
+
+
+class StoreReplaced(StoreError):
+    """Another store now stands in the place of the one that this process opened. Nothing was written into it."""
+
+    code = "store_replaced"
 
 
 class RowDamaged(StoreError):

@@ -13,6 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mainstay.cli import app, main
+from mainstay.errors import StoreError
+from mainstay.stores import open_store
 from mainstay.stores.versioned import open_versioned
 from servers.azurite import azure_url
 from servers.gcs import gcs_url
@@ -34,6 +36,10 @@ def told(url: str, code: int = 0) -> Any:
     done = run(url, "--json")
     assert done.exit_code == code, done.output
     return json.loads(done.stdout)
+
+
+async def opened(url: str) -> None:
+    await (await open_store(url)).close()
 
 
 async def usable(url: str) -> bool:
@@ -62,10 +68,12 @@ def test_what_is_missing_is_made_once(what: str) -> None:
 
     first, second, third = run(url), run(url), told(url)
 
-    assert (first.exit_code, first.stdout) == (0, f"{shown}: made the {what} {name}\n")
+    assert (first.exit_code, first.stdout) == (0, f"{shown}: made the {what} {name}, made the job registry\n")
     assert (second.exit_code, second.stdout) == (0, f"{shown} is there already\n")
     assert third == {"store": shown, "made": []}
     assert asyncio.run(usable(url))
+    joined = "&" if "?" in url else "?"
+    asyncio.run(opened(f"{url}{joined}create=no"))
 
 
 def test_a_bucket_of_nats_is_made_once() -> None:
@@ -78,9 +86,39 @@ def test_a_bucket_of_nats_is_made_once() -> None:
 def test_a_folder_is_made_once_if_its_parent_is_there(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/values"
 
-    assert told(url) == {"store": url, "made": [f"made the folder {tmp_path}/values"]}
+    assert told(url) == {"store": url, "made": [f"made the folder {tmp_path}/values", "made the job registry"]}
     assert told(url) == {"store": url, "made": []}
+    asyncio.run(opened(f"{url}?create=no"))
     assert told(f"file://{tmp_path}/no/values", code=2)["error"]["message"].endswith("does not exist; create it first")
+
+
+def test_options_of_the_registry_may_be_in_the_url(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/jobs"
+
+    done = run(f"{url}?poll=2s&busy_timeout=3s")
+
+    assert (done.exit_code, done.stdout) == (0, f"{url}: made the folder {tmp_path}/jobs, made the job registry\n")
+
+
+def test_a_place_for_values_holds_no_registry(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/values"
+
+    done = run(url, "--values")
+
+    assert (done.exit_code, done.stdout) == (0, f"{url}: made the folder {tmp_path}/values\n")
+    assert not (tmp_path / "values" / "head@").exists()
+    with pytest.raises(StoreError, match="there is no job registry"):
+        asyncio.run(opened(f"{url}?create=no"))
+
+
+def test_a_registry_that_was_made_without_the_audit_key_is_refused_with_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"file://{tmp_path}/jobs"
+    told(url)
+    monkeypatch.setenv("MAINSTAY_AUDIT_KEY", "secret")
+
+    assert told(url, code=2)["error"]["code"] == "wrong_audit_key"
 
 
 def test_where_it_cannot_be_made_from_here_it_says_what_makes_it(

@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..clock import SystemClock
 from ..stores import open_store, shown_url
-from ..stores.factory import check_adapter
-from ..stores.registry import About
+from ..stores.factory import REGISTRY_SCHEMES, chain_of, check_adapter
+from ..stores.registry import About, prepare_registry
 from ..stores.versioned import prepare_versioned
 from .bundles import bundled
 from .common import JsonOption, Refused, opened, print_command, print_json, printable, reflowed, screen
@@ -24,9 +25,10 @@ from .exits import NO
 from .target import Where, told_again
 
 _INIT = reflowed("""
-Make what a job registry or another versioned store needs: its folder, bucket, container or table.
+Make a job registry, and the folder, bucket, container or table that it needs.
 
-What is there already is left as it is. Where it may not be made from here (another role makes the buckets, say) the
+With --values only the folder, bucket, container or table is made, for a versioned store of your own values. What is
+there already is left as it is. Where it may not be made from here (another role makes the buckets, say) the
 error names the permission, and the command of the cloud's own tool. Buckets of Google Cloud Storage are always made by
 that.
 
@@ -40,6 +42,7 @@ Exit codes: 0 it is there now (or was), 2 error.
   mainstay store init s3://my-bucket/studies
   mainstay store init 'dynamodb://jobs/studies?region=eu-central-1'
   mainstay store init az://studies --json | jq -r '.made[]'
+  mainstay store init file:values --values
 """)
 
 _MIGRATE = reflowed("""
@@ -77,6 +80,9 @@ group = typer.Typer(help="Set up a store, and see where it stands.", no_args_is_
 
 UrlArgument = Annotated[
     str, typer.Argument(metavar="[URL]", help="The store; else --store or --app.", show_default=False)
+]
+ValuesOption = Annotated[
+    bool, typer.Option("--values", help="Make the place only, for values of your own: no job registry.")
 ]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 
@@ -135,9 +141,9 @@ def register(app: typer.Typer) -> None:
 
 @group.command(name="init", help=_INIT)
 @bundled
-def init(where: Where, url: UrlArgument = "", as_json: JsonOption = False) -> None:
+def init(where: Where, url: UrlArgument = "", values: ValuesOption = False, as_json: JsonOption = False) -> None:
     """Make its place."""
-    place = asyncio.run(_init(url or where.target().url))
+    place = asyncio.run(_init(url or where.target().url, values=values))
     if as_json:
         print_json(msgspec.to_builtins(place))
     else:
@@ -172,13 +178,17 @@ def status(where: Where, url: UrlArgument = "", as_json: JsonOption = False) -> 
         raise typer.Exit(NO)
 
 
-async def _init(url: str) -> Place:
+async def _init(url: str, *, values: bool) -> Place:
     scheme = urlsplit(url).scheme
     if scheme in _SERVERS:
         raise Refused("store", f"{shown_url(url)} is set up by: mainstay store migrate {shown_url(url)}")
     if scheme in _SELF_MADE:
         raise Refused("store", f"{shown_url(url)} needs no init: it is made when it is opened first")
-    return Place(store=shown_url(url).partition("?")[0], made=await prepare_versioned(url))
+    if values or scheme not in REGISTRY_SCHEMES:
+        made = await prepare_versioned(url)
+    else:
+        made = await prepare_registry(url, clock=SystemClock(), chain=chain_of(None))
+    return Place(store=shown_url(url).partition("?")[0], made=made)
 
 
 async def _migrate(url: str, *, dry_run: bool) -> Step:

@@ -49,7 +49,7 @@ _EXTRAS = {"nats": "nats"}
 
 #: settings whose defaults would ask too much of a bucket: every look is a request, and every beat is one
 _UNHURRIED = {"heartbeat": "30s", "lease": "2m", "sweep": "15s", "poll": "5s"}
-_SLOW = frozenset({"s3", "gs", "az", "dynamodb", "file"})
+REGISTRY_SCHEMES = frozenset({"s3", "gs", "az", "dynamodb", "file"})
 
 
 def usual_settings(url: str) -> dict[str, str]:
@@ -58,7 +58,7 @@ def usual_settings(url: str) -> dict[str, str]:
     >>> usual_settings("s3://bucket/jobs")["lease"], usual_settings("sqlite:///jobs.db")
     ('2m', {})
     """
-    return dict(_UNHURRIED) if url.partition(":")[0] in _SLOW else {}
+    return dict(_UNHURRIED) if url.partition(":")[0] in REGISTRY_SCHEMES else {}
 
 
 class OpenStore(Protocol):

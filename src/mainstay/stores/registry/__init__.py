@@ -11,7 +11,7 @@ memory, on which the rules of the memory store decide.
 """
 
 from .base import About
-from .opening import open_registry
+from .opening import open_registry, prepare_registry
 from .store import JobRegistry
 
-__all__ = ["About", "JobRegistry", "open_registry"]
+__all__ = ["About", "JobRegistry", "open_registry", "prepare_registry"]

@@ -68,7 +68,7 @@ class Base:
         self.line.on_written = self._tell
         self.roller = Roller(self.follower, clock, self._capture, part_bytes=part_bytes)
         self.line.after_commit = self.roller.committed
-        self.sessions = Sessions(store, clock, machine, lambda: self.follower.replica.tables.sessions)
+        self.sessions = Sessions(self.log, clock, machine, lambda: self.follower.replica.tables.sessions)
         self.poller = Poller(hub, home, self._look, every_s=poll_s)
         self._ending = Ending()
         self._busy: set[asyncio.Task[object]] = set()

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from ...clock import Clock
-from ...errors import StoreDamaged, StoreUnavailable
+from ...errors import StoreUnavailable
 from ..judge import topics
 from .documents import Line
 from .files import damaged, unpacked
-from .log import Commit, Head, Log, commit_key
+from .log import HEAD, Commit, Head, Log, commit_key, head_gone
 from .replica import Replica
 
 #: commits in one chunk of events, and the least between two snapshots
@@ -22,6 +22,8 @@ REMOVED_AFTER_S = 3600.0
 #: ... and whoever has not seen the end of the log for as long as this begins at the head: what he would read next may
 #: be gone, and what he would write may have been written and removed long ago. Both by each machine's own steady clock
 AWAY_S = REMOVED_AFTER_S / 2
+#: A look at the log also reads the head, to see that it is the same registry, if it did not for as long as this
+CONFIRMED_S = 10.0
 _MOST_AT_ONCE = 16
 _TRIES = 5
 
@@ -44,6 +46,8 @@ class Follower:
         self._notify = notify
         self._tip_ms: int | None = None
         """when the end of the log was seen last; None: the replica cannot be used as it is"""
+        self._confirmed_ms = clock.lease_ms()
+        """when the head was read last, and was the head of this registry"""
 
     def again(self) -> Follower:
         """One that knows nothing yet, for whoever wants to read it all anew."""
@@ -58,22 +62,41 @@ class Follower:
         """Whether the end of the log was out of sight for so long that the head has to be asked."""
         return self._tip_ms is None or self._clock.lease_ms() - self._tip_ms > AWAY_S * 1000
 
-    async def catch_up(self) -> bool:
-        """Take over what others have committed; whether there was anything."""
+    async def catch_up(self, *, to_write: bool = False) -> bool:
+        """Take over what others have committed; whether there was anything. `to_write`: a commit follows, so see
+        that the registry is still the one that was opened."""
         begun = self.replica.number
         if self.away():
             await self._begin_at_head()
+        confirm = self.confirm_to_write if to_write else self._confirm
+        unconfirmed = to_write or self._clock.lease_ms() - self._confirmed_ms > CONFIRMED_S * 1000
         at_once = 1
         while True:
             looked_ms = self._clock.lease_ms()
-            first = self.replica.number + 1
-            found = await asyncio.gather(*(self.log.read(first + n) for n in range(at_once)))
+            reading = asyncio.gather(*(self.log.read(self.replica.number + 1 + n) for n in range(at_once)))
+            if unconfirmed:
+                # at the same time, so that it takes no longer and leaves others no more time to commit first
+                found, _ = await asyncio.gather(reading, confirm())
+                unconfirmed = False
+            else:
+                found = await reading
             for commit in found:
                 if commit is None:
                     self._tip_ms = looked_ms
                     return self.replica.number != begun
-                self._take(commit)
+                await self._take(commit)
             at_once = min(2 * at_once, _MOST_AT_ONCE)
+
+    async def confirm_to_write(self) -> None:
+        """Read the head before a write: raises `StoreReplaced` if it is of another registry."""
+        begun_ms = self._clock.lease_ms()
+        await self.log.confirm_to_write()
+        self._confirmed_ms = begun_ms
+
+    async def _confirm(self) -> None:
+        begun_ms = self._clock.lease_ms()
+        await self.log.confirm()
+        self._confirmed_ms = begun_ms
 
     def made(self, number: int, lines: Sequence[bytes], documents: Sequence[Line], size: int) -> None:
         """A commit of our own is in the log and in the replica."""
@@ -84,7 +107,11 @@ class Follower:
         """Have the next look begin at the head."""
         self._tip_ms = None
 
-    def _take(self, commit: Commit) -> None:
+    async def _take(self, commit: Commit) -> None:
+        if await self.log.is_foreign(commit):
+            self.replica.number = commit.number
+            self._note(commit.number, [], commit.size)
+            return
         try:
             woken = self.replica.apply(line for _, line in commit.lines)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -119,10 +146,7 @@ class Follower:
         for _ in range(_TRIES):
             seen = await self.log.head()
             if seen is None:
-                raise StoreDamaged(
-                    f"{self.log.where('head')} is gone, and it was there: restore it from an older version of the "
-                    "object; the snapshot and the commits are still there"
-                )
+                raise head_gone(self.log.where(HEAD))
             if seen.head.number <= self.replica.number:
                 return  # no commit after ours has been removed
             fresh = await self.load(seen.head)
@@ -145,8 +169,10 @@ class Follower:
             for key, found in zip(some, await asyncio.gather(*map(self.log.store.get, some)), strict=True):
                 if found is None:
                     return None
-                unpacking = asyncio.to_thread(unpacked, found.value, self.log.where(key))
-                lines += [line for _, line in await unpacking]
+                part = [line for _, line in await asyncio.to_thread(unpacked, found.value, self.log.where(key))]
+                if part[0].get("registry", head.identity) != head.identity:
+                    raise damaged(self.log.where(key), "it is of another registry")
+                lines += part
         try:
             replica.apply(lines)
         except (LookupError, TypeError, ValueError, AttributeError, msgspec.MsgspecError) as error:

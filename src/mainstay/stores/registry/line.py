@@ -143,10 +143,11 @@ class Line:
         if wait_s := self._pace.wait_s(_now_s()):
             await self._sleep(wait_s)
             ops += self._joining()
+        confirmed = False
         if self._pace.others:
             # a look costs less than a commit that comes too late
-            await self._follower.catch_up()
-            looked = True
+            await self._follower.catch_up(to_write=True)
+            looked = confirmed = True
         until_ms = self._clock.lease_ms() + PATIENCE_S * 1000
         for tried in count(1):
             begun_s = _now_s()
@@ -161,6 +162,8 @@ class Line:
                 self._finish(ops)
                 return
             try:
+                if not confirmed:
+                    await self._follower.confirm_to_write()
                 won = await self._commit(lines, ops)
             except PayloadTooLarge:
                 if len(ops) == 1:
@@ -183,14 +186,14 @@ class Line:
             await self._sleep(self._rng.uniform(0, min(MOST_S, BASE_S * 2 ** (tried - 1))))
             await self._until_quiet()
             self.counts.retries += 1
-            looked = True
+            looked = confirmed = True
 
     async def _until_quiet(self) -> None:
         """Catch up, and wait for a moment in which nobody commits: into one after the other nobody comes in between."""
         for _ in range(_MOST_BREATHS):
             await self._follower.catch_up()
             await asyncio.sleep(self._pace.breath_s)
-            if not await self._follower.catch_up():
+            if not await self._follower.catch_up(to_write=True):
                 return
 
     def _joining(self) -> list[Op[Any]]:

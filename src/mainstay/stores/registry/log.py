@@ -5,23 +5,34 @@
 - `events/<first>-<last>` the events of these commits, for good.
 - `head` the newest snapshot, the key of the audit trail, and how far commits were removed.
 - `sessions/<id>` one session and its heartbeat (`sessions.py`).
+
+A registry has an identity: random, made with its head, and written into every commit, snapshot and session. A place can
+hold another registry than it did when this process opened it: its disk was unmounted and a program made a new one, or
+an operator cleared the bucket. So a process reads the head before it commits and compares the identity. It refuses a
+registry that is not its own, and it skips a commit of another registry in the log of its own.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Sequence
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
-from ...errors import StoreError, StoreUnavailable
+from ...errors import StoreDamaged, StoreError, StoreReplaced, StoreUnavailable
 from ..versioned import VersionedStore, WriteUnsure
 from .documents import Line
 from .files import SCHEMA, check_schema, damaged, encoded, packed, unpacked
 
+log = logging.getLogger("mainstay.stores.registry")
+
 HEAD = "head"
+#: where a registry has left something, although its head is gone
+_REMAINS = ("log/", "snapshot/", "events/")
 
 
 def commit_key(number: int) -> str:
@@ -38,12 +49,21 @@ def no_registry(place: str) -> StoreError:
     )
 
 
+def head_gone(where: str) -> StoreDamaged:
+    return StoreDamaged(
+        f"{where} is gone, and it was there: restore it from an older version of the object; the snapshot and the "
+        "commits are still there"
+    )
+
+
 class Commit(msgspec.Struct, frozen=True):
     """One commit as it was read."""
 
     number: int
     id: str
     by: str
+    registry: str
+    """the identity of the registry that it was made for; "" if its writer was older than identities"""
     lines: list[tuple[bytes, Line]]
     size: int
 
@@ -66,6 +86,12 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """(number, at_ms) of snapshots before it, about one an hour for a day and a bit"""
     removed: int = 0
     """commits up to here were removed"""
+    identity: str = ""
+    """tells this registry from every other; "" if it was made before registries had one, until the next commit"""
+    identity_added: bool = False
+    """it was made without an identity and was given one later"""
+    made_ms: int = 0
+    """when the registry was made; 0: not known"""
 
 
 class SeenHead(msgspec.Struct, frozen=True):
@@ -86,6 +112,8 @@ class Log:
     def __init__(self, store: VersionedStore, *, writer: str = "") -> None:
         self.store = store
         self.writer = writer or f"{socket.gethostname()}:{os.getpid()}"
+        self.identity: str | None = None
+        """of the registry that this process opened; None before the head was read"""
 
     async def read(self, number: int) -> Commit | None:
         """A commit; None if there is none yet."""
@@ -95,7 +123,28 @@ class Log:
             return None
         lines = unpacked(found.value, self.where(key))
         header = lines[0][1]
-        return Commit(number, str(header.get("id", "")), str(header.get("by", "")), lines, len(found.value))
+        made_by, registry = str(header.get("by", "")), str(header.get("registry", ""))
+        return Commit(number, str(header.get("id", "")), made_by, registry, lines, len(found.value))
+
+    async def is_foreign(self, commit: Commit) -> bool:
+        """Whether a commit of another registry stands in this log: a process that had opened an earlier registry in
+        this place wrote it. All readers skip it, so they agree. Raises `StoreReplaced` if this process is the one
+        that opened another registry.
+
+        A commit without an identity is not foreign: a program of the version before makes such commits.
+        """
+        if commit.registry in ("", self.identity):
+            return False
+        await self.confirm()  # raises if the log is another one; an older registry may have been given its identity
+        if commit.registry == self.identity:
+            return False
+        log.warning(
+            "%s was written by a process (%s) of another registry that was in this place before; it is skipped. "
+            "Restart that process",
+            self.where(commit_key(commit.number)),
+            commit.by,
+        )
+        return True
 
     async def create(self, number: int, commit_id: str, lines: Sequence[bytes], at_ms: int) -> int | None:
         """Make a commit: its size in bytes. None: somebody else has made it.
@@ -103,7 +152,7 @@ class Log:
         Raises `WriteUnsure` if it may have been made all the same.
         """
         header = {"t": "commit", "schema": SCHEMA, "n": number, "id": commit_id, "by": self.writer, "at_ms": at_ms}
-        body = packed([encoded(header), *lines])
+        body = packed([encoded({**header, **self.mark()}), *lines])
         try:
             made = await self.store.create_if_absent(commit_key(number), body)
         except WriteUnsure as unsure:
@@ -128,9 +177,40 @@ class Log:
         try:
             raw = msgspec.json.decode(found.value)
             check_schema(raw, self.where(HEAD))
-            return SeenHead(msgspec.convert(raw, Head), found.version, raw)
+            seen = SeenHead(msgspec.convert(raw, Head), found.version, raw)
         except (msgspec.MsgspecError, LookupError, TypeError) as error:
             raise damaged(self.where(HEAD), error) from None
+        self._compare(seen.head)
+        return seen
+
+    async def confirm(self) -> SeenHead:
+        """Read the head: raises `StoreReplaced` if it is of another registry, and if it is gone."""
+        if found := await self.head():
+            return found
+        raise head_gone(self.where(HEAD))
+
+    async def confirm_to_write(self) -> None:
+        """The same before a write. A registry that was made before registries had an identity gets one here."""
+        while not (seen := await self.confirm()).head.identity:
+            head = msgspec.structs.replace(seen.head, identity=uuid4().hex, identity_added=True)
+            await self.move_head(seen, head)
+
+    def mark(self) -> dict[str, str]:
+        """What says, in everything that is written, which registry it belongs to."""
+        return {"registry": self.identity} if self.identity else {}
+
+    def _compare(self, head: Head) -> None:
+        added = self.identity == "" and head.identity_added
+        if self.identity is None or added:
+            self.identity = head.identity
+        elif head.identity != self.identity:
+            raise StoreReplaced(
+                f"{self.store.place} holds another job registry (identity {head.identity or 'unknown'}) than the one "
+                f"that this process opened there (identity {self.identity or 'unknown'}): that one was moved, removed "
+                "or unmounted. Nothing was written. If the new registry is the right one, restart this process. If the "
+                "old one is, stop the programs that use the new one and bring the old one back: this process then "
+                "continues by itself"
+            )
 
     async def there(self) -> SeenHead:
         """The head; raises if there is none."""
@@ -139,11 +219,27 @@ class Log:
         raise no_registry(self.store.place)
 
     async def begin(self, head: Head) -> SeenHead:
-        """The head, made if there is none."""
+        """The head, made if there is none. If the head was lost and the log is whole, it is made from the log."""
         while True:
             if found := await self.head():
                 return found
-            await self.store.create_if_absent(HEAD, encoded(msgspec.to_builtins(head)))
+            first = await self.read(1)
+            if first is None and (remains := await self._remains()):
+                if found := await self.head():  # made by another process in this moment
+                    return found
+                raise StoreDamaged(
+                    f"{self.where(HEAD)} is missing, and other parts of a job registry ({remains}) are there: restore "
+                    "the head from an older version of the object, or use an empty place; nothing was changed"
+                )
+            identity = first.registry if first else uuid4().hex
+            made = msgspec.structs.replace(head, identity=identity)
+            await self.store.create_if_absent(HEAD, encoded(msgspec.to_builtins(made)))
+
+    async def _remains(self) -> str:
+        for prefix in _REMAINS:
+            if found := await self.store.list_keys(prefix, limit=1):
+                return found[0]
+        return ""
 
     async def move_head(self, seen: SeenHead, head: Head) -> bool:
         """False: somebody else has moved it."""

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import unquote, urlencode
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from ...clock import Clock
 from ...lifecycle import Chain
 from ...storage.options import duration_of, is_on
 from ...storage.urls import shown_url, split_url
+from ..audit_key import admit_fingerprint
 from ..port import JobStore
-from ..versioned import open_versioned
-from .log import no_registry
+from ..versioned import open_versioned, prepare_versioned
+from .log import Head, Log, no_registry
 from .store import PART_BYTES, JobRegistry
 
 _OWN = ("poll", "create")
 #: an item of DynamoDB holds 400 KB
 _SMALL_PARTS = {"dynamodb": 256 * 1024}
+
+
+async def prepare_registry(url: str, *, clock: Clock, chain: Chain) -> list[str]:
+    """Make the registry of a URL, and the folder, bucket, container or table for it, if they are missing: what was
+    done."""
+    options = dict(parse_qsl(split_url(url).query, keep_blank_values=True))
+    made = await prepare_versioned(_below(url, options))
+    log = Log(await open_versioned(_below(url, options)))
+    try:
+        there = await log.head() is not None
+        seen = await log.begin(Head(audit=chain.fingerprint, made_ms=clock.now_ms()))
+        admit_fingerprint(seen.head.audit, chain.fingerprint, log.store.place)
+    finally:
+        await log.store.close()
+    return made if there else [*made, "made the job registry"]
 
 
 async def open_registry(url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore:
@@ -31,9 +47,7 @@ async def open_registry(url: str, *, clock: Clock, chain: Chain, options: dict[s
     scheme, _, path, *_ = split_url(url)
     if scheme == "file" and not create and not (Path(unquote(path)) / ".mainstay").exists():
         raise no_registry(shown_url(url))
-    rest = urlencode({name: value for name, value in options.items() if name not in _OWN})
-    # put together by hand: from its parts, `file:jobs` would become `file:///jobs`
-    below = url.partition("?")[0] + (f"?{rest}" if rest else "")
+    below = _below(url, options)
     return await JobRegistry.open(
         lambda: open_versioned(below),
         url=shown_url(url),
@@ -43,3 +57,10 @@ async def open_registry(url: str, *, clock: Clock, chain: Chain, options: dict[s
         create=create,
         part_bytes=_SMALL_PARTS.get(scheme, PART_BYTES),
     )
+
+
+def _below(url: str, options: dict[str, str]) -> str:
+    """The URL of the versioned store, without the options of the registry."""
+    rest = urlencode({name: value for name, value in options.items() if name not in _OWN})
+    # put together by hand: from its parts, `file:jobs` would become `file:///jobs`
+    return url.partition("?")[0] + (f"?{rest}" if rest else "")

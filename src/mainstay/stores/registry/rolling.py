@@ -91,7 +91,8 @@ class Roller:
         store = self._follower.log.store
         number, lines = await self._capture()
         name = f"snapshot/{number:012d}-{uuid4().hex[:8]}"
-        header = encoded({"t": "snapshot", "schema": SCHEMA, "n": number, "at_ms": self._clock.now_ms()})
+        mark = self._follower.log.mark()
+        header = encoded({"t": "snapshot", "schema": SCHEMA, "n": number, "at_ms": self._clock.now_ms(), **mark})
         parts = list(split(lines, self._part_bytes)) or [[]]
         size = 0
         for at, part in enumerate(parts):
@@ -148,7 +149,8 @@ class Roller:
         for number in range(block * BLOCK + 1, (block + 1) * BLOCK + 1):
             commit = await self._follower.log.read(number)
             # one that is removed is in a chunk, and then this one is not asked for
-            found += [raw for raw, line in commit.lines if line["t"] == "event"] if commit else []
+            if commit is not None and not await self._follower.log.is_foreign(commit):
+                found += [raw for raw, line in commit.lines if line["t"] == "event"]
         return found
 
     def _old_number(self, head: Head) -> int:
@@ -164,6 +166,7 @@ class Roller:
         first = seen.head.removed + 1
         last = min(old, self._chunked * BLOCK, seen.head.removed + _REMOVED_AT_ONCE)
         if last >= first:
+            await self._follower.log.confirm()
             await self._remove_all([commit_key(number) for number in range(first, last + 1)])
             await self._follower.log.move_head(seen, msgspec.structs.replace(seen.head, removed=last))
         # also what was left by whoever died over a snapshot

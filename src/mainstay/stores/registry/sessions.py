@@ -19,8 +19,8 @@ from ...clock import Clock, SystemClock
 from ...errors import StoreUnavailable
 from ...model import Session
 from ..boot import boot_id
-from ..versioned import VersionedStore
 from .files import SCHEMA, check_schema, damaged, encoded
+from .log import Log
 
 PREFIX = "sessions/"
 #: how often sessions are looked for that hold nothing, so that none stays for ever
@@ -51,10 +51,9 @@ class _Seen(msgspec.Struct):
 class Sessions:
     """The documents, and `view`: what the replica's store knows of them."""
 
-    def __init__(
-        self, store: VersionedStore, clock: Clock, machine: str, view: Callable[[], dict[str, Session]]
-    ) -> None:
-        self._store = store
+    def __init__(self, log: Log, clock: Clock, machine: str, view: Callable[[], dict[str, Session]]) -> None:
+        self._log = log
+        self._store = log.store
         self._clock = clock
         self._clock_name = machine
         self._view = view
@@ -65,8 +64,9 @@ class Sessions:
 
     async def open(self, session: Session) -> None:
         """Write its document, whoever had one of this name before."""
+        await self._log.confirm_to_write()
         raw: dict[str, Any] = msgspec.to_builtins(session)
-        raw |= {"schema": SCHEMA, "dead": False, "beats": 0, **self._times()}
+        raw |= {"schema": SCHEMA, "dead": False, "beats": 0, **self._times(), **self._log.mark()}
         for _ in range(_TRIES):
             version = await self._store.create_if_absent(PREFIX + session.id, encoded(raw))
             if version is None and (found := await self._store.get(PREFIX + session.id)):
@@ -206,6 +206,10 @@ class Sessions:
         try:
             raw = msgspec.json.decode(found.value)
             check_schema(raw, f"{PREFIX}{session} in {self._store.place}")
+            if raw.get("registry") not in (None, self._log.identity):
+                # of a registry that was here before, or the one that has replaced this process's own
+                self._forget(session)
+                return None
             return self._know(session, found.version, raw)
         except (msgspec.MsgspecError, LookupError, TypeError) as error:
             raise damaged(f"{PREFIX}{session} in {self._store.place}", error) from None

@@ -115,7 +115,8 @@ class JobRegistry:
                     part_bytes=part_bytes,
                     machine=name_of(clock) if machine is None else machine,
                 )
-                seen = await (base.log.begin(Head(audit=chain.fingerprint)) if create else base.log.there())
+                fresh = Head(audit=chain.fingerprint, made_ms=clock.now_ms())
+                seen = await (base.log.begin(fresh) if create else base.log.there())
                 admit_fingerprint(seen.head.audit, chain.fingerprint, store.place)
                 await base.follower.catch_up()
             except BaseException:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, NewType, Optional, TypeVar, Union
 
 import pytest
 
+from mainstay.errors import InvalidInput
 from mainstay.load.blueprint import blueprint_of
 from mainstay.load.clients.http import HTTPResponse
 from mainstay.load.hooks import Check, Counter, Gauge, Metric, Rate, Trend, step
@@ -61,13 +63,42 @@ def returning(hint: Any) -> Any:
         (dict[str, Any], "action", None),
         (str, "action", None),
         (Any, "action", None),
-        (list[HTTPResponse], "action", None),
+        (list[HTTPResponse], "measured", None),
+        (list[HTTPResponse | None], "measured", None),
+        (tuple[HTTPResponse, ...], "measured", None),
+        (tuple[HTTPResponse, Stored], "measured", None),
+        (dict[str, HTTPResponse], "measured", None),
+        (Sequence[HTTPResponse], "measured", None),
+        (Mapping[int, Mine], "measured", None),
+        (list[HTTPResponse] | None, "measured", None),
+        (HTTPResponse | list[HTTPResponse], "measured", None),
+        (NewType("Page", HTTPResponse), "measured", None),
+        (TypeVar("Some", bound=HTTPResponse), "measured", None),
     ],
 )
 def test_the_kind_follows_from_the_annotation(hint: Any, kind: str, metric: str | None) -> None:
     told = told_by(returning(hint), field="Shop.act")
 
     assert (told.kind, told.metric) == (kind, metric)
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        tuple[HTTPResponse, str],
+        list[list[HTTPResponse]],
+        dict[HTTPResponse, str],
+        set[HTTPResponse],
+        AsyncIterator[HTTPResponse],
+        HTTPResponse | list[int],
+        dict[str, Check],
+        Sequence[Check],
+        list[Metric[Counter]],
+    ],
+)
+def test_an_annotation_that_would_count_for_nothing_is_refused(hint: Any) -> None:
+    with pytest.raises(InvalidInput, match="is annotated to return"):
+        told_by(returning(hint), field="Shop.act")
 
 
 def test_a_step_without_an_annotation_is_an_action() -> None:

@@ -138,7 +138,10 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, tex
         ("(self) -> Metric[int]: ...", "is annotated Metric[int]; write Metric[Counter]"),
         ("(self) -> HTTPResponse | int: ...", "is annotated to return HTTPResponse | int"),
         ("(self) -> Metric: ...", "write Metric[Counter], Metric[Gauge], Metric[Rate] or Metric[Trend]"),
-        ("(self) -> HTTPResponse | int: ...", "a measured step returns a response, or None, and nothing else"),
+        (
+            "(self) -> HTTPResponse | int: ...",
+            "a measured step returns a response, a list, tuple or dict of responses, or None",
+        ),
         (
             "(self) -> None: ...\n    def __init__(self, shop): ...",
             "Shop.__init__(shop): has no value: users are made without arguments",

@@ -60,6 +60,25 @@ async def test_counts_are_those_of_the_target(target: Target, tmp_path: Path, pr
     assert (summary.ended, summary.verdict, summary.skipped) == ("finished", "passed", {})
 
 
+async def test_each_response_of_a_list_is_measured_and_a_base_url_of_the_run_is_that_of_its_steps(
+    target: Target, tmp_path: Path
+) -> None:
+    text = """
+    class Shop(Workflow):
+        base_url = "http://127.0.0.1:9"
+
+        @step()
+        async def many(self) -> list[HTTPResponse]:
+            return [await self.client.http.get(self.base_url + "/") for _ in range(3)]
+    """
+    summary = await ran(written(tmp_path, text), iterations=20, base_url=target.url)
+
+    counts = target.counts()
+    assert summary.requests == counts.completed == 60
+    assert summary.failed == counts.statuses["503"] > 0
+    assert step_of(summary, "many").requests == 60
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 async def test_a_run_that_is_stopped_waits_for_what_is_under_way(
     target: Target, tmp_path: Path, processes: int

@@ -30,8 +30,10 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     tags: dict[str, str]
     optional: bool = False
     """whether it may return nothing"""
-    annotated: bool = True
-    """whether it says what it returns"""
+    left_out: bool = False
+    """whether what it returns does not count, on purpose"""
+    several: bool = False
+    """whether it returns several responses, each of which is measured"""
 
 
 class StatePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +132,8 @@ def _step(workflow: type[Workflow], name: str, known: set[str]) -> StepPlan:
         taken=tuple(taken),
         tags=mark.tags,
         optional=told.optional,
-        annotated=told.annotated,
+        left_out=told.left_out,
+        several=told.several,
     )
 
 

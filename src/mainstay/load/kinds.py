@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import collections.abc
+import functools
 import inspect
+import operator
 import types
 import typing
 from typing import Any, Literal
@@ -30,8 +33,10 @@ class Told(msgspec.Struct, frozen=True):
     """resolved"""
     optional: bool
     """whether it may return nothing"""
-    annotated: bool
-    """whether it says what it returns"""
+    left_out: bool
+    """annotated `-> object`: what it returns does not count, on purpose"""
+    several: bool = False
+    """of a measured step: it returns several responses, and each is measured"""
 
 
 def told_by(function: Any, *, field: str) -> Told:
@@ -44,8 +49,10 @@ def told_by(function: Any, *, field: str) -> Told:
     hint = hints.get("return")
     if "return" in hints and not _is_type(hint):
         raise InvalidInput(field, f"is annotated to return {hint!r}, which is no type; write -> HTTPResponse, say")
+    hint = _plain(hint)
     kind, metric = _kind(hint, field=field)
-    return Told(kind, metric, parameters, hints, _may_be_nothing(hint), "return" in hints)
+    several = kind == "measured" and any(_is_results(part) for part in members_of(hint))
+    return Told(kind, metric, parameters, hints, _may_be_nothing(hint), hint is object, several)
 
 
 def hints_of(function: Any, *, field: str) -> dict[str, Any]:
@@ -64,19 +71,45 @@ def _kind(hint: Any, *, field: str) -> tuple[StepKind, MetricType | None]:
     if _origin(hint) is Metric:
         return "metric", _metric_type(hint, field=field)
     parts = [part for part in members_of(hint) if part is not type(None)]
-    if parts and all(_is(part, Result) for part in parts):
+    if parts and all(_is(part, Result) or _is_results(part) for part in parts):
         return "measured", None
     if parts and all(_is(part, Check) or _is_checks(part) or _is(part, BaseException) for part in parts):
         return "check", None
     if any(_origin(part) is Metric or part is Metric for part in parts):
         inner = next(part for part in parts if _origin(part) is Metric or part is Metric)
         return "metric", _metric_type(inner, field=field)
-    if any(_is(part, Result) for part in parts):
-        raise InvalidInput(
-            field,
-            f"is annotated to return {_named(hint)}: a measured step returns a response, or None, and nothing else",
-        )
+    # what such a step returns would count for nothing, without a word
+    for base, rule in _COUNTED.items():
+        if _mentions(hint, base):
+            raise InvalidInput(field, f"is annotated to return {_named(hint)}: {rule}")
     return "action", None
+
+
+#: what counts if a step returns it -> in which forms it does
+_COUNTED: dict[type, str] = {
+    Result: "a measured step returns a response, a list, tuple or dict of responses, or None, and nothing else",
+    Check: "a check returns a Check, a list or tuple of them, or None, and nothing else",
+    Metric: "a step returns one Metric; record more of them with self.count, self.gauge, self.rate_of and self.trend",
+}
+
+
+def _plain(hint: Any) -> Any:
+    """What an alias, a NewType or a type variable stands for."""
+    while True:
+        if isinstance(hint, typing.TypeVar):
+            found = hint.__bound__ or (
+                functools.reduce(operator.or_, hint.__constraints__) if hint.__constraints__ else None
+            )
+        else:
+            found = getattr(hint, "__value__", None) or getattr(hint, "__supertype__", None)
+        if found is None:
+            return hint
+        hint = found
+
+
+def _mentions(hint: Any, base: type) -> bool:
+    """Whether it is anywhere within an annotation."""
+    return _is(hint, base) or any(_mentions(_plain(part), base) for part in typing.get_args(hint))
 
 
 def _may_be_nothing(hint: Any) -> bool:
@@ -96,7 +129,7 @@ def _metric_type(hint: Any, *, field: str) -> MetricType:
 def members_of(hint: Any) -> tuple[Any, ...]:
     """The parts of a union; itself if it is none."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return typing.get_args(hint)
+        return tuple(part for one in typing.get_args(hint) for part in members_of(_plain(one)))
     return () if hint is None else (hint,)
 
 
@@ -117,6 +150,17 @@ def _is_type(hint: Any) -> bool:
         or isinstance(hint, typing.TypeVar)
         or hasattr(hint, "__value__")
     )
+
+
+def _is_results(hint: Any) -> bool:
+    """list[HTTPResponse], and other sequences and mappings whose items are responses."""
+    found, of = typing.get_origin(hint), typing.get_args(hint)
+    if found in (dict, collections.abc.Mapping):
+        of = of[1:]
+    elif found not in (list, tuple, collections.abc.Sequence):
+        return False
+    items = [part for one in of if one is not ... for part in members_of(_plain(one)) if part is not type(None)]
+    return bool(items) and all(_is(part, Result) for part in items)
 
 
 def _is_checks(hint: Any) -> bool:

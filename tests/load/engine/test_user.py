@@ -560,3 +560,47 @@ async def test_a_pause_ends_with_the_run() -> None:
     stop.end(hurry=False)
     await waiting
     await stop.pause(3600)
+
+
+def took(seconds: float) -> CustomResult:
+    return CustomResult(started=1.0, ended=1.0 + seconds, failure="" if seconds < 1 else "slow")
+
+
+@pytest.mark.parametrize(
+    ("hint", "returned"),
+    [
+        (list[Result], [took(0.1), took(2.0)]),
+        (tuple[Result, Result], (took(0.1), took(2.0))),
+        (dict[str, Result], {"a": took(0.1), "b": took(2.0)}),
+        (list[Result | None], [took(0.1), None, took(2.0)]),
+    ],
+)
+def test_each_of_several_responses_is_measured(hint: Any, returned: Any) -> None:
+    async def many(self: object) -> Any:
+        return returned
+
+    many.__annotations__["return"] = hint
+    walk = Walk(type("Made", (Workflow,), {"many": step()(many)}))
+
+    asyncio.run(walk.iterate())
+
+    found = walk.notes.steps["many"].take()
+    assert found is not None
+    assert found.ok is not None
+    assert found.failed is not None
+    assert (found.ok.count, found.failed.count, found.errors) == (1, 1, {"slow": 1})
+
+
+@pytest.mark.parametrize("hint", [None, Any, list, dict])
+@pytest.mark.parametrize("returned", [took(0.1), [1, took(0.1)], (took(0.1),), {"a": took(0.1)}, [Check(True)]])
+def test_what_would_count_and_is_not_annotated_so_is_an_error(hint: Any, returned: Any) -> None:
+    async def act(self: object) -> Any:
+        return returned
+
+    act.__annotations__["return"] = hint
+    walk = Walk(type("Made", (Workflow,), {"act": step()(act)}))
+
+    asyncio.run(walk.iterate())
+
+    assert walk.errors() == {"act": {"InvalidInput": 1}}
+    assert "which counts if the step is annotated: -> " in walk.notes.examples["InvalidInput"]

@@ -80,6 +80,17 @@ class StepRecorder:
         if self.open_model:
             self.late.append(result.ended - result.started + delay)
 
+    def note_each(self, result: Any, delay: float) -> None:
+        """The calls of a step that returns several responses."""
+        if isinstance(result, dict):
+            result = tuple(result.values())
+        if not isinstance(result, (list, tuple)):
+            self.note(result, delay)
+            return
+        for one in result:
+            if one is not None:
+                self.note(one, delay)
+
     def _note_other(self, result: Result) -> None:
         opening = result.opening
         spent = 0.0

@@ -7,6 +7,7 @@ other; only where steps overlap are there tasks.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import random
 import time
@@ -273,13 +274,13 @@ class _Step:
         self.quick = None if plan.taken else partial(self._function, **self._fixed)
         self.note: Callable[[Any, float], None]
         if plan.kind == "measured":
-            self.note = notes.steps[plan.name].note
+            self.note = notes.steps[plan.name].note_each if plan.several else notes.steps[plan.name].note
         elif plan.kind == "check":
             self.note = notes.checks[plan.name].note
         elif plan.kind == "metric":
             self.note = self._note_metric
         else:
-            self.note = _nothing if plan.annotated else self._note_unsaid
+            self.note = _nothing if plan.left_out else self._note_unsaid
 
     def call(self, context: dict[str, Any]) -> Awaitable[Any]:
         given = self._fixed.copy()
@@ -322,11 +323,25 @@ class _Step:
         )
 
     def _note_unsaid(self, result: Any, _: float) -> None:
-        """It does not say what it returns: what is meant to be measured would be lost without a word."""
-        if isinstance(result, (Result, Check, Metric)):
-            name = "Metric[...]" if isinstance(result, Metric) else type(result).__name__
+        """It is not annotated to return what counts: what is meant to be measured would be lost without a word."""
+        if result is None:
+            return
+        found, form = result, "{}"
+        if isinstance(result, (list, tuple)):
+            found, form = next((one for one in result[:_LOOKED_AT] if isinstance(one, _COUNTS)), None), "list[{}]"
+        elif isinstance(result, dict):
+            values = itertools.islice(result.values(), _LOOKED_AT)
+            found, form = next((one for one in values if isinstance(one, _COUNTS)), None), "dict[str, {}]"
+        if isinstance(found, _COUNTS):
+            name = form.format("Metric[...]" if isinstance(found, Metric) else type(found).__name__)
             raise InvalidInput(self.name, f"returned a {name}, which counts if the step is annotated: -> {name}")
 
 
 def _nothing(_: Any, __: float) -> None:
-    """An action leaves nothing to note."""
+    """What it returns does not count, on purpose."""
+
+
+#: what counts if a step is annotated to return it
+_COUNTS = (Result, Check, Metric)
+#: how many items of what a step returned are looked at, to see whether they are meant to count
+_LOOKED_AT = 100

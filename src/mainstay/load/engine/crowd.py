@@ -120,7 +120,7 @@ class Crowd:
         clients = Clients(self._network, base_url=self.plan.base_url)
         me.client = clients
         # what a run is given replaces what the class says, also for steps that build their own addresses
-        me.base_url = self.plan.base_url  # type: ignore[misc] - of the class, but for a run that is given another
+        vars(me)["base_url"] = self.plan.base_url
         me.vu = user
         me.params = self._params
         me.context = dict(self._shared)

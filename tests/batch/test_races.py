@@ -178,14 +178,14 @@ async def test_a_batch_that_is_resumed_before_its_units_have_stopped_runs_each_o
 
     async with app, working(app):
         sweeper = Control(app.control.store, settings=app.settings, rng=random.Random(1))
-        run = await app.submit_batch(study, seeds=3, deadline="300ms", grace="100ms")
+        run = await app.submit_batch(study, seeds=3, deadline="2s")
         while not (ended := await app.control.get(run.id)).settled_ms:
             await sweeper.sweep()
             await asyncio.sleep(0.01)
         await run.resume()
         job = await run.wait("30s")
 
-        assert (ended.status, ended.error and ended.error.code) == ("quarantined", "run_timeout")
+        assert (ended.status, ended.error and ended.error.code) == ("timed_out", "run_timeout")
         assert job.status == "succeeded"
         assert sorted(tries) == [0, 1, 1, 2]
         rows = [row.status for row in await unit_rows(app.control, run.id) if row.unit == "unit-s1"]

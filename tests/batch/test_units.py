@@ -316,7 +316,9 @@ async def test_a_deadline_ends_a_batch_whose_units_are_not_done_and_a_resume_goe
     job = await run.wait()
     assert job.error is not None
     assert job.error.code == "run_timeout"
-    assert await path(app.control, run.id) == ["pending", "running", "timed_out", "quarantined"]
+    assert await path(app.control, run.id) == ["pending", "running", "timed_out"]
+    assert job.settled_ms is not None
+    assert 300_000 <= job.settled_ms - job.created_ms < 302_000, "no grace: its driver keeps no limit of its own"
     assert {row.status for row in await unit_rows(app.control, run.id) if row.unit == "unit-s1"} == {"cancelled"}
 
     ran.clear()

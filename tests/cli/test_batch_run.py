@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.studying import EXPECTED, GRID, Lab
 from tests.cli.terminal import Terminal
+from tests.stores.sqlite.process import until
 from tests.worker.crews import alive
 
 pytestmark = pytest.mark.slow
@@ -106,6 +107,31 @@ def test_ctrl_c_leaves_the_batch_where_it_is_and_ends_the_workers(lab: Lab, monk
     pids = [session["pid"] for session in workers["sessions"]]
     assert pids
     assert not any(alive(pid) for pid in pids)
+
+
+def test_sigterm_gives_units_back_and_counts_no_crash(lab: Lab) -> None:
+    """Schedulers, systemd and `timeout` send it; three of them made the batch fail."""
+    command = [sys.executable, "-m", "mainstay", "batch", "run", "sir.py", "waits", "--param", "n=1", "--workers", "1"]
+    for _ in range(2):
+        process = subprocess.Popen(command, cwd=lab.folder, env=lab.environ, stderr=subprocess.PIPE, text=True)
+        until(lambda: _units_at_work(lab) == 1)
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate()[1]
+        assert process.returncode == 143
+        assert "to come back:" in said
+
+    job_id = lab.json("jobs", "list")["jobs"][0]["id"]
+    (unit,) = [row for row in lab.json("jobs", "list", "--parent", job_id)["jobs"] if row["name"].endswith(":unit")]
+    assert (unit["crashes"], unit["failures"], unit["status"]) == (0, 0, "pending")
+    lab.let_go()
+    assert lab.run(*command[3:]).returncode == 0
+
+
+def _units_at_work(lab: Lab) -> int:
+    if not (lab.folder / "jobs.db").exists():
+        return 0
+    jobs = lab.json("jobs", "list")["jobs"]
+    return lab.json("jobs", "status", jobs[0]["id"])["units"]["running"] if jobs else 0
 
 
 def test_a_live_picture_shows_units_outputs_and_what_is_at_work(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,12 +126,10 @@ class Desk:
         job = await self.control.get(job_id)
         spec = spec_of(job, self._sealer)
         validation = validating.validation_of(job, self._sealer)
-        driver = (await self.control.store.get([driver_id(job)]))[0] if job.token else None
+        driver, counts = await self._driver(job)
         if driver is None or driver.checkpoint is None:
             return Status(job=job, spec=spec, validation=validation)
         state = msgspec.convert(decoded(self._sealer.open(driver.checkpoint, field="checkpoint")), State)
-        counts = dict(await self.control.unit_counts(job_id))
-        counts[driver.status] = counts.get(driver.status, 0) - 1
         groups = [*state.past, tallied(state, counts)][: 1 + len(spec.aggregations)]
         names = [one.name for one in spec.aggregations]
         return Status(
@@ -145,6 +143,25 @@ class Desk:
             waits=(driver.reason or "") if driver.status == "pending" else "",
             outside=state.outside,
         )
+
+    async def _driver(self, job: Job) -> tuple[Job | None, dict[str, int]]:
+        """The driver of a batch, and the other units by status.
+
+        The store counts the driver with the units. The two reads are not one transaction, so the driver is read
+        again: if it moved in between, its old status would be subtracted, and a batch of 3 units would show 4.
+        """
+        driver = await self._driver_row(job)
+        while driver is not None:
+            counts = dict(await self.control.unit_counts(job.id))
+            now = await self._driver_row(job)
+            if now is None or now.version == driver.version:
+                counts[driver.status] = counts.get(driver.status, 0) - 1
+                return driver, counts
+            driver = now
+        return None, {}
+
+    async def _driver_row(self, job: Job) -> Job | None:
+        return (await self.control.store.get([driver_id(job)]))[0] if job.token else None
 
     async def outputs(
         self, job_id: str, *, start: int = 0, limit: int = 1000, fresh: bool = False

@@ -390,5 +390,9 @@ class Drive:
         await self._context.save(msgspec.to_builtins(self._state))
 
     async def _put_off(self, wait_s: float, reason: str) -> NoReturn:
+        if (ends_ms := self._parent.expires_ms) is not None:
+            # the sweep ends the batch at its deadline; units that wait are withdrawn right after it, before more begin
+            left_s = (ends_ms - self._clock.now_ms()) / 1000
+            wait_s = min(wait_s, max(_SHORTEST_S, left_s))
         await self._control.put_off(self._job, timedelta(seconds=wait_s), reason=reason[:500])
         raise LetGo(reason)

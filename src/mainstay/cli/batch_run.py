@@ -28,6 +28,7 @@ from .bundles import bundled
 from .common import JsonOption, aside, print_json, reflowed, screen
 from .programs import Connected, connecting
 from .target import Where
+from .termination import cancelled_by_signals
 from .watching import Pace
 
 _EVERY_S = 0.5
@@ -40,11 +41,12 @@ STUDY may be left out if the app has one batch only. Outputs that are there alre
 again. Values are JSON if they can be read as that, and else text; a range has both its ends. Several --param make every
 combination; --params-file has a set in each line or object.
 
-Workers of the app have to be at work somewhere; --workers runs some here, for as long as this takes. Ctrl-C leaves the
-batch where it is: it goes on with other workers, or when the same command is given again.
+Workers of the app have to be at work somewhere; --workers runs some here, for as long as this takes. Ctrl-C and SIGTERM
+leave the batch where it is: units under way are given back without counting a failure, and the batch goes on with other
+workers, or when the same command is given again.
 
 Exit codes: 0 succeeded (with --no-wait: submitted), 1 failed, timed out or cancelled, 2 error, or not settled within
---for; 3 partial; 130 Ctrl-C.
+--for; 3 partial; 130 Ctrl-C; 143 SIGTERM.
 
 [bold]Examples[/bold]
 
@@ -208,7 +210,8 @@ async def _run(
     desk = Desk(to.control, sealer=app.client.sealer)
     try:
         hands = crew(found, workers, queue=options.get("queue")) if workers else None
-        await _see_through(desk, made, found, pace, hands, quiet=as_json)
+        with cancelled_by_signals():
+            await _see_through(desk, made, found, pace, hands, quiet=as_json)
         return await batch_report(desk, made.id)
     finally:
         await desk.close()

@@ -18,6 +18,9 @@ UNTRUSTED = 98
 #: of a load test: a threshold did not hold; the number that other load tools use, too
 BROKEN = 99
 
+#: of a command that SIGTERM ended in good order
+TERMINATED = 143
+
 #: code -> meaning, for the help and the page
 EXIT_CODES = {
     DONE: "done as asked (also when nothing matched)",
@@ -29,6 +32,7 @@ EXIT_CODES = {
     BROKEN: "a threshold of a load test failed",
     INTERRUPTED: "stopped by Ctrl-C",
     READER_GONE: "its reader went away, as head does",
+    TERMINATED: "ended in good order by SIGTERM",
 }
 
 __all__ = [
@@ -41,5 +45,6 @@ __all__ = [
     "NO",
     "PARTIAL",
     "READER_GONE",
+    "TERMINATED",
     "UNTRUSTED",
 ]

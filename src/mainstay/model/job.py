@@ -239,7 +239,8 @@ def rank_of(due_ms: int, priority: int, boost_ms: int) -> int:
 def expiry(job: Job) -> int | None:
     """When a *running* job overruns: run timeout or stall, whichever is first, plus its grace.
 
-    The grace is there because the holder enforces the limits itself; the sweeper is the net.
+    The holder of a claim enforces the limits itself and the sweeper is the net, so the holder gets the grace first. A
+    job that is left to its units has no holder, and no grace.
     """
     if job.started_ms is None:
         return None
@@ -249,4 +250,5 @@ def expiry(job: Job) -> int | None:
         ends.append(job.started_ms + job.extra_ms + int(options.run_timeout_s * 1000))
     if options.stall_timeout_s is not None:
         ends.append(max(job.started_ms, job.progress_ms or 0) + int(options.stall_timeout_s * 1000))
-    return min(ends) + int(options.grace_s * 1000) if ends else None
+    grace_s = 0.0 if job.session is None else options.grace_s
+    return min(ends) + int(grace_s * 1000) if ends else None

@@ -242,7 +242,7 @@ async def test_a_batch_that_timed_out_has_its_outside_job_stopped(stage: Stage) 
     stage.runner.says = Outside(state="exited", exit_code=-15)
     await stage.box.drain()
 
-    assert (await run.wait()).status == "quarantined"
+    assert (await run.wait()).status == "timed_out"
     assert (before, stage.runner.stops > 0) == (0, True)
 
 

@@ -9,7 +9,7 @@ from ...lifecycle import Move, table_of, time_text
 from ...model import ErrorInfo, Job, expiry
 from . import attempts
 from .attempts import Moves
-from .retry import Decide, Quarantine, after_crash, after_failure
+from .retry import Decide, Quarantine, Stop, after_crash, after_failure
 
 _LOST = "its worker died"
 
@@ -82,6 +82,9 @@ def time_out(job: Job, *, stalled: bool, now_ms: int, rng: random.Random, decide
         limit = _limit("run timeout", None if run_s is None else run_s + job.extra_ms / 1000)
         message = f"still running after {_elapsed(began_ms, now_ms)} ({limit})"
         error = ErrorInfo(type="RunTimeout", code="run_timeout", message=message)
+    if job.session is None:
+        # left to its units: it has no attempts of its own to repeat, and a resume goes on from what its units have done
+        return attempts.fail(job, error, Stop(), now_ms=now_ms, to="timed_out")
     verdict = after_failure(job, error, rng=rng, decide=decide)
     return attempts.fail(job, error, verdict, now_ms=now_ms, to="timed_out")
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
+import signal
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 
 from mainstay.batch.runners import ExecRunner, Outside
 from mainstay.errors import InvalidInput, RunnerFailed
@@ -101,3 +106,38 @@ async def test_a_command_that_hangs_is_given_up(spool: Spool) -> None:
 def test_a_submit_that_runs_nothing_is_refused() -> None:
     with pytest.raises(InvalidInput, match="does not say what is to be run"):
         ExecRunner(submit="sbatch script.sh", status="squeue", cancel="scancel")
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_process_that_submit_leaves_in_the_background_does_not_hold_up_its_answer(
+    run: Callable[[Coroutine[Any, Any, str]], str], tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    leaves = f"sleep 600 & echo $! > {pid}; echo handle-1"
+    runner = ExecRunner(submit=f"sh -c {shlex.quote(leaves)} {{command}}", status="true", cancel="true")
+    try:
+        assert run(runner.start("a", ["true"], {})) == "handle-1"
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("said", "seen"),
+    [
+        ("COMPLETED|0:0\nRUNNING|0:0\nPENDING|0:0", Outside(state="running", detail="RUNNING")),
+        ("COMPLETED|0:0\nPENDING|0:0", Outside(state="waiting", detail="PENDING")),
+        ("COMPLETED|0:0\nFAILED|3:0\nCOMPLETED|0:0", Outside(state="exited", exit_code=3, detail="FAILED")),
+        ("COMPLETED|0:0\nCOMPLETED|0:0", Outside(state="exited", exit_code=0, detail="COMPLETED")),
+    ],
+)
+async def test_a_job_array_runs_while_one_of_its_tasks_does_and_failed_if_one_has(said: str, seen: Outside) -> None:
+    runner = ExecRunner(submit="echo {command}", status=f"printf {shlex.quote(said)}", cancel="true")
+
+    assert await runner.look("7", "a") == seen
+
+
+async def test_the_command_starts_with_the_interpreter_of_where_it_runs() -> None:
+    runner = ExecRunner(submit="echo {line}", status="true", cancel="true", python="/opt/bin/python")
+
+    started = await runner.start("a", [sys.executable, "-m", "mainstay"], {})
+    assert started == "/opt/bin/python -m mainstay"

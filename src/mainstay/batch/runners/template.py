@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ...errors import InvalidInput
 
-_HOLE = re.compile(r"\{(\w*)\}")
+#: doubled braces are not a hole: they belong to the command, as in a Go template
+_HOLE = re.compile(r"(?<!\{)\{(\w*)\}(?!\})")
 
 
 class Template:
@@ -21,6 +22,8 @@ class Template:
     ['nice', '-n', '5', 'echo', 'a b']
     >>> Template("ssh host {line}", holes=("line",), field="exec").words(line=["echo", "a b"])
     ['ssh', 'host', "echo 'a b'"]
+    >>> Template("kubectl get job -o go-template={{.status}}{{else}}gone{{end}}", holes=("handle",), field="status").words()
+    ['kubectl', 'get', 'job', '-o', 'go-template={{.status}}{{else}}gone{{end}}']
     """
 
     def __init__(self, text: str, *, holes: Collection[str], field: str) -> None:

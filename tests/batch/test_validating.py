@@ -9,6 +9,7 @@ import pytest
 
 from mainstay import App, BatchRun, Outputs
 from mainstay.batch import validating
+from mainstay.report.batch import batch_report
 from mainstay.testing import Harness
 from tests.batch.studies import UNSEALED
 
@@ -71,3 +72,39 @@ async def test_a_result_that_is_no_validation_is_told_with_its_job(app: App, box
     job = msgspec.structs.replace(await app.control.get(run.id), result=b"\x01")
     with pytest.raises(ValueError, match=f"{job.id}: what its last validation found cannot be read"):
         validating.validation_of(job, UNSEALED)
+
+
+async def test_every_validation_leaves_a_record_also_when_it_finds_what_the_last_one_found(
+    app: App, box: Harness, run: BatchRun, root: Path
+) -> None:
+    """A batch that has succeeded is final, and its audit trail takes no more notes."""
+    desk = run._desk()
+    for _ in range(2):
+        box.clock.advance(1)
+        await run.validate()
+    next(root.glob("v1/study/**/result.txt")).unlink()
+    box.clock.advance(1)
+    await run.validate()
+
+    kept = [(one.attempt, one.verdict, one.missing) for one in (await batch_report(desk, run.id)).validations]
+    assert kept == [(1, "succeeded", 0), (2, "succeeded", 0), (3, "succeeded", 0), (4, "partial", 1)]
+    assert (await run.status()).job.status == "succeeded"
+
+
+async def test_a_partial_batch_that_is_validated_again_has_a_note_for_each_look(
+    app: App, box: Harness, root: Path
+) -> None:
+    @app.batch(name="half", outputs={"result": "result.txt"}, version="1", retries=0)
+    def half(seed: int, out: Outputs) -> None:
+        if seed:
+            raise ValueError("not this one")
+        out.save("result", b"done")
+
+    run = await app.submit_batch(half, seeds=2)
+    await box.drain()
+    before = [event.to for event in await app.control.events(run.id)]
+    box.clock.advance(1)
+    await run.validate()
+
+    after = [event.to for event in await app.control.events(run.id)]
+    assert (before[-1], after[len(before) :]) == ("partial", ["partial"])

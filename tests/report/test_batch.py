@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mainstay.lifecycle import Event
 from mainstay.model import ErrorInfo, Job
-from mainstay.report.batch import took, troubles_of
+from mainstay.report.batch import left_out, took, troubles_of
 from mainstay.testing import a_job
 
 
@@ -49,3 +49,20 @@ def test_a_unit_that_timed_out_without_an_error_is_told_by_its_reason() -> None:
     (found,) = troubles_of([unit])
 
     assert (found.type, found.message) == ("timed_out", "ran longer than 1m")
+
+
+def test_errors_that_differ_in_paths_digests_or_the_name_of_the_unit_are_one_kind() -> None:
+    lacks = "{} ended without {}/a.bin (0f3c2b1a9d8e)"
+    units = [failed(f"p={n}-s0", lacks.format(f"p={n}-s0", f"v1/study/{n:02x}/p={n}")) for n in range(4)]
+
+    (found,) = troubles_of(units)
+
+    assert (found.units, found.example) == (4, "p=0-s0")
+
+
+def test_errors_that_are_not_listed_are_counted() -> None:
+    troubles = troubles_of([failed(f"u{n}", "xy" * (n + 1)) for n in range(5)])
+
+    assert left_out([]) is None
+    assert str(left_out(troubles[3:])) == "2 more kinds of errors, of 2 units"
+    assert str(left_out(troubles[4:])) == "1 more kind of errors, of 1 unit"

@@ -205,6 +205,13 @@ class Desk:
             else await validating.listed(await self.places.get(spec.outputs), validation, page=page)
         )
 
+    async def validations(self, job_id: str) -> list[Validation]:
+        """The last 100 validations, oldest first; none if the outputs cannot be reached."""
+        try:
+            return await validating.history(await self.store(job_id), job_id)
+        except StoreError:
+            return []
+
     # validate ---------------------------------------------------------------------------------------
 
     async def validate(
@@ -222,12 +229,13 @@ class Desk:
             )
         last = validating.validation_of(job, self._sealer)
         store = await self.places.get(spec.outputs)
+        attempts = [one.attempt for one in await self.validations(job_id)] + [last.attempt if last else 0]
         found = await validating.look(
             store,
             await self.places.manifest(spec.outputs, job_id),
             spec,
             at_ms=self.control.store.clock.now_ms(),
-            attempt=1 + (last.attempt if last else 0),
+            attempt=1 + max(attempts),
             by=actor,
             fresh=force,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import os
 from collections.abc import Sequence
@@ -24,15 +25,20 @@ from .spec import Spec
 #: entries of a page of a stored list
 PAGE = 1000
 VALIDATIONS = f"{CURRENT}/_validations"
+_RECORD = ".json"
+#: validations of a batch that are read back
+_REMEMBERED = 100
 
 
 async def look(
     store: OutputStore, manifest: Manifest, spec: Spec, *, at_ms: int, attempt: int, by: str, fresh: bool = False
 ) -> Validation:
-    """Look at everything, and keep what is lacking. A storage that is away is an answer, not an error."""
+    """Look at everything, and keep the verdict and what is lacking beside the outputs. A storage that is away is an
+    answer, not an error."""
     found = Tally()
     # two who look at the same time number their looks alike, and one may find more than the other
-    pages = _Pages(store, f"{VALIDATIONS}/{manifest.job}/{attempt:04d}-{at_ms}-{os.urandom(4).hex()}")
+    name = f"{VALIDATIONS}/{manifest.job}/{attempt:04d}-{at_ms}-{os.urandom(4).hex()}"
+    pages = _Pages(store, name)
     try:
         for number, group in enumerate(manifest.groups):
             async for index, seen in seen_in(store, group, verify=spec.verify, fresh=fresh):
@@ -44,9 +50,28 @@ async def look(
         if found.verdict == "unknown":
             return _told(found, spec, at_ms=at_ms, attempt=attempt, by=by)
         await pages.add(found.page)
+        told = _told(found, spec, at_ms=at_ms, attempt=attempt, by=by, listed=name if pages.many else "")
+        # the audit trail of a batch that is final takes no more notes, so each validation has a record of its own
+        await store.blobs.write(f"{name}{_RECORD}", msgspec.json.encode(msgspec.structs.replace(told, first=())))
     except StoreError as error:
         return away(spec, error, at_ms=at_ms, attempt=attempt, by=by)
-    return _told(found, spec, at_ms=at_ms, attempt=attempt, by=by, listed=pages.first if pages.many else "")
+    return told
+
+
+async def history(store: OutputStore, job_id: str) -> list[Validation]:
+    """The last validations of a batch, oldest first. Raises the `StoreError` of a storage that is away."""
+    folder = f"{VALIDATIONS}/{job_id}"
+    (files,) = await store.blobs.find([folder])
+    if isinstance(files, StoreError):
+        raise files
+    names = sorted(name for name in files if name.endswith(_RECORD))[-_REMEMBERED:]
+    found = []
+    for body in await store.blobs.read([f"{folder}/{name}" for name in names]):
+        if isinstance(body, StoreError):
+            raise body
+        with contextlib.suppress(msgspec.DecodeError):  # damaged, or written by another version
+            found.append(msgspec.json.decode(body or b"", type=Validation))
+    return sorted(found, key=lambda one: one.at_ms)
 
 
 class _Pages:
@@ -127,11 +152,10 @@ async def settle(
                 return ()  # somebody looked later, and was quicker
             if validation.verdict == "succeeded":
                 return (Move(to="succeeded", reason=told, details=details, fields=fields),)
-            same = row.reason == told
-            return () if same else (msgspec.structs.replace(note, fields={**fields, "reason": told}),)
-        if row.status == "failed":
+            return (msgspec.structs.replace(note, fields={**fields, "reason": told}),)
+        if row.status in ("failed", "quarantined", "timed_out"):
             return (note,)
-        if row.status in ("succeeded", "cancelled", "skipped", "quarantined", "timed_out"):
+        if row.status in ("succeeded", "cancelled", "skipped"):
             return ()
         raise InvalidTransition(
             row.id,

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..clock import duration_text
 from ..lifecycle import time_text
-from ..report.batch import BatchReport, Found, advice_for
+from ..report.batch import BatchReport, Found, advice_for, left_out
 from ..report.batch_map import Axis, Cell, Facet, HeatMap, Level, heat_map, level_of, params_text
 from .batch_view import here, show_advice
 from .common import coloured, printable
@@ -196,7 +196,11 @@ def _show_troubles(report: BatchReport, console: Console) -> None:
         )
         for one in report.troubles[:_LINES]
     ]
-    _show_rows(("units", "error", "for instance"), rows, len(report.troubles), console)
+    _show_rows(("units", "error", "for instance"), rows, len(rows), console)
+    listed, others = left_out(report.troubles[_LINES:]), report.other_troubles
+    for left in (listed, others):
+        if left is not None:
+            console.print(Text(f"  {left}{'; --json lists them' if left is listed else ''}", style="dim"))
 
 
 def _show_lacking(report: BatchReport, console: Console) -> None:

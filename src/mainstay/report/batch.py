@@ -25,11 +25,12 @@ from ..stores import Query, shown_url
 #: failed units that are read for their errors
 _READ = 10_000
 #: kinds of error that are told
-_KINDS = 10
+_KINDS = 50
 #: of what is lacking, so many are in the report itself
 _LISTED = 100
 _PAGE = 1000
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"\b[0-9a-f]{8,}\b|\d+(?:\.\d+)?")
+_PATH = re.compile(r"\S+/\S+")
 
 Source = Literal["validation", "storage", "unknown"]
 
@@ -45,6 +46,17 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """the name of a unit that failed so"""
     id: str
     """its id"""
+
+
+class OtherTroubles(msgspec.Struct, frozen=True, kw_only=True):
+    """Errors of units beyond those that are listed."""
+
+    kinds: int
+    units: int
+
+    def __str__(self) -> str:
+        kinds = f"{self.kinds:,} more {'kind' if self.kinds == 1 else 'kinds'} of errors"
+        return f"{kinds}, of {self.units:,} {'unit' if self.units == 1 else 'units'}"
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,9 +124,12 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
     lacking: list[Lacking]
     """the first of them"""
     troubles: list[Trouble]
+    """the most frequent errors of units"""
     outcomes: list[Outcome]
     """of each set of parameters; empty where nobody could look"""
     validations: list[Looked]
+    other_troubles: OtherTroubles | None = None
+    """what `troubles` leaves out"""
     resumed_from: str | None = None
     runner: str = "local"
 
@@ -138,6 +153,7 @@ async def batch_report(desk: Desk, job_id: str, *, told: Callable[[Job], Job] | 
     settled = state is not None and state.settled
     found, lacking, outcomes = await _outcomes(desk, status, settled=settled)
     failed = await _failed(desk.control, job_id, since_ms=starts[-1] if starts else None)
+    troubles = troubles_of(failed if told is None else [told(unit) for unit in failed])
     return BatchReport(
         id=job.id,
         study=spec.study,
@@ -158,21 +174,23 @@ async def batch_report(desk: Desk, job_id: str, *, told: Callable[[Job], Job] | 
         aggregations={one.name: status.aggregations.get(one.name, Tallied()) for one in spec.aggregations},
         outputs=found,
         lacking=lacking[:_LISTED],
-        troubles=troubles_of(failed if told is None else [told(unit) for unit in failed]),
+        troubles=troubles[:_KINDS],
+        other_troubles=left_out(troubles[_KINDS:]),
         outcomes=outcomes,
-        validations=[look for event in events if (look := _looked(event)) is not None],
+        validations=await _validations(desk, job_id, events),
         resumed_from=spec.resumed_from,
         runner=spec.runner.partition(":")[0],
     )
 
 
 def troubles_of(units: Sequence[Job]) -> list[Trouble]:
-    """The most frequent errors of failed units. What differs in numbers only counts as the same."""
+    """The errors of failed units, the most frequent first. Those that differ only in numbers, paths, digests or the
+    name of the unit count as the same."""
     counts: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], Job] = {}
     for unit in units:
         kind = unit.error.type if unit.error else unit.status
-        key = kind, _NUMBER.sub("#", _message(unit))
+        key = kind, _alike(unit)
         counts[key] += 1
         examples.setdefault(key, unit)
     return [
@@ -183,8 +201,21 @@ def troubles_of(units: Sequence[Job]) -> list[Trouble]:
             example=examples[key].unit or examples[key].name,
             id=examples[key].id,
         )
-        for key, n in counts.most_common(_KINDS)
+        for key, n in counts.most_common()
     ]
+
+
+def left_out(left: Sequence[Trouble]) -> OtherTroubles | None:
+    """A summary of errors that are not listed."""
+    return OtherTroubles(kinds=len(left), units=sum(one.units for one in left)) if left else None
+
+
+def _alike(unit: Job) -> str:
+    """The message without what is of this unit alone."""
+    message = _message(unit)
+    if unit.unit:
+        message = message.replace(unit.unit, "#")
+    return _NUMBER.sub("#", _PATH.sub("#", message))
 
 
 def _message(unit: Job) -> str:
@@ -210,6 +241,13 @@ async def _events(control: Control, job_id: str) -> list[Event]:
         if len(page) < _PAGE:
             break
     return events
+
+
+async def _validations(desk: Desk, job_id: str, events: Sequence[Event]) -> list[Looked]:
+    """From the audit trail and from the records beside the outputs: of a batch that is final, only those go on."""
+    found = [look for event in events if (look := _looked(event)) is not None]
+    found += [msgspec.convert(one, Looked, from_attributes=True) for one in await desk.validations(job_id)]
+    return sorted({one.at_ms: one for one in found}.values(), key=lambda one: one.at_ms)
 
 
 def _looked(event: Event) -> Looked | None:

@@ -170,6 +170,8 @@ def _troubles(report: BatchReport) -> str:
         (f"{one.units:,}", f"{escape(one.type)}: {escape(one.message)}", f"<code>{escape(one.example)}</code>")
         for one in report.troubles
     ]
+    if report.other_troubles is not None:
+        rows.append((f"{report.other_troubles.units:,}", escape(str(report.other_troubles)), ""))
     return _section("Errors of units", ("units", "error", "for instance"), rows, len(rows)) if rows else ""
 
 

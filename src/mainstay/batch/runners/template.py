@@ -22,8 +22,8 @@ class Template:
     ['nice', '-n', '5', 'echo', 'a b']
     >>> Template("ssh host {line}", holes=("line",), field="exec").words(line=["echo", "a b"])
     ['ssh', 'host', "echo 'a b'"]
-    >>> Template("kubectl get job -o go-template={{.status}}{{else}}gone{{end}}", holes=("handle",), field="status").words()
-    ['kubectl', 'get', 'job', '-o', 'go-template={{.status}}{{else}}gone{{end}}']
+    >>> Template("show {{if .ok}}{{else}}gone{{end}}", holes=("handle",), field="status").words()
+    ['show', '{{if', '.ok}}{{else}}gone{{end}}']
     """
 
     def __init__(self, text: str, *, holes: Collection[str], field: str) -> None:

@@ -123,3 +123,21 @@ async def test_the_same_parameters_are_the_same_work_however_they_are_written(ap
     await box.drain()
     assert await typed.read("result.txt", {"beta": 2, "gamma": 0.5}) == b"2.0 0.5"
     assert await typed.read("result.txt", Rates(1.0)) == b"1.0 0.5"
+
+
+async def test_units_that_differ_in_what_a_path_cannot_hold_have_labels_that_differ(app: App, box: Harness) -> None:
+    cities = ["北京", "東京", "Zürich", "x" * 80, "x" * 81, "a\nb", "a\tb"]
+
+    @app.batch(name="study", outputs={"result": "result.txt"}, version="1", retries=0)
+    def study(params: dict[str, str], out: Outputs) -> None:
+        raise ValueError("no")
+
+    run = await app.submit_batch(study, params=[{"city": city} for city in cities])
+    await box.drain()
+
+    labels = [row.unit or "" for row in await unit_rows(app.control, run.id)]
+    assert len(set(labels)) == len(cities)
+    assert {"city=北京", "city=東京", "city=Zürich"} <= set(labels)
+    assert all(label.isprintable() and len(label) <= 60 for label in labels)
+    validation = await run.validate()
+    assert {one.unit for one in validation.first} == set(labels)

@@ -119,6 +119,15 @@ def test_a_dry_run_says_which_units_and_why_and_what_has_to_wait(partial: tuple[
     ]
 
 
+def test_a_unit_is_found_by_the_end_of_its_id(partial: tuple[Lab, str]) -> None:
+    lab, job_id = partial
+    unit = lab.json("jobs", "list", "--parent", job_id, "--limit", "1")["jobs"][0]["id"]
+
+    for part in (unit[-12:], unit[9:]):
+        assert lab.json("jobs", "show", part)["job"]["id"] == unit
+    assert lab.command("jobs", "explain", unit[-12:]).exit_code == 0
+
+
 def test_outputs_are_listed_by_state(partial: tuple[Lab, str]) -> None:
     lab, job_id = partial
 

@@ -20,6 +20,7 @@ from ..outputs.looking import State as Found
 from ..task.sealing import Sealer
 from . import validating
 from .findings import Lacking, Validation
+from .outside import kept
 from .places import Places
 from .planning import wanted_in
 from .spec import KIND, Begun, Spec, State, Tallied, spec_of, tallied
@@ -183,7 +184,7 @@ class Desk:
                     Output(
                         group=number,
                         index=place,
-                        unit=seen.unit.readable,
+                        unit=seen.unit.label,
                         output=name,
                         path=output_path(seen.unit, group.outputs[name]),
                         state=finding.state,
@@ -244,6 +245,33 @@ class Desk:
             await self.control.nudge(job)
         return found
 
+    async def conclude(self, job_id: str, *, actor: str = "client") -> Validation | None:
+        """Validate a batch whose units are all over, in place of its driver, for which no worker is there. None: it is
+        not that far, or aggregations have to run first. A driver that comes later finds the batch settled."""
+        status = await self.status(job_id)
+        groups = [status.units, *status.aggregations.values()]
+        last_group = len(groups) == 1 + len(status.spec.aggregations)
+        if not status.planned or not last_group or any(one.waiting or one.running for one in groups):
+            return None
+        if status.job.status != "validating":
+            steps = ("finalizing", "validating")[status.job.status == "finalizing" :]
+
+            def decide(row: Job, _: int) -> tuple[Move, ...]:
+                if row.version != status.job.version:
+                    return ()
+                reason = kept(
+                    "its units are done; no worker is there, so its outputs are looked at from outside", row.reason
+                )
+                fields: dict[str, object] = {"started_ms": None, "expires_ms": None}
+                return tuple(Move(to=to, reason=reason, fields=fields if to == "validating" else {}) for to in steps)
+
+            if status.job.status not in ("running", "finalizing"):
+                return None
+            moved = await self.control.act(job_id, decide, actor=actor)
+            if moved.status != "validating":
+                return None
+        return await self.validate(job_id, actor=actor)
+
     # resume -----------------------------------------------------------------------------------------
 
     async def to_run(self, job_id: str, *, version: int | None = None) -> AsyncIterator[ToRun]:
@@ -255,7 +283,7 @@ class Desk:
             async for wanted in wanted_in(store, manifest, spec, group, fresh=True):
                 if wanted.why:
                     unit: Unit = wanted.unit
-                    yield ToRun(group=group, index=wanted.index, unit=unit.readable, why=wanted.why, run=wanted.run)
+                    yield ToRun(group=group, index=wanted.index, unit=unit.label, why=wanted.why, run=wanted.run)
 
     async def resume(
         self, job_id: str, *, actor: str = "client", reason: str = "resumed on request", version: int | None = None

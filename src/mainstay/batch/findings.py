@@ -104,7 +104,7 @@ class Tally:
             lacking = Lacking(
                 group=group,
                 index=index,
-                unit=seen.unit.readable,
+                unit=seen.unit.label,
                 output=name,
                 path=output_path(seen.unit, files[name]),
                 state=finding.state,

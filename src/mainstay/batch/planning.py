@@ -115,7 +115,7 @@ def request_of(
         spec.verify,
         force=wanted.anew,
     )
-    name = unit.readable if group == 0 else f"{role} {unit.readable}"
+    name = unit.label if group == 0 else f"{role} {unit.label}"
     plan: Plan = msgspec.structs.replace(
         spec.plan, parent=parent, unit=name, kind="batch", queue=queue or spec.plan.queue
     )

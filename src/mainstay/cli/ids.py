@@ -15,6 +15,9 @@ from . import completion
 _PART = re.compile(r"[0-9a-f][0-9a-f-]*")
 _SHORTEST = 8
 _ID = 36
+#: kinds of jobs that have units, and how many of them are asked for a unit
+_WITH_UNITS = ("batch",)
+_PARENTS = 200
 _SHORTENED = f"an id may be shortened to its beginning or its end, of {_SHORTEST} characters or more"
 
 IdArgument = Annotated[
@@ -38,7 +41,8 @@ async def full_id(store: JobStore, given: str, *, field: str = "job") -> str:
         raise InvalidInput(field, f"{given!r} is not a job id; {_SHORTENED}")
     if len(given) < _SHORTEST:
         raise InvalidInput(field, f"{given!r} is too short; {_SHORTENED}")
-    for how, matching in (("begin", _beginning_with), ("end", _ending_with)):
+    ways = (("begin", _beginning_with), ("end", _ending_with), ("begin or end", _of_units))
+    for how, matching in ways:
         found = await matching(store, given)
         if len(found) > 1:
             shown = ", ".join(found)
@@ -62,6 +66,18 @@ async def _beginning_with(store: JobStore, prefix: str) -> list[str]:
 async def _ending_with(store: JobStore, suffix: str) -> list[str]:
     """Up to two ids. Ends are random, so this looks at every job."""
     return await _two(store, Query(text=suffix), lambda job_id: job_id.endswith(suffix))
+
+
+async def _of_units(store: JobStore, part: str) -> list[str]:
+    """Up to two ids of units. Lists leave units out, so each of the newest jobs that may have some is asked."""
+    found: list[str] = []
+    for kind in _WITH_UNITS:
+        for parent in (await store.find(Query(kind=kind), limit=_PARENTS)).jobs:
+            query = Query(parent=parent.id, text=part)
+            found += await _two(store, query, lambda job_id: job_id.startswith(part) or job_id.endswith(part))
+            if len(found) > 1:
+                return found[:2]
+    return found
 
 
 async def _two(store: JobStore, query: Query, fits: Callable[[str], bool]) -> list[str]:

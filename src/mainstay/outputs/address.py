@@ -25,6 +25,8 @@ _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 _DEEPEST = 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9.=_-]+")
 _READABLE = 60
+#: of a label that is cut: characters that tell it from others
+_TOLD_APART = 9
 
 
 class Unit(msgspec.Struct, frozen=True, dict=True, eq=False):
@@ -62,12 +64,35 @@ class Unit(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @property
     def readable(self) -> str:
-        """Its parameters and its seed for people: cut, and of harmless characters only. Not unique."""
-        text = "_".join(f"{name}={_shown(value)}" for name, value in self.params.items())
-        return (slug(text) if text else "unit") + ("" if self.seed is None else f"-s{self.seed}")
+        """Its parameters and its seed as part of a path: cut, and of harmless characters only. Not unique; people are
+        shown the `label`."""
+        return (slug(self._text) if self._text else "unit") + self._seeded
+
+    @property
+    def label(self) -> str:
+        """Its parameters and its seed for people. What is cut or cannot be printed is made up for with digits of the
+        address, so that two units of a study do not look the same.
+
+        >>> Unit("sir", "1", {"city": "北京"}, 7).label
+        'city=北京-s7'
+        >>> Unit("sir", "1", {"text": "x" * 100}, 7).label
+        'text=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx~322ce446-s7'
+        """
+        text = "".join(c if c.isprintable() else "?" for c in self._text)
+        if text != self._text or len(text) > _READABLE:
+            text = f"{text[: _READABLE - _TOLD_APART]}~{self.address[: _TOLD_APART - 1]}"
+        return (text or "unit") + self._seeded
+
+    @property
+    def _text(self) -> str:
+        return "_".join(f"{name}={_shown(value)}" for name, value in self.params.items())
+
+    @property
+    def _seeded(self) -> str:
+        return "" if self.seed is None else f"-s{self.seed}"
 
     def __str__(self) -> str:
-        return f"unit {self.readable} of {self.study}"
+        return f"unit {self.label} of {self.study}"
 
     def __eq__(self, other: object) -> bool:
         # by the address: to Python 1 and 1.0 are equal, and to a simulation they may not be

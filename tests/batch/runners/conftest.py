@@ -32,10 +32,10 @@ class Lab:
     def control(self) -> Control:
         return self.app.control
 
-    async def submit(self, runner: str, *, waits: int = -1, seeds: int = 4) -> BatchRun:
+    async def submit(self, runner: str, *, waits: int = -1, seeds: int = 4, study: str = "lab") -> BatchRun:
         """A batch of some units; the one with a certain seed waits until it is told to go."""
-        study = self.app.batches["lab"]
-        return await self.app.submit_batch(study, params=grid(waits=[waits]), seeds=range(seeds), runner=runner)
+        batch = self.app.batches[study]
+        return await self.app.submit_batch(batch, params=grid(waits=[waits]), seeds=range(seeds), runner=runner)
 
     def go(self) -> None:
         (self.folder / "go").touch()

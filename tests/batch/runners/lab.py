@@ -76,3 +76,9 @@ async def simulate(params: dict[str, int], seed: int, out: Outputs) -> None:
     while seed == params["waits"] and not (HERE / "go").exists():
         await asyncio.sleep(0.01)
     out.save("result", str(seed).encode())
+
+
+@app.batch(name="plain", outputs={"result": "result.txt"}, retries=0)
+async def plain(params: dict[str, int], seed: int, out: Outputs) -> None:
+    """The same, without an aggregation."""
+    await simulate.unit.function(params, seed, out)

@@ -189,6 +189,32 @@ async def test_sync_records_an_exit_code_while_no_worker_is_there_and_the_next_o
     assert job.status == "partial"
 
 
+async def test_sync_finishes_a_batch_whose_units_are_done_while_no_worker_is_there(lab: Lab) -> None:
+    async with lab.worker():
+        run = await lab.submit("exec:nice -n 1 {command}", waits=2, study="plain")
+        await lab.until_done(run, 3)
+    lab.go()
+
+    async def exited() -> bool:
+        return (await ProcessRunner().look("", f"mainstay-{run.id}-1")).over
+
+    await lab.until(exited)
+    code, said = await lab.said("jobs", "sync", "--store", lab.app.store_url)
+
+    job = await lab.control.get(run.id)
+    assert (code, job.status) == (0, "succeeded")
+    assert "succeeded" in said
+    findings = await check(lab.control.store)
+    assert not findings.violations
+    async with lab.worker():
+
+        async def driver_has_ended() -> bool:
+            return not await lab.units(run, "pending", "running")
+
+        await lab.until(driver_has_ended)
+    assert (await lab.control.get(run.id)).version == job.version
+
+
 async def test_exec_refuses_a_batch_that_runs_on_workers_and_a_submit_a_runner_that_is_not_there(lab: Lab) -> None:
     run = await lab.submit("local")
     process = await lab.execute(run)

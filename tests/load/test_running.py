@@ -79,6 +79,49 @@ async def test_each_response_of_a_list_is_measured_and_a_base_url_of_the_run_is_
     assert step_of(summary, "many").requests == 60
 
 
+async def test_calls_that_were_sent_again_and_messages_that_came_unasked_are_counted(tmp_path: Path) -> None:
+    heard = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """HTTP: one answer for each connection, which a client expects to be kept. Else lines: two for each."""
+        nonlocal heard
+        answered = False
+        while line := await reader.readline():
+            if not line.startswith(b"GET"):
+                writer.write(line * 2)
+                continue
+            await reader.readuntil(b"\r\n\r\n")
+            heard += 1
+            if answered:
+                break
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            answered = True
+        writer.close()
+
+    text = """
+    from mainstay.load import TCPResponse
+
+    class Both(Workflow):
+        iterations = 4
+        @step()
+        async def get(self) -> HTTPResponse:
+            return await self.client.http.get("/")
+        @step("get")
+        async def line(self) -> TCPResponse:
+            url = self.base_url.replace("http", "tcp")
+            return await self.client.tcp.bidirectional(url, f"{self.vu.iteration}\\n", until="\\n")
+    """
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        text = text.replace("iterations = 4", f"iterations = 4; base_url = '{url}'")
+        summary = await ran(written(tmp_path, text), vus=1, processes=1)
+
+    assert (summary.requests, summary.failed, heard) == (8, 0, 7)
+    assert (summary.resent_calls, summary.sent_calls, summary.answered_calls) == (3, 11, 8)
+    assert summary.unexpected == 4
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 async def test_a_run_that_is_stopped_waits_for_what_is_under_way(
     target: Target, tmp_path: Path, processes: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 from collections.abc import AsyncIterator, Iterator
 
 import hpack
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 from mainstay.errors import CallFailed, InvalidInput
 from mainstay.load.clients.http2 import HTTP2Client, frames
+from mainstay.load.clients.http2.connection import Connection
 from mainstay.load.clients.network import Network, Timeouts, Tls
+from mainstay.load.results import Opening
 from mainstay.load.target import Target, TargetOptions
 from tests.load.clients.serving import serving
 
@@ -147,6 +150,23 @@ async def test_compressed_bodies_and_heads_without_body(target: Target, http2: H
     head = await http2.head(f"{target.url}/?size=10")
     assert (head.content, head.headers["content-length"]) == (b"", "10")
     assert (await http2.get(f"{target.url}/?status=204")).content == b""
+
+
+async def test_an_answer_whose_body_cannot_be_decompressed_is_a_failed_call() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = Peer(reader, writer)
+        await peer.greet()
+        while True:
+            asked = await peer.hear(frames.HEADERS)
+            cut = gzip.compress(b"all of it")[:-6]
+            peer.say(head(asked.stream, extra=("content-encoding", "gzip")), data(asked.stream, cut))
+
+    async with serving(talk) as place, client() as (http2, network):
+        for _ in range(2):
+            with pytest.raises(CallFailed) as failed:
+                await http2.get(f"http://{place}/")
+            assert failed.value.kind == "encoding"
+        assert (network.sent, network.answered) == (2, 2)
 
 
 async def test_a_call_that_the_server_resets_leaves_the_others_alone() -> None:
@@ -301,7 +321,57 @@ async def test_a_goaway_lets_end_what_was_begun_and_sends_the_rest_elsewhere() -
     async with serving(talk) as place, client() as (http2, network):
         answers = await asyncio.gather(*(http2.post(f"http://{place}/{n}") for n in range(2)))
         assert [answer.content for answer in answers] == [b"from the first", b"from the second"]
-        assert (network.sent, network.answered) == (3, 2)
+        assert (network.sent, network.answered, network.resent) == (3, 2, 1)
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+async def test_a_connection_that_ends_before_its_first_call_is_sent_fails_the_call_at_once(
+    monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    """The loop reads the end between the opening and the call that waits for it."""
+    opened = Connection.open
+
+    async def open_and_lose(self: Connection, limits: Timeouts) -> Opening:
+        opening = await opened(self, limits)
+        self._lost(CallFailed("closed", "the server reset the connection"))
+        return opening
+
+    monkeypatch.setattr(Connection, "open", open_and_lose)
+    async with Target() as target, client() as (http2, network):
+        failed = await asyncio.gather(*(http2.get(target.url) for _ in range(calls)), return_exceptions=True)
+        assert [str(one) for one in failed] == ["the server reset the connection"] * calls
+        assert (network.sent, network.answered, network.resent) == (0, 0, 0)
+
+
+async def test_a_server_that_takes_no_calls_on_new_connections_is_not_asked_forever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = Connection.open
+    connections = []
+
+    async def open_and_retire(self: Connection, limits: Timeouts) -> Opening:
+        connections.append(self)
+        opening = await opened(self, limits)
+        self._came(goaway(0))
+        return opening
+
+    monkeypatch.setattr(Connection, "open", open_and_retire)
+    async with Target() as target, client() as (http2, _):
+        with pytest.raises(CallFailed, match="takes no calls") as failed:
+            await http2.get(target.url)
+    assert (failed.value.kind, len(connections)) == ("goaway", 5)
+
+
+async def test_a_server_that_resets_each_connection_is_told_as_that() -> None:
+    async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(16)
+        writer.transport.abort()
+
+    async with serving(reset) as place, client() as (http2, _):
+        for _ in range(20):
+            with pytest.raises(CallFailed) as failed:
+                await http2.get(f"http://{place}/", timeout=Timeouts(total=None, read=None))
+            assert failed.value.kind == "closed"
 
 
 async def test_a_call_that_was_refused_is_sent_again_and_not_for_ever() -> None:
@@ -316,7 +386,7 @@ async def test_a_call_that_was_refused_is_sent_again_and_not_for_ever() -> None:
         with pytest.raises(CallFailed) as failed:
             await http2.get(f"http://{place}/")
         assert failed.value.kind == "refused stream"
-        assert network.sent == 5
+        assert (network.sent, network.resent) == (5, 4)
 
 
 async def test_no_more_calls_are_under_way_than_the_server_takes() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstay.errors import CallFailed, InvalidInput
+from mainstay.load.clients.line import Line
 from mainstay.load.clients.network import Network, Timeouts, Tls
 from mainstay.load.clients.tcp import TCPClient
 from mainstay.load.target import Target, TargetOptions
@@ -211,3 +213,61 @@ def test_any_split_of_a_stream_gives_the_same_messages(words: list[bytes], cuts:
             return [(await tcp.receive(f"tcp://{place}", until=b"\n")).content for _ in words]
 
     assert asyncio.run(heard()) == [word + b"\n" for word in words]
+
+
+async def test_bytes_that_came_before_a_call_are_not_its_answer() -> None:
+    async def chatty(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line + b"and more\n")
+
+    async with serving(chatty) as place, client() as (tcp, network):
+        url = f"tcp://{place}"
+        answers = [(await tcp.bidirectional(url, b"%d\n" % n, until=b"\n")).content for n in range(3)]
+        assert answers == [b"0\n", b"1\n", b"2\n"]
+        assert (await tcp.receive(url, until=b"\n")).content == b"and more\n"
+        assert (network.sent, network.answered, network.unexpected) == (3, 3, 2)
+
+
+async def test_bytes_that_the_loop_has_not_read_yet_are_not_the_answer() -> None:
+    async with Target(TargetOptions(tcp_port=0)) as target, client() as (tcp, network):
+        async with tcp.connect(target.tcp_url) as connection:
+            await connection.bidirectional(b"one", size=3)
+            theirs, ours = socket.socketpair()
+            with theirs:
+                ours.setblocking(False)
+                assert connection._line is not None
+                connection._line.close()
+                connection._line = Line(
+                    ours, what="test", on_data=connection._came, on_end=connection._over, on_written=connection._written
+                )
+                theirs.send(b"early")
+                call = asyncio.ensure_future(connection.bidirectional(b"two", until=b"\n"))
+                await asyncio.sleep(0)
+                theirs.send(b"late\n")
+                assert (await call).content == b"late\n"
+        assert network.unexpected == 1
+
+
+async def test_a_connection_that_ended_before_its_first_call_takes_no_data() -> None:
+    async def gone(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with serving(gone) as place, client() as (tcp, network):
+        async with tcp.connect(f"tcp://{place}") as connection:
+            while connection.usable:
+                await asyncio.sleep(0)
+            with pytest.raises(CallFailed, match="closed the connection"):
+                await connection.send(b"into the void")
+        assert network.sent == 0
+
+
+async def test_the_beginning_of_an_answer_is_not_unexpected() -> None:
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"no line")
+        writer.close()
+
+    async with serving(cut) as place, client() as (tcp, network):
+        with pytest.raises(CallFailed, match="closed the connection"):
+            await tcp.bidirectional(f"tcp://{place}", b"x\n", until=b"\n")
+        assert network.unexpected == 0

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import pytest
 
@@ -98,3 +99,65 @@ async def test_other_urls_and_proxies_are_refused() -> None:
     async with client(Network(proxy="http://127.0.0.1:3128")) as (udp, _):
         with pytest.raises(InvalidInput, match="no proxy"):
             await udp.send("udp://127.0.0.1:9000", b"x")
+
+
+class Twice(asyncio.DatagramProtocol):
+    """Sends each datagram back twice."""
+
+    _before = b"nothing"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        for _ in range(2):
+            self._transport.sendto(data, addr)
+
+
+@contextlib.asynccontextmanager
+async def answering(protocol: Twice) -> AsyncIterator[str]:
+    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+        lambda: protocol, local_addr=("127.0.0.1", 0)
+    )
+    try:
+        yield f"udp://127.0.0.1:{transport.get_extra_info('sockname')[1]}"
+    finally:
+        transport.close()
+
+
+async def test_a_duplicate_is_not_taken_for_the_answer_of_the_next_call() -> None:
+    async with answering(Twice()) as url:
+        async with client() as (udp, network):
+            answers = [(await udp.bidirectional(url, b"%d" % n)).content for n in range(5)]
+            assert answers == [b"%d" % n for n in range(5)]
+        assert (network.sent, network.answered, network.unexpected) == (5, 5, 5)
+
+
+async def test_what_came_before_can_be_received() -> None:
+    async with answering(Twice()) as url, client() as (udp, network):
+        assert (await udp.bidirectional(url, b"one")).content == b"one"
+        assert (await udp.receive(url)).content == b"one"
+        assert network.unexpected == 0
+
+
+async def test_match_says_which_datagram_is_the_answer() -> None:
+    class Late(Twice):
+        def datagram_received(self, data: bytes, addr: Any) -> None:
+            """The duplicate of the answer before comes first."""
+            for told in (self._before, data):
+                self._transport.sendto(told, addr)
+            self._before = data
+
+    async with answering(Late()) as url:
+        async with client() as (udp, network):
+            for n in range(5):
+                sent = b"%d" % n
+                assert (await udp.bidirectional(url, sent, match=sent.__eq__)).content == sent
+            assert (await udp.receive(url)).content == b"nothing"
+        assert network.unexpected == 4
+
+
+async def test_what_match_raises_is_raised_by_the_call() -> None:
+    async with answering(Twice()) as url, client() as (udp, _):
+        with pytest.raises(ValueError, match="invalid literal"):
+            await udp.bidirectional(url, b"word", match=lambda got: int(got) > 0)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
 
 from mainstay.errors import CallFailed, InvalidInput
 from mainstay.load.clients.network import Network, Timeouts, Tls
@@ -24,6 +25,13 @@ async def client(network: Network | None = None) -> AsyncIterator[tuple[Websocke
         yield made, network
     finally:
         await made.close()
+
+
+@contextlib.asynccontextmanager
+async def talking(talk: Callable[[ServerConnection], Awaitable[None]]) -> AsyncIterator[str]:
+    """The address of a server that does this with each connection."""
+    async with serve(talk, "127.0.0.1", 0) as server:
+        yield f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}/"
 
 
 async def test_one_call_sends_and_receives_on_a_connection_that_is_kept() -> None:
@@ -125,7 +133,65 @@ async def test_a_server_that_closes_is_told_with_its_code() -> None:
         connection._line.write(b"\x83\x80\x00\x00\x00\x00")
         with pytest.raises(CallFailed, match="1002") as failed:
             await connection.receive()
+        assert failed.value.kind == "closed 1002"
+
+
+@pytest.mark.parametrize(("code", "reason"), [(1000, "done"), (1011, ""), (4001, "no seat")])
+async def test_the_code_of_a_close_is_its_kind_of_error(code: int, reason: str) -> None:
+    async def close(connection: ServerConnection) -> None:
+        await connection.recv()
+        await connection.close(code, reason)
+
+    async with talking(close) as url, client() as (ws, _):
+        with pytest.raises(CallFailed) as failed:
+            await ws.send(url, "x")
+        assert failed.value.kind == f"closed {code}"
+        assert str(failed.value).endswith(f"with code {code}{f': {reason}' if reason else ''}")
+
+
+async def test_a_connection_that_breaks_has_no_code() -> None:
+    async def vanish(connection: ServerConnection) -> None:
+        await connection.recv()
+        connection.transport.abort()
+
+    async with talking(vanish) as url, client() as (ws, _):
+        with pytest.raises(CallFailed) as failed:
+            await ws.send(url, "x")
         assert failed.value.kind == "closed"
+
+
+async def test_messages_that_came_before_a_request_are_not_its_answer() -> None:
+    async def push(connection: ServerConnection) -> None:
+        await connection.send("welcome")
+        async for message in connection:
+            await connection.send(message)
+
+    async with talking(push) as url, client() as (ws, network):
+        async with ws.connect(url) as connection:
+            while not connection._held:
+                await asyncio.sleep(0)
+            assert (await connection.request("one")).data == "one"
+            await connection.send("two")
+            assert (await connection.receive()).data == "two"
+        assert (network.sent, network.answered, network.unexpected) == (2, 2, 1)
+
+
+async def test_match_tells_answers_from_messages_that_the_server_sends_by_itself() -> None:
+    async def news(connection: ServerConnection) -> None:
+        async for message in connection:
+            await connection.send("news")
+            await connection.send(message)
+
+    async with talking(news) as url, client() as (ws, network):
+        async with ws.connect(url) as connection:
+            for word in ("one", "two"):
+                answer = await connection.request(word, match=lambda got: got != "news")
+                assert answer.data == word
+            assert [(await connection.receive()).data for _ in range(2)] == ["news", "news"]
+        assert network.unexpected == 0
+        assert (await ws.send(url, "three", match="three".__eq__)).data == "three"
+        await ws.close()
+        assert network.unexpected == 1
 
 
 async def test_rubbish_instead_of_a_frame_is_a_protocol_failure() -> None:

@@ -116,6 +116,8 @@ def windows(process: int, bucket: int) -> st.SearchStrategy[Window]:
         aborted=st.integers(0, 9),
         sent_calls=st.integers(0, 9),
         answered_calls=st.integers(0, 9),
+        resent_calls=st.integers(0, 9),
+        unexpected=st.integers(0, 9),
         steps=st.lists(_steps, max_size=2, unique_by=lambda made: made.step),
         checks=st.lists(_checks, max_size=2, unique_by=lambda made: made.step),
         metrics=st.lists(_counters | _gauges | _trends, max_size=3, unique_by=lambda made: (made.name, str(made.tags))),

@@ -232,6 +232,16 @@ def test_steps_that_raised_without_a_request_are_told_beside_those_that_failed()
     assert "raised" not in shown(whole)
 
 
+def test_calls_that_were_sent_again_and_unexpected_messages_are_told() -> None:
+    summary = a_summary(resent_calls=7, unexpected=1)
+
+    for text in (shown(summary), load_html(summary)):
+        assert "7 calls, which the server had closed or refused without an answer" in text
+        assert "1 message when no call waited for one, discarded" in text
+    assert "sent again" not in shown(a_summary())
+    assert "unexpected" not in shown(a_summary())
+
+
 @pytest.mark.parametrize("width", [60, 120])
 def test_numbers_by_tag_are_shown_if_steps_have_tags(width: int) -> None:
     summary = a_summary(by_tag=[a_tag("area", "checkout", [0.1] * 7, failed=3), a_tag("a", "<i>", [0.25] * 5)])

@@ -21,6 +21,8 @@ from .waiting import too_long
 #: making room for more than usually comes takes a fifth of a small call
 _READ = 16 * 1024
 _READ_MORE = 256 * 1024
+#: reads before a call is sent; a server that sends without a pause must not keep the call from its turn
+_POLLS = 64
 _LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 OnData = Callable[[bytes], None]
@@ -80,22 +82,30 @@ class Line:
             self._loop.remove_writer(self._fd)
             self._sock.close()
 
-    def _readable(self) -> None:
+    def poll(self) -> None:
+        """Read what has come already. The loop has not got to it yet, and a call that is about to be sent must know."""
+        for _ in range(_POLLS):
+            if self.closed or not self._readable():
+                return
+
+    def _readable(self) -> bool:
+        """Read once. False: there was nothing to read."""
         try:
             data = self._sock.recv(self._read)
         except _LATER:
-            return
+            return False
         except OSError as error:
             self._end(error)
-            return
+            return False
         if not data:
             self._end(None)
-            return
+            return False
         self._read = _READ if len(data) < _READ else _READ_MORE
         self._on_data(data)
         # what OpenSSL has decrypted already, the loop does not see
         while not self.closed and isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
             self._on_data(self._sock.recv(_READ_MORE))
+        return True
 
     def _writable(self) -> None:
         try:

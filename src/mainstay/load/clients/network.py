@@ -97,6 +97,10 @@ class Network:
         self.sent = 0
         self.answered = 0
         self.aborted = 0
+        self.resent = 0
+        """calls that were sent again, because the server had closed or refused them before it answered"""
+        self.unexpected = 0
+        """messages that were discarded, because they came when no call waited for one"""
         self._lookup = lookup
         self._addresses: dict[tuple[str, int, int], list[Address]] = {}
         self._asking: dict[tuple[str, int, int], asyncio.Future[list[Address]]] = {}

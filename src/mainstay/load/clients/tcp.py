@@ -1,6 +1,8 @@
 """Raw TCP, with TLS for `tls://host:port`: send bytes, receive bytes, or both in one call.
 
-What an answer is, the caller says: up to a delimiter (`until`), so many bytes (`size`), or whatever comes first.
+What an answer is, the caller says: up to a delimiter (`until`), so many bytes (`size`), or whatever comes first. What
+came before a call was sent cannot be its answer: `bidirectional` discards it and counts it as unexpected, `receive`
+takes it.
 """
 
 from __future__ import annotations
@@ -65,13 +67,13 @@ class TCPConnection:
         return self._call(bytes_of(data), None, self._limits(timeout))
 
     def receive(self, *, until: bytes | str = b"", size: int = 0, timeout: Timeout | None = None) -> Calling:
-        """Wait for what the other side sends."""
+        """What the other side sends, also if it has come already."""
         return self._call(b"", _wanted(until, size), self._limits(timeout))
 
     def bidirectional(
         self, data: Any, *, until: bytes | str = b"", size: int = 0, timeout: Timeout | None = None
     ) -> Calling:
-        """Send, and wait for the answer."""
+        """Send, and wait for the answer. What came before is discarded; take it with `receive`."""
         return self._call(bytes_of(data), _wanted(until, size), self._limits(timeout))
 
     @property
@@ -80,6 +82,7 @@ class TCPConnection:
 
     def give_up(self) -> None:
         self._watch.stop()
+        self._discard()
         if self._line is not None:
             self._line.close()
         self._ended = self._ended or CallFailed("closed", f"{self._parts.shown}: the connection was closed on our side")
@@ -103,7 +106,10 @@ class TCPConnection:
             raise InvalidInput("tcp", "a call is under way on this connection; wait for it, or open another")
         if self._line is None:
             await self._open(started, limits)
-        elif self._ended is not None and not (self._held and not data):
+        elif data and wanted is not None:
+            self._line.poll()
+            self._discard()
+        if self._ended is not None and not (self._held and not data):
             raise self._ended
         self._waiting = waiting = Waiting(started=started, limits=limits, what=self._parts.shown)
         self._wanted, self._first = wanted, 0.0
@@ -114,6 +120,7 @@ class TCPConnection:
         except BaseException as error:
             network.aborted += isinstance(error, asyncio.CancelledError) and bool(data)
             self._waiting = None
+            self._held.clear()  # the beginning of its answer
             self.give_up()
             raise
         ended = waiting.last
@@ -130,6 +137,12 @@ class TCPConnection:
             sent=len(data),
             received=len(content),
         )
+
+    def _discard(self) -> None:
+        """Drop what came when no call waited for it."""
+        if self._held:
+            self._network.unexpected += 1
+            self._held.clear()
 
     def _begin(self, data: bytes) -> None:
         assert self._line is not None
@@ -193,13 +206,13 @@ class TCPClient:
     def receive(
         self, url: URL | str, *, until: bytes | str = b"", size: int = 0, timeout: Timeout | None = None
     ) -> Calling:
-        """Wait for what the other side sends on the connection that was used last."""
+        """What the other side sends on the connection that was used last, also if it has come already."""
         return self._call(url, b"", _wanted(until, size), timeout)
 
     def bidirectional(
         self, url: URL | str, data: Any, *, until: bytes | str = b"", size: int = 0, timeout: Timeout | None = None
     ) -> Calling:
-        """Send, and wait for the answer."""
+        """Send, and wait for the answer. What came before is discarded; take it with `receive`."""
         return self._call(url, bytes_of(data), _wanted(until, size), timeout)
 
     def connect(

@@ -1,4 +1,9 @@
-"""UDP: datagrams sent, received, or both in one call. Nothing makes sure that they arrive: a lost one is a timeout."""
+"""UDP: datagrams sent, received, or both in one call. Nothing makes sure that they arrive: a lost one is a timeout.
+
+A datagram that came before a call was sent cannot be its answer: `bidirectional` discards it and counts it as
+unexpected, `receive` takes it. Nor does anything say which call a datagram answers. A duplicate that comes after the
+next call was sent looks like its answer, unless `match` tells them apart.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import collections
 import errno
 import socket
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ...errors import CallFailed, InvalidInput
@@ -23,9 +28,10 @@ __all__ = ["UDPClient", "UDPResponse"]
 
 _now = time.perf_counter
 _READ = 65_535
-#: datagrams that came while nobody waited; as with the system's own buffer, more are lost
+#: datagrams that are kept for `receive`; as with the system's own buffer, more are lost
 _MOST_HELD = 1000
 Calling = Coroutine[Any, Any, UDPResponse]
+Match = Callable[[bytes], bool]
 
 
 class _Endpoint:
@@ -36,8 +42,9 @@ class _Endpoint:
         self._watch = Watch()
         self._parts = parts
         self._sock: socket.socket | None = None
-        self._held: collections.deque[tuple[bytes, float]] = collections.deque(maxlen=_MOST_HELD)
+        self._held: collections.deque[bytes] = collections.deque()
         self._waiting: Waiting | None = None
+        self._match: Match | None = None
 
     @property
     def usable(self) -> bool:
@@ -45,6 +52,9 @@ class _Endpoint:
 
     def give_up(self) -> None:
         self._watch.stop()
+        if self._waiting is None:
+            self._poll()
+        self._discard()
         if self._sock is not None:
             asyncio.get_running_loop().remove_reader(self._sock.fileno())
             self._sock.close()
@@ -53,9 +63,16 @@ class _Endpoint:
             self._network.aborted += 1
             self._waiting.fail(CallFailed("closed", f"{self._parts.shown}: the socket was closed on our side"))
 
-    async def call(self, started: float, data: bytes | None, *, answered: bool, limits: Timeouts) -> UDPResponse:
+    async def call(
+        self, started: float, data: bytes | None, *, answered: bool, limits: Timeouts, match: Match | None
+    ) -> UDPResponse:
         opening = await self._open(started, limits) if self._sock is None else None
         network = self._network
+        if data is not None and answered:
+            self._poll()
+            if match is None:
+                self._discard()
+        self._match = match
         self._waiting = waiting = Waiting(started=started, limits=limits, what=self._parts.shown)
         network.sent += data is not None
         try:
@@ -66,8 +83,8 @@ class _Endpoint:
                 pass
             elif not answered:
                 waiting.settle((b"", written))
-            elif self._held:
-                waiting.settle((self._held.popleft()[0], written))
+            elif self._held and data is None:
+                waiting.settle((self._held.popleft(), written))
             content, first = await self._watch.answer(waiting)
         except BaseException as error:
             network.aborted += isinstance(error, asyncio.CancelledError) and data is not None
@@ -127,20 +144,50 @@ class _Endpoint:
             raise self._broken(error) from None
 
     def _readable(self) -> None:
+        self._read()
+
+    def _poll(self) -> None:
+        """Read what has come already, and the loop has not got to."""
+        for _ in range(_MOST_HELD):
+            if self._sock is None or not self._read():
+                return
+
+    def _read(self) -> bool:
+        """Take one datagram. False: there was none."""
         assert self._sock is not None
         try:
             data = self._sock.recv(_READ)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError as error:
             if self._waiting is not None:
                 self._waiting.fail(self._broken(error))
-            return
+            return False
         now = _now()
-        if self._waiting is not None and self._waiting.goes_on(now):
-            self._waiting.settle((data, now))
-        else:
-            self._held.append((data, now))
+        waiting = self._waiting
+        if waiting is None or not waiting.goes_on(now):
+            self._hold(data)
+            return True
+        try:
+            if self._match is None or self._match(data):
+                waiting.settle((data, now))
+            else:
+                self._hold(data)
+        except Exception as error:  # noqa: BLE001 - what the step's own code raised is raised where the step waits
+            waiting.fail(error)
+        return True
+
+    def _hold(self, data: bytes) -> None:
+        """Keep it for `receive`. As with the system's own buffer, the oldest are lost if nothing takes them."""
+        if len(self._held) >= _MOST_HELD:
+            self._held.popleft()
+            self._network.unexpected += 1
+        self._held.append(data)
+
+    def _discard(self) -> None:
+        """Drop what came when no call waited for it."""
+        self._network.unexpected += len(self._held)
+        self._held.clear()
 
     def _broken(self, error: OSError) -> CallFailed:
         shown = self._parts.shown
@@ -163,29 +210,39 @@ class UDPClient:
 
     def send(self, url: URL | str, data: Any, *, timeout: Timeout | None = None) -> Calling:
         """Send a datagram, and be done when the system has taken it."""
-        return self._call(url, bytes_of(data), timeout, answered=False)
+        return self._call(url, bytes_of(data), timeout, None, answered=False)
 
     def receive(self, url: URL | str, *, timeout: Timeout | None = None) -> Calling:
-        """Wait for a datagram, at the socket that was used last."""
-        return self._call(url, None, timeout, answered=True)
+        """A datagram, at the socket that was used last, also if it has come already."""
+        return self._call(url, None, timeout, None, answered=True)
 
-    def bidirectional(self, url: URL | str, data: Any, *, timeout: Timeout | None = None) -> Calling:
-        """Send a datagram, and wait for the next one that comes back."""
-        return self._call(url, bytes_of(data), timeout, answered=True)
+    def bidirectional(
+        self, url: URL | str, data: Any, *, timeout: Timeout | None = None, match: Match | None = None
+    ) -> Calling:
+        """Send a datagram, and wait for the next one that comes back.
+
+        `match` gets each datagram that comes and says whether it is the answer: `lambda got: got[:2] == number`. The
+        others are left for `receive`. Without `match`, datagrams that came before are discarded.
+        """
+        return self._call(url, bytes_of(data), timeout, match, answered=True)
 
     async def close(self) -> None:
         self._kept.close()
 
-    def _call(self, url: URL | str, data: bytes | None, timeout: Timeout | None, *, answered: bool) -> Calling:
+    def _call(
+        self, url: URL | str, data: bytes | None, timeout: Timeout | None, match: Match | None, *, answered: bool
+    ) -> Calling:
         if self._network.proxy is not None:
             raise InvalidInput("proxy", "datagrams go through no proxy; leave it out for UDP")
         parts = parts_of(url, self.base_url, ("udp",), "UDP")
-        return self._lent(parts, data, answered, limits_of(timeout, self._network.timeouts))
+        return self._lent(parts, data, answered, limits_of(timeout, self._network.timeouts), match)
 
-    async def _lent(self, parts: Parts, data: bytes | None, answered: bool, limits: Timeouts) -> UDPResponse:
+    async def _lent(
+        self, parts: Parts, data: bytes | None, answered: bool, limits: Timeouts, match: Match | None
+    ) -> UDPResponse:
         started = _now()
         endpoint = self._kept.take(parts.origin, lambda: _Endpoint(self._network, parts))
         try:
-            return await endpoint.call(started, data, answered=answered, limits=limits)
+            return await endpoint.call(started, data, answered=answered, limits=limits, match=match)
         finally:
             self._kept.give_back(parts.origin, endpoint)

@@ -1,4 +1,9 @@
-"""WebSocket: a connection for as long as one needs it, or one call that sends a message and waits for the next."""
+"""WebSocket: a connection for as long as one needs it, or one call that sends a message and waits for the next.
+
+A server may send messages that answer nothing. What came before a request was sent cannot be its answer: a request
+discards it and counts it as unexpected. A test that wants such messages takes them with `receive`, and tells answers
+from them by `match`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import asyncio
 import collections
 import contextlib
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...errors import CallFailed, InvalidInput
@@ -34,9 +39,10 @@ __all__ = ["WebsocketClient", "WebsocketConnection", "WebsocketResponse"]
 
 _now = time.perf_counter
 _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
-#: messages that came while nobody waited; of more, the oldest are dropped
+#: messages that are kept for `receive`; of more, the oldest are dropped
 MOST_HELD = 10_000
 Calling = Coroutine[Any, Any, WebsocketResponse]
+Match = Callable[[str | bytes], bool]
 
 
 class _Came(NamedTuple):
@@ -45,6 +51,10 @@ class _Came(NamedTuple):
     first: float
     ended: float
     size: int
+
+    @property
+    def data(self) -> str | bytes:
+        return self.content.decode("utf-8", "replace") if self.text else self.content
 
 
 class _How(NamedTuple):
@@ -75,8 +85,9 @@ class WebsocketConnection:
         self._text = False
         self._first = 0.0
         self._size = 0
-        self._held: collections.deque[_Came] = collections.deque(maxlen=MOST_HELD)
+        self._held: collections.deque[_Came] = collections.deque()
         self._waiting: Waiting | None = None
+        self._match: Match | None = None
         self._gone = 0.0
         self._ended: CallFailed | None = None
         self.response: WebsocketResponse | None = None
@@ -96,19 +107,24 @@ class WebsocketConnection:
         return self._call(data, answered=False, limits=self._limits(timeout))
 
     def receive(self, *, timeout: Timeout | None = None) -> Calling:
-        """The next message."""
+        """The next message, also if it has come already."""
         return self._call(None, answered=True, limits=self._limits(timeout))
 
-    def request(self, data: Any, *, timeout: Timeout | None = None) -> Calling:
-        """Send a message, and wait for the next one."""
-        return self._call(data, answered=True, limits=self._limits(timeout))
+    def request(self, data: Any, *, timeout: Timeout | None = None, match: Match | None = None) -> Calling:
+        """Send a message, and wait for its answer: the next message that comes.
+
+        `match` gets each message that comes and says whether it is the answer; the others are left for `receive`.
+        Without `match`, messages that came before are discarded.
+        """
+        return self._call(data, answered=True, limits=self._limits(timeout), match=match)
 
     async def close(self, code: int = CloseCode.NORMAL_CLOSURE) -> None:
         """Say goodbye, and wait a moment for the other side to do so, too."""
         if self.usable and self._wire.state is OPEN:
             self._wire.send_close(code)
             self._flush()
-            self._waiting = waiting = Waiting(started=_now(), limits=_GOODBYE, what=self._parts.shown)
+            self._waiting, self._match = Waiting(started=_now(), limits=_GOODBYE, what=self._parts.shown), _never
+            waiting = self._waiting
             with contextlib.suppress(CallFailed):
                 await self._watch.answer(waiting)
             self._waiting = None
@@ -116,6 +132,7 @@ class WebsocketConnection:
 
     def give_up(self) -> None:
         self._watch.stop()
+        self._discard()
         if self._line is not None:
             self._line.close()
         self._ended = self._ended or CallFailed("closed", f"{self._parts.shown}: the connection was closed on our side")
@@ -135,7 +152,8 @@ class WebsocketConnection:
                 on_end=self._lost,
                 on_written=self._written,
             )
-        self._waiting = waiting = Waiting(started=started, limits=limits, what=self._parts.shown)
+        self._waiting, self._match = Waiting(started=started, limits=limits, what=self._parts.shown), None
+        waiting = self._waiting
         request = self._wire.connect()
         if self._parts.auth is not None:
             request.headers["Authorization"] = self._parts.auth.decode()
@@ -157,10 +175,16 @@ class WebsocketConnection:
     def _limits(self, timeout: Timeout | None) -> Timeouts:
         return limits_of(timeout, self._network.timeouts)
 
-    async def _call(self, data: Any, *, answered: bool, limits: Timeouts, started: float = 0.0) -> WebsocketResponse:
+    async def _call(
+        self, data: Any, *, answered: bool, limits: Timeouts, started: float = 0.0, match: Match | None = None
+    ) -> WebsocketResponse:
         started = started or _now()
         network = self._network
         opening = await self.open(started, limits) if self._line is None else None
+        if data is not None and answered and self._waiting is None and self._line is not None:
+            self._line.poll()
+            if match is None:
+                self._discard()
         if self._ended is not None and not (data is None and self._held):
             raise self._ended
         if self._waiting is not None and answered:
@@ -169,11 +193,11 @@ class WebsocketConnection:
             )
         waiting = Waiting(started=started, limits=limits, what=self._parts.shown)
         if answered:
-            self._waiting = waiting
+            self._waiting, self._match = waiting, match
         network.sent += data is not None
         try:
             sent = self._send(data) if data is not None else 0
-            came = await self._next(waiting, answered=answered)
+            came = await self._next(waiting, answered=answered, asked=data is not None)
         except BaseException as error:
             network.aborted += isinstance(error, asyncio.CancelledError) and data is not None
             self._waiting = None
@@ -211,14 +235,14 @@ class WebsocketConnection:
             self._wire.send_binary(bytes_of(data))
         return self._flush()
 
-    async def _next(self, waiting: Waiting, *, answered: bool) -> _Came:
+    async def _next(self, waiting: Waiting, *, answered: bool, asked: bool) -> _Came:
         now = _now()
         if not waiting.goes_on(now):
             pass
         elif not answered:
             waiting.settle(_NOTHING._replace(first=now, ended=now))
-        elif self._held:
-            # it came before it was asked for, and took no time
+        elif self._held and not asked:
+            # it came before the step waited for it, and took no time
             waiting.settle(self._held.popleft()._replace(first=now, ended=now))
         came: _Came = await self._watch.answer(waiting)
         return came
@@ -277,10 +301,29 @@ class WebsocketConnection:
 
     def _arrived(self, came: _Came) -> None:
         self._first, self._size = 0.0, 0
-        if self._waiting is not None and not self._waiting.future.done():
-            self._waiting.settle(came)
-        else:
-            self._held.append(came)
+        waiting = self._waiting
+        if waiting is None or waiting.future.done():
+            self._hold(came)
+            return
+        try:
+            if self._match is None or self._match(came.data):
+                waiting.settle(came)
+            else:
+                self._hold(came)
+        except Exception as error:  # noqa: BLE001 - what the step's own code raised is raised where the step waits
+            waiting.fail(error)
+
+    def _hold(self, came: _Came) -> None:
+        """Keep a message for `receive`."""
+        if len(self._held) >= MOST_HELD:
+            self._held.popleft()
+            self._network.unexpected += 1
+        self._held.append(came)
+
+    def _discard(self) -> None:
+        """Drop what came when no call waited for it."""
+        self._network.unexpected += len(self._held)
+        self._held.clear()
 
     def _lost(self, error: CallFailed) -> None:
         if self._wire.state is CONNECTING:
@@ -321,11 +364,16 @@ class WebsocketClient:
         *,
         headers: Headers | Mapping[str, str] | None = None,
         timeout: Timeout | None = None,
+        match: Match | None = None,
     ) -> Calling:
-        """Send a message, and wait for the next one, on a connection that is kept. Headers are for its opening."""
+        """Send a message, and wait for its answer, on a connection that is kept. Headers are for its opening.
+
+        The answer is the next message that comes, or the next one for which `match` is true. For messages that the
+        server sends by itself, take a connection with `connect`, and `receive` from it.
+        """
         parts = self._parts(url)
         how = _PLAIN if headers is None else _How(headers_of(headers), (), False)
-        return self._lent(parts, data, how, limits_of(timeout, self._network.timeouts))
+        return self._lent(parts, data, how, limits_of(timeout, self._network.timeouts), match)
 
     def connect(
         self,
@@ -344,12 +392,16 @@ class WebsocketClient:
     async def close(self) -> None:
         self._kept.close()
 
-    async def _lent(self, parts: Parts, data: Any, how: _How, limits: Timeouts) -> WebsocketResponse:
+    async def _lent(
+        self, parts: Parts, data: Any, how: _How, limits: Timeouts, match: Match | None
+    ) -> WebsocketResponse:
         started = _now()
         key = parts.full if how.headers is None else f"{parts.full} {how.headers.block!r}"
         connection = self._kept.take(key, lambda: WebsocketConnection(self._network, parts, how))
         try:
-            return await connection._call(data, answered=True, limits=limits, started=started)  # noqa: SLF001 - one part
+            return await connection._call(  # noqa: SLF001 - one part
+                data, answered=True, limits=limits, started=started, match=match
+            )
         finally:
             self._kept.give_back(key, connection)
 
@@ -372,6 +424,11 @@ class WebsocketClient:
         return parts_of(whole, "", ("ws", "wss"), "WebSocket")
 
 
+def _never(_: str | bytes) -> bool:
+    """No message is what the goodbye waits for."""
+    return False
+
+
 def _protocol(parts: Parts, how: _How) -> ClientProtocol:
     return ClientProtocol(
         parse_uri(parts.full),
@@ -391,6 +448,8 @@ def _not_opened(parts: Parts, error: Exception) -> CallFailed:
 def _closed(parts: Parts, wire: ClientProtocol) -> CallFailed:
     if wire.parser_exc is not None:
         return CallFailed("protocol", f"{parts.shown} sent what is no WebSocket frame ({wire.parser_exc})")
-    told = wire.close_rcvd
-    why = f"with {told.code}{f': {told.reason}' if told.reason else ''}" if told is not None else "without a word"
-    return CallFailed("closed", f"{parts.shown} closed the WebSocket {why}")
+    frame = wire.close_rcvd
+    if frame is None:
+        return CallFailed("closed", f"{parts.shown} closed the WebSocket without a close frame")
+    why = f"with code {frame.code}{f': {frame.reason}' if frame.reason else ''}"
+    return CallFailed(f"closed {frame.code}", f"{parts.shown} closed the WebSocket {why}")

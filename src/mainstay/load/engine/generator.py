@@ -62,7 +62,7 @@ class Generator:
         self._metrics = MetricRecorder()
         self._bucket = 0
         """the window that is open"""
-        self._calls = (0, 0, 0)
+        self._calls = (0, 0, 0, 0, 0)
         """sent, answered and aborted, as they were told last"""
         self._stopped: Stop | None = None
         self._stopping = asyncio.Event()
@@ -242,7 +242,9 @@ class Generator:
         sent = sum(one.sent for one in networks)
         answered = sum(one.answered for one in networks)
         aborted = sum(one.aborted for one in networks)
-        before, self._calls = self._calls, (sent, answered, aborted)
+        resent = sum(one.resent for one in networks)
+        unexpected = sum(one.unexpected for one in networks)
+        before, self._calls = self._calls, (sent, answered, aborted, resent, unexpected)
         window = Window(
             bucket=bucket,
             process=self._seat.process,
@@ -250,6 +252,8 @@ class Generator:
             sent_calls=sent - before[0],
             answered_calls=answered - before[1],
             aborted=aborted - before[2],
+            resent_calls=resent - before[3],
+            unexpected=unexpected - before[4],
             steps=steps,
             checks=checks,
             metrics=self._metrics.take(),

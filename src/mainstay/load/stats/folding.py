@@ -47,7 +47,8 @@ def merge_windows(windows: Iterable[Window]) -> Window:
 
     >>> merge_windows([Window(bucket=7, process=0, users=3), Window(bucket=7, process=1, users=4)])
     Window(bucket=7, width=1, process=-1, users=7, draining=False, iterations=0, arrivals=0, dropped=0, unbegun=0,
-    aborted=0, sent_calls=0, answered_calls=0, steps=[], checks=[], metrics=[], examples={}, health={})
+    aborted=0, sent_calls=0, answered_calls=0, resent_calls=0, unexpected=0, steps=[], checks=[], metrics=[],
+    examples={}, health={})
     """
     fold = Fold()
     for window in windows:
@@ -145,6 +146,8 @@ class Tally:
             "aborted": total.aborted,
             "sent_calls": total.sent_calls,
             "answered_calls": total.answered_calls,
+            "resent_calls": total.resent_calls,
+            "unexpected": total.unexpected,
             "service": service.latency(),
             "ok": ok.latency() if failed else None,
             "response": response.latency(),

@@ -130,6 +130,10 @@ class Window(msgspec.Struct, omit_defaults=True, kw_only=True):
     sent_calls: int = 0
     """by all clients, measured or not"""
     answered_calls: int = 0
+    resent_calls: int = 0
+    """of those sent: once more, because the server had closed or refused the call before it answered"""
+    unexpected: int = 0
+    """messages that came when no call waited for one; they were discarded"""
     steps: list[StepStats] = []
     checks: list[CheckStats] = []
     metrics: list[MetricStats] = []
@@ -350,6 +354,10 @@ class Summary(msgspec.Struct, kw_only=True):
     sent_calls: int = 0
     """calls that were sent, measured or not, by all clients"""
     answered_calls: int = 0
+    resent_calls: int = 0
+    """of those sent: once more, because the server had closed or refused the call before it answered"""
+    unexpected: int = 0
+    """messages that came when no call waited for one; they were discarded"""
     service: Latency | None = None
     """of all measured steps together, failed results too"""
     ok: Latency | None = None

@@ -164,6 +164,8 @@ class Fold:
         self.aborted = 0
         self.sent_calls = 0
         self.answered_calls = 0
+        self.resent_calls = 0
+        self.unexpected = 0
         self.steps: dict[tuple[str, str], StepSum] = {}
         self.checks: dict[tuple[str, str], CheckStats] = {}
         self.metrics: dict[tuple[object, ...], MetricSum] = {}
@@ -185,6 +187,8 @@ class Fold:
         self.aborted += window.aborted
         self.sent_calls += window.sent_calls
         self.answered_calls += window.answered_calls
+        self.resent_calls += window.resent_calls
+        self.unexpected += window.unexpected
         for step in window.steps:
             key = (step.workflow, step.step)
             if key not in self.steps:
@@ -239,6 +243,8 @@ class Fold:
             aborted=self.aborted,
             sent_calls=self.sent_calls,
             answered_calls=self.answered_calls,
+            resent_calls=self.resent_calls,
+            unexpected=self.unexpected,
             steps=[self.steps[key].stats() for key in sorted(self.steps)],
             checks=[_copy(self.checks[key]) for key in sorted(self.checks)],
             metrics=[self.metrics[key].stats() for key in sorted(self.metrics, key=repr)],

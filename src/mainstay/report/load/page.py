@@ -22,10 +22,12 @@ from .text import (
     metric_name,
     metric_text,
     of_latency,
+    resent_line,
     step_name,
     tag_name,
     threshold_text,
     took,
+    unexpected_line,
 )
 from .words import NONE, counted, digits, rate_text, share_text, size_text, time_text
 
@@ -410,6 +412,8 @@ def _about(summary: Summary) -> str:
         ("arrivals", escape(arrivals_line(summary))),
         ("aborted", f"{summary.aborted:,} calls under way at the end" if summary.aborted else ""),
         ("calls", f"{summary.sent_calls:,} sent, {summary.answered_calls:,} answered, measured or not"),
+        ("sent again", escape(resent_line(summary))),
+        ("unexpected", escape(unexpected_line(summary))),
         ("bytes", f"{size_text(summary.sent)} sent, {size_text(summary.received)} received"),
         ("tags", text(", ".join(f"{key}={value}" for key, value in sorted(header.tags.items())))),
         ("recorded in", code(summary.stream) if summary.stream else ""),

@@ -80,6 +80,8 @@ def _show_totals(summary: Summary, console: Console) -> None:
         ("users", f"{summary.users:,} at most, {iterations_text(summary)}"),
         ("arrivals", arrivals_line(summary)),
         ("aborted", f"{summary.aborted:,} under way when the run ended, not waited for" if summary.aborted else ""),
+        ("sent again", resent_line(summary)),
+        ("unexpected", unexpected_line(summary)),
         ("bytes", f"{size_text(summary.sent)} sent, {size_text(summary.received)} received"),
     ]
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -96,6 +98,20 @@ def raised_line(summary: Summary) -> str:
     if not summary.raised:
         return ""
     return f"{counted(summary.raised, 'time')}, without a request; error rate {share_text(summary.error_rate, 1)}"
+
+
+def resent_line(summary: Summary) -> str:
+    """Calls that the target may have counted twice, and why."""
+    if not summary.resent_calls:
+        return ""
+    return f"{counted(summary.resent_calls, 'call')}, which the server had closed or refused without an answer"
+
+
+def unexpected_line(summary: Summary) -> str:
+    """Messages that are part of no call."""
+    if not summary.unexpected:
+        return ""
+    return f"{counted(summary.unexpected, 'message')} when no call waited for one, discarded"
 
 
 def iterations_text(summary: Summary) -> str:

@@ -419,7 +419,7 @@ async def test_a_kept_connection_that_was_closed_meanwhile_is_replaced(http: HTT
     assert r.content == b"ok"
     assert r.opening is not None
     assert (server.connections, len(server.heard)) == (2, 3)
-    assert (network.sent, network.answered) == (3, 2)
+    assert (network.sent, network.answered, network.resent) == (3, 2, 1)
     assert r.sent == 2 * len(_request(server))
 
 

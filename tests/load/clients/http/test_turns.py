@@ -78,7 +78,8 @@ async def test_what_comes_on_a_kept_connection_before_the_call_has_left_is_not_i
         r = await calls[0]
 
     assert (r.content, [heard.body for heard in server.heard]) == (b"2", [b"", b"once"])
-    assert (network.sent, network.answered, network.aborted) == (2, 2, 0)
+    assert (network.sent, network.answered, network.aborted, network.resent) == (2, 2, 0, 0)
+    assert network.unexpected == 1
 
 
 @pytest.mark.parametrize("early", [BUSY, TIMED_OUT])

@@ -193,15 +193,46 @@ async def test_a_compressed_body_is_read_as_it_was(http: HTTPClient, encoding: s
     [
         (b"gzip", b"not gzip"),
         (b"gzip", gzip.compress(TEXT)[:-20]),
+        (b"gzip", gzip.compress(TEXT) + gzip.compress(TEXT)[:-20]),
         (b"zstd", zstandard.compress(TEXT)[:-5]),
         (b"deflate", zlib.compress(TEXT)[:-5]),
-        (b"rot13", b"x"),
     ],
-    ids=["gzip", "gzip-half", "zstd-half", "deflate-half", "unknown"],
+    ids=["gzip", "gzip-half", "second-half", "zstd-half", "deflate-half"],
 )
-async def test_a_body_that_cannot_be_decompressed_says_so_when_it_is_read(
-    http: HTTPClient, encoding: bytes, body: bytes
+async def test_an_answer_whose_body_cannot_be_decompressed_is_a_failed_call(
+    http: HTTPClient, network: Network, encoding: bytes, body: bytes
 ) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: %b\r\nContent-Length: %d\r\n\r\n" % (encoding, len(body))
+    async with serving(head + body) as server:
+        with pytest.raises(CallFailed, match=r"http://127.*cannot be decompressed") as failed:
+            await http.get(server.url)
+        streamed = await http.get(server.url, stream=True)
+        with pytest.raises(CallFailed, match="cannot be decompressed"):
+            await streamed.read()
+
+    assert failed.value.kind == "encoding"
+    assert (network.sent, network.answered, server.connections) == (2, 2, 1)
+
+
+async def test_a_status_that_fails_a_call_is_told_rather_than_its_body(http: HTTPClient) -> None:
+    async with serving(b"HTTP/1.1 500 Oops\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx") as server:
+        assert (await http.get(server.url)).failure == "http 500"
+
+
+async def test_a_body_of_several_members_is_read_to_its_end(http: HTTPClient) -> None:
+    for encoding, body in (
+        ("gzip", gzip.compress(TEXT) + gzip.compress(TEXT)),
+        ("gzip", gzip.compress(TEXT + TEXT) + b"\0\0"),
+        ("zstd", zstandard.compress(TEXT) + zstandard.compress(TEXT)),
+    ):
+        head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        async with serving(head + body) as server:
+            assert (await http.get(server.url)).content == TEXT + TEXT
+            assert await (await http.get(server.url, stream=True)).read() == TEXT + TEXT
+
+
+async def test_an_encoding_that_is_not_known_fails_where_the_body_is_read(http: HTTPClient) -> None:
+    encoding, body = b"rot13", b"x"
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: %b\r\nContent-Length: %d\r\n\r\n" % (encoding, len(body))
     async with serving(head + body) as server:
         r = await http.get(server.url)

@@ -111,6 +111,7 @@ class Connection:
         """What came, and when."""
         call = self.call
         if call is None or not data:
+            self._network.unexpected += bool(data)
             self.lost(None)
             return
         if at >= self._alarm.due and self._late(at):
@@ -210,6 +211,8 @@ class Connection:
             reading.stream.finish(at, reading.received)
         elif waiter.done():
             return
+        elif head.encoding and head.location is None and (broken := response.broken_body()) is not None:
+            waiter.set_exception(broken)
         elif head.cookies or head.location is not None:
             self._settle(call, response, waiter)
         else:
@@ -229,6 +232,7 @@ class Connection:
             return
         if reading is None and self.used and (call.repeatable or self.unsent) and not waiter.done():
             sent = 0 if self.unsent else call.size
+            self._network.resent += sent > 0
             self.call = self._waiter = None
             self.close()
             self._owner.again(call, self._started, waiter, sent=sent)

@@ -18,11 +18,48 @@ ACCEPTED = "gzip, deflate, zstd" + (", br" if _BROTLI else "")
 
 
 class Decoder(Protocol):
-    eof: bool
+    @property
+    def eof(self) -> bool: ...
 
     def decompress(self, data: bytes, /) -> bytes: ...
 
     def flush(self) -> bytes: ...
+
+
+class _Parts:
+    """A body may consist of several gzip members or zstd frames. Each of them begins with the same byte."""
+
+    def __init__(self, make: Callable[[], Any], begins: bytes) -> None:
+        self._make = make
+        self._begins = begins
+        self._inner = make()
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._inner.eof)
+
+    def decompress(self, data: bytes, /) -> bytes:
+        made = b""
+        while data:
+            if self._inner.eof:
+                if data[:1] != self._begins:
+                    break  # padding after the last one
+                self._inner = self._make()
+            made += self._inner.decompress(data)
+            data = self._inner.unused_data
+        return made
+
+    def flush(self) -> bytes:
+        rest: bytes = self._inner.flush()
+        return rest
+
+
+def _gzip() -> Decoder:
+    return _Parts(lambda: zlib.decompressobj(16 + zlib.MAX_WBITS), b"\x1f")
+
+
+def _zstd() -> Decoder:
+    return _Parts(lambda: zstandard.ZstdDecompressor().decompressobj(), b"\x28")
 
 
 class _Deflate:
@@ -65,12 +102,17 @@ if _BROTLI:
     _BROKEN = (*_BROKEN, importlib.import_module(_BROTLI).error)
 
 _MAKERS: dict[str, Callable[[], Any]] = {
-    "gzip": lambda: zlib.decompressobj(16 + zlib.MAX_WBITS),
-    "x-gzip": lambda: zlib.decompressobj(16 + zlib.MAX_WBITS),
+    "gzip": _gzip,
+    "x-gzip": _gzip,
     "deflate": _Deflate,
-    "zstd": lambda: zstandard.ZstdDecompressor().decompressobj(),
+    "zstd": _zstd,
     **({"br": _Brotli} if _BROTLI else {}),
 }
+
+
+def is_known(encoding: str) -> bool:
+    """Whether a Content-Encoding can be undone."""
+    return all(name.strip().lower() in (*_MAKERS, "identity", "") for name in encoding.split(","))
 
 
 def decoders(encoding: str) -> list[Decoder]:

@@ -62,7 +62,8 @@ class Head:
     """What the first lines of an answer say. Shared by all answers that begin alike; nothing changes it."""
 
     __slots__ = (
-        "_fields", "_raw", "cookies", "failure", "keep", "length", "location", "plain", "reason", "status", "version",
+        "_fields", "_raw", "cookies", "encoding", "failure", "keep", "length", "location", "plain", "reason", "status",
+        "version",
     )  # fmt: skip
 
     def __init__(
@@ -87,7 +88,10 @@ class Head:
         self.keep = _keeps(version, find("connection"))
         self.length = _length(status, find("transfer-encoding"), find("content-length"))
         """of the body, in bytes; or UNTIL_CLOSE, or CHUNKED"""
-        plain = self.keep and self.length >= 0 and not self.cookies and self.location is None and status >= 200
+        self.encoding = ", ".join(find("content-encoding"))
+        """how the body is compressed; empty if it is not"""
+        usual = self.keep and self.length >= 0 and not self.cookies and self.location is None and status >= 200
+        plain = usual and not self.encoding
         self.plain = self.length if plain else -1
         """the same if there is nothing to do but to take the body; else -1"""
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ....errors import InvalidInput
+from ....errors import CallFailed, InvalidInput
 from ...results import Opening, Result
 from .calls import Call
 from .cookies import cookie_pair
-from .encodings import decoded
+from .encodings import decoded, is_known
 from .heads import Fields, Head
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HTTPResponse(Result):
-    """An answer. What costs time (headers, decompression, JSON) is done when it is asked for.
+    """An answer. What costs time (headers, JSON) is done when it is asked for.
 
     `ok` is False, and `failure` says "http 503", for statuses from 400 on that were not in `expect`.
     """
@@ -96,10 +96,23 @@ class HTTPResponse(Result):
         if self._content is None:
             if self.stream is not None:
                 raise InvalidInput("content", "this answer is a stream; read it with chunks() or read()")
-            # most have none: asked for by `get`, that would raise and catch an error each time
-            encodings = self._head.fields.getlist("content-encoding")
-            self._content = decoded(self._body, ", ".join(encodings)) if encodings else self._body
+            encoding = self._head.encoding
+            self._content = decoded(self._body, encoding) if encoding else self._body
         return self._content
+
+    def broken_body(self) -> CallFailed | None:
+        """What is wrong with a compressed body: it is cut off, or not what its header says.
+
+        Such an answer is a failed call, whether the step reads the body or not. One in an encoding that is not known is
+        left to the step: it may never read it.
+        """
+        if self.failure or not is_known(self._head.encoding):
+            return None
+        try:
+            _ = self.content
+        except CallFailed as error:
+            return CallFailed(error.kind, f"{self._call.parts.shown}: {error}")
+        return None
 
     def text(self, encoding: str | None = None) -> str:
         """The body as text: in the charset that the answer names, or UTF-8. What does not fit becomes "\ufffd"."""

@@ -119,6 +119,7 @@ class Turns:
             if connection.call is None or not connection.unsent:
                 continue
             if connection.used:
+                self._network.unexpected += isinstance(found, bytes) and bool(found)
                 connection.lost(None if isinstance(found, bytes) else found)
             else:
                 fresh = True

@@ -56,6 +56,8 @@ class Connection:
         self._answered = False
         self.retired = False
         """takes no further calls"""
+        self._failure: CallFailed | None = None
+        """why it was lost, or what the server did wrong"""
 
     async def open(self, limits: Timeouts) -> Opening:
         line, opening = await open_line(
@@ -79,6 +81,13 @@ class Connection:
     @property
     def full(self) -> bool:
         return len(self._exchanges) >= self._most
+
+    def failure(self) -> CallFailed:
+        """Why it took no call, for one that was not sent."""
+        shown = self._parts.shown
+        if self._failure is None:
+            return NotProcessed("goaway", f"{shown} opened a connection and takes no calls on it")
+        return CallFailed(self._failure.kind, str(self._failure))
 
     async def room(self) -> None:
         """Wait until another call may begin; the connection may be retired then."""
@@ -376,7 +385,11 @@ class Connection:
             exchange.waiting.settle(None)
             return
         body = exchange.parts[0] if len(exchange.parts) == 1 else b"".join(exchange.parts)
-        exchange.waiting.settle(self._response(exchange, body, now, call))
+        response = self._response(exchange, body, now, call)
+        if head.encoding and head.location is None and (broken := response.broken_body()) is not None:
+            exchange.waiting.fail(broken)
+        else:
+            exchange.waiting.settle(response)
 
     def _response(self, exchange: Exchange, body: bytes, now: float, call: Call | None = None) -> HTTP2Response:
         assert exchange.head is not None
@@ -414,6 +427,7 @@ class Connection:
     # ends of the connection
 
     def _lost(self, error: CallFailed) -> None:
+        self._failure = error
         for exchange in tuple(self._exchanges.values()):
             call = self._calls[exchange.id]
             if exchange.head is None and call.repeatable and self._answered and exchange.id > 1:
@@ -424,6 +438,7 @@ class Connection:
         self._end()
 
     def _broken(self, error: CallFailed) -> None:
+        self._failure = error
         self._write(f.frame(f.GOAWAY, 0, 0, f.number(0) + f.number(f.PROTOCOL_ERROR)))
         for exchange in tuple(self._exchanges.values()):
             self._fail(exchange, error)

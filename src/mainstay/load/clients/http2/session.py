@@ -128,9 +128,15 @@ class HTTP2Client:
     async def _sent(self, call: Call, started: float) -> HTTP2Response:
         wasted = 0
         for attempt in itertools.count(1):
-            connection, opening = await self._connection(call, started)
+            try:
+                connection, opening = await self._connection(call, started)
+            except NotProcessed:  # the server ended the connection at once, and without an error
+                if attempt == _MOST_TRIES:
+                    raise
+                continue
             waiting = Waiting(started=started, limits=call.limits, what=call.what)
             exchange = connection.start(call, waiting, opening)
+            self._network.resent += wasted > 0
             try:
                 response: HTTP2Response = await connection.watch.answer(waiting)
             except NotProcessed:
@@ -159,13 +165,18 @@ class HTTP2Client:
     async def _wait_or_open(self, call: Call) -> tuple[Connection, Opening | None]:
         origin = call.parts.origin
         since = _now()
+        opened = Opening(0.0, 0.0, 0.0)
+        made: Connection | None = None
         while True:
             connection = self._connections.get(origin)
             if connection is not None and not connection.retired:
                 if not connection.full:
-                    return connection, Opening(_now() - since, 0.0, 0.0)
+                    return connection, opened._replace(blocked=max(0.0, _now() - since - sum(opened)))
                 await connection.room()
                 continue
+            if connection is not None and connection is made:
+                # the server ended the connection that this call has opened, before the call could be sent
+                raise connection.failure()
             task = self._opening.get(origin)
             if task is not None:
                 # somebody else has it opened; how that ends is theirs to tell
@@ -174,8 +185,8 @@ class HTTP2Client:
             task = self._opening[origin] = asyncio.get_running_loop().create_task(self._open(call))
             # whoever had it opened may be gone by then
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
-            made, opening = await asyncio.shield(task)
-            return made, opening._replace(blocked=max(0.0, _now() - since - sum(opening)))
+            # the connection may end, or others may fill it, before this call continues: so look again
+            made, opened = await asyncio.shield(task)
 
     async def _open(self, call: Call) -> tuple[Connection, Opening]:
         parts = call.parts

@@ -20,8 +20,9 @@ Report a load test that is over, as it was reported when it ended; or write it a
 server; or its histograms, for other tools.
 
 RESULT is a recorded stream (.ndjson or .ndjson.zst), a JSON summary, or the id of its job: in the store that is named,
-or among the runs of this folder. A run that is under way or was killed is reported as far as it goes, and the report
-says which it is. --hdr and --otlp need the stream: a summary has no histograms of its steps.
+or among the runs of this folder. --hdr and --otlp need the stream: a summary has no histograms of its steps.
+
+A run that is under way or was killed is reported as far as it goes, and the report says which it is.
 
 Exit codes: 0 reported, 2 error.
 

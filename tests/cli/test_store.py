@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import apsw
 import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
 from mainstay.cli import app
 from mainstay.stores.postgres.schema import VERSION
+from mainstay.stores.sqlite import schema as sqlite_schema
 from tests.stores.postgres.transactions import server
+from tests.stores.sqlite.older import older_file
 
 
 def run(*words: str, **environ: str) -> Result:
@@ -98,7 +101,9 @@ def test_functions_of_another_release_are_made_anew(url: str) -> None:
 def test_a_newer_store_is_shown_and_not_touched(url: str) -> None:
     run("migrate", url)
     with psycopg.connect(server(url)) as db:
-        db.execute(f"UPDATE {url.partition('schema=')[2]}.facts SET value = '99' WHERE name = 'version'")
+        db.execute(
+            f"UPDATE {url.partition('schema=')[2]}.facts SET value = '99' WHERE name IN ('version', 'compatible_from')"
+        )
 
     done = run("status", url)
 
@@ -120,17 +125,68 @@ def test_a_password_is_not_shown_again(url: str) -> None:
         assert "secret" not in done.output
 
 
-def test_other_stores_migrate_themselves(tmp_path: Path) -> None:
+def test_a_file_of_sqlite_is_migrated_once_and_says_so(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
+    newest = sqlite_schema.VERSION
 
-    assert "there is nothing to run" in run("migrate", url, "--dry-run").stdout
+    would = told("migrate", url, "--dry-run", code=1)
+    assert (would["before"], would["after"], len(would["steps"])) == (0, newest, newest)
     assert not (tmp_path / "jobs.db").exists()
-    done = " ".join(run("migrate", MAINSTAY_STORE=url).stdout.split())
-    assert done == f"{url} migrates itself when it is opened; it is up to date"
-    assert (tmp_path / "jobs.db").exists()
+    assert run("migrate", MAINSTAY_STORE=url).stdout == f"{url}: brought from version 0 to {newest} (it is new)\n"
+    assert run("migrate", url).stdout == f"{url} is up to date: version {newest}\n"
+    assert run("migrate", url, "--dry-run").exit_code == 0
     status = told("status", url)
-    assert (status["current"], status["jobs"], status["version"]) == (True, 0, None)
+    assert (status["current"], status["jobs"], status["version"], status["known"]) == (True, 0, newest, newest)
     assert "synchronous=FULL" in status["durability"]
+
+
+def test_a_file_of_an_older_version_names_the_command_to_run(tmp_path: Path) -> None:
+    url = f"sqlite:///{older_file(tmp_path / 'jobs.db')}"
+
+    done = run("status", url)
+
+    assert done.exit_code == 1
+    assert f"5; this Mainstay needs {sqlite_schema.VERSION}: migrate it" in done.stdout
+    assert done.stdout.rstrip().splitlines()[-1] == f"mainstay store migrate {url}"
+    assert run("migrate", url).stdout == f"{url}: brought from version 5 to {sqlite_schema.VERSION}\n"
+    assert run("status", url).exit_code == 0
+
+
+def test_a_command_that_looks_leaves_an_older_file_as_it_is(tmp_path: Path) -> None:
+    path = older_file(tmp_path / "jobs.db")
+    url = f"sqlite:///{path}"
+
+    for words in (
+        ["stats"],
+        ["jobs", "list"],
+        ["check"],
+        ["workers", "list"],
+        ["queues", "list"],
+        ["schedules", "list"],
+    ):
+        done = CliRunner().invoke(app, [*words, "--store", url])
+        assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(app, ["check", "--repair", "--store", url])
+    assert done.exit_code == 2
+    assert f"mainstay store migrate '{url}'" in " ".join(done.output.split())
+
+    db = apsw.Connection(str(path))
+    assert db.pragma("user_version") == 5
+    db.close()
+
+
+def test_a_command_that_looks_does_not_migrate_postgresql_whatever_its_url_says(postgres_url: str) -> None:
+    assert "auto_migrate=on" in postgres_url
+
+    done = CliRunner().invoke(app, ["stats", "--store", postgres_url])
+
+    assert done.exit_code == 2
+    assert "mainstay store migrate" in done.output
+    assert told("status", postgres_url, code=1)["version"] == 0
+
+
+def test_stores_without_versions_have_nothing_to_migrate() -> None:
+    assert run("migrate", "memory:").stdout == "memory: has nothing to migrate\n"
 
 
 @pytest.mark.parametrize("word", ["migrate", "status"])

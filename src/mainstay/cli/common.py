@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import IO, Annotated, Any, TypeVar, cast
 
 import msgspec
@@ -78,26 +78,39 @@ def working(where: Where, work: Callable[[Control], Awaitable[T]]) -> T:
     return asyncio.run(run(where.target()))
 
 
-_MADE_WHEN_OPENED = ("sqlite", "file", "s3", "gs", "az", "dynamodb")
+#: What a command asks of a store that it opens: a store that does not exist is a mistake, not a wish for a new one, and
+#: a command that looks does not migrate.
+_AS_IT_IS = {
+    "sqlite": {"create": "no", "migrate": "no"},
+    "postgresql": {"auto_migrate": "off"},
+    "postgres": {"auto_migrate": "off"},
+    **{scheme: {"create": "no"} for scheme in ("file", "s3", "gs", "az", "dynamodb")},
+}
 
 
 @contextlib.asynccontextmanager
 async def opened(url: str) -> AsyncIterator[JobStore]:
-    """A store to look into, closed afterwards."""
-    if url.partition(":")[0] in _MADE_WHEN_OPENED and "create=" not in url:
-        # to look at a store that is not there is a mistake, not a wish for a new one
-        url += ("&" if "?" in url else "?") + "create=no"
-    log = logging.getLogger("mainstay")
-    level = log.level
-    # what the store warns of when it opens is told by the command itself, with more about it
-    log.setLevel(logging.ERROR)
-    try:
+    """A store to look into, closed afterwards. It is neither made nor migrated."""
+    for name, value in _AS_IT_IS.get(url.partition(":")[0], {}).items():
+        if name == "auto_migrate" or f"{name}=" not in url:  # the last one of a name counts
+            url += f"{'&' if '?' in url else '?'}{name}={value}"
+    with quietly():
         store = await open_store(url)
         try:
             yield store
         finally:
             with contextlib.suppress(StoreDamaged):  # told already, by whatever met the damage first
                 await store.close()
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Without the warnings of a store that opens: the command itself prints them, with more about them."""
+    log = logging.getLogger("mainstay")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
     finally:
         log.setLevel(level)
 

@@ -18,9 +18,10 @@ from ..clock import SystemClock
 from ..stores import open_store, shown_url
 from ..stores.factory import REGISTRY_SCHEMES, chain_of, check_adapter
 from ..stores.registry import About, prepare_registry
+from ..stores.sqlite import path_of, schema
 from ..stores.versioned import prepare_versioned
 from .bundles import bundled
-from .common import JsonOption, Refused, opened, print_command, print_json, printable, reflowed, screen
+from .common import JsonOption, Refused, opened, print_command, print_json, printable, quietly, reflowed, screen
 from .exits import NO
 from .target import Where, told_again
 
@@ -51,7 +52,10 @@ Bring a store up to this version of Mainstay.
 A PostgreSQL store is migrated by this command only, unless its URL says auto_migrate=on. Run it before the new version
 is started. Workers of the version before may go on meanwhile. Several at a time wait for each other.
 
-Every other store migrates itself when it is opened, which this does.
+An SQLite file is migrated by this command, and by the first worker or other program of the new version that opens it to
+work. Commands that only look leave it as it is. Programs of the version before go on, and may be started again.
+
+Every other store has nothing to migrate.
 
 Exit codes: 0 it is up to date now (or was); with --dry-run 1 something would be done; 2 error.
 
@@ -67,7 +71,7 @@ Say where a store stands: its version here and there, its size, and what an answ
 
 Nothing is changed. Numbers of a big PostgreSQL store are the server's estimates.
 
-Exit codes: 0 up to date, 1 it has to be migrated, or this Mainstay upgraded; 2 error.
+Exit codes: 0 this Mainstay can work with it, 1 it has to be migrated, or this Mainstay upgraded; 2 error.
 
 [bold]Examples[/bold]
 
@@ -204,9 +208,34 @@ async def _migrate(url: str, *, dry_run: bool) -> Step:
             changes=changes,
             steps=made.steps,
         )
+    if urlsplit(url).scheme == "sqlite":
+        return await _migrate_file(url, dry_run=dry_run)
     if not dry_run:
         await (await open_store(url)).close()
     return Step(store=shown_url(url), before=None, after=None, done=not dry_run, changes=False)
+
+
+async def _migrate_file(url: str, *, dry_run: bool) -> Step:
+    """Of SQLite."""
+    if not dry_run:
+        with quietly():
+            store: Any = await open_store(url)
+        await store.close()
+        before, after = store.schema_found, store.schema_version
+    elif not path_of(url).exists():
+        before, after = 0, schema.VERSION
+    else:
+        async with opened(url) as found:
+            before = getattr(found, "schema_version", schema.VERSION)
+        after = max(before, schema.VERSION)
+    return Step(
+        store=shown_url(url),
+        before=before,
+        after=after,
+        done=not dry_run,
+        changes=before != after,
+        steps=schema.MIGRATIONS[before:after],
+    )
 
 
 async def _status(url: str) -> State:
@@ -233,6 +262,9 @@ async def _status(url: str) -> State:
         state = State(
             store=shown_url(url), current=True, durability=store.durability, jobs=jobs, sessions=stats.sessions
         )
+        if (version := getattr(store, "schema_version", None)) is not None:
+            known = schema.VERSION
+            state = msgspec.structs.replace(state, version=version, known=known, current=version >= known)
         about = getattr(store, "about", None)
         if about is None:
             return state
@@ -249,8 +281,7 @@ def _migrating() -> Any:
 
 def _show_step(step: Step, console: Console) -> None:
     if step.before is None:
-        said = f"{step.store} migrates itself when it is opened"
-        told = f"{said}; it is up to date" if step.done else f"{said}; there is nothing to run"
+        told = f"{step.store} has nothing to migrate"
     elif not step.changes:
         told = f"{step.store} is up to date: version {step.after}"
     else:
@@ -295,6 +326,8 @@ def _show_state(state: State, console: Console, migrate_with: str) -> None:
 
 
 def _version(there: int, known: int, *, current: bool) -> Text:
+    if current and there > known:
+        return Text(f"{there}, of a newer Mainstay; this one ({known}) can work with it", style="green")
     if current:
         return Text(f"{there}, as this Mainstay needs it", style="green")
     if there > known:

@@ -18,14 +18,16 @@ PROGRAM = Path(__file__).with_name("program.py")
 class Child:
     """One run of a program that prints a line when something has happened and reads one to go on."""
 
-    def __init__(self, program: Path, *arguments: object, wrapper: Sequence[str] = ()) -> None:
+    def __init__(
+        self, program: Path, *arguments: object, wrapper: Sequence[str] = (), package: Path = ROOT / "src"
+    ) -> None:
         self._process = subprocess.Popen(
             [*wrapper, sys.executable, str(program), *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
+            env={**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{ROOT}"},
         )
 
     @property

@@ -9,13 +9,14 @@ import apsw
 import msgspec
 import pytest
 
-from mainstay.errors import SchemaTooNew, StoreError, StoreLocked
+from mainstay.errors import SchemaTooNew, SchemaTooOld, StoreError, StoreLocked
 from mainstay.model import Options, QueueSettings
 from mainstay.stores import Query
 from mainstay.stores.sqlite import SqliteStore, schema
 from mainstay.testing import VirtualClock
 from tests.conformance.world import World
 from tests.stores.sqlite.conftest import Spawn
+from tests.stores.sqlite.older import older_file
 
 
 def digest(path: Path) -> str:
@@ -44,7 +45,8 @@ async def some_jobs(path: Path) -> list[str]:
 
 async def test_a_database_of_a_newer_version_is_refused_with_advice_and_left_alone(path: Path) -> None:
     await some_jobs(path)
-    raw(path, f"PRAGMA user_version = {schema.VERSION + 1}")
+    newer = schema.VERSION + 1
+    raw(path, f"UPDATE facts SET value = '{newer}' WHERE name = 'compatible_from'", f"PRAGMA user_version = {newer}")
     before = digest(path)
     with pytest.raises(SchemaTooNew, match=f"has schema version {schema.VERSION + 1}.*upgrade Mainstay"):
         SqliteStore(path)
@@ -250,3 +252,61 @@ async def test_a_database_of_version_1_is_brought_up_and_its_jobs_can_be_waited_
     assert (await world.row(job)).status == "pending"
     await world.assert_sound()
     await world.store.close()
+
+
+@pytest.mark.parametrize("version", range(1, schema.VERSION))
+async def test_a_file_of_an_older_version_can_be_looked_at_and_is_not_migrated(path: Path, version: int) -> None:
+    older_file(path, version=version)
+    raw(path, *_A_JOB)
+    store = SqliteStore(path, migrates=False)
+    world = World(store, VirtualClock())
+
+    for query in (Query(), Query(status=("pending", "running")), Query(queue="default")):
+        assert [job.name for job in (await store.find(query)).jobs] == ["demo.task"]
+    [job] = await store.get([_ID])
+    assert job is not None
+    assert (job.losses, job.status) == (0, "pending")
+    assert (await store.stats()).queues["default"].counts == {"pending": 1}
+    assert await store.sessions() == await store.queues() == await store.awaited(_ID) == []
+    assert await store.check() == []
+    assert len(await store.audit()) == 1
+    told = f"has schema version {version}, and this Mainstay writes version {schema.VERSION}.*mainstay store migrate"
+    for writing in (store.check(repair=True), store.claim(["default"], "s1", 1), world.open("s1")):
+        with pytest.raises(SchemaTooOld, match=told):
+            await writing
+
+    await store.close()
+    assert raw(path, "PRAGMA user_version") == [(version,)]
+
+
+async def test_a_program_that_works_brings_a_file_up_and_says_so(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    older_file(path, version=5)
+
+    await SqliteStore(path).close()
+
+    assert raw(path, "PRAGMA user_version") == [(schema.VERSION,)]
+    assert f"was brought from schema version 5 to {schema.VERSION}" in caplog.text
+
+
+_ID = "0190a000-0000-7000-8000-000000000000"
+_VALUES = {
+    "id": f"'{_ID}'",
+    "kind": "'task'",
+    "name": "'demo.task'",
+    "queue": "'default'",
+    "options": f"x'{msgspec.msgpack.encode(Options()).hex()}'",
+    "status": "'pending'",
+    "version": "1",
+    "due_ms": "1",
+    "head": "zeroblob(32)",
+    "trimmed_digest": "x''",
+    "lane": "1",
+    "payload": "x'80'",
+    **dict.fromkeys(("priority", "token", "starts", "failures", "crashes", "releases"), "0"),
+    **dict.fromkeys(("created_ms", "changed_ms", "extra_ms", "trimmed_seq", "rank"), "0"),
+}
+_A_JOB = (
+    f"INSERT INTO jobs ({', '.join(_VALUES)}) VALUES ({', '.join(_VALUES.values())})",
+    f"INSERT INTO events VALUES ('{_ID}', 1, 0, NULL, 'pending', 'ann', NULL, 0, '', NULL, zeroblob(32))",
+    "INSERT INTO tallies VALUES ('default', 'pending', 1)",
+)

@@ -22,6 +22,7 @@ import msgspec
 
 from ...errors import StoreError, StoreLocked
 from ..audit_key import admit_fingerprint
+from ..compatibility import compatible_from
 from .address import Address, parse
 from .changing import savepoint
 from .engine import wait_s
@@ -112,10 +113,10 @@ async def bring_up(
     anew = not found.is_newer and (bool(steps) or found.mark != functions_mark())
     if not dry_run:
         for version in range(before, len(migrations)):
-            await _step(db, address, version, migrations[version], fresh=before == 0)
+            await _step(db, address, version, migrations[: version + 1], fresh=before == 0)
         if anew:
             await _make_functions(db, address)
-    return Migrated(before=before, after=len(migrations), steps=steps, functions=anew)
+    return Migrated(before=before, after=max(before, len(migrations)), steps=steps, functions=anew)
 
 
 async def admit(db: Db, address: Address) -> None:
@@ -194,10 +195,12 @@ async def _found(db: Db, address: Address) -> Found:
     return Found.of(dict(map(tuple, rows)))
 
 
-async def _step(db: Db, address: Address, version: int, sql: str, *, fresh: bool) -> None:
+async def _step(db: Db, address: Address, version: int, migrations: Sequence[str], *, fresh: bool) -> None:
+    """The last of these migrations."""
+    sql, oldest = migrations[-1], str(compatible_from(migrations))
     if sql.lstrip().startswith(OUTSIDE):
         if not fresh:
-            await _outside(db, address, version, sql)
+            await _outside(db, address, version, sql, oldest)
             return
         # nobody works there yet; and so it can be made through a pooler
         sql = sql.replace(" CONCURRENTLY", "")
@@ -206,7 +209,7 @@ async def _step(db: Db, address: Address, version: int, sql: str, *, fresh: bool
         if version == 0:
             await db.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(address.schema)}")
         await db.execute(sql)
-        await _remember(db, version=str(version + 1))
+        await _remember(db, version=str(version + 1), compatible_from=oldest)
 
     await _alone(db, address, version, run)
 
@@ -289,7 +292,7 @@ async def _alone(db: Db, address: Address, version: int | None, run: Callable[[]
     raise _kept_out(address)
 
 
-async def _outside(db: Db, address: Address, version: int, sql: str) -> None:
+async def _outside(db: Db, address: Address, version: int, sql: str, oldest: str) -> None:
     if not address.listen:
         raise StoreError(
             f"{address.shown}: version {version + 1} builds an index beside running work, which a pooler's connection "
@@ -307,7 +310,7 @@ async def _outside(db: Db, address: Address, version: int, sql: str) -> None:
             await db.execute("SET lock_timeout TO 0")
             for statement in filter(None, (part.strip() for part in sql.split(";"))):
                 await db.execute(statement)
-            await _remember(db, version=str(version + 1))
+            await _remember(db, version=str(version + 1), compatible_from=oldest)
     finally:
         if not db.raw.is_closed():
             await db.execute("SELECT pg_advisory_unlock(hashtextextended($1, 0))", _lock_name(address))

@@ -17,7 +17,7 @@ from ..port import Violation
 from .address import Address
 from .engine import Engine
 from .pool import Db
-from .schema import MIGRATIONS, functions
+from .schema import MIGRATIONS, VERSION, functions
 
 _TABLE = re.compile(r"CREATE (?:UNLOGGED )?TABLE mainstay\.(\w+) \(\n(.*?)\n\)", re.DOTALL)
 _COLUMN = re.compile(r'^    "?(\w+)"? (?:uuid|bigint|integer|smallint|boolean|double|text|bytea)', re.MULTILINE)
@@ -119,6 +119,7 @@ _FUNCTIONS = """
 SELECT DISTINCT p.proname::text FROM pg_catalog.pg_proc p
 JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace WHERE s.nspname = $1
 """
+_VERSION = "SELECT value FROM mainstay.facts WHERE name = 'version'"
 
 
 async def missing(db: Db, address: Address) -> Missing:
@@ -135,6 +136,9 @@ async def missing(db: Db, address: Address) -> Missing:
                 f"schema {address.schema!r} of {address.shown} is damaged: the table {table} {what}. Stop writing to "
                 "it, and restore a backup"
             )
+    if int(await db.fetchval(_VERSION) or 0) > VERSION:
+        # which indexes and functions it needs, the newer version knows
+        return Missing(indexes=[], unsound=frozenset(), functions=[])
     rows = await db.fetch(_INDEXES, address.schema)
     found = {name: valid and (unique or not _must_be_unique(name)) for name, unique, valid in rows}
     made = {row[0] for row in await db.fetch(_FUNCTIONS, address.schema)}

@@ -14,6 +14,7 @@ from functools import cache
 import msgspec
 
 from ...errors import SchemaTooNew, SchemaTooOld
+from ..compatibility import refuse_newer
 from .schema import VERSION, functions
 
 #: raised with every release that changes a function
@@ -22,7 +23,7 @@ RELEASE = 3
 FITS = 1
 
 #: the facts that tell
-FACTS = ("version", "functions", "functions_release", "functions_fits")
+FACTS = ("version", "functions", "functions_release", "functions_fits", "compatible_from")
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -34,6 +35,8 @@ class Found(msgspec.Struct, frozen=True):
     """of the text of its functions"""
     release: int = 0
     fits: int = 0
+    compatible: int = 0
+    """the oldest version of programs that can work with its tables"""
 
     @classmethod
     def of(cls, facts: Mapping[str, str | None]) -> Found:
@@ -42,25 +45,23 @@ class Found(msgspec.Struct, frozen=True):
             facts.get("functions") or "",
             int(facts.get("functions_release") or 0),
             int(facts.get("functions_fits") or 0),
+            int(facts.get("compatible_from") or facts.get("version") or 0),
         )
 
     @property
     def is_newer(self) -> bool:
         """Whether its functions are of a later release than this one: they stay as they are."""
-        return self.mark != functions_mark() and self.release > RELEASE
+        return self.mark != functions_mark() and (self.release > RELEASE or self.version > VERSION)
 
     @property
     def current(self) -> bool:
         """Whether there is nothing to bring up."""
-        return self.version == VERSION and (self.mark == functions_mark() or self.is_newer)
+        works = self.version == VERSION or (self.version > VERSION and self.compatible <= VERSION)
+        return works and (self.mark == functions_mark() or self.is_newer)
 
     def refuse_newer(self, place: str, *, known: int = VERSION) -> None:
         """Raise `SchemaTooNew` unless this release can work with it, once it is brought up."""
-        if self.version > known:
-            raise SchemaTooNew(
-                f"{place} has version {self.version}, this Mainstay knows up to {known}: upgrade Mainstay in this "
-                "environment; nothing was changed"
-            )
+        refuse_newer(place, version=self.version, compatible=self.compatible, known=known)
         if self.is_newer and self.fits > RELEASE:
             raise SchemaTooNew(
                 f"{place} has the functions of a newer Mainstay (release {self.release} of them, for programs from "

@@ -18,26 +18,20 @@ from ...lifecycle import Chain
 from ..port import JobStore
 from .store import SqliteStore
 
-_OPTIONS = ("busy_timeout", "durable", "create")
+_OPTIONS = ("busy_timeout", "durable", "create", "migrate")
 
 
 async def open_sqlite(url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore:
     """Open `sqlite:///relative.db` or `sqlite:////absolute.db`.
 
     Options: `busy_timeout` (how long to wait for other writers, default 10s), `durable` (yes; no trades the last
-    moments before a power cut for speed), `create` (yes; no refuses a file that is not there).
+    moments before a power cut for speed), `create` (yes; no refuses a file that is not there), `migrate` (yes;
+    no leaves a file of an older version as it is: it can be read, not written).
     """
     for name in options:
         if name not in _OPTIONS:
             raise UnknownOption(name, _OPTIONS)
-    if "#" in url:
-        raise InvalidInput("store", f"{url!r}: a # ends the path of a URL; write %23 if the file's name has one")
-    parts = urlsplit(url)
-    path = Path(unquote(parts.path.removeprefix("/")))
-    if path.name == ":memory:":
-        raise InvalidInput("store", f"{url!r} would be a file of that name; for jobs in memory use memory:")
-    if parts.netloc or not path.name:
-        raise InvalidInput("store", f"{url!r} names no file; write sqlite:///jobs.db, or sqlite:////srv/jobs.db")
+    path = path_of(url)
     return await asyncio.to_thread(
         _open,
         path,
@@ -46,14 +40,36 @@ async def open_sqlite(url: str, *, clock: Clock, chain: Chain, options: dict[str
         chain=chain,
         busy_timeout_s=seconds(options.get("busy_timeout", "10s"), field="busy_timeout"),
         durable=_yes(options, "durable"),
+        migrates=_yes(options, "migrate"),
     )
 
 
-def _open(path: Path, *, create: bool, clock: Clock, chain: Chain, busy_timeout_s: float, durable: bool) -> SqliteStore:
+def path_of(url: str) -> Path:
+    """The file that a URL names.
+
+    >>> path_of("sqlite:///jobs.db?durable=no")
+    PosixPath('jobs.db')
+    """
+    if "#" in url:
+        raise InvalidInput("store", f"{url!r}: a # ends the path of a URL; write %23 if the file's name has one")
+    parts = urlsplit(url)
+    path = Path(unquote(parts.path.removeprefix("/")))
+    if path.name == ":memory:":
+        raise InvalidInput("store", f"{url!r} would be a file of that name; for jobs in memory use memory:")
+    if parts.netloc or not path.name:
+        raise InvalidInput("store", f"{url!r} names no file; write sqlite:///jobs.db, or sqlite:////srv/jobs.db")
+    return path
+
+
+def _open(
+    path: Path, *, create: bool, clock: Clock, chain: Chain, busy_timeout_s: float, durable: bool, migrates: bool
+) -> SqliteStore:
     path = path.absolute()
     if not create and not path.exists():
         raise StoreError(f"there is no database {path}; check the path")
-    return SqliteStore(path, clock=clock, chain=chain, busy_timeout_s=busy_timeout_s, durable=durable)
+    return SqliteStore(
+        path, clock=clock, chain=chain, busy_timeout_s=busy_timeout_s, durable=durable, migrates=migrates
+    )
 
 
 def _yes(options: dict[str, str], name: str) -> bool:

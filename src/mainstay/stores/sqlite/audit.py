@@ -23,7 +23,7 @@ from .rows import (
     job_values,
     readable_job,
 )
-from .schema import expected_objects
+from .schema import VERSION, columns_of, expected_columns, expected_objects, tables_of, version_of
 from .selection import free_slots
 from .sql import all_rows, first_row, savepoint, value
 from .texts import read_rows
@@ -102,10 +102,22 @@ def _same_schema(db: apsw.Connection, path: Path) -> None:
         stored: dict[str, str] = dict(all_rows(db, "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"))
     except UnicodeDecodeError as error:
         raise StoreDamaged(damage_text(path, f"its schema is not text: {error}")) from error
-    for name, sql in expected_objects().items():
+    if (version := version_of(db)) > VERSION:
+        _newer_schema(db, path)
+        return
+    declared = expected_objects(version)
+    for name, sql in declared.items():
         if sql.startswith("CREATE TABLE") and stored.get(name) != sql:
             what = "was changed" if name in stored else "is missing"
             raise StoreDamaged(damage_text(path, f"the declaration of the table {name} {what}"))
+
+
+def _newer_schema(db: apsw.Connection, path: Path) -> None:
+    """A newer version may have added to a table; what this version uses of it must be there."""
+    there = {name: columns_of(db, name) for name in tables_of(db)}
+    for table, columns in expected_columns().items():
+        if lost := sorted(columns.keys() - there.get(table, {}).keys()):
+            raise StoreDamaged(damage_text(path, f"the table {table} lacks {', '.join(lost)}"))
 
 
 def fast_findings(db: apsw.Connection) -> list[str]:
@@ -230,9 +242,11 @@ def _duplicate_keys(tx: Tx, *, repair: bool) -> list[Violation]:
 
 
 def _schema(tx: Tx, *, repair: bool) -> list[Violation]:
+    if (version := version_of(tx.db)) > VERSION:
+        return []  # which indexes it needs, the newer version knows
     present = {row[0] for row in all_rows(tx.db, "SELECT name FROM sqlite_schema")}
     found = []
-    for name, sql in expected_objects().items():
+    for name, sql in expected_objects(version).items():
         if name in present:
             continue
         done = None

@@ -137,8 +137,10 @@ class Engine:
         connect: Callable[[], apsw.Connection],
         notify: Callable[[list[Tx]], None],
         durable: bool = True,
+        refuses: Exception | None = None,
     ) -> None:
         self._path = path
+        self._refuses = refuses
         self._durable = durable
         self._forced = True
         self._clock = clock
@@ -170,6 +172,8 @@ class Engine:
         It is not run for a caller that was cancelled before its turn came. If the caller is cancelled later, what was
         written stays, unless `undo` makes another write of the answer that nobody heard.
         """
+        if self._refuses is not None:
+            raise self._refuses
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         job = _Waiting(run, future, undo, lasting=lasting)
         with self._door:  # nothing may come in behind the last one, where nobody would answer it

@@ -40,12 +40,11 @@ from ..port import (
     Wake,
 )
 from ..session_names import admit_session
-from . import audit, reading, registry, retention, selection, waits, writing
+from . import audit, reading, registry, retention, schema, selection, waits, writing
 from .door import admit_path, side_folder
 from .engine import Engine, Tx
 from .liveness import SessionLocks
 from .rows import events_of, job_by_id
-from .schema import admit, admit_key, migrate
 from .trouble import damage_text, in_our_words
 from .turnstile import Turnstile
 from .wake import WakeBoard
@@ -73,6 +72,7 @@ class SqliteStore:
         chain: Chain | None = None,
         busy_timeout_s: float = 10.0,
         durable: bool = True,
+        migrates: bool = True,
     ) -> None:
         self.path = path
         self.url = f"sqlite:///{str(path).translate(_IN_URL)}"
@@ -87,6 +87,9 @@ class SqliteStore:
         )
         self._busy_timeout_s = busy_timeout_s
         self._durable = durable
+        self._migrates = migrates
+        self.schema_version = self.schema_found = schema.VERSION
+        """as it is now, and as it was found (0: it was made)"""
         self._ending = Ending()
         with contextlib.ExitStack() as undo, in_our_words(path):
             admit_path(path, busy_timeout_s=busy_timeout_s)
@@ -106,6 +109,7 @@ class SqliteStore:
                 connect=self._connect,
                 notify=self._after_commit,
                 durable=durable,
+                refuses=self._refusal(),
             )
             undo.pop_all()
         for finding in self.findings:
@@ -295,12 +299,22 @@ class SqliteStore:
 
     # -- opening --------------------------------------------------------------------------------
 
+    def _refusal(self) -> StoreError | None:
+        """Why nothing can be written, if so."""
+        if self.schema_version >= schema.VERSION:
+            return None
+        return schema.refuse_older(str(self.path), self.schema_version, f"mainstay store migrate '{self.url}'")
+
     def _connect(self) -> apsw.Connection:
-        db = apsw.Connection(str(self.path), statementcachesize=200)
+        older = self.schema_version < schema.VERSION
+        kind = schema.OlderSchema if older else apsw.Connection
+        db = kind(str(self.path), statementcachesize=200)
         db.set_busy_timeout(int(self._busy_timeout_s * 1000))
         db.pragma("synchronous", "FULL" if self._durable else "NORMAL")
         db.pragma("cache_size", -65536)
         db.pragma("temp_store", "MEMORY")
+        if isinstance(db, schema.OlderSchema):
+            db.supply()
         return db
 
     def _prepare(self) -> tuple[str, ...]:
@@ -315,11 +329,19 @@ class SqliteStore:
                 # what is refused is left as it is: its log must not be written into it when we let go
                 db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                 _check_size(db, self.path)
-                admit(db, str(self.path))
-                if db.pragma("journal_mode") != "wal":
-                    db.pragma("journal_mode", "WAL")
-                migrate(db)
-                admit_key(db, self.chain.fingerprint, str(self.path))
+                schema.admit(db, str(self.path))
+                fresh = schema.is_fresh(db)
+                self.schema_found = schema.version_of(db)
+                if self._migrates or fresh:
+                    if db.pragma("journal_mode") != "wal":
+                        db.pragma("journal_mode", "WAL")
+                    schema.migrate(db)
+                    self._tell_migrated(schema.version_of(db))
+                self.schema_version = schema.version_of(db)
+                schema.admit_key(db, self.chain.fingerprint, str(self.path))
+                if self.schema_version < schema.VERSION:
+                    db.close()
+                    db = self._connect()
                 small = self.path.stat().st_size <= audit.QUICK_CHECK_BYTES
                 damage = audit.check_file(db, self.path, quick=True) if small else []
                 return (*damage, *audit.fast_findings(db))
@@ -327,6 +349,10 @@ class SqliteStore:
                 db.close()
         finally:
             os.close(setup)
+
+    def _tell_migrated(self, version: int) -> None:
+        if 0 < self.schema_found < version:
+            log.warning("%s was brought from schema version %d to %d", self.path, self.schema_found, version)
 
     def _wait_for(self, setup: int) -> None:
         """Wait until nobody else makes or migrates the database. This is rare and short, so asking again will do."""

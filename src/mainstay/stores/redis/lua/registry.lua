@@ -40,12 +40,16 @@ local function bury(session)
   end
 end
 
--- Marks a new namespace; answers with the version of its layout, and what its trail is sealed with.
-function does.admit(version, audit)
-  local found = call('HMGET', P .. 'meta', 'version', 'audit')
-  if not found[1] then call('HSET', P .. 'meta', 'version', version) end
+-- Marks a new namespace; answers with the version of its layout, what its trail is sealed with, and the oldest version of
+-- programs that can work with the layout (its own version, if that was not written down).
+function does.admit(version, audit, compatible)
+  local found = call('HMGET', P .. 'meta', 'version', 'audit', 'compatible_from')
+  if not found[1] then
+    call('HSET', P .. 'meta', 'version', version, 'compatible_from', compatible)
+    found[1], found[3] = tostring(version), tostring(compatible)
+  end
   if not found[2] then call('HSET', P .. 'meta', 'audit', audit) end
-  return {NOW, found[1] or tostring(version), found[2] or audit}
+  return {NOW, found[1], found[2] or audit, found[3] or found[1]}
 end
 
 function does.open(id, worker, host, pid, started_ms, lease_s, supervisor)

@@ -1,0 +1,52 @@
+"""The rule of rolling upgrades: which programs can work with which stored schema.
+
+A schema has two numbers: its `version`, which each migration raises by one, and `compatible_from`, the oldest version
+of programs that can read and write it. A program opens a newer schema if `compatible_from` is not above its own
+version.
+
+There are two kinds of migration:
+
+- *Expand* adds: a table, an index, a column that may be NULL or has a default. Programs of the version before do not
+  notice it. Most migrations are of this kind, and need no mark.
+- *Contract* removes or changes what earlier programs use. It comes a release after the last program that used it, and
+  says so in a comment of its own: `-- compatible from 8` (programs of version 8 and later do without it). The number is
+  below the migration's own version: programs of the version before must always be able to work.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..errors import SchemaTooNew
+
+#: Programs of version 6 were the first that follow this rule. Older ones refuse every newer schema.
+FIRST = 6
+
+_CONTRACT = re.compile(r"^-- compatible from (\d+)$", re.MULTILINE)
+
+
+def compatible_from(migrations: Sequence[str]) -> int:
+    """The oldest version of programs that can work with what these migrations leave.
+
+    >>> expand, contract = "ALTER TABLE t ADD COLUMN x", "-- compatible from 8\\nALTER TABLE t DROP COLUMN y"
+    >>> seven = ("CREATE TABLE t (y)",) * 7
+    >>> compatible_from(seven), compatible_from((*seven, expand)), compatible_from((*seven, expand, contract))
+    (6, 6, 8)
+    """
+    oldest = min(FIRST, len(migrations))
+    for version, script in enumerate(migrations, start=1):
+        for found in _CONTRACT.findall(script):
+            if int(found) >= version:
+                raise AssertionError(f"migration {version} shuts out programs of version {version - 1}")
+            oldest = max(oldest, int(found))
+    return oldest
+
+
+def refuse_newer(place: str, *, version: int, compatible: int, known: int) -> None:
+    """Raise `SchemaTooNew` unless a program that knows the versions up to `known` can work with the schema there."""
+    if version > known and compatible > known:
+        raise SchemaTooNew(
+            f"{place} has schema version {version}, which programs from version {compatible} on can use; this Mainstay "
+            f"knows up to {known}: upgrade Mainstay in this environment; nothing was changed"
+        )

@@ -26,7 +26,7 @@ from .plan import LoadOptions, RunPlan, plan_of
 from .sources import LoadTest
 from .stats.folding import Tally
 from .stats.grammar import Threshold
-from .stats.model import WINDOW_MS, Header, Moment, Summary, ThresholdOutcome, Window
+from .stats.model import FAILED, SETUP_FAILED, WINDOW_MS, Header, Moment, Summary, ThresholdOutcome, Window
 from .stats.thresholds import RUNNING, Judge, check, thresholds_of, verdict_of
 from .stats.trust import TrustWatch
 
@@ -220,7 +220,7 @@ class LoadRun:
                 calls = sum(len(planned.blueprints[name].setups) for name in workflows)
                 found = await fleet.set_up(workflows, shared, calls=calls)
                 for name, why in found.failed.items():
-                    failed[name] = self._skipped[name] = self._ended or f"its setup failed: {why}"
+                    failed[name] = self._skipped[name] = self._ended or f"{SETUP_FAILED}{why}"
                 workflows = [name for name in workflows if name not in found.failed]
                 if not workflows or self._ended:
                     continue
@@ -244,7 +244,7 @@ class LoadRun:
                 await self._tear_down(fleet, set_up)
         for name, why in failed.items():
             if name not in self._skipped:
-                self._skipped[f"{name} (failed)"] = why
+                self._skipped[f"{name}{FAILED}"] = why
 
     async def _tear_down(self, fleet: Fleet, workflows: Sequence[str]) -> None:
         calls = sum(len(self._planned.blueprints[name].teardowns) for name in workflows)

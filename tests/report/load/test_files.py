@@ -206,7 +206,7 @@ def test_a_good_run_has_no_failures() -> None:
 
     assert suite is not None
     assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
-        "tests": "5",
+        "tests": "6",
         "failures": "0",
         "errors": "0",
         "skipped": "0",
@@ -229,7 +229,21 @@ def test_a_workflow_that_was_not_run_is_skipped_and_what_else_went_wrong_with_on
     found = cases(junit_xml(an_open_summary()))
 
     assert found["load.workflow: Checkout"].find("skipped") is not None
+    assert list(found["load.workflow: Shop"]) == []
     assert [part.tag for part in found["load.workflow: Shop teardown"]] == ["system-out"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("Shop (failed)", "all 3 iterations had errors"), ("Shop", "its setup failed: ValueError: no shop")],
+)
+def test_a_workflow_that_failed_is_a_failed_case(name: str, why: str) -> None:
+    found = cases(junit_xml(a_summary(ended=f"failed: Shop: {why}", verdict="failed", skipped={name: why})))
+
+    failure = found["load.workflow: Shop"].find("failure")
+    assert failure is not None
+    assert failure.get("message") == why
+    assert [one for one in found if one.startswith("load.workflow")] == ["load.workflow: Shop"]
 
 
 @pytest.mark.parametrize("strict", [False, True])

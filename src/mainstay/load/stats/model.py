@@ -38,6 +38,12 @@ class Sketch(msgspec.Struct, array_like=True, frozen=True):
     high: float
 
 
+#: in `Summary.skipped`: follows the name of a workflow that was run and failed
+FAILED = " (failed)"
+#: in `Summary.skipped`: begins the reason of a workflow that was not run because its own setup failed
+SETUP_FAILED = "its setup failed: "
+
+
 class StepStats(msgspec.Struct, omit_defaults=True, kw_only=True):
     """A measured step within a window."""
 

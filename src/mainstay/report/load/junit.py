@@ -1,9 +1,9 @@
-"""A run as JUnit XML, for build servers: one test case per threshold, per check, per step that raised and per workflow
-that went wrong, one for the run itself, and one for whether it can be trusted.
+"""A run as JUnit XML, for build servers: one test case per workflow, per threshold, per check and per step that raised,
+one for the run itself, and one for whether it can be trusted.
 
-It is red if and only if the command that ran the test exits with an error: thresholds decide, and trust if that is
-asked for. What else went wrong is told by its case, which passes; but in a run that did not pass, a step that raised is
-an error, for that is where to look.
+It is red if and only if the command that ran the test exits with an error: failed workflows and thresholds decide, and
+trust if that is asked for. What else went wrong is in the output of its case, which passes; but in a run that did not
+pass, a step that raised is an error, for that is where to look.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
 
-from ...load.stats.model import CheckSummary, StepSummary, Summary, ThresholdOutcome
+from ...load.stats.model import FAILED, SETUP_FAILED, CheckSummary, StepSummary, Summary, ThresholdOutcome
 from ...load.stats.thresholds import came_to_its_end
 from .advice import DOUBT, troubles_of
 from .text import threshold_text
@@ -34,12 +34,7 @@ def junit_xml(summary: Summary, *, strict: bool = False) -> str:
             _raised(suite, step, red=red)
     for check in summary.checks:
         _check(suite, check)
-    for workflow, why, ran in troubles_of(summary):
-        case = _case(suite, "workflow", workflow)
-        if ran:
-            _tell(case, why)
-        else:
-            ET.SubElement(case, "skipped", message=_clean(why))
+    _workflows(suite, summary, red=red)
     _trust(suite, summary, strict=strict)
     cases = list(suite)
     at = datetime.fromtimestamp(summary.header.started_ms / 1000, UTC)
@@ -69,6 +64,24 @@ def _run(suite: ET.Element, summary: Summary) -> None:
     # one that a threshold ended is told by that threshold
     if not came_to_its_end(summary.ended):
         ET.SubElement(case, "error", message=_clean(summary.ended))
+
+
+def _workflows(suite: ET.Element, summary: Summary, *, red: bool) -> None:
+    """A failed workflow fails the run, unless the run had ended before for another reason."""
+    troubles = {name: why for name, why, _ in troubles_of(summary)}
+    for name in [str(one.get("name")) for one in summary.header.workflows]:
+        case = _case(suite, "workflow", name)
+        failed, skipped = troubles.pop(f"{name}{FAILED}", ""), troubles.pop(name, "")
+        if skipped.startswith(SETUP_FAILED):
+            failed, skipped = skipped, ""
+        if failed and red:
+            ET.SubElement(case, "failure", message=_clean(failed))
+        elif failed:
+            _tell(case, failed)
+        elif skipped:
+            ET.SubElement(case, "skipped", message=_clean(skipped))
+    for name, why in troubles.items():
+        _tell(_case(suite, "workflow", name), why)
 
 
 def _threshold(suite: ET.Element, one: ThresholdOutcome) -> None:

@@ -6,7 +6,8 @@
 -- So each queue has a head, a rank below which nothing is ready, and it must never be wrong: what lies below it would be
 -- overlooked. It is raised by claims, in three steps, each in a transaction of its own:
 --   1. a rank is proposed (`next_rank`);
---   2. the proposal is committed: the transactions that run now are the last that may not have seen it (`next_xid`);
+--   2. the proposal is committed: the transactions that run now are the last that may not have seen it. A fresh
+--      transaction id is drawn (`next_xid`): all of theirs are below it;
 --   3. they are over, so whatever they made ready can be seen. The head goes up to the proposal, or to the lowest row that
 --      is ready, if that is lower.
 -- Whoever makes a row ready looks, in a statement after that, whether its rank is below the head or the proposal, and if
@@ -58,6 +59,8 @@ DECLARE
     h mainstay.heads;
     begins bigint;
     lowest bigint;
+    my_xid bigint;
+    drawn bigint;
 BEGIN
     FOREACH each_queue IN ARRAY of_queues LOOP
         SELECT * INTO h FROM mainstay.heads f WHERE f.queue = each_queue;
@@ -70,8 +73,21 @@ BEGIN
         SELECT * INTO h FROM mainstay.heads f WHERE f.queue = each_queue FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
         IF h.next_xid IS NULL OR h.next_xid > pg_snapshot_xmax(pg_current_snapshot())::text::bigint THEN
+            -- A block with a handler is a subtransaction, which draws an id of its own when it writes: one that is above
+            -- all others up to now. The transaction's own id was drawn before the proposal was seen. And xmax of a
+            -- snapshot is one past the last transaction that *ended*: younger ones may run, which would not be waited
+            -- for, and what they made ready would lie below the head until the next look of the minute.
+            -- What is written lowers nothing, and the next step deletes it.
+            BEGIN
+                INSERT INTO mainstay.lowered AS l (queue, rank) VALUES (each_queue, 9223372036854775807)
+                RETURNING l.xmin::text::bigint INTO drawn;
+            EXCEPTION WHEN no_data_found THEN
+                CONTINUE;
+            END;
+            my_xid := pg_current_xact_id()::text::bigint;
             UPDATE mainstay.heads f SET
-                next_xid = pg_snapshot_xmax(pg_current_snapshot())::text::bigint, moved_ms = now_ms
+                -- xmin has the lower half of the id
+                next_xid = my_xid + ((drawn - my_xid) & 4294967295), moved_ms = now_ms
             WHERE f.queue = each_queue;
         ELSIF h.next_xid <= pg_snapshot_xmin(pg_current_snapshot())::text::bigint THEN
             -- before the look: what is deleted was committed with its rows, and the look sees them

@@ -17,14 +17,19 @@ from ..model import IdSource, Job
 from ..outputs import Group, Manifest, OutputStore, Unit, output_path, save_manifest
 from ..outputs.layout import manifest_path
 from ..outputs.looking import State as Found
+from ..stores import Query
 from ..task.sealing import Sealer
 from . import validating
 from .findings import Lacking, Validation
 from .outside import kept
 from .places import Places
 from .planning import wanted_in
-from .spec import KIND, Begun, Spec, State, Tallied, spec_of, tallied
+from .spec import KIND, UNREACHED, Begun, Spec, State, Tallied, spec_of, tallied
 
+#: units of a batch that are asked what they wait for
+_ASKED = 20
+#: part of what a driver says that cannot see which outputs are there
+_CANNOT_LOOK = "cannot be looked at"
 #: what a batch may be resumed from, in place
 RESUMABLE = ("partial", "failed", "timed_out", "quarantined")
 
@@ -44,7 +49,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     validation: Validation | None = None
     """the last one"""
     waits: str = ""
-    """what its driver waits for, in words"""
+    """what holds it up, in words: the storage of its outputs, or what its driver waits for"""
+    trouble: str = ""
+    """the part of that which does not pass by itself: a full disk, permissions, a storage that is away"""
     outside: Begun | None = None
     """the job that a runner outside was given, as it was last seen"""
 
@@ -133,6 +140,8 @@ class Desk:
         state = msgspec.convert(decoded(self._sealer.open(driver.checkpoint, field="checkpoint")), State)
         groups = [*state.past, tallied(state, counts)][: 1 + len(spec.aggregations)]
         names = [one.name for one in spec.aggregations]
+        waits = (driver.reason or "") if driver.status == "pending" else ""
+        trouble = waits if _CANNOT_LOOK in waits else await self._unreached(job)
         return Status(
             job=job,
             spec=spec,
@@ -141,7 +150,8 @@ class Desk:
             units=groups[0],
             aggregations=dict(zip(names, groups[1:], strict=False)),
             validation=validation,
-            waits=(driver.reason or "") if driver.status == "pending" else "",
+            waits=trouble or waits,
+            trouble=trouble,
             outside=state.outside,
         )
 
@@ -160,6 +170,19 @@ class Desk:
                 return driver, counts
             driver = now
         return None, {}
+
+    async def _unreached(self, job: Job) -> str:
+        """What a unit says that cannot publish its outputs. The oldest are asked: they were the first to try."""
+        state = table_of(None).get(job.status)
+        if state is None or not state.holds:
+            return ""
+        for status in ("running", "pending"):
+            query = Query(parent=job.id, status=(status,), oldest_first=True)
+            for unit in (await self.control.find(query, limit=_ASKED)).jobs:
+                told = unit.progress.message if status == "running" and unit.progress else unit.reason
+                if told and told.startswith(UNREACHED):
+                    return f"unit {unit.unit}: {told}"
+        return ""
 
     async def _driver_row(self, job: Job) -> Job | None:
         return (await self.control.store.get([driver_id(job)]))[0] if job.token else None

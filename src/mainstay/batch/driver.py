@@ -45,6 +45,8 @@ _CHUNK = 1000
 _SHORTEST_S, _LONGEST_S = 0.1, 10.0
 #: after a look at storage that was away
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 10.0, 300.0
+#: so many units that cannot be looked at are an outage of their storage; of fewer, the others go on
+_AWAY = 1000
 #: outputs of units that did not fail may be there and not be seen yet
 _RECHECKS, _RECHECK_S = 2, 2.0
 _OPEN = ("pending", "dispatched", "running")
@@ -67,6 +69,10 @@ def driver_request(job: Job, spec: Spec) -> Request:
         unit=f"{DRIVER} {job.token}",
     )
     return Request(row_name(spec.study, DRIVER), None, plan, id=driver_id(job))
+
+
+def _n_open(counts: Mapping[str, int]) -> int:
+    return sum(counts.get(status, 0) for status in _OPEN)
 
 
 class OutputsAway(Exception):
@@ -172,10 +178,16 @@ class Drive:
     # units ------------------------------------------------------------------------------------------
 
     async def _work_on_group(self) -> None:
-        """Plan it, if that was not done, and wait until nothing of it is open."""
+        """Plan it, if that was not done, and wait until nothing of it is open, and nothing of it is unknown."""
         if not self._state.planned:
             await self._plan()
         counts = await self._counts()
+        if self._state.unknown and not self._state.stopped and not _n_open(counts):
+            # what could be looked at is done: the rest may be readable by now
+            await self._plan()
+            counts = await self._counts()
+            if self._state.unknown and not _n_open(counts):
+                await self._back_off(self._unknown_told())
         if not self._state.stopped and (why := self._over_budget(counts)):
             self._state.stopped = why
             await self._save()
@@ -183,15 +195,22 @@ class Drive:
             # at each look: who stopped it may have been stopped, and a unit that failed may be about to be tried again
             await self._withdraw(self._state.stopped)
             counts = await self._counts()
-        if n_open := sum(counts.get(status, 0) for status in _OPEN):
+        if n_open := _n_open(counts):
             tended = await self._errand.tend(self._state, self._save)
             if tended.over:
                 await self._withdraw(tended.over, everything=True)
                 return
             took_s = (self._clock.now_ms() - self._state.began_ms) / 1000
             usual_s = min(_LONGEST_S, max(_SHORTEST_S, took_s / 10))
-            why = f"{n_open} units are not done" + (f"; {tended.why}" if tended.why else "")
+            why = f"{n_open} {'unit is' if n_open == 1 else 'units are'} not done" + (
+                f"; {tended.why}" if tended.why else ""
+            )
+            why += f"; {self._unknown_told()}" if self._state.unknown else ""
             await self._put_off(usual_s if tended.wait_s is None else tended.wait_s, why)
+
+    def _unknown_told(self) -> str:
+        n = self._state.unknown
+        return f"the outputs of {n} {'unit' if n == 1 else 'units'} cannot be looked at: {self._state.unknown_why}"
 
     async def _counts(self) -> dict[str, int]:
         """The units of the batch by status, without this one."""
@@ -201,25 +220,17 @@ class Drive:
 
     async def _plan(self) -> None:
         state = self._state
-        known: set[tuple[int, int]] = set()
-        if state.began_ms:
-            # another began with it and was stopped: what it made is not made again
-            known = await self._made_since(state.began_ms)
-        else:
-            before = await self._counts()
-            if state.group == 0:
-                state.force = self._spec.force and not any(before.values())
-                if any(before.get(status) for status in _OPEN):
-                    await self._withdraw("the batch is resumed", everything=True)
-                    before = await self._counts()
-            state.before = before
-            state.began_ms = self._clock.now_ms()
-            await self._save()
-        state.there = state.made = state.idle = 0
+        known = await self._planned_before()
+        state.there = state.made = state.idle = state.unknown = 0
         batch: list[Request] = []
         async for wanted in self._wanted():
             if (state.group, wanted.index) in known:
                 state.made += 1
+            elif wanted.unreadable is not None:
+                state.unknown += 1
+                state.unknown_why = str(wanted.unreadable)[:300]
+                if state.unknown == min(_AWAY, len(self._manifest.groups[state.group].pairs)):
+                    raise OutputsAway(wanted.unreadable)
             elif wanted.run:
                 state.made += 1
                 batch.append(
@@ -244,9 +255,26 @@ class Drive:
         state.planned = True
         await self._save()
         log.info(
-            "planned job_id=%s group=%d made=%d there=%d idle=%d",
-            self._parent.id, state.group, state.made, state.there, state.idle,
+            "planned job_id=%s group=%d made=%d there=%d idle=%d unknown=%d",
+            self._parent.id, state.group, state.made, state.there, state.idle, state.unknown,
         )  # fmt: skip
+
+    async def _planned_before(self) -> set[tuple[int, int]]:
+        """The units that were made since the planning of this group began; it begins now if it had not."""
+        state = self._state
+        if state.began_ms:
+            # another began with it and was stopped: what it made is not made again
+            return await self._made_since(state.began_ms)
+        before = await self._counts()
+        if state.group == 0:
+            state.force = self._spec.force and not any(before.values())
+            if any(before.get(status) for status in _OPEN):
+                await self._withdraw("the batch is resumed", everything=True)
+                before = await self._counts()
+        state.before = before
+        state.began_ms = self._clock.now_ms()
+        await self._save()
+        return set()
 
     async def _wanted(self) -> AsyncIterator[Wanted]:
         state = self._state

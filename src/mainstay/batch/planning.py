@@ -28,12 +28,15 @@ class Wanted(msgspec.Struct, frozen=True):
     why: str
     anew: bool = False
     """what is there of it does not count"""
+    unreadable: StoreError | None = None
+    """why it could not be looked at: it is not known then whether it has to run"""
 
 
 async def wanted_in(
     store: OutputStore, manifest: Manifest, spec: Spec, group: int, *, force: bool = False, fresh: bool = False
 ) -> AsyncIterator[Wanted]:
-    """Every unit of a group. Raises the `StoreError` of what cannot be looked at: nobody knows then what is missing."""
+    """Every unit of a group. One that cannot be looked at is neither run nor taken as done; the others go on. Raises
+    the `StoreError` of an aggregation's inputs that cannot be looked at."""
     ready = await _ready(store, manifest, spec, group, fresh=fresh)
     wanted = manifest.groups[group]
     for start, units in chunks(wanted):
@@ -44,6 +47,9 @@ async def wanted_in(
         looked = await store.look(units, wanted.outputs, verify=spec.verify, fresh=fresh)
         outdated = set() if ready is None else await _outdated(store, looked, start, ready)
         for index, seen in enumerate(looked, start):
+            if (error := unreadable(seen)) is not None:
+                yield Wanted(index, seen.unit, False, f"cannot be looked at: {error}", unreadable=error)
+                continue
             why = lacks(seen)
             if why and ready is not None and index not in ready:
                 yield Wanted(index, seen.unit, False, "its inputs are incomplete")
@@ -84,13 +90,20 @@ async def _outdated(store: OutputStore, looked: Sequence[Seen], start: int, read
     }
 
 
+def unreadable(seen: Seen) -> StoreError | None:
+    """Why a unit cannot be looked at; None if it can."""
+    for finding in seen.outputs.values():
+        if finding.state == "unreadable":
+            return finding.error or StoreError(finding.detail)
+    return None
+
+
 def lacks(seen: Seen) -> str:
     """What is wrong with a unit, in a few words; nothing if it is whole."""
     if seen.whole:
         return ""
-    for finding in seen.outputs.values():
-        if finding.state == "unreadable":
-            raise finding.error or StoreError(finding.detail)
+    if (error := unreadable(seen)) is not None:
+        raise error
     return "; ".join(
         f"{name} is {finding.state}" + (f" ({finding.detail})" if finding.detail else "")
         for name, finding in seen.outputs.items()

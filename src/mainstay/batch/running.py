@@ -27,7 +27,7 @@ from .made import Made, fetched
 from .manifests import code_of_aggregation, digest_of_inputs, inputs_of, seeds_of
 from .places import Places
 from .planning import MADE_OF
-from .spec import UnitCall, call_of
+from .spec import UNREACHED, UnitCall, call_of
 from .study import Aggregation, Batch
 
 T = TypeVar("T")
@@ -195,6 +195,7 @@ class _Staged:
             except StoreError as error:
                 if loop.time() + wait_s > until or self._context.stopping is not None:
                     self._put_off(error)
+                self._context.progress(0, 1, f"{UNREACHED}: {_in_a_line(error)}")
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, 10.0)
             else:
@@ -202,10 +203,13 @@ class _Staged:
 
     def _put_off(self, error: StoreError) -> NoReturn:
         """Away, full or closed to us: not the unit's fault, so no failure is counted."""
-        # a reason is one line, and what storage says often is not
-        words = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
         wait_s = min(_LONGEST_PUT_OFF_S, _FIRST_PUT_OFF_S * 2.0 ** min(self._context.job.releases, 10))
-        self._context.snooze(timedelta(seconds=wait_s), f"the outputs cannot be reached: {words}"[:500])
+        self._context.snooze(timedelta(seconds=wait_s), f"{UNREACHED}: {_in_a_line(error)}")
+
+
+def _in_a_line(error: StoreError) -> str:
+    """A reason is one line, and what storage says often is not."""
+    return " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())[:450]
 
 
 async def _removed(scratch: Scratch) -> None:

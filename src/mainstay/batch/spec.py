@@ -17,6 +17,8 @@ SCHEMA = 1
 KIND = "batch"
 #: the units of a batch that are no simulations; the name of a unit's row is that of the study and one of these
 DRIVER, UNIT = "driver", "unit"
+#: how a unit says that it has to wait for the storage of its outputs
+UNREACHED = "the outputs cannot be reached"
 
 
 class Aggregated(msgspec.Struct, frozen=True):
@@ -140,6 +142,9 @@ class State(msgspec.Struct, kw_only=True):
     """units that were made for it"""
     idle: int = 0
     """aggregations that are not run, for their inputs are incomplete"""
+    unknown: int = 0
+    """units whose outputs could not be looked at: looked at again when the others are done"""
+    unknown_why: str = ""
     before: dict[str, int] = {}
     """units of the job by status, when the planning of this group began"""
     force: bool = False

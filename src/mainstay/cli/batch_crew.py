@@ -9,8 +9,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
 from ..errors import MainstayError
 from .batch_target import Meant
@@ -37,14 +36,15 @@ class CrewLost(MainstayError):
 class Crew:
     """A worker that was started here."""
 
-    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, log: IO[bytes]) -> None:
         self._process = process
         self._log = log
 
     async def ended(self) -> NoReturn:
         """Comes back never, or with an error: nobody but us ends them."""
         code = await self._process.wait()
-        said = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TOLD:]
+        self._log.seek(0)
+        said = self._log.read().decode(errors="replace").splitlines()[-_TOLD:]
         raise CrewLost("\n".join([f"the workers ended with {code} before the batch did; they said last:", *said]))
 
     async def stop(self) -> None:
@@ -64,21 +64,17 @@ async def crew(meant: Meant, processes: int, *, queue: str | None = None) -> Asy
     queues = ",".join(dict.fromkeys([*meant.app.queues, *([queue] if queue else [])]))
     paths = [path for path in (meant.folder, os.environ.get("PYTHONPATH", "")) if path]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)} if paths else None
-    with tempfile.TemporaryDirectory(prefix="mainstay-run-") as folder:
-        log = Path(folder, "worker.log")
-        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-c", _PROGRAM, str(os.getpid()), "worker", meant.target),
-                *("--processes", str(processes), "--queues", queues, "--grace", _GRACE),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                env=env,
-                start_new_session=True,
-            )
-        finally:
-            os.close(out)
+    # without a name, so that nothing is left of it when this process is killed
+    with tempfile.TemporaryFile() as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _PROGRAM, str(os.getpid()), "worker", meant.target),
+            *("--processes", str(processes), "--queues", queues, "--grace", _GRACE),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=env,
+            start_new_session=True,
+        )
         made = Crew(process, log)
         try:
             yield made

@@ -14,7 +14,7 @@ from ..clock import duration_text
 from ..lifecycle import time_text
 from ..report.batch import BatchReport, Found, advice_for, left_out
 from ..report.batch_map import Axis, Cell, Facet, HeatMap, Level, heat_map, level_of, params_text
-from .batch_view import here, show_advice
+from .batch_view import here, made_text, show_advice
 from .common import coloured, printable
 from .target import Where
 
@@ -68,7 +68,7 @@ def _show_facts(report: BatchReport, console: Console) -> None:
         ("units", f"{report.total:,}: {ran}{more}"),
         ("outputs", found_text(report.outputs)),
         *(
-            (name, f"{one.done:,} made, {one.failed:,} failed" + (f", {one.idle:,} lack inputs" if one.idle else ""))
+            (name, f"{made_text(one)}, {one.failed:,} failed" + (f", {one.idle:,} lack inputs" if one.idle else ""))
             for name, one in report.aggregations.items()
         ),
         ("took", took),

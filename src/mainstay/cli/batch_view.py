@@ -44,6 +44,8 @@ def frame(seen: BatchSeen, width: int) -> RenderableType:
     if (outside := status.outside) is not None:
         how = outside.state if outside.exit_code is None else f"{outside.state} with {outside.exit_code}"
         parts.append(Text(printable(f"{outside}: {how or 'about to be started'}"), overflow="fold"))
+    if status.trouble:
+        parts.append(Text(printable(status.trouble), style="yellow", overflow="fold"))
     if now := _now(seen):
         parts.append(Text(printable(now), style="dim", overflow="ellipsis", no_wrap=True))
     return Group(*parts)
@@ -60,9 +62,15 @@ def counts(status: Status) -> Text:
         if n:
             line.append(f", {n:,} {what}")
     for name, one in status.aggregations.items():
-        line.append(f"\n{printable(name)}: {one.done:,} made, {one.failed:,} failed")
+        line.append(f"\n{printable(name)}: {made_text(one)}, {one.failed:,} failed")
         line.append(f", {one.idle:,} not made, for their inputs are incomplete" if one.idle else "")
     return line
+
+
+def made_text(one: Tallied) -> str:
+    """How many of an aggregation were made, apart from those whose outputs were there."""
+    before = one.there + one.skipped
+    return f"{one.succeeded:,} made" + (f", {before:,} there before" if before else "")
 
 
 def _now(seen: BatchSeen) -> str:
@@ -71,9 +79,10 @@ def _now(seen: BatchSeen) -> str:
         return status.job.reason or ""
     if seen.at_work:
         return f"at work: {', '.join(seen.at_work)}"
+    waits = "" if status.trouble else status.waits
     if status.job.status == "validating":
-        return status.waits or "looking at the outputs"
-    return status.waits or status.job.reason or ""
+        return waits or "looking at the outputs"
+    return waits or status.job.reason or ""
 
 
 def _bar(done: int, total: int, width: int) -> ProgressBar:
@@ -105,7 +114,8 @@ def progress_line(seen: BatchSeen) -> str:
     units, spec = seen.status.units, seen.status.spec
     speed = f", {_speed(seen)}" if seen.rate else ""
     done = f"{units.done:,} of {spec.units:,} units"
-    return f"{seen.status.job.status}: {done}, {units.failed:,} failed{speed}"
+    trouble = f"; {printable(seen.status.trouble)}" if seen.status.trouble else ""
+    return f"{seen.status.job.status}: {done}, {units.failed:,} failed{speed}{trouble}"
 
 
 def status_data(seen: BatchSeen, where: Where) -> dict[str, Any]:
@@ -132,6 +142,7 @@ def status_data(seen: BatchSeen, where: Where) -> dict[str, Any]:
         "left_s": seen.left_s,
         "ends_ms": _ends_ms(seen),
         "waits": status.waits,
+        "trouble": status.trouble,
         "validation": None if validation is None else msgspec.to_builtins(validation),
         "advice": [msgspec.to_builtins(one) for one in advice(seen, where)],
     }

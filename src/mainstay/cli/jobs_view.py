@@ -61,7 +61,13 @@ def _list(jobs: Sequence[Job], now_ms: int, width: int) -> Table:
     if width >= _WITH_WHY:
         table.add_column("why", overflow="fold", min_width=10, style="dim")
     for job in jobs:
-        cells = [Text(job.id), coloured(job.status), Text(printable(job.name)), Text(age(now_ms - job.created_ms))]
+        # all units of a batch have the same name
+        cells = [
+            Text(job.id),
+            coloured(job.status),
+            Text(printable(job.unit or job.name)),
+            Text(age(now_ms - job.created_ms)),
+        ]
         if width >= _WITH_QUEUE:
             cells += [Text(printable(job.queue)), Text(str(job.starts))]
         if width >= _WITH_WHY:

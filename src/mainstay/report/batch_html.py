@@ -184,9 +184,10 @@ def _lacking(report: BatchReport) -> str:
 
 def _aggregations(report: BatchReport) -> str:
     rows = [
-        (escape(name), f"{one.done:,}", f"{one.failed:,}", f"{one.idle:,}") for name, one in report.aggregations.items()
+        (escape(name), *(f"{n:,}" for n in (one.succeeded, one.there + one.skipped, one.failed, one.idle)))
+        for name, one in report.aggregations.items()
     ]
-    heads = ("aggregation", "made", "failed", "inputs incomplete")
+    heads = ("aggregation", "made", "there before", "failed", "inputs incomplete")
     return _section("Aggregations", heads, rows, len(rows)) if rows else ""
 
 
@@ -230,4 +231,14 @@ def _row(tag: str, cells: Sequence[str], numbers: set[int]) -> str:
 
 
 def _is_number(head: str) -> bool:
-    return head in ("units", "units intact", "made", "failed", "inputs incomplete", "present", "missing", "corrupt")
+    return head in (
+        "units",
+        "units intact",
+        "made",
+        "there before",
+        "failed",
+        "inputs incomplete",
+        "present",
+        "missing",
+        "corrupt",
+    )

@@ -34,6 +34,7 @@
         ├── StoreFull           no space left; nothing was written
         ├── StoreReadOnly       the folder or file cannot be written
         ├── StoreDenied         whoever asks may not; names the permission
+        ├── PathBlocked         something else stands where an output has to be written; names it
         ├── StoreDamaged        the file itself is damaged (not merely a row in it)
         ├── StoreReplaced       another store now stands where the opened one was
         ├── RowDamaged          one stored row cannot be read; the rest is fine
@@ -380,6 +381,13 @@ class StoreDenied(StoreError):
     """The storage answers, and refuses whoever asks."""
 
     code = "store_denied"
+
+
+class PathBlocked(StoreError):
+    """Something that Mainstay did not write stands where a file has to go: it stays until a person moves it."""
+
+    code = "path_blocked"
+    retryable = False
 
 
 class StoreDamaged(StoreError):

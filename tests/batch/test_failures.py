@@ -211,6 +211,31 @@ async def test_outputs_of_a_newer_layout_are_neither_missing_nor_made_anew_but_t
 # -- corrupt output --------------------------------------------------------------------------------------------------
 
 
+async def test_a_folder_in_the_place_of_an_output_fails_its_unit_and_names_the_path(
+    study: Study, box: Harness, root: Path
+) -> None:
+    run = await study.submit()
+    await box.drain()
+    place = root / study.path(0.3, 2)
+    place.unlink()
+    place.mkdir()
+    (place / "mine").write_text("mine")
+
+    again = await study.submit()
+    await box.drain()
+
+    assert (await again.wait()).status == "partial"
+    [row] = [row for row in await unit_rows(study.app.control, again.id) if row.unit == "beta=0.3-s2"]
+    assert (row.status, row.starts, row.error and row.error.code) == ("failed", 1, "path_blocked")
+    assert row.error is not None
+    assert f"{place} is a folder with something in it" in row.error.message
+
+    (place / "mine").unlink()
+    await again.resume()
+    await box.drain()
+    assert (await run.validate(force=True)).verdict == "succeeded"
+
+
 async def test_a_flipped_bit_in_an_entry_is_found_by_a_validation_and_mended_by_a_resume(
     study: Study, box: Harness, root: Path
 ) -> None:

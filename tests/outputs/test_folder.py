@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import servers
-from mainstay.errors import InvalidInput, StoreDenied, StoreError, StoreUnavailable
+from mainstay.errors import InvalidInput, PathBlocked, StoreDenied, StoreError, StoreUnavailable
 from mainstay.outputs import OutputStore, Unit, open_outputs, unit_folder
 
 NOBODY = 65534
@@ -129,3 +130,73 @@ async def test_a_folder_can_be_asked_to_be_there(tmp_path: Path) -> None:
 async def test_a_url_that_names_nothing_is_refused(url: str, complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):
         await open_outputs(url)
+
+
+def _empty_folder(place: Path) -> None:
+    (place / "result.npy").unlink()
+    (place / "result.npy").mkdir()
+
+
+def _folder_with_something(place: Path) -> None:
+    _empty_folder(place)
+    (place / "result.npy" / "mine").write_text("mine")
+
+
+def _empty_file(place: Path) -> None:
+    shutil.rmtree(place)
+    place.touch()
+
+
+def _file_with_something(place: Path) -> None:
+    shutil.rmtree(place)
+    place.write_text("mine")
+
+
+def _link_to_nowhere(place: Path) -> None:
+    shutil.rmtree(place)
+    place.symlink_to("/nonexistent/folder")
+
+
+def _file_above(place: Path) -> None:
+    shutil.rmtree(place.parent)
+    place.parent.write_text("mine")
+
+
+@pytest.mark.parametrize("obstacle", [_empty_folder, _empty_file], ids=lambda one: one.__name__)
+async def test_an_obstacle_that_holds_nothing_gives_way(
+    folder: OutputStore, unit: Unit, tmp_path: Path, obstacle: Callable[[Path], None]
+) -> None:
+    await folder.publish(unit, FILES)
+    obstacle(tmp_path / "outputs" / unit_folder(unit))
+    (seen,) = await folder.look([unit], list(FILES))
+    assert seen.outputs["result.npy"].state == "missing"
+
+    await folder.publish(unit, FILES)
+
+    assert await folder.read(unit, "result.npy") == b"0123456789"
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "told"),
+    [
+        (_folder_with_something, "result.npy is a folder with something in it"),
+        (_file_with_something, "is not a folder"),
+        (_link_to_nowhere, "is a link that leads nowhere"),
+        (_file_above, "is not a folder"),
+    ],
+)
+async def test_an_obstacle_that_holds_something_is_named_and_left_alone(
+    folder: OutputStore, unit: Unit, tmp_path: Path, obstacle: Callable[[Path], None], told: str
+) -> None:
+    await folder.publish(unit, FILES)
+    place = tmp_path / "outputs" / unit_folder(unit)
+    obstacle(place)
+
+    with pytest.raises(PathBlocked, match=told) as refused:
+        await folder.publish(unit, FILES)
+
+    assert str(place.parent) in str(refused.value)
+    assert "move it away" in str(refused.value)
+    assert os.listdir(tmp_path / "outputs" / ".new") == []
+    kept = [place / "result.npy" / "mine", place, place.parent]
+    assert any(one.is_file() and one.read_text() == "mine" for one in kept) or place.is_symlink()

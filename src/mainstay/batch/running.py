@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from ..control import Decide
-from ..errors import BadArguments, BadResult, OutputMissing, StoreError
+from ..errors import BadArguments, BadResult, OutputMissing, PathBlocked, StoreError
 from ..outputs import About, Group, Outputs, OutputStore, Unit, output_path
 from ..outputs.writing import Scratch
 from ..task.running import begin
@@ -192,6 +192,8 @@ class _Staged:
         while True:
             try:
                 await self._store.publish(self._unit, written, about)
+            except PathBlocked:
+                raise  # waiting does not help
             except StoreError as error:
                 if loop.time() + wait_s > until or self._context.stopping is not None:
                     self._put_off(error)

@@ -27,6 +27,7 @@ from urllib.parse import unquote
 
 from ...errors import (
     InvalidInput,
+    PathBlocked,
     StoreClosed,
     StoreDenied,
     StoreError,
@@ -49,9 +50,12 @@ _PIECE = 200
 #: a file aside that is younger may not be locked yet
 _YOUNG_S = 60.0
 _TRIES = 5
+_MOVE_IT = "move it away or remove it, then resume the batch or run the unit again"
 #: read at once: the buffer for bigger ones takes longer to make than a small file to read
 _SMALL = 128 * 1024
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
+#: a write fails with these where something else stands in its way: not an outage, for waiting does not help
+_BLOCKED = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ELOOP)
 
 
 class FolderBlobs:
@@ -212,9 +216,35 @@ class FolderBlobs:
                 new.replace(path)
             except FileNotFoundError:  # somebody else removed the folder: it was empty
                 self._lasting = {str(self._folder)}
+            except OSError as error:
+                if error.errno not in _BLOCKED:
+                    raise
+                self._lasting = {str(self._folder)}
+                self._clear_way(path)
             else:
                 return
+        self._clear_way(path)
         raise StoreUnavailable(f"{folder} is made and removed by others all the time; try again")
+
+    def _clear_way(self, path: str) -> None:
+        """Remove what stands in the way of a file if it holds nothing: an empty folder in its place, an empty file
+        instead of one of its folders. Everything else is data of an unknown owner, so a person has to decide."""
+        above = len(str(self._folder))
+        places = [path[:at] for at in range(above + 1, len(path)) if path[at] == "/"]
+        for place in places:
+            if os.path.isdir(place) or not os.path.lexists(place):
+                continue
+            found = os.lstat(place)
+            if stat.S_ISREG(found.st_mode) and found.st_size == 0:
+                os.unlink(place)
+                return
+            kind = "a link that leads nowhere" if stat.S_ISLNK(found.st_mode) else "not a folder"
+            raise PathBlocked(f"{place} is {kind}, so {path} cannot be written; {_MOVE_IT}")
+        if os.path.isdir(path) and not os.path.islink(path):
+            try:
+                os.rmdir(path)
+            except OSError:
+                raise PathBlocked(f"{path} is a folder with something in it, not a file; {_MOVE_IT}") from None
 
     def _make_folder(self, folder: str) -> None:
         """Also where it is there: whoever made it may not have come as far as forcing its name to the disk."""

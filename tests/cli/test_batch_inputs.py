@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -52,6 +52,90 @@ def test_values_are_lists_ranges_or_json(text: str, values: list[Any]) -> None:
 def test_what_cannot_be_meant_is_refused_by_name(words: list[str], complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):
         sets_given(words, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("False", False),
+        ("TRUE", True),
+        ("true", True),
+        (".5", 0.5),
+        ("-.5", -0.5),
+        ("5.", 5.0),
+        ("+1", 1),
+        ("+1e3", 1000.0),
+        ("-3", -3),
+        ('"False"', "False"),
+        ('"a,b"', "a,b"),
+        ('"10:30"', "10:30"),
+        ("no", "no"),
+        ("2024-10-01", "2024-10-01"),
+        ("1.2.3", "1.2.3"),
+        ("null", None),
+    ],
+)
+def test_a_value_without_a_declared_type_is_read_by_one_rule(text: str, value: Any) -> None:
+    (found,) = values_of(text)
+
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("None", 'write null if there is no value, "None" for a text'),
+        ("NaN", "null if there is no value"),
+        ("NA", "null if there is no value"),
+        ("Infinity", 'or "Infinity" for a text'),
+        ("-inf", "could be a number or a text"),
+        ("1e400", "too large for a float"),
+        ("007", "could be a number or a text"),
+        ("1_000", "could be a number or a text"),
+        ("0x10", "could be a number or a text"),
+        ("{a:1}", "is not valid JSON"),
+        ("'x'", "in double quotes"),
+    ],
+)
+def test_what_could_be_meant_in_two_ways_is_refused_with_how_to_write_it(text: str, advice: str) -> None:
+    with pytest.raises(InvalidInput, match="param x: ") as refused:
+        sets_given([f"x={text}"], None)
+
+    assert advice in str(refused.value)
+    assert "declare the type" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "declared", "value"),
+    [
+        ("007", str, "007"),
+        ("12", str, "12"),
+        ("NaN", str, "NaN"),
+        ("10:30", str, "10:30"),
+        ("True", str, "True"),
+        ('"quoted"', str, "quoted"),
+        ("None", float | None, None),
+        ("False", bool, False),
+        ("0", bool, 0),
+        (".5", float, 0.5),
+        ("hot", Literal["hot", "cold"], "hot"),
+    ],
+)
+def test_a_value_with_a_declared_type_is_read_by_that(text: str, declared: Any, value: Any) -> None:
+    (found,) = values_of(text, declared)
+
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_booleans_of_a_data_frame_are_booleans_and_empty_cells_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "sets.csv"
+    path.write_text("beta,vacc\n0.2,True\n0.3,False\n", encoding="utf-8")
+    assert [one["vacc"] for one in read_sets(str(path))] == [True, False]
+
+    path.write_text("beta,vacc\n0.2,\n", encoding="utf-8")
+    with pytest.raises(InvalidInput, match="line 2, vacc: it is empty; write null"):
+        read_sets(str(path))
+    assert read_sets(str(path), {"vacc": str}) == [{"beta": 0.2, "vacc": ""}]
 
 
 def test_files_hold_sets_in_three_forms(tmp_path: Path) -> None:

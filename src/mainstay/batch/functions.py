@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from ..errors import BadArguments, InvalidInput
 from ..task.naming import check_function, is_async
 from ..task.storable import checked_type
+from .unknown_fields import field_check
 
 
 class Function:
@@ -35,6 +37,9 @@ class Function:
                 )
         self.takes = tuple(takes)
         self._params = checked_type(hints.get("params", Any), field=f"{name}.params")
+        self.fields: Mapping[str, Any] | None = _fields(self._params)
+        """the type of each parameter, if they are declared"""
+        self._check = None if self._params in (Any, dict) else field_check(self._params)
 
     def params(self, data: dict[str, Any]) -> Any:
         """A set of parameters as the function declares it; raises `BadArguments` naming the field."""
@@ -45,14 +50,34 @@ class Function:
         except msgspec.ValidationError as error:
             raise BadArguments(f"{self.name}.params", str(error)) from None
 
+    def given(self, data: dict[str, Any]) -> Any:
+        """The same for what is being submitted: a name that is not declared is refused, for it would change nothing.
+        What was stored once is still run."""
+        if self._check is not None and (unknown := self._check(data)) is not None:
+            raise InvalidInput(f"{self.name}.params{unknown.path}", unknown.told)
+        return self.params(data)
+
     def stored(self, data: dict[str, Any]) -> dict[str, Any]:
         """The same as data, however it was written: with the defaults of what is declared, and its kinds of numbers. So
         the same parameters have the same address, from a program and from a command line."""
-        made = msgspec.to_builtins(self.params(data), str_keys=True)
+        made = msgspec.to_builtins(self.given(data), str_keys=True)
         return made if isinstance(made, dict) else dict(data)
 
     def __call__(self, offered: dict[str, Any]) -> Any:
         return self.function(**{name: offered[name] for name in self.takes})
+
+
+def _fields(declared: Any) -> dict[str, Any] | None:
+    if not isinstance(declared, type):
+        return None
+    if issubclass(declared, msgspec.Struct):
+        return {field.encode_name: field.type for field in msgspec.structs.fields(declared)}
+    if dataclasses.is_dataclass(declared) or typing.is_typeddict(declared):
+        try:
+            return typing.get_type_hints(declared)
+        except NameError:  # names of a function's own scope: values are read by the rule for undeclared ones
+            return None
+    return None
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:

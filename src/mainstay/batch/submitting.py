@@ -51,11 +51,14 @@ async def submit_batch(
         )
     if seeds == [None] and "seed" in study.unit.takes:
         raise InvalidInput("seeds", f"{study.name} takes a `seed`; give some: seeds=range(10)")
+    sets = sets_of(params)
+    if any(sets) and "params" not in study.unit.takes:
+        raise InvalidInput("params", f"{study.name} takes no `params`, so each set would make the same; leave them out")
     for name in options:
         if name in _OF_UNITS:
             raise InvalidInput(name, f"is about each unit; write @app.batch({name}=...)")
     # with 100,000 units that takes a while, and others may be on this loop
-    groups = await asyncio.to_thread(groups_of, study, sets_of(params), seeds)
+    groups = await asyncio.to_thread(groups_of, study, sets, seeds)
     digest = await asyncio.to_thread(digest_of, groups)
     given = merged({name: study.options[name] for name in _OF_BOTH if name in study.options}, options)
     if client.before_submit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,26 @@ import msgspec
 
 from ..batch import grid
 from ..errors import InvalidInput, MainstayError
+from .batch_values import UNDECLARED, is_text, value_of
 
 #: a range that has more values than this is a slip
 _MOST = 1_000_000
 _SEEDS = re.compile(r"(\d+)(?:-(\d+))?")
+#: between commas; a text in double quotes may have commas in it
+_PIECE = re.compile(r'\s*"(?:[^"\\]|\\.)*"\s*(?=,|$)|[^,]*')
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
-def sets_given(words: Sequence[str], file: str | None) -> list[dict[str, Any]] | None:
-    """Every combination of the values given, for each set of the file; None: no parameter was named.
+def sets_given(
+    words: Sequence[str], file: str | None, declared: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]] | None:
+    """Every combination of the values given, for each set of the file; None: no parameter was named. `declared` are the
+    types that the study declares for its parameters.
 
     >>> sets_given(["beta=0.2,0.3", "gamma=0.1"], None)
     [{'beta': 0.2, 'gamma': 0.1}, {'beta': 0.3, 'gamma': 0.1}]
     """
+    types = declared or {}
     values: dict[str, list[Any]] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -34,21 +41,23 @@ def sets_given(words: Sequence[str], file: str | None) -> list[dict[str, Any]] |
             raise InvalidInput("param", f"{word!r} is not of the form name=values, like beta=0.2,0.3")
         if name in values:
             raise InvalidInput(f"param {name}", "is given twice; write all its values in one: name=1,2,3")
-        values[name] = values_of(text, field=f"param {name}")
+        values[name] = values_of(text, types.get(name, UNDECLARED), field=f"param {name}")
     if file is None:
         return grid(**values) if values else None
-    kept = read_sets(file)
+    kept = read_sets(file, types)
     for place, one in enumerate(kept):
         if both := sorted(one.keys() & values.keys()):
             raise InvalidInput(f"param {both[0]}", f"is in set {place + 1} of {file!r} as well; give it once")
     return [{**one, **more} for one in kept for more in (grid(**values) if values else [{}])]
 
 
-def values_of(text: str, *, field: str = "param") -> list[Any]:
+def values_of(text: str, declared: Any = UNDECLARED, *, field: str = "param") -> list[Any]:
     """The values of one parameter: some with commas, ranges with both ends in them, or a JSON list.
 
     >>> values_of("1,2,x"), values_of("0.1:0.3:0.1"), values_of("1:3"), values_of('[[1,2],"a,b"]')
     ([1, 2, 'x'], [0.1, 0.2, 0.3], [1, 2, 3], [[1, 2], 'a,b'])
+    >>> values_of('"10:30","a,b",True')
+    ['10:30', 'a,b', True]
     """
     if text.startswith("["):
         try:
@@ -57,27 +66,31 @@ def values_of(text: str, *, field: str = "param") -> list[Any]:
             raise InvalidInput(field, f"{text!r} is not a JSON list: {error}") from None
         return found
     made: list[Any] = []
-    for piece in text.split(","):
+    for piece in _pieces(text):
         if not piece.strip():
             raise InvalidInput(field, f"{text!r} has an empty value in it; write them as 1,2,3")
-        made += _range(piece, field) if ":" in piece else [value_of(piece)]
+        ranges = ":" in piece and not is_text(piece.strip(), declared)
+        made += _range(piece, declared, field) if ranges else [value_of(piece, declared, field=field)]
     return made
 
 
-def value_of(text: str) -> Any:
-    """JSON if it can be read as that, and else text."""
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        return text.strip()
+def _pieces(text: str) -> list[str]:
+    found: list[str] = []
+    at = 0
+    while at <= len(text):
+        piece = _PIECE.match(text, at)
+        assert piece is not None, "it matches the empty text"
+        found.append(piece[0])
+        at = piece.end() + 1
+    return found
 
 
-def _range(piece: str, field: str) -> list[Any]:
+def _range(piece: str, declared: Any, field: str) -> list[Any]:
     parts = piece.split(":")
     try:
         numbers = [Decimal(part.strip()) for part in parts]
     except InvalidOperation:
-        return [value_of(piece)]  # a text with a colon in it
+        return [value_of(piece, declared, field=field)]  # a text with a colon in it
     if len(numbers) not in (2, 3) or not all(number.is_finite() for number in numbers):
         raise InvalidInput(field, f"{piece!r} is not a range; write first:last, or first:last:step")
     first, last = numbers[:2]
@@ -93,8 +106,9 @@ def _range(piece: str, field: str) -> list[Any]:
     return [kind(first + place * step) for place in range(n)]
 
 
-def read_sets(path: str) -> list[dict[str, Any]]:
-    """Parameter sets from a file: CSV with a line of names, a JSON list of objects, or an object in each line."""
+def read_sets(path: str, declared: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Parameter sets from a file: CSV with a line of names, a JSON list of objects, or an object in each line. Values
+    of a CSV are texts: they are read by the declared types, or by the rule of `batch_values`."""
     suffix = Path(path).suffix.lower()
     reader = _READERS.get(suffix)
     if reader is None:
@@ -105,7 +119,7 @@ def read_sets(path: str) -> list[dict[str, Any]]:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InvalidInput("params-file", f"{path!r} cannot be read: {why}") from None
     try:
-        found = reader(text)
+        found = reader(text, declared or {})
     except (msgspec.DecodeError, csv.Error) as error:
         raise InvalidInput("params-file", f"{path!r} cannot be read: {error}") from None
     if not found:
@@ -113,7 +127,7 @@ def read_sets(path: str) -> list[dict[str, Any]]:
     return found
 
 
-def _from_csv(text: str) -> list[dict[str, Any]]:
+def _from_csv(text: str, declared: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = csv.reader(io.StringIO(text), strict=True)
     names = [name.strip() for name in next(rows, [])]
     if len(set(names)) < len(names) or not all(names):
@@ -124,15 +138,20 @@ def _from_csv(text: str) -> list[dict[str, Any]]:
             continue
         if len(row) != len(names):
             raise InvalidInput("params-file", f"line {rows.line_num} has {len(row)} values, and {len(names)} are named")
-        found.append({name: value_of(value) for name, value in zip(names, row, strict=True)})
+        found.append(
+            {
+                name: value_of(value, declared.get(name, UNDECLARED), field=f"params-file line {rows.line_num}, {name}")
+                for name, value in zip(names, row, strict=True)
+            }
+        )
     return found
 
 
-def _from_json(text: str) -> list[dict[str, Any]]:
+def _from_json(text: str, _: Mapping[str, Any]) -> list[dict[str, Any]]:
     return msgspec.json.decode(text, type=list[dict[str, Any]])
 
 
-def _from_lines(text: str) -> list[dict[str, Any]]:
+def _from_lines(text: str, _: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
@@ -143,7 +162,7 @@ def _from_lines(text: str) -> list[dict[str, Any]]:
     return found
 
 
-_READERS: dict[str, Callable[[str], list[dict[str, Any]]]] = {
+_READERS: dict[str, Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]] = {
     ".csv": _from_csv,
     ".json": _from_json,
     ".jsonl": _from_lines,

@@ -38,8 +38,10 @@ _RUN = reflowed("""
 Run a study: every set of parameters with every seed. Submits it, shows how it goes on, and reports in the end.
 
 STUDY may be left out if the app has one batch only. Outputs that are there already, from whatever run, are not made
-again. Values are JSON if they can be read as that, and else text; a range has both its ends. Several --param make every
-combination; --params-file has a set in each line or object.
+again. Values are read by the types that the study declares for its parameters. Without a declared type a value is
+JSON, True or False, a number, or else text; None, NaN and 007 are refused, for they could be meant in two ways. Text in
+double quotes is always text. A range has both its ends. Several --param make every combination; --params-file has a set
+in each line or object.
 
 Workers of the app have to be at work somewhere; --workers runs some here, for as long as this takes. Ctrl-C and SIGTERM
 leave the batch where it is: units under way are given back without counting a failure, and the batch goes on with other
@@ -192,8 +194,9 @@ def run(
 
 
 def _sets(words: list[str] | tuple[()], file: str | None, found: Meant) -> list[dict[str, Any]] | None:
-    sets = sets_given(words, file)
-    return None if sets is None else typed(sets, found.study.unit.params)
+    unit = found.study.unit
+    sets = sets_given(words, file, unit.fields)
+    return None if sets is None else typed(sets, unit.given)
 
 
 async def _run(

@@ -1,0 +1,82 @@
+"""Names in a set of parameters that its declared type does not have. A misspelt one would be ignored: every set of a
+sweep over it would make the same."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from msgspec import inspect
+
+
+class UnknownField(NamedTuple):
+    """A name that is not declared, and where it stands."""
+
+    path: str
+    told: str
+
+
+def field_check(declared: Any) -> Callable[[Any], UnknownField | None]:
+    """Finds the first name that a type does not declare, at any depth."""
+    info = inspect.type_info(declared)
+    return lambda data: _unknown(info, data, "")
+
+
+def _unknown(info: inspect.Type, data: Any, path: str) -> UnknownField | None:
+    if isinstance(info, inspect.Metadata):
+        return _unknown(info.type, data, path)
+    if isinstance(info, inspect.UnionType):
+        # by several types that fit, nothing can be said of a name
+        fitting = [one for one in info.types if _takes(one, data)]
+        return _unknown(fitting[0], data, path) if len(fitting) == 1 else None
+    if isinstance(data, dict):
+        if isinstance(info, inspect.StructType | inspect.DataclassType | inspect.TypedDictType):
+            return _in_fields(info, data, path)
+        if isinstance(info, inspect.DictType):
+            return _first(_unknown(info.value_type, value, f"{path}.{name}") for name, value in data.items())
+    if isinstance(data, list):
+        if isinstance(info, inspect.CollectionType):
+            return _first(_unknown(info.item_type, value, f"{path}[{n}]") for n, value in enumerate(data))
+        if isinstance(info, inspect.TupleType):
+            pairs = zip(info.item_types, data, strict=False)
+            return _first(_unknown(one, value, f"{path}[{n}]") for n, (one, value) in enumerate(pairs))
+    return None
+
+
+def _in_fields(
+    info: inspect.StructType | inspect.DataclassType | inspect.TypedDictType, data: dict[str, Any], path: str
+) -> UnknownField | None:
+    known = {field.encode_name: field.type for field in info.fields}
+    tag = getattr(info, "tag_field", None)
+    for name, value in data.items():
+        if name == tag:
+            continue
+        if name not in known:
+            return UnknownField(f"{path}.{name}", _told(str(name), known))
+        if (found := _unknown(known[name], value, f"{path}.{name}")) is not None:
+            return found
+    return None
+
+
+def _takes(info: inspect.Type, data: Any) -> bool:
+    if isinstance(info, inspect.Metadata):
+        return _takes(info.type, data)
+    if isinstance(info, inspect.AnyType | inspect.CustomType):
+        return True
+    if isinstance(data, dict):
+        mappings = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.DictType)
+        return isinstance(info, mappings) and not getattr(info, "array_like", False)
+    if isinstance(data, list):
+        return isinstance(info, inspect.CollectionType | inspect.TupleType) or getattr(info, "array_like", False)
+    return False
+
+
+def _first(found: Any) -> UnknownField | None:
+    return next((one for one in found if one is not None), None)
+
+
+def _told(name: str, known: dict[str, Any]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"declared are {', '.join(known) or 'none'}"
+    return f"the study declares no such parameter, so it would change nothing; {hint}"

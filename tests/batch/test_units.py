@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import signal
+import time
 from pathlib import Path
+from typing import TypedDict
 
 import msgspec
 import pytest
@@ -120,7 +123,135 @@ async def test_units_run_in_processes_of_their_own_and_one_that_kills_its_proces
         assert [one.rpartition("/")[2] for one, _ in await lacking(run)] == ["result.txt"]
 
 
+def draws(seed: int) -> str:
+    """By the generator of the whole process, as many programs do it, with a pause for others in between."""
+    random.seed(seed)
+    drawn = []
+    for _ in range(50):
+        drawn.append(random.random())
+        time.sleep(0)
+    return repr(sum(drawn))
+
+
+@processes.batch(name="seeded", outputs=FILE, retries=0)
+def seeded(seed: int, out: Outputs) -> None:
+    out.save("result", f"{os.getpid()} {draws(seed)}".encode())
+
+
+@pytest.mark.slow
+async def test_by_default_units_that_seed_the_generator_of_their_process_do_not_disturb_each_other(
+    in_children: str, root: Path
+) -> None:
+    with Harness(processes, processes=in_children, concurrency=3, patience="60s") as box:
+        run = await processes.submit_batch(seeded, seeds=12, outputs=f"file://{root}?sync=off")
+        await box.drain()
+
+        assert (await run.wait()).status == "succeeded"
+        found = [(await run.read("result", {}, seed)).decode().split() for seed in range(12)]
+    assert str(os.getpid()) not in {pid for pid, _ in found}
+    assert [drawn for _, drawn in found] == [draws(seed) for seed in range(12)]
+
+
+async def test_in_a_test_without_processes_they_run_one_at_a_time(app: App, box: Harness) -> None:
+    @app.batch(name="study", outputs=FILE, retries=0)
+    def study(seed: int, out: Outputs) -> None:
+        out.save("result", draws(seed).encode())
+
+    run = await app.submit_batch(study, seeds=12)
+    await box.drain()
+
+    found = [(await run.read("result", {}, seed)).decode() for seed in range(12)]
+    assert found == [draws(seed) for seed in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("process", "plain", "awaited"),
+    [(None, "process", "loop"), (True, "process", "process"), (False, "thread", "loop")],
+)
+def test_where_units_run_follows_from_their_kind_unless_it_is_said(
+    app: App, process: bool | None, plain: str, awaited: str
+) -> None:
+    async def total(sets: list) -> int:
+        return len(sets)
+
+    def score(params: dict, runs: list) -> int:
+        return len(runs)
+
+    @app.batch(name="study", outputs=FILE, aggregate=score, overall=total, process=process)
+    def study(seed: int, out: Outputs) -> None: ...
+
+    @app.batch(name="awaited", outputs=FILE, process=process)
+    async def coroutine(seed: int, out: Outputs) -> None: ...
+
+    def mode(name: str) -> str:
+        return app.work("batch", name).mode
+
+    assert (mode("study:unit"), mode("study:score"), mode("study:total")) == (plain, plain, awaited)
+    assert mode("awaited:unit") == awaited
+    with pytest.raises(InvalidInput, match="neither True nor False"):
+        app.batch(name="other", outputs=FILE, process="yes")(lambda out: None)  # type: ignore[call-overload]
+
+
 # -- at the door -----------------------------------------------------------------------------------------------------
+
+
+class Wave(msgspec.Struct, frozen=True):
+    height: float = 1.0
+
+
+class Sea(msgspec.Struct, frozen=True):
+    gamma: float = 0.1
+    waves: list[Wave] = []
+    first: Wave | None = None
+    notes: dict[str, int] = {}
+
+
+class SeaNotes(TypedDict, total=False):
+    gamma: float
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainSea:
+    gamma: float = 0.1
+
+
+@pytest.mark.parametrize("kind", [Sea, PlainSea, SeaNotes])
+async def test_a_misspelt_parameter_of_a_declared_type_is_refused_with_the_name_that_is_near(
+    app: App, kind: type
+) -> None:
+    def study(params, out):  # type: ignore[no-untyped-def] # its annotations differ from case to case
+        out.save("result", b"done")
+
+    study.__annotations__ = {"params": kind, "out": Outputs}
+    batch = app.batch(name="study", outputs=FILE)(study)
+
+    with pytest.raises(InvalidInput, match=r"study.params.gama: .*did you mean 'gamma'"):
+        await app.submit_batch(batch, params=grid(gama=[0.1, 0.2]))
+    assert (await app.submit_batch(batch, params=grid(gamma=[0.1, 0.2]))).created
+
+
+@pytest.mark.parametrize(
+    ("params", "path"),
+    [
+        ({"waves": [{"height": 1}, {"hight": 2}]}, r"waves\[1\].hight"),
+        ({"first": {"heigth": 1}}, "first.heigth"),
+    ],
+)
+async def test_a_misspelt_name_is_found_at_any_depth(app: App, params: dict[str, object], path: str) -> None:
+    @app.batch(name="study", outputs=FILE)
+    def study(params: Sea, out: Outputs) -> None: ...
+
+    with pytest.raises(InvalidInput, match=f"study.params.{path}: .*did you mean 'height'"):
+        await app.submit_batch(study, params=[params])
+    assert (await app.submit_batch(study, params=[{"first": {"height": 2}, "notes": {"any": 1}}])).created
+
+
+async def test_sets_for_a_study_that_takes_no_parameters_are_refused(app: App) -> None:
+    @app.batch(name="study", outputs=FILE)
+    def study(seed: int, out: Outputs) -> None: ...
+
+    with pytest.raises(InvalidInput, match="takes no `params`, so each set would make the same"):
+        await app.submit_batch(study, params=grid(beta=[1, 2]), seeds=1)
 
 
 class Params(msgspec.Struct, frozen=True):

@@ -51,7 +51,7 @@ class UnitWork:
         self._function: Function = study.unit if aggregation is None else aggregation.function
         self._files = study.outputs if aggregation is None else aggregation.outputs
         self.is_async = self._function.is_async
-        self.mode: Mode = "process" if study.mode == "process" else "loop" if self.is_async else "thread"
+        self.mode: Mode = study.mode_of(self._function)
         self.decide: Decide | None = study.decide
 
     def unpack(self, payload: bytes) -> UnitCall:

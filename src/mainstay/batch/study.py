@@ -34,7 +34,7 @@ class BatchOptions(CommonOptions, total=False):
     version: str | None
     failure_budget: float | None
     verify: Verify
-    process: bool
+    process: bool | None
     policy: Decide | None
 
 
@@ -97,7 +97,9 @@ class Batch:
         self.verify: Verify = given.get("verify") or "content"
         if self.verify not in ("size", "content"):
             raise InvalidInput("verify", f"{self.verify!r} is neither 'size' nor 'content'")
-        self.mode: Mode = "process" if given.get("process") else "loop" if self.unit.is_async else "thread"
+        self._process = given.get("process")
+        if not isinstance(self._process, bool | None):
+            raise InvalidInput("process", f"{self._process!r} is neither True nor False")
         self.decide = given.get("policy")
         wanted: tuple[tuple[Any, Over], ...] = ((given.get("aggregate"), "set"), (given.get("overall"), "all"))
         self.aggregations = tuple(Aggregation(found, over, study=self.name) for found, over in wanted if found)
@@ -109,6 +111,14 @@ class Batch:
         self.client = client
         self.plan = client.reader.read(self.options)
         functools.update_wrapper(self, function, updated=())
+
+    def mode_of(self, function: Function) -> Mode:
+        """Where a worker runs one of its functions. In a process of its own by default, one unit at a time: code that
+        seeds a generator of the whole process (`random.seed`, `numpy.random.seed`), changes the working directory or
+        sets an environment variable would mix the units that run beside it in threads, and no output would show it."""
+        if self._process is None:
+            return "loop" if function.is_async else "process"
+        return "process" if self._process else "loop" if function.is_async else "thread"
 
     @property
     def queue(self) -> str:

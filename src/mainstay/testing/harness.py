@@ -40,8 +40,9 @@ class Harness:
 
     Within the block the app uses a store in memory of its own, whose time moves only when told. Nothing runs by
     itself: `drain` runs what there is, retries, delays and all; `run` submits one job and brings it to its end. With
-    `inline=True` every submit does so. What runs a job is the engine that workers run, without its processes: a task
-    with `process=True` runs in a thread, unless `processes` says where its process finds the app: `"shop.jobs:app"`.
+    `inline=True` every submit does so. What runs a job is the engine that workers run, without its processes: what
+    would run in one (a task with `process=True`, a plain function of a batch) runs in a thread, one at a time, unless
+    `processes` says where its process finds the app: `"shop.jobs:app"`.
 
     Virtual time begins at `now` (an aware datetime; by default, the time it is). `seed` decides what is left to chance,
     such as the jitter of retries. `concurrency` is how many jobs run at

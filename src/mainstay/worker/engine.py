@@ -105,6 +105,8 @@ class Engine:
         )
         self._poll_s = settings.poll_s
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="mainstay-job")
+        # for work that belongs into a process of its own where there are none: never two at a time in this process
+        self._one_thread = ThreadPoolExecutor(1, thread_name_prefix="mainstay-job-alone")
         self._works: dict[tuple[str, str], Work] = {}
         self._free = list(range(concurrency - 1, -1, -1))
         self._held = Held()
@@ -161,7 +163,8 @@ class Engine:
         await self._ledger.stop()
         if self._children is not None:
             await self._children.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._one_thread):
+            threads.shutdown(wait=False, cancel_futures=True)
         self.stopped.set()
 
     async def _flushed_by(self, ends_s: float) -> bool:
@@ -289,7 +292,8 @@ class Engine:
             elif run.apart:
                 ending = await self._apart(run)
             else:
-                ending = await attempt(self.program, run.work, run.context, self._threads)
+                threads = self._one_thread if run.work.mode == "process" else self._threads
+                ending = await attempt(self.program, run.work, run.context, threads)
         except Exception as error:
             log.exception("run failed in the worker itself job_id=%s", run.job.id)
             ending = Failed(error=error_info(error))

@@ -6,12 +6,14 @@ import itertools
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from mainstay.errors import InvalidInput
 from mainstay.lifecycle import Move
 from mainstay.model import ErrorInfo, Options
-from mainstay.stores import Query
+from mainstay.stores import Query, Report
+from mainstay.stores.left_out import size_left_out
 from mainstay.stores.matching import matches
 from tests.conformance.world import World
 
@@ -274,3 +276,38 @@ async def _paged(world: World, query: Query, *, limit: int) -> list[str]:
         cursor = page.cursor
         if cursor is None:
             return seen
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {},
+        {"status": ("running", "succeeded", "pending")},
+        {"queue": "long"},
+        {"name": "long.one"},
+        {"tag": "long"},
+        {"text": "long.one"},
+        {"session": "s1"},
+        {"key": "k"},
+    ],
+    ids=str,
+)
+async def test_a_list_leaves_out_values_that_are_longer_than_it_asks_for(world: World, query: dict[str, Any]) -> None:
+    await world.open("s1")
+    options = Options(tags=("long",))
+    job = await world.submit(
+        payload=b"p" * 1000, queue="long", name="long.one", options=options, key="k", result=b"r" * 11
+    )
+    if "session" in query:
+        [job] = await world.claim(queues=["long"])
+        assert await world.store.report([Report(job_id=job.id, session="s1", token=job.token, checkpoint=b"c" * 10)])
+
+    [row] = (await world.store.find(Query(**query, value_bytes=10))).jobs
+    assert size_left_out(row.payload) == 1000
+    assert size_left_out(row.result) == 11
+    assert row.checkpoint == (b"c" * 10 if "session" in query else None)
+    assert msgspec.structs.replace(row, payload=job.payload, result=job.result) == await world.row(job)
+
+    [whole] = (await world.store.find(Query(**query))).jobs
+    [also] = (await world.store.find(Query(**query, value_bytes=1000))).jobs
+    assert whole == also == await world.row(job)

@@ -154,6 +154,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     created_from_ms: int | None = None
     created_before_ms: int | None = None
     oldest_first: bool = False
+    value_bytes: int | None = None
+    """longer payloads, results and checkpoints are left out of the rows (`stores.left_out`); None: no value is"""
 
 
 class Page(msgspec.Struct, frozen=True):

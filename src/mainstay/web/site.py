@@ -40,9 +40,9 @@ class Site:
         self.shelf = shelf
         self.options = options
         self.guard = Guard(options, tokens)
-        self.hub = Hub(shelf, options)
-        self.requests = Requests()
         self.masker = Masker(options.masked, shows=options.show_payloads)
+        self.hub = Hub(shelf, options, self.masker)
+        self.requests = Requests()
         self.checks: dict[str, Callable[[object], Awaitable[Report]]] = {}
         """by store: a check that goes on where the last one ended"""
 

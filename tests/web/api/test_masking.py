@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from mainstay.web.api.masking import MASK, Masker
+from mainstay.web.api.masking import MASK, MOST_SECRETS, Masker
 from mainstay.web.options import WebOptions
 
 DOCS = Path(__file__).parents[3] / "docs" / "http.md"
@@ -73,3 +76,58 @@ def test_parameters_in_names_of_units_go_by_the_same_rule(masker: Masker, unit: 
 def test_the_documentation_has_every_name() -> None:
     text = DOCS.read_text()
     assert [name for name in WebOptions().masked if f"`{name}`" not in text] == []
+
+
+@pytest.mark.parametrize("name", [*SECRET.split(), "paßword", "to\u212aen", "ſecret"])
+def test_what_would_be_masked_is_never_missed_by_the_search_of_the_bytes(masker: Masker, name: str) -> None:
+    value = [{"deep": {name: "hush"}}]
+    assert masker.mask(value) != value
+    assert masker.may_hide(msgspec.msgpack.encode(value))
+
+
+def test_the_search_of_the_bytes_knows_each_letter_that_folds_into_ascii() -> None:
+    folded = [each for each in map(chr, range(128, 0x110000)) if re.search("[a-z]", each.casefold())]
+    assert folded
+    masker = Masker(("password",))
+    assert all(masker.may_hide(msgspec.msgpack.encode({f"x{each}": 1})) for each in folded)
+
+
+def test_what_has_nothing_to_mask_is_not_searched_any_further(masker: Masker) -> None:
+    assert not masker.may_hide(msgspec.msgpack.encode({"rows": [[1, 2.5, "Ann"]] * 100, "höhe": 3}))
+    assert not Masker((), urls=False).may_hide(msgspec.msgpack.encode({"password": "https://a:b@c"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://bob:pa55word@example.org/x?y=1", "https://bob:***@example.org/x?y=1"),
+        ("redis://:pa55word@cache:6379/0", "redis://:***@cache:6379/0"),
+        ("postgresql://u:p@ss:w0rd@db/x", "postgresql://u:***@db/x"),
+        ("of a://b:c@d and of e://f:g@h", "of a://b:***@d and of e://f:***@h"),
+        ("https://example.org:8080/a@b", "https://example.org:8080/a@b"),
+        ("https://bob@example.org", "https://bob@example.org"),
+        ("bob:pa55word@example.org", "bob:pa55word@example.org"),
+        ("://", "://"),
+    ],
+)
+def test_the_password_of_a_url_is_masked_wherever_it_stands(masker: Masker, text: str, shown: str) -> None:
+    assert masker.text(text) == shown
+    assert masker.mask({"a": [text], "b": {"c": text}, "d": text}) == {"a": [shown], "b": {"c": shown}, "d": shown}
+    assert Masker((), urls=False).mask([text]) == [text]
+
+
+def test_a_long_text_without_a_url_password_is_read_once(masker: Masker) -> None:
+    text = "a://" * 50_000 + ":" * 100_000
+    began_s = time.thread_time()
+    assert masker.text(text) == text
+    assert time.thread_time() - began_s < 1
+
+
+def test_long_lists_of_leaves_are_not_copied_leaf_by_leaf_and_secrets_are_limited(masker: Masker) -> None:
+    numbers = [1] * 1_000_000
+    began_s = time.thread_time()
+    assert masker.mask({"rows": numbers, "token": 1}) == {"rows": numbers, "token": MASK}
+    assert masker.secrets([numbers, {"token": "hush-hush"}]) == ("hush-hush",)
+    assert time.thread_time() - began_s < 1
+    many = masker.secrets({"token": [f"secret-{n}" for n in range(100_000)]})
+    assert len(many) == MOST_SECRETS + 1

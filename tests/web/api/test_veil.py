@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import msgspec
 import pytest
 
 from mainstay import App, Outputs
-from mainstay.stores import Query
+from mainstay.control import Failure
+from mainstay.model import ErrorInfo
+from mainstay.stores import JobStore, Query
 from mainstay.testing import Harness, a_job
 from mainstay.web.api.masking import Masker
+from mainstay.web.api.secret_search import secrets_of
 from mainstay.web.api.veil import Veil, veiled
 from mainstay.web.security.tokens import Tokens
 from tests.web.conftest import Server, serving
@@ -128,21 +132,72 @@ async def test_a_preview_of_what_would_be_done_masks_as_well(tmp_path: Path) -> 
         assert "hush" not in page.text
 
 
+async def test_a_search_finds_what_is_shown_and_nothing_by_a_masked_value(tmp_path: Path) -> None:
+    async with lab_of(tmp_path) as lab, lab.server.as_(lab.reads) as client:
+        shown = (await client.get(f"/api/v1/jobs/{lab.task}")).json()["error"]["message"]
+        assert "***" in shown
+        plain = next(word for word in shown.split() if word.isalpha())
+
+        async def found(text: str, limit: int = 50) -> tuple[Any, ...]:
+            page = (await client.get("/api/v1/jobs", params={"text": text, "limit": limit})).json()
+            html = (await client.get("/jobs", params={"text": text})).text
+            return [job["id"] for job in page["jobs"]], page["next"], page["finished"], lab.task in html
+
+        assert await found(plain) == ([lab.task], None, True, True)
+        # letter by letter: the answer is that of a text that no job has
+        none = await found("no job has this")
+        assert none == ([], None, True, False)
+        for end in (3, 4):
+            for limit in (1, 50):
+                assert await found("hush"[:end], limit) == none
+
+        async def query(_: JobStore) -> Query:
+            return Query(text="hush")
+
+        lists = lab.server.site.hub.lists("main")
+        async with asyncio.timeout(20), lists.follow(b"hush", query, 50) as listed:
+            while not listed.at_ms:
+                await listed.changed.wait()
+        assert listed.jobs == []
+
+
+async def test_the_password_of_a_url_is_told_nowhere() -> None:
+    url = "https://bob:pa55%21word@example.org/feed"
+    async with serving() as server:
+        control = server.control
+        made = await control.submit("fetch", {"feed": url, "all": [url, 1]}, retries=0)
+        session = await control.open_session(worker="w")
+        (job,) = await control.claim(["default"], session.id, 1)
+        error = ErrorInfo(type="HTTPError", message=f"401 for {url}", traceback=f"get({url!r})\nsent pa55!word")
+        await control.fail([Failure(job, error)])
+        server.site.hub.nudge("main")
+        pages = ["/api/v1/jobs?payload=true", "/jobs", "/", f"/jobs/{made.id}", f"/api/v1/jobs/{made.id}"]
+        pages += [f"/api/v1/jobs/{made.id}/{part}" for part in ("events", "explain", "story", "stream?payload=true")]
+        told = {path: (await server.client.get(path)).text for path in pages}
+        async with asyncio.timeout(20), aclosing(server.site.hub.subscribe("main")) as snapshots:
+            async for snapshot in snapshots:
+                if causes := snapshot.failures.causes:
+                    break
+    assert [path for path, text in told.items() if "pa55" in text] == []
+    assert "https://bob:***@example.org/feed" in told["/api/v1/jobs?payload=true"]
+    assert causes[0].message == "401 for https://bob:***@example.org/feed"
+
+
 def test_a_value_is_found_however_a_message_writes_it() -> None:
     secret = "two\nlines quoted"
     job = a_job("failed", payload=msgspec.msgpack.encode({"a": [{"password": [secret, 12345, b"raw!"]}], "x": "two "}))
-    veil = Veil(MASKER, job)
+    veil = Veil(MASKER, secrets_of(MASKER, job))
     assert veil.text(f"{secret} {secret!r} 12345 {b'raw!'!r} two ") == "*** '***' *** b'***' two "
 
 
 def test_what_is_short_is_not_looked_for_in_texts() -> None:
     job = a_job("failed", payload=msgspec.msgpack.encode({"password": "abc"}), reason="abcd is not abc")
-    assert veiled(job, MASKER).reason == "abcd is not abc"
+    assert veiled(job, MASKER, secrets_of(MASKER, job)).reason == "abcd is not abc"
 
 
 def test_a_payload_that_cannot_be_read_hides_no_error() -> None:
     job = a_job("failed", payload=b"\xc1", reason="why")
-    assert veiled(job, MASKER).reason == "why"
+    assert veiled(job, MASKER, secrets_of(MASKER, job)).reason == "why"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,10 +15,11 @@ from mainstay.control import Control, Failure, Request
 from mainstay.control.schedules import register, schedule
 from mainstay.errors import StoreError
 from mainstay.model import ErrorInfo
+from mainstay.stores.memory import MemoryStore
 from mainstay.web.live.hub import Hub
 from mainstay.web.live.snapshot import Snapshot
 from mainstay.web.options import WebOptions
-from mainstay.web.shelf import Shelf
+from mainstay.web.shelf import Place, Shelf
 
 FAST = WebOptions(snapshot_s=0.01)
 
@@ -42,11 +44,11 @@ class Counting:
 
 @contextlib.asynccontextmanager
 async def hub_on(options: WebOptions = FAST) -> Any:
-    async with await Shelf.open({"main": "memory:"}) as shelf:
-        counting = Counting(shelf.first.store.stats)
-        shelf.first.store.stats = counting  # type: ignore[method-assign]  # the store itself answers
-        async with Hub(shelf, options) as hub:
-            yield hub, shelf.first.control, counting
+    store = MemoryStore()
+    counting = Counting(store.stats)
+    store.stats = counting  # type: ignore[method-assign]
+    async with Shelf({"main": Place("main", store)}) as shelf, Hub(shelf, options) as hub:
+        yield hub, shelf.first.control, counting
 
 
 async def seen(hub: Hub, wanted: Callable[[Snapshot], bool]) -> Snapshot:
@@ -213,6 +215,24 @@ async def test_a_store_that_never_answers_is_given_up_after_a_while() -> None:
         assert "did not answer within 0.05 s" in away.error
         counting.hangs = False
         assert (await seen(hub, lambda snapshot: snapshot.up)).error == ""
+
+
+async def test_a_server_that_was_busy_itself_does_not_call_its_store_silent() -> None:
+    async with hub_on(WebOptions(snapshot_s=0.01, ready_s=0.05)) as (hub, _, counting):
+        method = counting._method
+
+        async def busy() -> Any:
+            time.sleep(0.5)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return await method()
+
+        told: list[Snapshot] = []
+        counting._method = busy
+        at = hub.snapshot("main").stats_ms
+        await seen(hub, lambda snapshot: told.append(snapshot) or snapshot.stats_ms > at)  # type: ignore[func-returns-value]
+    assert {snapshot.error for snapshot in told} == {""}
+    assert all(snapshot.up for snapshot in told)
 
 
 async def test_a_look_that_fails_as_nobody_foresaw_ends_no_other(caplog: pytest.LogCaptureFixture) -> None:

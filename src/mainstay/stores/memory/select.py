@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ...errors import InvalidInput
 from ...model import Job, check_id
+from ..left_out import shortened
 from ..matching import matches
 from ..port import Page, Query
 
@@ -22,7 +23,7 @@ def page(jobs: Mapping[str, Job], ids: Sequence[str], query: Query, cursor: str 
         if matches(jobs[job_id], query):
             if len(found) >= limit:
                 return Page(found, found[-1].id)
-            found.append(jobs[job_id])
+            found.append(shortened(jobs[job_id], query.value_bytes))
     return Page(found, None)
 
 

@@ -96,7 +96,7 @@ def _page(query: Query, bounds: Sequence[tuple[str, str]], limit: int) -> str:
     way = "ASC" if query.oldest_first else "DESC"
     (low, _), (high, _) = bounds
     return f"""
-SELECT {job_columns("jobs")}, '' AS source FROM (
+SELECT {job_columns("jobs", value_bytes=query.value_bytes)}, '' AS source FROM (
     SELECT id FROM (
         SELECT unnest($1::text[]::uuid[]) AS id
         UNION ALL

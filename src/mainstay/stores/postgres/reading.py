@@ -28,7 +28,7 @@ from ..rates import per_minute
 from .engine import Engine
 from .listing import rows_of
 from .pool import Db
-from .rows import JOB_COLUMNS, is_id, readable_job, stored_text
+from .rows import is_id, job_columns, readable_job, stored_text
 
 #: Inside a transaction: nothing is read but through an index.
 BY_INDEX = "SET LOCAL enable_sort TO off; SET LOCAL enable_bitmapscan TO off; SET LOCAL enable_seqscan TO off"
@@ -233,7 +233,8 @@ def _listing(query: Query, cursor: str | None, limit: int) -> _Listing | None:
         # the inner limit keeps the filters outside; the outer one ends the reading as soon as the page is full
         head = f"SELECT * FROM ({head}) AS jobs WHERE {rest} {order} LIMIT {limit + 1}"
     each, label = (f"{source.labels} AS source CROSS JOIN LATERAL ", "label") if source.labels else ("", "''")
-    page = f"SELECT {JOB_COLUMNS}, {label} AS source FROM {each}({head}) AS jobs"
+    columns = job_columns("jobs", value_bytes=query.value_bytes)
+    page = f"SELECT {columns}, {label} AS source FROM {each}({head}) AS jobs"
     if not rest:
         return _Listing(page, values.all)
     last = f"SELECT {source.id} FROM {source.rows} WHERE {where} {order} OFFSET {WINDOW - 1} LIMIT 1"

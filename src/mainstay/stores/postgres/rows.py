@@ -20,6 +20,7 @@ from ...model import Job, Options, Progress
 from ...model.job import ErrorInfo
 from ..columns import CHANGED
 from ..judge import takes_away
+from ..left_out import MARK, VALUES
 from ..open_claim import claim_body
 from ..options_codec import OptionsCodec
 from ..port import Change, NewJob
@@ -46,9 +47,18 @@ SELECT_JOB = f"SELECT {JOB_COLUMNS} FROM mainstay.jobs"
 SELECT_EVENT = f"SELECT {EVENT_COLUMNS} FROM mainstay.events"
 
 
-def job_columns(table: str) -> str:
-    """`JOB_COLUMNS` of one table among several."""
-    return f'{_read(JOB_FIELDS, table)}, {table}."open"'
+def job_columns(table: str, *, value_bytes: int | None = None) -> str:
+    """`JOB_COLUMNS` of one table among several. Longer values than `value_bytes` are left out: the server knows their
+    length without reading them."""
+    columns = f'{_read(JOB_FIELDS, table)}, {table}."open"'
+    if value_bytes is None:
+        return columns
+    for name in VALUES:
+        value = f'{table}."{name}"'
+        mark = f"'\\x{MARK.hex()}'::bytea || convert_to(octet_length({value})::text, 'UTF8')"
+        shown = f'CASE WHEN octet_length({value}) > {value_bytes:d} THEN {mark} ELSE {value} END AS "{name}"'
+        columns = columns.replace(value, shown)
+    return columns
 
 
 def event_columns(table: str) -> str:

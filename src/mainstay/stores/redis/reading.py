@@ -17,6 +17,7 @@ from ...errors import InvalidInput
 from ...lifecycle import JOB, UNIT, Event
 from ...model import Job, check_id, first_id_at
 from ..bounds import RATE_MINUTES, SUBMITTED, WINDOW
+from ..left_out import shortened
 from ..matching import matches
 from ..port import Page, Query, QueueStats, Refusal, Stats
 from ..rates import per_minute
@@ -44,7 +45,7 @@ async def find(base: Base, query: Query, cursor: str | None, limit: int) -> Page
             if job is not None and matches(job, query):
                 if len(found) == limit:
                     return Page(found, found[-1].id)
-                found.append(job)
+                found.append(shortened(job, query.value_bytes))
         cursor = ids[-1] if ids else cursor
         looked += len(ids)
         if len(ids) < size:
@@ -131,7 +132,7 @@ async def _sources(base: Base, query: Query) -> list[str] | list[list[str]]:
 
 def _is_plain(query: Query) -> bool:
     """Whether the lists and the bounds of the ids say it all."""
-    named = {"status", "oldest_first", "created_from_ms", "created_before_ms"}
+    named = {"status", "oldest_first", "created_from_ms", "created_before_ms", "value_bytes"}
     return all(name in named or getattr(query, name) is None for name in query.__struct_fields__)
 
 

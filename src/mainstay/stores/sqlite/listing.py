@@ -63,16 +63,16 @@ def by_status(db: apsw.Connection, query: Query) -> list[Clause]:
 
 
 def page_of(
-    db: apsw.Connection, parts: Sequence[Clause], meant: Clause, bounds: Clause, limit: int, *, oldest_first: bool
+    db: apsw.Connection, parts: Sequence[Clause], meant: Clause, bounds: Clause, limit: int, query: Query
 ) -> Page:
     """The first jobs of all these stretches, and of what is held and meant, within the bounds of the id."""
-    way = "ASC" if oldest_first else "DESC"
+    way = "ASC" if query.oldest_first else "DESC"
     rows = held_ids(db, meant, bounds)
     for where, values in parts:
         tail = f"WHERE {where}{bounds.where} ORDER BY id {way} LIMIT ?"
         rows += _ids(db, tail, (*values, *bounds.values, limit + 1))
-    picked = first_of(rows, limit + 1, oldest_first=oldest_first)
-    jobs = by_rowid(db, picked[:limit])
+    picked = first_of(rows, limit + 1, oldest_first=query.oldest_first)
+    jobs = by_rowid(db, picked[:limit], value_bytes=query.value_bytes)
     return Page(jobs, jobs[-1].id if len(picked) > limit else None)
 
 
@@ -88,10 +88,10 @@ def first_of(rows: list[tuple[bytes, int]], n: int, *, oldest_first: bool) -> li
     return heapq.nsmallest(n, rows) if oldest_first else heapq.nlargest(n, rows)
 
 
-def by_rowid(db: apsw.Connection, rows: Sequence[tuple[bytes, int]]) -> list[Job]:
+def by_rowid(db: apsw.Connection, rows: Sequence[tuple[bytes, int]], *, value_bytes: int | None = None) -> list[Job]:
     """In the order given: of a cross join, SQLite has the left table in the outer loop."""
     tail = "FROM (SELECT value AS wanted FROM json_each(?)) CROSS JOIN jobs ON jobs.rowid = wanted"
-    return readable_jobs(db, tail, (str([rowid for _, rowid in rows]),))
+    return readable_jobs(db, tail, (str([rowid for _, rowid in rows]),), value_bytes=value_bytes)
 
 
 def _counted(db: apsw.Connection, query: Query) -> list[tuple[str, str]]:

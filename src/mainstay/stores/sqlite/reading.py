@@ -39,7 +39,7 @@ def find(db: apsw.Connection, query: Query, cursor: str | None, limit: int) -> P
     bounds = _bounds("id", query, cursor)
     if is_listed(query) and (parts := stretches(db, query, MOST_STRETCHES)) is not None:
         meant = _filters(query, frozenset())
-        return page_of(db, parts, meant, bounds, limit, oldest_first=query.oldest_first)
+        return page_of(db, parts, meant, bounds, limit, query)
     sources, served = _sources(db, query)
     rest = _filters(query, served)
     found: list[Job] = []
@@ -51,7 +51,8 @@ def find(db: apsw.Connection, query: Query, cursor: str | None, limit: int) -> P
             stops.append(stop)
     if "status" in served and query.parent is None:
         held = held_ids(db, _filters(query, frozenset()), bounds)
-        found.extend(by_rowid(db, first_of(held, limit + 1, oldest_first=query.oldest_first)))
+        first = first_of(held, limit + 1, oldest_first=query.oldest_first)
+        found.extend(by_rowid(db, first, value_bytes=query.value_bytes))
     newest_first = not query.oldest_first
     # a source that was not read to its end bounds what may be shown: beyond its stop, order is not known
     bound = (max(stops) if newest_first else min(stops)) if stops else None
@@ -180,7 +181,8 @@ def _window(
     at = (*source.values, *bound_values)
     # SQLite runs the inner query as a co-routine: it stops as soon as the outer limit is reached
     inner = f"(SELECT jobs.* {base} LIMIT {WINDOW if rest.where else limit + 1})"
-    jobs = readable_jobs(db, f"FROM {inner} WHERE {rest.where or '1'} LIMIT ?", (*at, *rest.values, limit + 1))
+    tail = f"FROM {inner} WHERE {rest.where or '1'} LIMIT ?"
+    jobs = readable_jobs(db, tail, (*at, *rest.values, limit + 1), value_bytes=query.value_bytes)
     if len(jobs) > limit:
         return jobs, jobs[-1].id
     if not rest.where:

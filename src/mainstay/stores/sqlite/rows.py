@@ -132,9 +132,11 @@ def job_by_id(db: apsw.Connection, job_id: str) -> Job | None:
     return found[0] if found else None
 
 
-def readable_jobs(db: apsw.Connection, tail: str, values: Sequence[Any]) -> list[Job]:
+def readable_jobs(
+    db: apsw.Connection, tail: str, values: Sequence[Any], *, value_bytes: int | None = None
+) -> list[Job]:
     """Jobs to look at or to move on, with harmless stand-ins for what cannot be read."""
-    rows, _ = read_rows(db, "jobs", tail, values)
+    rows, _ = read_rows(db, "jobs", tail, values, value_bytes=value_bytes)
     return [readable_job(row)[0] for row in rows]
 
 

@@ -14,6 +14,7 @@ import apsw
 
 from ...lifecycle import Event
 from ...model import Job
+from ..left_out import MARK, VALUES
 from .sql import Row, all_rows
 
 #: row number in the page -> column -> what is wrong with it
@@ -38,21 +39,37 @@ _BYTES = {
 
 
 def read_rows(
-    db: apsw.Connection, table: str, tail: str, values: Sequence[Any] = (), *, more: str = ""
+    db: apsw.Connection,
+    table: str,
+    tail: str,
+    values: Sequence[Any] = (),
+    *,
+    more: str = "",
+    value_bytes: int | None = None,
 ) -> tuple[list[Row], Broken]:
-    """All columns of a table (and `more`), and what of them could not be read."""
+    """All columns of a table (and `more`), and what of them could not be read. Of jobs, longer values than
+    `value_bytes` are left out: SQLite knows their length without reading them."""
     try:
-        return all_rows(db, f"SELECT {_PLAIN[table]}{more} {tail}", values), {}
+        return all_rows(db, f"SELECT {_shortened(_PLAIN[table], value_bytes)}{more} {tail}", values), {}
     except UnicodeDecodeError:
-        return _read_bytes(db, table, tail, values, more)
+        return _read_bytes(db, table, tail, values, more, value_bytes)
+
+
+def _shortened(columns: str, value_bytes: int | None) -> str:
+    if value_bytes is None:
+        return columns
+    for name in VALUES:
+        mark = f"CAST(x'{MARK.hex()}' || CAST(length(\"{name}\") AS TEXT) AS BLOB)"
+        columns = columns.replace(f'"{name}"', f'iif(length("{name}") > {value_bytes:d}, {mark}, "{name}")')
+    return columns
 
 
 def _read_bytes(
-    db: apsw.Connection, table: str, tail: str, values: Sequence[Any], more: str
+    db: apsw.Connection, table: str, tail: str, values: Sequence[Any], more: str, value_bytes: int | None
 ) -> tuple[list[Row], Broken]:
     rows: list[Row] = []
     broken: dict[int, Mapping[str, str]] = {}
-    for raw in all_rows(db, f"SELECT {_BYTES[table]}{more} {tail}", values):
+    for raw in all_rows(db, f"SELECT {_shortened(_BYTES[table], value_bytes)}{more} {tail}", values):
         row = list(raw)
         wrong = {}
         for at, name in enumerate(_FIELDS[table]):

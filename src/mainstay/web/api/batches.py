@@ -16,7 +16,7 @@ from ...report.batch_map import HeatMap, heat_map
 from .fields import PageSize, Reason
 from .operation import Answered, Ask, Nothing, Operation, told
 from .seen import BatchSeen, OutputPage, Resuming
-from .veil import shown_report, veiled, veiled_output, veiled_to_run, veiled_validation
+from .veil import shown_job, shown_report, veiled_output, veiled_to_run, veiled_validation
 from .versions import wanted_version
 
 #: units that a dry run of a resume names
@@ -58,7 +58,11 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 async def get_batch(ask: Ask[Nothing, None]) -> Response:
     status = await ask.desk.status(ask.path("id"))
-    job, spec, validation = veiled(status.job, ask.site.masker), status.spec, status.validation
+    job, spec, validation = (
+        await shown_job(ask.place.store, status.job, ask.site.masker),
+        status.spec,
+        status.validation,
+    )
     state = table_of(None).get(job.status)
     lacking = 0 if validation is None else validation.expected - validation.present
     return told(

@@ -10,12 +10,13 @@ from starlette.responses import Response
 
 from ...control.filtering import by_age, check_states
 from ...stores import JobStore, Query
-from ..paging import full_page
 from .fields import Duration, JobId, Millis, Name, PageSize, Queue, Status, Tag, Text
+from .listing import shown_page, with_values
 from .operation import PACKED, Answered, Ask, Operation
 from .shapes import JobPage, JobShape
+from .veil import shown_job
 from .versions import is_known
-from .views import etag_of, job_view
+from .views import etag_of, job_view, size_of
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,7 +75,7 @@ class Listing(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cursor: JobId | None = None
     """where the page before ended: its `next`"""
     payload: bool = False
-    """with payloads, results and checkpoints"""
+    """with payloads, results and checkpoints: a page ends before it holds more than 4 MiB of them, or after one job"""
 
 
 class Looking(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,9 +88,18 @@ class Looking(msgspec.Struct, frozen=True, kw_only=True):
 async def list_jobs(ask: Ask[Listing, None]) -> Response:
     wanted, store = ask.query, ask.place.store
     query = msgspec.structs.replace(await wanted.query(store), oldest_first=wanted.oldest_first)
-    page = await full_page(store, query, wanted.cursor, min(wanted.limit, ask.site.options.page_limit))
-    shown = [job_view(job, ask.site.masker, payload=wanted.payload) for job in page.jobs]
-    return ask.told({"jobs": shown, "next": page.cursor, "finished": page.finished})
+    limit = min(wanted.limit, ask.site.options.page_limit)
+    page = await shown_page(store, query, wanted.cursor, limit, ask.site.masker)
+    if wanted.payload:
+        page = await with_values(store, page)
+    return await ask.shown(
+        lambda: {
+            "jobs": [job_view(job, ask.site.masker, payload=wanted.payload) for job in page.jobs],
+            "next": page.cursor,
+            "finished": page.finished,
+        },
+        sum(map(size_of, page.jobs)) if wanted.payload else 0,
+    )
 
 
 async def get_job(ask: Ask[Looking, None]) -> Response:
@@ -97,7 +107,9 @@ async def get_job(ask: Ask[Looking, None]) -> Response:
     tag = etag_of(job)
     if is_known(ask, tag):
         return Response(status_code=304, headers={"ETag": tag})
-    return ask.told(job_view(job, ask.site.masker, payload=ask.query.payload), ETag=tag)
+    shown = await shown_job(ask.place.store, job, ask.site.masker)
+    size = size_of(job) if ask.query.payload else 0
+    return await ask.shown(lambda: job_view(shown, ask.site.masker, payload=ask.query.payload), size, ETag=tag)
 
 
 OPERATIONS = (

@@ -10,8 +10,10 @@ from starlette.responses import Response
 from ...load.extra import extra_needed
 from ...load.stats.model import Summary
 from ...task.sealing import Sealer
+from ..aside import aside
 from ..problems import Problem
 from .operation import Answered, Ask, Nothing, Operation, told
+from .views import size_of
 
 
 async def get_summary(ask: Ask[Nothing, None]) -> Response:
@@ -19,7 +21,7 @@ async def get_summary(ask: Ask[Nothing, None]) -> Response:
         from ...load.works import summary_of  # noqa: PLC0415 - an extra that most servers do without
 
     job = await ask.place.control.get(ask.path("id"))
-    summary = summary_of(job, _unpacked)
+    summary = await aside(lambda: summary_of(job, _unpacked), size_of(job))
     if summary is None:
         detail = f"job {job.id} ({job.name}) is {job.status}, and has no numbers yet; ask again later"
         raise Problem(409, "no_numbers_yet", detail, headers={"Retry-After": "2"}, job_status=job.status)

@@ -6,8 +6,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
+from urllib.parse import unquote
+
+from .secret_cache import SecretCache
 
 MASK = "***"
+#: the password of `scheme://user:password@host`. It begins at `://` and ends before a slash, so a text is read once
+_URL_PASSWORD = re.compile(r"(://[^\s/?#:@]*:)([^\s/?#]+)@")
+#: the characters outside of ASCII that become ASCII letters when case is folded: `_words` reads `paßword` as `password`
+_FOLDED = tuple(
+    each.encode()
+    for each in "\xdf\u0130\u0149\u017f\u01f0\u1e96\u1e97\u1e98\u1e99\u1e9a\u1e9e\u212a"
+    "\ufb00\ufb01\ufb02\ufb03\ufb04\ufb05\ufb06"
+)
 #: the words of `dbPassword`, `DB-PASSWORD`, `db_password2`, `APIKey`, `api_key`, `sessionIDs`
 _WORDS = re.compile(r"[A-Z]{2,}s(?![^\W\d_A-Z])|[A-Z]+(?=[A-Z][^\W\d_A-Z])|[A-Z]*[^\W\d_A-Z]+|[A-Z]+|\d+")
 #: an s at the end of a word, but not of short ones, nor of `pass`
@@ -24,8 +35,12 @@ _TAILS = frozenset(("password", "passwd", "passphrase", "secret", "token", "apik
 _TAIL = re.compile(r"(?:-s-?\d+)?(?:-[0-9a-f]{20})?(?:/[^/]*)?$")
 #: shorter ones are found in words that have nothing to do with them
 _SHORTEST = 4
+#: more different values than this are not looked for in texts
+MOST_SECRETS = 200
 #: names that are remembered, and their letters
 _KNOWN, _LONGEST = 4096, 100
+#: what has values of its own
+_BRANCHES = frozenset((dict, list, tuple))
 
 
 class Masker:
@@ -36,23 +51,64 @@ class Masker:
     {'user': 'ann', 'dbPasswords': '***', 'keys': [{'API-Key': '***'}]}
     """
 
-    def __init__(self, fields: Iterable[str] = (), *, shows: bool = True) -> None:
+    def __init__(self, fields: Iterable[str] = (), *, shows: bool = True, urls: bool = True) -> None:
+        """`urls`: passwords in URLs are masked as well."""
         named = {name for name in map(_words, fields) if name}
         # `apikey` is a word, too
         names = named | {name.replace("_", "") for name in named}
         self._secret = _any_of(names, tails=names & _TAILS)
         self._harmless = _any_of(set(map(_words, _HARMLESS)) - names)
+        self._needles = None if any(not name.isascii() for name in named) else _needles(named)
         self._known: dict[str, bool] = {}
+        self._urls = urls
+        self.hides = bool(named) or urls
+        """False: nothing is masked"""
+        self.searched = SecretCache()
+        """the payloads that were searched for these fields"""
         self.shows = shows
         """False: nothing of a payload is shown, masked or not"""
 
     def mask(self, value: Any) -> Any:
         """The same data with those values masked."""
-        if isinstance(value, dict):
-            return {key: MASK if self._hides(key) else self.mask(each) for key, each in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.mask(each) for each in value]
-        return value
+        if type(value) is dict:
+            found = {}
+            known = self._known
+            for key, each in value.items():
+                hides = known.get(key)
+                if self._hides(key) if hides is None else hides:
+                    found[key] = MASK
+                elif type(each) in _BRANCHES:
+                    found[key] = self.mask(each)
+                else:
+                    found[key] = self.text(each) if type(each) is str and "://" in each else each
+            return found
+        if type(value) in _BRANCHES:
+            kinds = set(map(type, value))
+            if not kinds.isdisjoint(_BRANCHES):
+                return [self.mask(each) for each in value]
+            # nothing but leaves: a long list of numbers is not walked
+            return [self.text(each) if type(each) is str else each for each in value] if str in kinds else list(value)
+        return self.text(value) if type(value) is str else value
+
+    def text(self, text: str) -> str:
+        """A text without the passwords in its URLs.
+
+        >>> Masker().text("no answer from https://bob:pa55word@example.org/x")
+        'no answer from https://bob:***@example.org/x'
+        """
+        return _URL_PASSWORD.sub(rf"\1{MASK}@", text) if self._urls and "://" in text else text
+
+    def may_hide(self, stored: bytes) -> bool:
+        """Whether something may be masked in this MessagePack; False is certain. A search of the bytes, which takes a
+        fraction of the time of reading the values."""
+        if self._urls and b"://" in stored:
+            return True
+        if self._needles is None:
+            return True
+        lowered = stored.lower()
+        if any(all(word in lowered for word in words) for words in self._needles):
+            return True
+        return bool(self._needles) and any(each in stored for each in _FOLDED)
 
     def params(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Parameters of a batch: they are its payload, so where none is shown, only their names are."""
@@ -73,8 +129,13 @@ class Masker:
         return name if begin is None else f"{name[:begin]}{MASK}{name[last:]}"
 
     def secrets(self, value: Any) -> tuple[str, ...]:
-        """The values that `mask` hides, as they may stand in a text; longest first."""
-        found = {text for secret in self._hidden(value) for text in _texts(secret) if len(text) >= _SHORTEST}
+        """The values that `mask` hides, as they may stand in a text; longest first. No more than one above
+        `MOST_SECRETS`."""
+        found: set[str] = set()
+        for secret in self._hidden(value):
+            found.update(text for text in _texts(secret) if len(text) >= _SHORTEST)
+            if len(found) > MOST_SECRETS:
+                break
         return tuple(sorted(found, key=lambda text: (-len(text), text)))
 
     def _begin(self, name: str, start: int, end: int) -> int | None:
@@ -87,12 +148,24 @@ class Masker:
         return None
 
     def _hidden(self, value: Any) -> Iterator[Any]:
-        if isinstance(value, dict):
+        if type(value) is dict:
+            known = self._known
             for key, each in value.items():
-                yield from _leaves(each) if self._hides(key) else self._hidden(each)
-        elif isinstance(value, list | tuple):
-            for each in value:
-                yield from self._hidden(each)
+                hides = known.get(key)
+                if self._hides(key) if hides is None else hides:
+                    yield from _leaves(each)
+                elif type(each) in _BRANCHES or (type(each) is str and "://" in each):
+                    yield from self._hidden(each)
+        elif type(value) in _BRANCHES:
+            kinds = set(map(type, value))
+            if not kinds.isdisjoint(_BRANCHES) or str in kinds:
+                for each in value:
+                    if type(each) in _BRANCHES or (type(each) is str and "://" in each):
+                        yield from self._hidden(each)
+        elif type(value) is str and self._urls:
+            for _, password in _URL_PASSWORD.findall(value):
+                yield password
+                yield unquote(password)
 
     def _hides(self, key: Any) -> bool:
         if not isinstance(key, str):
@@ -113,6 +186,12 @@ def _words(name: str) -> str:
     ('db_password', 'x_api_key', 'access')
     """
     return _PLURAL.sub("", "_".join(_WORDS.findall(name)).casefold())
+
+
+def _needles(names: AbstractSet[str]) -> tuple[tuple[bytes, ...], ...]:
+    """Of each name the words that a field must have to be hidden by it; without names that other ones cover."""
+    words = {tuple(sorted({word.encode() for word in name.split("_")})) for name in names}
+    return tuple(sorted(each for each in words if not any(set(other) < set(each) for other in words)))
 
 
 def _any_of(names: AbstractSet[str], *, tails: AbstractSet[str] = frozenset()) -> re.Pattern[str]:

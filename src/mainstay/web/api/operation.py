@@ -12,6 +12,7 @@ from starlette.responses import Response
 from ...batch.desk import Desk
 from ...control import Control
 from ...control.data import Extension
+from ..aside import aside
 from ..audit import Deed
 from ..caller import Caller, Scope
 from ..shelf import Place
@@ -74,6 +75,10 @@ class Ask(Generic[Q, B]):
         if not _wants_msgpack(self.request):
             return told(data, status, Vary="Accept", **headers)
         return Response(_pack(data), status, {"Vary": "Accept", **_named(headers)}, MSGPACK)
+
+    async def shown(self, make: Callable[[], Any], size: int, **headers: str) -> Response:
+        """The same for values of any size: a large answer is made and encoded beside the event loop."""
+        return await aside(lambda: self.told(make(), 200, **headers), size)
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,16 +13,19 @@ from ...errors import InvalidInput, WaitTimeout
 from ...lifecycle import table_of
 from ...model import Job, check_id
 from ...stores import Query
-from ..paging import full_page
+from ..aside import aside
 from ..problems import Problem
 from .fields import Duration, JobId, PageSize, Seq, Status
+from .listing import shown_page, with_values
 from .masking import Masker
 from .operation import PACKED, Answered, Ask, Nothing, Operation, told
 from .shapes import Awaited, Explained, Result, Story, Trail, UnitPage
-from .veil import Veil, explained, veiled
-from .views import event_view, job_view, refusal_view, value_view
+from .veil import explained, shown_job, veil_of
+from .views import event_view, job_view, refusal_view, size_of, value_view
 
 _LONGEST_WAIT_S = 30.0
+#: hides nothing
+_WHOLE = Masker(urls=False)
 
 
 class Events(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,12 +56,16 @@ async def list_events(ask: Ask[Events, None]) -> Response:
     limit = min(ask.query.limit, ask.site.options.page_limit)
     job_id = ask.path("id")
     found = await ask.place.control.events(job_id, after=ask.query.after, limit=limit)
-    veil = Veil(ask.site.masker, (await ask.place.store.get([job_id]))[0])
-    return told(
-        {
-            "events": [event_view(event, veil) for event in found],
-            "next": found[-1].seq if len(found) == limit else None,
-        }
+    veil = await veil_of(ask.place.store, (await ask.place.store.get([job_id]))[0], ask.site.masker)
+    size = sum(len(event.details or "") for event in found)
+    return await aside(
+        lambda: told(
+            {
+                "events": [event_view(event, veil) for event in found],
+                "next": found[-1].seq if len(found) == limit else None,
+            }
+        ),
+        size,
     )
 
 
@@ -75,18 +82,24 @@ async def get_result(ask: Ask[Waiting, None]) -> Response:
         )
     shown = "none" if not ask.site.masker.shows else "whole" if ask.caller.may("submit") else "masked"
     # a program is told its error as it is told its result
-    masker = Masker() if shown == "whole" else ask.site.masker
-    result = None if shown == "none" else value_view(job, "result", masker)
-    seen = veiled(job, masker)
-    error = msgspec.to_builtins(seen.error)
-    return ask.told(
-        {"id": job.id, "status": job.status, "reason": seen.reason, "result": result, "error": error, "shown": shown}
+    masker = _WHOLE if shown == "whole" else ask.site.masker
+    seen = job if shown == "whole" else await shown_job(ask.place.store, job, masker)
+    return await ask.shown(
+        lambda: {
+            "id": job.id,
+            "status": job.status,
+            "reason": seen.reason,
+            "result": None if shown == "none" else value_view(job, "result", masker),
+            "error": msgspec.to_builtins(seen.error),
+            "shown": shown,
+        },
+        len(job.result or b""),
     )
 
 
 async def get_story(ask: Ask[Nothing, None]) -> Response:
     job_id, control = ask.path("id"), ask.place.control
-    veil = Veil(ask.site.masker, (await ask.place.store.get([check_id(job_id)]))[0])
+    veil = await veil_of(ask.place.store, (await ask.place.store.get([check_id(job_id)]))[0], ask.site.masker)
     lines = await Reader(ask.place.store, 0).story(job_id, told=veil.event)
     return told({"lines": lines, "refusals": [refusal_view(each) for each in await control.refusals(job_id)]})
 
@@ -105,14 +118,18 @@ async def list_units(ask: Ask[Units, None]) -> Response:
     status = None if wanted.status is None else tuple(wanted.status)
     limit = min(wanted.limit, ask.site.options.page_limit)
     query = Query(parent=job_id, status=status, oldest_first=True)
-    page = await full_page(ask.place.store, query, wanted.cursor, limit)
     masker = ask.site.masker
-    return ask.told(
-        {
+    page = await shown_page(ask.place.store, query, wanted.cursor, limit, masker)
+    if wanted.payload:
+        page = await with_values(ask.place.store, page)
+    counts = await ask.place.control.unit_counts(job_id)
+    return await ask.shown(
+        lambda: {
             "units": [job_view(unit, masker, payload=wanted.payload) for unit in page.jobs],
-            "counts": await ask.place.control.unit_counts(job_id),
+            "counts": counts,
             "next": page.cursor,
-        }
+        },
+        sum(map(size_of, page.jobs)) if wanted.payload else 0,
     )
 
 

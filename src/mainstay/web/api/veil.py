@@ -6,46 +6,52 @@ the errors and reasons of the same job. Where no payloads are shown, errors say 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from ...batch.desk import Desk, Output, ToRun
-from ...control.data import readable_value
 from ...control.explain import Explanation, explain, matter
 from ...control.rules.attempts import in_short
 from ...lifecycle import Event, details_text
 from ...model import ErrorInfo, Job
 from ...report.batch import BatchReport, batch_report
 from ...stores import JobStore
+from ..aside import SMALL
 from .masking import MASK, Masker
+from .secret_cache import Secrets
+from .secret_search import search, secrets_of
+
+#: instead of a text of a job whose payload was not searched for secrets
+UNSEARCHED = f"{MASK} (not shown here: the job's payload is too large to search for secrets; look at the job itself)"
 
 
 class Veil:
-    """For the texts about one job.
+    """For the texts about one job. `secrets` are the hidden values of its payload; None: they are not known, so that
+    no text is shown.
 
-    >>> from mainstay.testing import a_job
-    >>> job = a_job("failed", payload=msgspec.msgpack.encode({"password": "hush"}), reason="no, hush is wrong")
-    >>> Veil(Masker(("password",)), job).text(job.reason)
+    >>> Veil(Masker(("password",)), ("hush",)).text("no, hush is wrong")
     'no, *** is wrong'
     """
 
-    def __init__(self, masker: Masker, job: Job | None) -> None:
+    def __init__(self, masker: Masker, secrets: Secrets) -> None:
         self._masker = masker
-        self._secrets = () if job is None else _secrets(masker, job)
+        self._secrets = secrets
 
     def text(self, text: str) -> str:
         """A text without them."""
+        if self._secrets is None:
+            return UNSEARCHED
         for secret in self._secrets:
             text = text.replace(secret, MASK)
-        return text
+        return self._masker.text(text)
 
     def error(self, error: ErrorInfo) -> ErrorInfo:
         """Why an attempt failed, as far as it may be told."""
         if not self._masker.shows:
             return msgspec.structs.replace(error, message=MASK, traceback=None)
-        traceback = None if error.traceback is None else self.text(error.traceback)
+        traceback = None if error.traceback is None or self._secrets is None else self.text(error.traceback)
         return msgspec.structs.replace(error, message=self.text(error.message), traceback=traceback)
 
     def reason(self, reason: str | None, error: ErrorInfo | None) -> str | None:
@@ -70,11 +76,33 @@ class Veil:
         return [self.event(each) for each in events]
 
 
-def veiled(job: Job, masker: Masker) -> Job:
-    """A job whose error, reason and name as a unit may be shown. Its payload is as it was: that is masked apart."""
-    if job.error is None and job.reason is None and job.unit is None:
+async def veil_of(store: JobStore, job: Job | None, masker: Masker) -> Veil:
+    """For the texts about a job. None: a job that was deleted, of which only its tombstone is left."""
+    return Veil(masker, () if job is None else (await search(store, [job], masker))[0])
+
+
+async def shown_jobs(store: JobStore, jobs: Sequence[Job], masker: Masker) -> list[Job]:
+    """Jobs whose errors, reasons and names as units may be shown. Their payloads are as they were: they are masked
+    apart. What is searched for secrets is limited; see `secret_search`."""
+    with_texts = [job for job in jobs if _has_texts(job)]
+    found = dict(zip((job.id for job in with_texts), await search(store, with_texts, masker), strict=True))
+    return [veiled(job, masker, found.get(job.id, ())) for job in jobs]
+
+
+async def shown_job(store: JobStore, job: Job, masker: Masker) -> Job:
+    """The same for one."""
+    return (await shown_jobs(store, [job], masker))[0]
+
+
+def _has_texts(job: Job) -> bool:
+    return job.error is not None or job.reason is not None
+
+
+def veiled(job: Job, masker: Masker, secrets: Secrets) -> Job:
+    """A job whose texts are without these."""
+    if not _has_texts(job) and job.unit is None:
         return job
-    veil = Veil(masker, job) if job.error is not None or job.reason is not None else Veil(masker, None)
+    veil = Veil(masker, secrets)
     return msgspec.structs.replace(
         job,
         error=None if job.error is None else veil.error(job.error),
@@ -86,13 +114,14 @@ def veiled(job: Job, masker: Masker) -> Job:
 async def explained(store: JobStore, job_id: str, masker: Masker) -> Explanation:
     """A job's story in sentences; raises `JobNotFound`."""
     job, events, facts = await matter(store, job_id)
-    shown = None if job is None else veiled(job, masker)
-    return explain(job_id, shown, Veil(masker, job).events(events), facts)
+    shown = None if job is None else await shown_job(store, job, masker)
+    veil = await veil_of(store, job, masker)
+    return explain(job_id, shown, veil.events(events), facts)
 
 
 async def shown_report(desk: Desk, job_id: str, masker: Masker) -> BatchReport:
     """The report of a batch, by parameters that may be shown."""
-    report = await batch_report(desk, job_id, told=lambda unit: veiled(unit, masker))
+    report = await batch_report(desk, job_id, told=lambda unit: veiled(unit, masker, _secrets_of_unit(masker, unit)))
     return msgspec.structs.replace(
         report,
         outcomes=[msgspec.structs.replace(one, params=masker.params(one.params)) for one in report.outcomes],
@@ -125,15 +154,9 @@ def _veiled_name(lacking: Any, masker: Masker) -> Any:
     return {**lacking, **{name: masker.unit(str(lacking[name])) for name in named}} if named else lacking
 
 
-def _secrets(masker: Masker, job: Job) -> tuple[str, ...]:
-    if not job.payload:
-        return masker.secrets(job.options.metadata)
-    try:
-        payload = readable_value(job.payload)
-    except ValueError:
-        # of one that cannot be read nobody knows what to look for
-        payload = None
-    return masker.secrets([payload, job.options.metadata])
+def _secrets_of_unit(masker: Masker, unit: Job) -> Secrets:
+    """Of the many units of a batch, on the event loop: so large payloads, which units do not have, are not searched."""
+    return secrets_of(masker, unit) if len(unit.payload) <= SMALL else None
 
 
 def _error_in(data: dict[str, Any]) -> ErrorInfo | None:
@@ -143,4 +166,16 @@ def _error_in(data: dict[str, Any]) -> ErrorInfo | None:
         return None
 
 
-__all__ = ["Veil", "explained", "shown_report", "veiled", "veiled_output", "veiled_to_run", "veiled_validation"]
+__all__ = [
+    "UNSEARCHED",
+    "Veil",
+    "explained",
+    "shown_job",
+    "shown_jobs",
+    "shown_report",
+    "veil_of",
+    "veiled",
+    "veiled_output",
+    "veiled_to_run",
+    "veiled_validation",
+]

@@ -13,13 +13,16 @@ from ...control.explain import is_alive
 from ...lifecycle import Event
 from ...model import Job, Session
 from ...stores import Refusal
+from ...stores.left_out import size_left_out
 from .masking import Masker
-from .veil import Veil, veiled, veiled_validation
+from .secret_search import MOST_PARTS, parts_at_most
+from .veil import Veil, veiled_validation
 
 
 def job_view(job: Job, masker: Masker, *, payload: bool) -> dict[str, Any]:
-    """A job. Its payload, result and checkpoint are there if they are wanted and may be shown at all."""
-    data = job_data(veiled(job, masker))
+    """A job whose texts may be shown (`veil.shown_jobs`). Its payload, result and checkpoint are in it if they are
+    wanted and may be shown at all."""
+    data = job_data(job)
     data["options"]["metadata"] = masker.mask(job.options.metadata)
     if payload and masker.shows:
         data |= {name: value_view(job, name, masker) for name in PRIVATE}
@@ -27,16 +30,27 @@ def job_view(job: Job, masker: Masker, *, payload: bool) -> dict[str, Any]:
 
 
 def value_view(job: Job, name: str, masker: Masker) -> Any:
-    """A payload, result or checkpoint. Of one that cannot be read nobody knows what is to be masked, so it is not
-    shown at all."""
+    """A payload, result or checkpoint. A value that cannot be read cannot be masked, so it is not shown at all."""
     stored: bytes | None = getattr(job, name)
     if stored is None:
         return None
+    left_out = size_left_out(stored)
+    if left_out is not None:
+        return {"left_out": f"{left_out} bytes"}
+    if masker.hides and parts_at_most(stored) > MOST_PARTS:
+        return {"left_out": f"{len(stored)} bytes, in too many lists and tables to show"}
     try:
-        value = masker.mask(readable_value(stored))
+        value = readable_value(stored)
+        if masker.may_hide(stored):
+            value = masker.mask(value)
     except (ValueError, RecursionError):
         return {"undecodable": f"{len(stored)} bytes"}
     return veiled_validation(value, masker) if job.kind == BATCH and name == "result" else value
+
+
+def size_of(job: Job) -> int:
+    """The bytes of its values."""
+    return len(job.payload) + len(job.result or b"") + len(job.checkpoint or b"")
 
 
 def event_view(event: Event, veil: Veil) -> dict[str, Any]:
@@ -68,4 +82,13 @@ def etag_of(job: Job) -> str:
     return f'"{job.version}-{zlib.crc32(msgspec.msgpack.encode(reported)):08x}"'
 
 
-__all__ = ["etag_of", "event_view", "job_view", "refusal_view", "schedule_data", "session_view", "value_view"]
+__all__ = [
+    "etag_of",
+    "event_view",
+    "job_view",
+    "refusal_view",
+    "schedule_data",
+    "session_view",
+    "size_of",
+    "value_view",
+]

@@ -12,7 +12,7 @@ from ...lifecycle import table_of
 from ...model import check_id
 from ...report.batch import advice_for
 from ...report.batch_html import map_html
-from ..api.veil import shown_report, veiled
+from ..api.veil import shown_job, shown_report
 from ..api.views import etag_of
 from .job import can_of, others
 from .jobs import cursor_of, filter_of
@@ -36,7 +36,7 @@ async def batch(view: View) -> Response:
     job_id = check_id(view.path("id"))
     began_s = time.monotonic()
     status = await view.place.desk.status(job_id)
-    job = veiled(status.job, view.masker)
+    job = await shown_job(view.place.store, status.job, view.masker)
     report = await shown_report(view.place.desk, job_id, view.masker)
     lacking = report.outputs.expected - report.outputs.present
     return view.page(

@@ -14,8 +14,9 @@ from ...control.explain.attempts import read
 from ...errors import JobNotFound, MainstayError
 from ...lifecycle import Event, State, table_of
 from ...model import Job, Session, check_id
-from ..api.veil import Veil, explained, veiled, veiled_output
-from ..api.views import etag_of, value_view
+from ..api.veil import explained, shown_job, veil_of, veiled_output
+from ..api.views import etag_of, size_of, value_view
+from ..aside import aside
 from .machine import drawn
 from .page import View
 from .tree import Node, tree_of
@@ -56,12 +57,15 @@ async def job(view: View) -> Response:
         return RedirectResponse(view.url(f"/loads/{job_id}"), 303)
     table = table_of(found.parent)
     raw = await control.events(job_id, after=max(found.trimmed_seq, found.version - _EVENTS))
-    events = Veil(view.masker, found).events(raw)
+    veil = await veil_of(store, found, view.masker)
+    events = veil.events(raw)
+    shown = await shown_job(store, found, view.masker)
+    data = await aside(lambda: _data(view, found), size_of(found))
     counts = {} if found.is_unit else await control.unit_counts(job_id)
     return view.page(
         "job.html",
         title=found.name,
-        job=veiled(found, view.masker),
+        job=shown,
         etag=etag_of(found),
         state=table.get(found.status),
         can=can_of(found, table.get(found.status)),
@@ -75,7 +79,7 @@ async def job(view: View) -> Response:
         refusals=await control.refusals(job_id),
         counts=counts,
         outputs=await _outputs(view, found),
-        data=_data(view, found),
+        data=data,
         metadata=view.masker.mask(found.options.metadata),
         force_to=others(found),
         details=_details,

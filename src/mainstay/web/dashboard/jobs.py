@@ -13,9 +13,9 @@ from ...control.actions import Action, cancelling, retrying
 from ...errors import InvalidInput
 from ...lifecycle import JOB
 from ..api.jobs import Filter
+from ..api.listing import shown_page
 from ..api.reading import refusal
-from ..api.veil import veiled
-from ..paging import full_page
+from ..api.veil import shown_jobs
 from .page import View
 
 PAGE = 50
@@ -32,11 +32,11 @@ async def jobs(view: View) -> Response:
     oldest_first = given.pop("order", [""])[0] == "oldest"
     wanted = filter_of(given)
     query = msgspec.structs.replace(await wanted.query(view.place.store), oldest_first=oldest_first)
-    page = await full_page(view.place.store, query, cursor, PAGE)
+    page = await shown_page(view.place.store, query, cursor, PAGE, view.masker)
     return view.page(
         "jobs.html",
         title="Jobs",
-        jobs=[veiled(job, view.masker) for job in page.jobs],
+        jobs=page.jobs,
         next=page.cursor,
         finished=page.finished,
         first=cursor is None,
@@ -79,11 +79,12 @@ async def bulk_preview(view: View) -> Response:
         if 0 < found.total <= len(found.first):
             # all of them were seen, so these are meant, and none that comes to match meanwhile
             body = {"action": name, "ids": [job.id for job in found.first]}
+    first = await shown_jobs(store, found.first, view.masker)
     return view.page(
         "bulk.html",
         title=f"{name.capitalize()} jobs",
         action=action,
-        found=msgspec.structs.replace(found, first=[veiled(job, view.masker) for job in found.first]),
+        found=msgspec.structs.replace(found, first=first),
         body=body,
         given=said,
         more=found.limit is not None and sum(found.counts.values()) >= found.limit,

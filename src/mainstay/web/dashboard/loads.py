@@ -14,9 +14,11 @@ from ...errors import InvalidInput
 from ...lifecycle import table_of
 from ...load.extra import extra_needed
 from ...model import Job, check_id
+from ...stores.left_out import size_left_out
 from ...task.sealing import Sealer
-from ..api.veil import veiled
-from ..api.views import etag_of
+from ..api.veil import shown_job
+from ..api.views import etag_of, size_of
+from ..aside import aside
 from .job import can_of, others
 from .jobs import cursor_of, filter_of
 from .kinds import of_kind
@@ -26,25 +28,30 @@ if TYPE_CHECKING:
     from ...load.stats.model import StepSummary, Summary, TagSummary
     from ...report.load.compare import Run
 
+#: a summary that is larger is not read for the list
+_SUMMARY_BYTES = 1024 * 1024
+
 
 async def loads(view: View) -> Response:
     given = view.given()
     cursor = cursor_of(given)
     name = filter_of(given).name
-    some = await of_kind(view.place.store, "load", cursor=cursor, name=name)
-    runs = [(job, summary, _told(summary)) for job in some.jobs for summary in [_summary(job)]]
+    some = await of_kind(view.place.store, "load", cursor=cursor, name=name, value_bytes=_SUMMARY_BYTES)
+    runs = await aside(
+        lambda: [(job, summary, _told(summary)) for job in some.jobs for summary in [_summary(job)]],
+        sum(map(size_of, some.jobs)),
+    )
     return view.page("loads.html", title="Load tests", some=some, runs=runs, name=name, first=cursor is None)
 
 
 async def load(view: View) -> Response:
     job = await view.place.control.get(check_id(view.path("id")))
-    summary = _summary(job)
+    summary, drawn = await aside(lambda: _read(job), size_of(job))
     state = table_of(job.parent).get(job.status)
-    drawn: dict[str, Any] = {} if summary is None else _drawn(summary)
     return view.page(
         "load.html",
         title=job.name,
-        job=veiled(job, view.masker),
+        job=await shown_job(view.place.store, job, view.masker),
         etag=etag_of(job),
         can=can_of(job, state),
         settled=state is not None and state.settled,
@@ -71,6 +78,11 @@ async def compare_loads(view: View) -> Response:
     found = await asyncio.to_thread(compare, first, second)
     parts = [markupsafe.Markup(part) for part in comparison_parts(found, first, second)]  # noqa: S704 - escaped there
     return view.page("compare.html", title="Two runs side by side", jobs=jobs, parts=parts, comparison=found)
+
+
+def _read(job: Job) -> tuple[Summary | None, dict[str, Any]]:
+    summary = _summary(job)
+    return summary, {} if summary is None else _drawn(summary)
 
 
 def _told(summary: Summary | None) -> dict[str, str]:
@@ -105,6 +117,8 @@ def _run(job: Job) -> Run:
 def _summary(job: Job) -> Summary | None:
     with extra_needed("the numbers of a load test"):
         from ...load.works import summary_of  # noqa: PLC0415 - an extra that most servers do without
+    if size_left_out(job.result if job.result is not None else job.checkpoint) is not None:
+        return None
     try:
         return summary_of(job, _unpacked)
     except (msgspec.MsgspecError, InvalidInput):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from ...errors import MainstayError, StoreError
+from ...errors import MainstayError
 from ...model import Job
+from ...stores import JobStore
+from ..answering import patience
 from ..api.masking import Masker
-from ..api.veil import veiled
+from ..api.veil import shown_jobs
 from ..shelf import Place
 
 T = TypeVar("T")
@@ -23,21 +24,17 @@ log = logging.getLogger("mainstay.web.live")
 PATIENCE_S = 5.0
 
 
-async def asked(place: Place, question: Callable[[], Awaitable[T]], patience_s: float = PATIENCE_S) -> T:
-    """The answer; raises `StoreError`, too, when it takes too long."""
-    try:
-        async with asyncio.timeout(patience_s):
-            return await question()
-    except TimeoutError:
-        error = StoreError(f"{place.url} did not answer within {patience_s:g} s")
-        place.missed(error)
-        raise error from None
+async def asked(question: Callable[[], Awaitable[T]], patience_s: float = PATIENCE_S) -> T:
+    """The answer; raises `StoreError`, too, when the store takes too long. What the server itself takes, to search and
+    to mask what the store answered, does not count."""
+    with patience(patience_s):
+        return await question()
 
 
 async def trouble(place: Place, look: Callable[[], Awaitable[None]], patience_s: float = PATIENCE_S) -> str:
     """Take a look, and say why it found nothing out; empty if it did. Never raises: those that follow go on."""
     try:
-        await asked(place, look, patience_s)
+        await asked(look, patience_s)
     except MainstayError as error:
         return str(error)
     except Exception:
@@ -46,10 +43,11 @@ async def trouble(place: Place, look: Callable[[], Awaitable[None]], patience_s:
     return ""
 
 
-def slim(job: Job, masker: Masker) -> Job:
-    """Without what may be large, for rows that are kept while somebody watches. What the payload would have masked in
-    the job's texts is masked now."""
-    return msgspec.structs.replace(veiled(job, masker), payload=b"", result=None)
+async def slim(store: JobStore, jobs: Sequence[Job], masker: Masker) -> list[Job]:
+    """Without what may be large, for rows that are kept while a client watches. What the payload would have masked in
+    a job's texts is masked now."""
+    shown = await shown_jobs(store, jobs, masker)
+    return [msgspec.structs.replace(job, payload=b"", result=None) for job in shown]
 
 
 __all__ = ["PATIENCE_S", "asked", "slim", "trouble"]

@@ -167,7 +167,8 @@ class Following:
             fresh: list[Event] = []
             if row is not None and before is not None and row.version > before.version:
                 fresh = await store.events(followed.id, after=before.version, limit=_KEPT)
-            followed.hear(None if row is None else slim(row, self._masker), fresh)
+            shown = None if row is None else (await slim(store, [row], self._masker))[0]
+            followed.hear(shown, fresh)
 
 
 __all__ = ["Followed", "Following"]

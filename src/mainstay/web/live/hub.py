@@ -52,9 +52,9 @@ class Hub:
     True
     """
 
-    def __init__(self, shelf: Shelf, options: WebOptions) -> None:
+    def __init__(self, shelf: Shelf, options: WebOptions, masker: Masker | None = None) -> None:
         places, every_s = shelf.places.items(), options.snapshot_s
-        masker = Masker(options.masked, shows=options.show_payloads)
+        masker = masker or Masker(options.masked, shows=options.show_payloads)
         self._watches = {name: Watch(place, options, masker) for name, place in places}
         self._jobs = {name: Following(place, _OFTEN * every_s, masker) for name, place in places}
         self._lists = {name: Lists(place, every_s, masker) for name, place in places}
@@ -205,7 +205,7 @@ class Watch:
         """What it found, or that the store does not answer."""
         place = self._place
         try:
-            found = await asked(place, lambda: look.ask(place, self._masker), self._patience_s)
+            found = await asked(lambda: look.ask(place, self._masker), self._patience_s)
             return {**found, "up": True, "error": ""}
         except MainstayError as error:
             return {"up": False, "error": str(error)}

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import msgspec
+
 from ...model import Job
 from ...stores import JobStore, Query
+from ..api.listing import shown_page
 from ..api.masking import Masker
-from ..paging import full_page
 from ..shelf import Place
-from .asking import slim, trouble
+from .asking import trouble
 
 #: lists that are looked for at a time; a filter that no index serves may take long
 _AT_A_TIME = 2
@@ -113,8 +115,9 @@ class Lists:
 
     async def _hear(self, listed: Listed) -> None:
         store = self._place.store
-        page = await full_page(store, await listed.make_query(store), None, listed.limit)
-        listed.hear([slim(job, self._masker) for job in page.jobs], store.clock.now_ms(), finished=page.finished)
+        page = await shown_page(store, await listed.make_query(store), None, listed.limit, self._masker)
+        jobs = [msgspec.structs.replace(job, payload=b"", result=None) for job in page.jobs]
+        listed.hear(jobs, store.clock.now_ms(), finished=page.finished)
 
 
 __all__ = ["Listed", "Lists", "MakeQuery"]

@@ -14,8 +14,8 @@ from ...control.explain import is_alive
 from ...lifecycle import JOB
 from ...model import Job, is_private
 from ...stores import JobStore, Query
+from ..api.listing import VALUE_BYTES
 from ..api.masking import Masker
-from ..api.veil import veiled
 from ..shelf import Place
 from .asking import slim
 from .snapshot import Failures, QueueSeen, SessionSeen, by_cause, held, in_order, run_of, waiting
@@ -95,7 +95,7 @@ async def sessions(place: Place, masker: Masker) -> Found:
     everybody.sort(key=lambda each: (not is_alive(each, lease_ms), each.worker, each.started_ms, each.id))
     found = []
     for session in everybody[:_SESSIONS]:
-        page = await store.find(Query(session=session.id), limit=_HELD)
+        page = await store.find(Query(session=session.id, value_bytes=VALUE_BYTES), limit=_HELD)
         found.append(
             SessionSeen(
                 id=session.id,
@@ -111,7 +111,7 @@ async def sessions(place: Place, masker: Masker) -> Found:
                 silent_ms=max(0, lease_ms - session.beat_ms),
                 holds=len(page.jobs),
                 more=page.cursor is not None,
-                jobs=[held(veiled(job, masker)) for job in page.jobs[:_TOLD]],
+                jobs=[held(job, masker) for job in page.jobs[:_TOLD]],
             )
         )
     return {"sessions": found, "live_sessions": sum(is_alive(session, lease_ms) for session in everybody)}
@@ -143,17 +143,19 @@ async def passing(place: Place, _: Masker) -> Found:
 
 
 async def _longest(store: JobStore, status: str) -> int | None:
-    page = await store.find(Query(status=(status,), oldest_first=True), limit=_PASSING)
+    query = Query(status=(status,), oldest_first=True, value_bytes=VALUE_BYTES)
+    page = await store.find(query, limit=_PASSING)
     return min((job.changed_ms for job in page.jobs), default=None)
 
 
 async def _some(store: JobStore, query: Query, most: int, masker: Masker) -> tuple[list[Job], bool]:
-    """The first of a list, and whether there are more. In short pages, because rows come with their payloads."""
+    """The first of a list, and whether there are more. In short pages, because rows come with small payloads."""
+    query = msgspec.structs.replace(query, value_bytes=VALUE_BYTES)
     found: list[Job] = []
     cursor: str | None = None
     while len(found) < most:
         page = await store.find(query, cursor=cursor, limit=min(_PAGE, most - len(found)))
-        found += [slim(job, masker) for job in page.jobs]
+        found += await slim(store, page.jobs, masker)
         cursor = page.cursor
         if cursor is None:
             break

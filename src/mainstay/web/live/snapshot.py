@@ -11,6 +11,7 @@ import msgspec
 from ...control.actions import WAITING
 from ...lifecycle import JOB
 from ...model import Job
+from ..api.masking import Masker
 from ..shelf import Place
 
 
@@ -149,7 +150,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return 0.0 if self.oldest_ready_ms is None else max(0, self.stats_ms - self.oldest_ready_ms) / 1000
 
 
-def held(job: Job) -> Held:
+def held(job: Job, masker: Masker) -> Held:
     """In short, without anything that belongs to the user."""
     progress = job.progress
     return Held(
@@ -157,7 +158,7 @@ def held(job: Job) -> Held:
         name=job.name,
         queue=job.queue,
         status=job.status,
-        unit=job.unit,
+        unit=None if job.unit is None else masker.unit(job.unit),
         parent=job.parent,
         started_ms=job.started_ms,
         done=None if progress is None else progress.done,

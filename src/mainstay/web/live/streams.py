@@ -25,8 +25,9 @@ from ...stores import JobStore, Query
 from ..api.jobs import Filter
 from ..api.masking import Masker
 from ..api.operation import Answered, Ask, Nothing, Operation, told
-from ..api.veil import Veil
-from ..api.views import etag_of, event_view, job_view
+from ..api.veil import Veil, veil_of
+from ..api.views import etag_of, event_view, job_view, size_of
+from ..aside import aside
 from ..problems import Problem
 from ..shelf import Place
 from .following import Followed
@@ -88,9 +89,7 @@ async def stream_job(ask: Ask[Following, None]) -> Response:
     if job is None:
         # of one that was deleted, its tombstone is still there
         events = await place.control.events(job_id, after=0)
-        return _stream(
-            ask, _remains([each for each in events if each.seq > after], job_id, Veil(ask.site.masker, None))
-        )
+        return _stream(ask, _remains([each for each in events if each.seq > after], job_id, Veil(ask.site.masker, ())))
     if ended and after == job.version and is_over(job):
         # to a browser, which would come back for ever, this means that there is no more
         return Response(status_code=204)
@@ -211,7 +210,7 @@ class _Story:
         """By its payload, which never changes, and which followed rows are without."""
         if self._veil is None:
             (whole,) = await self._place.store.get([self._job_id])
-            self._veil = Veil(self._masker, whole)
+            self._veil = await veil_of(self._place.store, whole, self._masker)
         return self._veil
 
     async def _standing(self, row: Job, mark: int | None = None) -> bytes:
@@ -219,7 +218,8 @@ class _Story:
             (whole,) = await self._place.store.get([row.id])
             if whole is not None:
                 row = msgspec.structs.replace(row, payload=whole.payload, result=whole.result)
-        return event("job", job_view(row, self._masker, payload=self._payload), mark)
+        size = size_of(row) if self._payload else 0
+        return await aside(lambda: event("job", job_view(row, self._masker, payload=self._payload), mark), size)
 
     async def _reported(self, before: Job, row: Job) -> bytes:
         if (before.progress, before.progress_ms) == (row.progress, row.progress_ms):

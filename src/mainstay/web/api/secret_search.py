@@ -1,0 +1,92 @@
+"""Which values of jobs' payloads must not be shown in the texts about them.
+
+A payload may be as large as the store allows, and a page shows many jobs. So a payload is searched once and the answer
+is kept; one page searches a limited number of bytes, beside the event loop; and a payload is decoded only if its bytes
+contain the name of a secret. The texts about a job whose payload was not searched are not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...control.data import readable_value
+from ...model import Job
+from ...stores import JobStore
+from ...stores.left_out import size_left_out
+from ..aside import aside
+from .masking import MOST_SECRETS, Masker
+from .secret_cache import Secrets
+
+#: bytes of payloads that one page reads and searches
+PAGE_BYTES = 8 * 1024 * 1024
+#: of these, bytes that it decodes
+_DECODED_BYTES = 2 * 1024 * 1024
+#: payloads that are read at a time
+_AT_A_TIME_BYTES = 2 * 1024 * 1024
+#: values inside of one payload; more take too long in one call of the decoder. See `parts_at_most`
+MOST_PARTS = 200_000
+#: all bytes that begin a list or a table in MessagePack
+_BEGINNINGS = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
+
+
+def parts_at_most(stored: bytes) -> int:
+    """At most this many lists and tables are in this MessagePack, judged by its bytes alone. A megabyte of empty tables
+    takes the decoder 200 ms, in which nothing else runs; a megabyte of numbers takes a few."""
+    return len(stored) - len(stored.translate(None, _BEGINNINGS))
+
+
+def secrets_of(masker: Masker, job: Job) -> Secrets:
+    """Search one job whose payload is at hand."""
+    return _search_one(masker, job)[0]
+
+
+def _search_one(masker: Masker, job: Job) -> tuple[Secrets, int]:
+    """Its secrets, and how many bytes were decoded to find them."""
+    payload, decoded = None, 0
+    if size_left_out(job.payload) is not None:
+        return None, 0
+    if job.payload and masker.may_hide(job.payload):
+        if parts_at_most(job.payload) > MOST_PARTS:
+            return None, 0
+        decoded = len(job.payload)
+        try:
+            payload = readable_value(job.payload)
+        except ValueError:
+            # a sealed or damaged payload cannot be searched, and cannot be shown either
+            payload = None
+    found = masker.secrets([payload, job.options.metadata])
+    return (None if len(found) > MOST_SECRETS else found), decoded
+
+
+async def search(store: JobStore, jobs: Sequence[Job], masker: Masker) -> list[Secrets]:
+    """The secrets of each of these jobs. Payloads that the rows do not have are read, within the page's budget."""
+    known = masker.searched
+    fresh = [job for job in jobs if job not in known]
+    at_hand = [job for job in fresh if size_left_out(job.payload) is None]
+    await _searched(at_hand, masker)
+    budget, decoded = PAGE_BYTES, _DECODED_BYTES
+    waiting = [(size_left_out(job.payload) or 0, job) for job in fresh if size_left_out(job.payload) is not None]
+    while waiting and decoded > 0:
+        some: list[tuple[int, Job]] = []
+        while waiting and (not some or sum(size for size, _ in some) + waiting[0][0] <= _AT_A_TIME_BYTES):
+            some.append(waiting.pop(0))
+        some = [(size, job) for size, job in some if size <= budget]
+        budget -= sum(size for size, _ in some)
+        whole = [row for row in await store.get([job.id for _, job in some]) if row is not None] if some else []
+        decoded -= await _searched(whole, masker)
+    return [known.get(job) if job in known else None for job in jobs]
+
+
+async def _searched(jobs: Sequence[Job], masker: Masker) -> int:
+    """Search these and keep the answers; returns the bytes that were decoded."""
+
+    if not jobs:
+        return 0
+    size = sum(len(job.payload) for job in jobs)
+    found = await aside(lambda: [_search_one(masker, job) for job in jobs], size)
+    for job, (secrets, _) in zip(jobs, found, strict=True):
+        masker.searched.keep(job, secrets)
+    return sum(decoded for _, decoded in found)
+
+
+__all__ = ["MOST_PARTS", "PAGE_BYTES", "Secrets", "parts_at_most", "search", "secrets_of"]

@@ -348,6 +348,25 @@ def test_what_is_detached_waits_for_a_worker(place: Place, shell: Shell) -> None
     assert place.counts()["begun"] == 0
 
 
+def test_what_is_detached_waits_in_the_queue_that_is_named(shell: Shell, file: str) -> None:
+    done = shell.run("load", "run", file, "--detach", "--store", shell.url, "--queue", "load")
+
+    assert done.exit_code == 0, done.output
+    job = shell.get(done.stdout.strip().splitlines()[0])
+    assert (job.kind, job.queue) == ("load", "load")
+    assert "listens on the queue load" in done.stderr.replace("\n", " ")
+    assert "queue='load'" in done.stderr.replace("\n", " ")
+
+
+def test_a_value_of_the_class_that_a_rate_leaves_without_effect_is_told_of(shell: Shell, file: str) -> None:
+    Path(file).write_text(TEST.replace("vus = 4", "think = '1s'"), encoding="utf-8")
+
+    done = shell.run("load", "run", file, "--detach", "--store", shell.url, "--rate", "5/s")
+
+    rule = "with a rate, iterations start when they are due"
+    assert f"warning: Visit.think has no effect: {rule}" in done.stderr.replace("\n", " ")
+
+
 def test_what_is_said_about_arrivals_goes_with_the_job(shell: Shell, file: str) -> None:
     words = ("--rate", "50/s", "--arrivals", "poisson", "--max-in-flight", "20", "--no-catch-up", "--seed", "7")
 
@@ -396,6 +415,10 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (("--csv", "run.csv", "--html", "run-points.csv"), "is what --"),
         (("--json", "run.x", "--ndjson", "run.x"), "is what --json writes, too"),
         (("--detach",), "store: which one?"),
+        (("--queue", "load"), "queue: is for --detach"),
+        (("--rate", "5/s", "--vus", "3"), "vus: and a rate are both given"),
+        (("--stages", "1s:5", "--vus", "3"), "vus: and stages are both given"),
+        (("--stages", "1s:5/s", "--think", "1s"), "Visit.think: is for a number of users"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -410,15 +433,17 @@ def test_bad_input_is_refused_before_anything_starts(
 
 
 def test_a_value_that_is_nearly_an_option_is_told_of_and_not_refused(shell: Shell, file: str) -> None:
-    own = "    article = 'pen'\n    date = '1 May'\n    _vus = 1\n    stages_ = {}\n"
-    text = TEST.replace("    vus = 4\n", f"    vuss = 4\n    duraton = '1s'\n{own}")
+    own = "    article = 'pen'\n    date = '1 May'\n    _vus = 1\n    def stages_(self): ...\n"
+    text = TEST.replace("    vus = 4\n", f"    vuss = 4\n    duraton = '1s'\n    tag = {{}}\n    Users = 3\n{own}")
     Path(file).write_text(text, encoding="utf-8")
     done = shell.run("load", "run", file, "--detach")
 
     assert done.exit_code == 0
     assert [line for line in done.stderr.splitlines() if "warning" in line] == [
-        "warning: Visit.vuss is no option of a workflow and changes nothing; did you mean vus?",
-        "warning: Visit.duraton is no option of a workflow and changes nothing; did you mean duration?",
+        "warning: Visit.vuss is not an option of a workflow and changes nothing; did you mean vus?",
+        "warning: Visit.duraton is not an option of a workflow and changes nothing; did you mean duration?",
+        "warning: Visit.tag is not an option of a workflow and changes nothing; did you mean tags?",
+        "warning: Visit.Users is not an option of a workflow and changes nothing; did you mean vus?",
     ]
 
 

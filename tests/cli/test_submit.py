@@ -47,6 +47,38 @@ def free(**rest: float) -> None: ...
 """
 
 
+LOADS = """
+from mainstay import App
+from mainstay.load import CustomResult, Workflow, step
+
+app = App({url!r})
+
+
+@app.before_submit
+def trace(draft):
+    draft.add_metadata(trace="t-1")
+
+
+class Visit(Workflow):
+    @step()
+    async def act(self) -> CustomResult: ...
+
+
+app.load(Visit, name="visit", queue="load")
+"""
+
+
+@pytest.fixture
+def loads(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    """The database, and an app with a load test that uses it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "submit_loads.py").write_text(LOADS.format(url=shell.url))
+    yield shell
+    sys.modules.pop("submit_loads", None)
+
+
 @pytest.fixture
 def shop(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     """The database, and in the folder of the commands an app that uses it."""
@@ -93,6 +125,45 @@ def test_with_an_app_the_job_has_the_options_of_its_task_and_was_seen_by_its_hoo
     assert (job.name, job.queue, arguments(job)) == ("mail.send", "mail", {"to": "a@b.c"})
     assert (job.options.tags, job.options.metadata) == (("mail",), {"trace": "t-1"})
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "queue"),
+    [
+        ((), {}, "load"),
+        (("vus=5", "duration=2m"), {"vus": 5, "duration": "2m"}, "load"),
+        (("--args", '{"rate": "9/s", "seed": 3}', "--queue", "slow"), {"rate": "9/s", "seed": 3}, "slow"),
+        (("params.user=42", "params.day=may"), {"params": {"user": "42", "day": "may"}}, "load"),
+        (("workflows=Visit", "thresholds=p95 < 1s"), {"workflows": ["Visit"], "thresholds": ["p95 < 1s"]}, "load"),
+    ],
+)
+def test_a_load_test_of_an_app_is_submitted_by_its_name(
+    loads: Shell, words: tuple[str, ...], options: dict[str, Any], queue: str
+) -> None:
+    done = loads.run("submit", "visit", *words, "--app", "submit_loads:app")
+
+    assert done.exit_code == 0, done.output
+    job = loads.get(done.stdout.strip())
+    assert (job.kind, job.name, job.queue, job.options.retry.retries) == ("load", "visit", queue, 0)
+    assert decoded(job.payload) == options
+    assert job.options.metadata == {"trace": "t-1"}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("visit", "vuss=5"), "visit has no argument 'vuss'; did you mean 'vus'?"),
+        (("visit", "vus=many"), "visit.vus: "),
+        (("visit", "vus=5", "rate=9/s"), "vus: and a rate are both given"),
+        (("visit", "duration=10x"), "10x"),
+        (("vist",), "did you mean 'visit'?"),
+    ],
+)
+def test_a_run_of_a_load_test_that_cannot_be_is_refused(loads: Shell, words: tuple[str, ...], says: str) -> None:
+    done = loads.run("submit", *words, "--app", "submit_loads:app", columns=None)
+
+    assert done.exit_code == 2, done.output
+    assert says in done.stderr
 
 
 def test_the_audit_trail_says_who_sat_there(shop: Shell) -> None:

@@ -205,3 +205,22 @@ def test_what_its_base_depends_on_is_not_inherited() -> None:
     base = depends("Login")(made("Base"))
 
     assert made("Shop", base).__depends__ == ()
+
+
+@pytest.mark.parametrize("amount", [{"rate": "5/s"}, {"stages": "1s:5"}, {"stages": "1s:5/s"}])
+def test_a_number_of_users_beside_a_rate_or_stages_is_refused(amount: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="vus: and (a rate|stages) are both given"):
+        plan_of({"Shop": made()}, LoadOptions(vus=3, **amount))
+
+
+def test_values_of_a_class_that_have_no_effect_are_noted() -> None:
+    both, paced = made("Both", vus=3, rate="5/s"), made("Paced", think="1s", pacing="2s")
+
+    assert plan_of({"Both": both}, LoadOptions()).notes == ("Both.vus has no effect: the load follows Both.rate",)
+    assert plan_of({"Both": both}, LoadOptions(vus=3)).notes == ()
+    assert plan_of({"Both": both}, LoadOptions(rate="9/s")).notes == ()
+    assert [note.split(":")[0] for note in plan_of({"Paced": paced}, LoadOptions(rate="9/s")).notes] == [
+        "Paced.think has no effect",
+        "Paced.pacing has no effect",
+    ]
+    assert plan_of({"Paced": paced}, LoadOptions(stages="1s:9")).notes == ()

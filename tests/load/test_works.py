@@ -213,7 +213,7 @@ async def test_what_is_bad_is_refused_when_it_is_submitted(place: Place) -> None
     async with place.app(GET) as app:
         with pytest.raises(InvalidInput, match="10x"):
             await app.submit_load("shop", LoadOptions(duration="10x"))
-        with pytest.raises(InvalidInput, match="no load test of this app; it has shop"):
+        with pytest.raises(InvalidInput, match="not a load test of this app; it has shop"):
             await app.submit_load("shopp")
 
 

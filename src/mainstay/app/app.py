@@ -32,19 +32,19 @@ from . import bulk, hooks
 from .batches import Batches
 from .group import Group, submit_group, submit_group_within
 from .loads import Loads
-from .schedules import Schedules
+from .schedules import ScheduledJob, Schedules
 from .settings import AppSettings
 
 if TYPE_CHECKING:
     from ..load.plan import LoadOptions
-    from ..load.sources import LoadTest
+    from ..load.sources import LoadJob, LoadTest
     from ..load.stats.model import Summary
     from ..load.workflow import Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")
 G = TypeVar("G")
-S = TypeVar("S", bound=Task[..., Any] | Call[Any])
+S = TypeVar("S", bound="Task[..., Any] | Call[Any] | LoadTest | LoadJob")
 B = TypeVar("B", bound=BeforeSubmit)
 M = TypeVar("M", bound=hooks.Manager)
 
@@ -118,7 +118,7 @@ class App:
             "load": self.loads.works,
         }
         self._tasks: dict[str, Task[..., Any]] = {}
-        self._schedules = Schedules(self.client, self._tasks)
+        self._schedules = Schedules(self.client, self._tasks, self.loads.tests)
         self._around: list[hooks.Opener] = []
         self._lifespan: hooks.Opener | None = None
         self._state: Any = _NOT_OPEN
@@ -191,7 +191,8 @@ class App:
         overlap: Overlap = "allow",
     ) -> Callable[[S], S]:
         """Submit a task at these times: `@app.schedule("*/5 * * * *", tz="Europe/Berlin")` above `@app.task`, or
-        `app.schedule("15m")(task.job("with", "arguments"))`.
+        `app.schedule("15m")(task.job("with", "arguments"))`. Or run a load test of this app: `app.schedule("0 3 * *
+        *")(shop)`, or `(shop.job(vus=500))`.
 
         `when` is a cron expression, an interval, or an object with `next(after)`. `catch_up` says what becomes of
         times when no worker was there (skip, once, all), `overlap` whether a job is made while an earlier one is not
@@ -200,7 +201,7 @@ class App:
 
         def declare(what: S) -> S:
             self._schedules.declare(
-                _scheduled(what),
+                self._scheduled(what),
                 when,
                 name=name,
                 tz=tz,
@@ -211,6 +212,22 @@ class App:
             return what
 
         return declare
+
+    def _scheduled(self, what: object) -> ScheduledJob:
+        """What a schedule submits, from what it is put on."""
+        if isinstance(what, Task):
+            if what.required:
+                needs, short = ", ".join(what.required), what.name.rpartition(".")[2]
+                raise InvalidInput("schedule", f"{what.name} needs {needs}; write app.schedule(...)({short}.job(...))")
+            what = what.job()
+        if isinstance(what, Call):
+            # a task's word on clashes is about submits; a tick that meets an unsettled job makes none
+            options = {option: value for option, value in what.options.items() if option != "on_clash"}
+            return ScheduledJob(name=what.name, payload=what.payload, options=options)
+        if (load := self.loads.scheduled(what)) is not None:
+            return load
+        rule = "is not a task or a load test; put @app.schedule(...) above @app.task, or call it with app.load(...)"
+        raise InvalidInput("schedule", f"{what!r} {rule}")
 
     def before_submit(self, hook: B) -> B:
         """Have a function look at each job about to be submitted, and add to it: trace ids, tags, options. It gets a
@@ -517,20 +534,6 @@ class App:
 
     def __repr__(self) -> str:
         return f"<App {shown_url(self.store_url)}: {len(self._tasks)} tasks>"
-
-
-def _scheduled(what: object) -> Call[Any]:
-    """What a schedule submits, from what it is put on."""
-    if isinstance(what, Call):
-        return what
-    if not isinstance(what, Task):
-        raise InvalidInput("schedule", f"{what!r} is not a task; put @app.schedule(...) above @app.task")
-    if what.required:
-        needs = ", ".join(what.required)
-        raise InvalidInput(
-            "schedule", f"{what.name} needs {needs}; write app.schedule(...)({what.name.rpartition('.')[2]}.job(...))"
-        )
-    return what.job()
 
 
 class _NotOpen:

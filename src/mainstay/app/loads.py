@@ -5,19 +5,20 @@ What they need is an extra, so nothing of `mainstay.load` is imported before a t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..control import Request
+from ..control import Request, Submitted
 from ..errors import InvalidInput
 from ..task import Client, Handle
 from ..task.drafts import Draft, drafted
 from ..task.returns import Returns
 from ..worker import Work
 from ..worker.state_folder import state_folder
+from .schedules import ScheduledJob
 
 if TYPE_CHECKING:
     from ..load.plan import LoadOptions
@@ -69,23 +70,51 @@ class Loads:
 
     async def submit(self, test: LoadTest | str, options: LoadOptions, given: dict[str, Any]) -> Handle[Summary]:
         """Check everything that can be known now; then the job."""
+        request = self.request(test, options, given)
+        return self.handle(request.name, await (await self._client.open()).submit_request(request))
+
+    def request(self, test: LoadTest | str, options: LoadOptions, given: Mapping[str, Any]) -> Request:
+        """What control is given: checked, seen by the hooks of the app, and sealed."""
+        client = self._client
+        name, payload, asked = self.job(test, options, given)
+        if client.before_submit:
+            draft = Draft(name=name, arguments=msgspec.to_builtins(options), options=asked)
+            asked = drafted(client.before_submit, draft).options
+        plan = client.reader.read(asked)
+        return Request(name, msgspec.Raw(client.sealer.seal(payload)), plan, content=payload)
+
+    def job(
+        self, test: LoadTest | str, options: LoadOptions, given: Mapping[str, Any]
+    ) -> tuple[str, bytes, dict[str, Any]]:
+        """The name, the payload and the options of a run's job, checked."""
         from ..load.running import Planned  # noqa: PLC0415 - an extra
-        from ..load.stats.model import Summary  # noqa: PLC0415 - an extra
         from ..load.works import KIND, limits_of  # noqa: PLC0415 - an extra
 
         name = test if isinstance(test, str) else test.name
         known = self.tests.get(name)
         if known is None:
-            told = ", ".join(self.tests) or "none"
-            raise InvalidInput("load", f"{name!r} is no load test of this app; it has {told}")
-        client = self._client
+            rule = f"{name!r} is not a load test of this app; it has {', '.join(self.tests) or 'none'}"
+            raise InvalidInput("load", f"{rule}. Declare it with app.load(...)")
         planned = Planned(known, options)
-        asked = {"queue": self.queues_of[name], **limits_of(planned), **given}
-        if client.before_submit:
-            draft = Draft(name=name, arguments=msgspec.to_builtins(options), options=asked)
-            asked = drafted(client.before_submit, draft).options
-        payload = msgspec.msgpack.encode(options)
-        plan = msgspec.structs.replace(client.reader.read(asked), kind=KIND)
-        request = Request(name, msgspec.Raw(client.sealer.seal(payload)), plan, content=payload)
-        made = await (await client.open()).submit_request(request)
-        return Handle.of(client, Returns(name, Summary, client.sealer), made)
+        asked = {"queue": self.queues_of[name], **limits_of(planned), **given, "kind": KIND}
+        return name, msgspec.msgpack.encode(options), asked
+
+    def scheduled(self, what: object) -> ScheduledJob | None:
+        """What a schedule of a load test submits; None for what is neither a load test nor a run of one."""
+        if not self.tests:
+            return None  # nothing of `mainstay.load` is imported for apps without load tests
+        from ..load.plan import LoadOptions  # noqa: PLC0415 - an extra
+        from ..load.sources import LoadJob, LoadTest  # noqa: PLC0415 - an extra
+
+        if isinstance(what, LoadTest):
+            what = LoadJob(what, LoadOptions())
+        if not isinstance(what, LoadJob):
+            return None
+        name, payload, options = self.job(what.test, what.options, {})
+        return ScheduledJob(name=name, payload=payload, options=options)
+
+    def handle(self, name: str, made: Submitted) -> Handle[Summary]:
+        """A run that was submitted."""
+        from ..load.stats.model import Summary  # noqa: PLC0415 - an extra
+
+        return Handle.of(self._client, Returns(name, Summary, self._client.sealer), made)

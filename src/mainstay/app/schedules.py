@@ -32,18 +32,29 @@ from ..control.schedules import (
 )
 from ..errors import InvalidInput, RowDamaged
 from ..model import Leadership, Schedule
-from ..task import Call, Client, Draft, Task
+from ..task import Client, Draft, Task
 from ..task.drafts import drafted
 
 log = logging.getLogger("mainstay.schedules")
 
 
+class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a schedule submits at each of its times."""
+
+    name: str
+    payload: bytes
+    """as it is before a codec sees it"""
+    options: dict[str, Any]
+
+
 class Schedules:
     """What `@app.schedule` declared."""
 
-    def __init__(self, client: Client, tasks: Mapping[str, Task[..., Any]]) -> None:
+    def __init__(self, client: Client, tasks: Mapping[str, Task[..., Any]], loads: Mapping[str, object]) -> None:
         self._client = client
         self._tasks = tasks
+        self._loads = loads
+        """load tests by name"""
         self._specs: dict[str, ScheduleSpec] = {}
         """with the payload as it is before it is sealed"""
         self._whens: dict[str, When] = {}
@@ -62,7 +73,7 @@ class Schedules:
 
     def declare(
         self,
-        call: Call[Any],
+        job: ScheduledJob,
         when: str | timedelta | When,
         *,
         name: str | None,
@@ -71,20 +82,18 @@ class Schedules:
         catch_up_limit: int,
         overlap: Overlap,
     ) -> None:
-        name = name or call.name
+        name = name or job.name
         if name in self._specs:
             raise InvalidInput(
                 "schedule", f"{name!r} is declared already; give this one a name: app.schedule(..., name=...)"
             )
         at = when_of(when, tz=tz)
-        # a task's word on clashes is about submits; a tick that meets an unsettled job makes none
-        options = {option: value for option, value in call.options.items() if option != "on_clash"}
         self._specs[name] = schedule(
             name,
             at,
-            call.name,
-            msgspec.Raw(call.payload),
-            options=options,
+            job.name,
+            msgspec.Raw(job.payload),
+            options=job.options,
             catch_up=catch_up,
             catch_up_limit=catch_up_limit,
             overlap=overlap,
@@ -145,16 +154,22 @@ class Schedules:
         return msgspec.structs.replace(spec, payload=sealer.seal(spec.payload))
 
     def _prepared(self, request: Request) -> Request:
-        """The job of a tick, with the hooks asked; of tasks this program has."""
+        """The job of a tick, with the hooks asked; of tasks and load tests this program has."""
         hooks, task = self._client.before_submit, self._tasks.get(request.name)
-        if not hooks or task is None or not isinstance(request.options, Mapping):
+        is_load = request.name in self._loads and task is None
+        if not hooks or (task is None and not is_load) or not isinstance(request.options, Mapping):
             return request
+        payload = bytes(request.payload)
         try:
-            arguments = task.arguments(bytes(request.payload))
+            arguments = self._load_options(payload) if task is None else task.arguments(payload)
         except InvalidInput:
             arguments = {}  # the task has changed since: its worker will say so, and keep the job
         draft = Draft(name=request.name, arguments=arguments, options=dict(request.options))
         return msgspec.structs.replace(request, options=drafted(hooks, draft).options)
+
+    def _load_options(self, payload: bytes) -> dict[str, Any]:
+        found: dict[str, Any] = msgspec.msgpack.decode(self._client.sealer.open(payload, field="payload"))
+        return found
 
     def _tell_if_left(self, row: Schedule) -> None:
         """A schedule that was taken out of the program goes on ticking: it may be somebody else's by now."""
@@ -164,7 +179,7 @@ class Schedules:
             spec = read_spec(row.spec)
         except InvalidInput:
             return
-        if spec.task in self._tasks:
+        if spec.task in self._tasks or spec.task in self._loads:
             log.warning(
                 "a stored schedule is not declared by this program any more schedule=%s task=%s; it goes on. If it is "
                 "not wanted, pause or drop it",

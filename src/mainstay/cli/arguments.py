@@ -6,12 +6,13 @@ is the text "42" for a `str` and the number for an `int`.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +22,7 @@ from ..task.wording import place_and_rule
 from .common import Refused
 
 STDIN = "-"
+T = TypeVar("T", bound=msgspec.Struct)
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -60,6 +62,27 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
                 inner = f"{'' if place.startswith('[') else '.'}{place}" if place else ""
                 raise InvalidInput(f"{task.name}.{name}{inner}", rule) from None
         return made
+
+    def struct(self, kind: type[T], *, of: str) -> T:
+        """As the fields of a struct; `name.key=value` is an entry of a mapping."""
+        hints = {field.name: field.type for field in msgspec.structs.fields(kind) if field.name != "schema"}
+        made: dict[str, Any] = {}
+        given: dict[str, bytes | str] = {**self.data, **self.texts}
+        for written, value in given.items():
+            name, dot, key = written.partition(".")
+            if name not in hints or (dot and not key):
+                close = difflib.get_close_matches(name, hints, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(hints)}"
+                raise Refused(f"{of}.{written}", f"{of} has no argument {written!r}; {hint}")
+            if dot:
+                made.setdefault(name, {})[key] = value if isinstance(value, str) else msgspec.json.decode(value)
+            else:
+                made[name] = _struct_value(value, hints[name], f"{of}.{name}")
+        try:
+            return msgspec.convert(made, kind)
+        except msgspec.ValidationError as error:
+            place, rule = place_and_rule(str(error))
+            raise InvalidInput(f"{of}.{place}" if place else of, rule) from None
 
 
 def read(words: Sequence[str], args: str | None, args_file: str | None) -> Given:
@@ -111,6 +134,16 @@ def _check_names(task: Task[..., Any], given: Iterable[str]) -> None:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known) or 'none'}"
             raise Refused(f"{task.name}.{name}", f"{task.name} has no argument {name!r}; {hint}")
+
+
+def _struct_value(value: bytes | str, kind: Any, field: str) -> Any:
+    try:
+        return _from_text(value, kind) if isinstance(value, str) else msgspec.json.decode(value, type=kind)
+    except msgspec.ValidationError as error:
+        # one of several that may be given is written without brackets
+        with contextlib.suppress(msgspec.ValidationError):
+            return msgspec.convert([value], kind) if isinstance(value, str) else msgspec.json.decode(value, type=kind)
+        raise InvalidInput(field, place_and_rule(str(error))[1]) from None
 
 
 def _from_text(text: str, kind: Any) -> Any:

@@ -264,6 +264,10 @@ def run(
         ),
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Submit it, print its id, and leave.")] = False,
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", help="With --detach: the queue it waits in.", show_default="default"),
+    ] = None,
 ) -> None:
     """Run a load test."""
     with errors_for(json):
@@ -307,6 +311,7 @@ def run(
             ui=ui,
             files={kind: path for kind, path in files.items() if path is not None},
             strict=strict,
+            queue=queue,
         )
         code = running.submitted(asked) if detach else running.ran(asked)
     raise typer.Exit(code)

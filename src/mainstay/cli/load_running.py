@@ -19,16 +19,18 @@ import typer
 from rich.console import Console
 
 from ..app.load_here import app_of, run_here
+from ..app.loads import DEFAULT_QUEUE
 from ..errors import InvalidInput
 from ..load.outputs import Output
 from ..load.plan import LoadOptions
+from ..load.running import Planned
 from ..load.sources import LoadTest, load_file
 from ..load.stats.model import Summary
 from ..load.stream import StreamOutput
-from ..load.workflow import nearly_options
 from ..report.load.files import OF_STEPS, FileOutput, Kind, report_content
 from ..report.load.text import show_summary
 from ..stores import shown_url
+from ..task.options import SubmitOptions
 from .common import aside, screen
 from .exits import BROKEN, DONE, INTERRUPTED, NO, UNTRUSTED
 from .load_files import print_content, to_stdout
@@ -58,6 +60,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, str] = {}
     """reports to be written: kind -> path"""
     strict: bool = False
+    queue: str | None = None
+    """of a run that is only submitted; None: the usual one"""
 
 
 class Interrupts:
@@ -114,6 +118,8 @@ class Interrupts:
 
 def ran(asked: Asked) -> int:
     """Run it to its end: the exit code."""
+    if asked.queue is not None:
+        raise InvalidInput("queue", "is for --detach; a run that is watched is run by this command")
     printed = to_stdout(asked.files)
     if printed in OF_STEPS:
         raise InvalidInput(printed, "name a file for histograms; `mainstay load report` prints them to stdout")
@@ -194,14 +200,17 @@ def submitted(asked: Asked) -> int:
     test = _test(asked)
 
     async def submit() -> str:
+        chosen: SubmitOptions = {} if asked.queue is None else {"queue": asked.queue}
         async with app_of(test, asked.store) as app:
-            return (await app.submit_load(test.name, asked.options)).id
+            return (await app.submit_load(test.name, asked.options, **chosen)).id
 
     job_id = asyncio.run(submit())
     typer.echo(job_id)
+    queue = asked.queue or DEFAULT_QUEUE
+    where = "" if asked.queue is None else f", queue={asked.queue!r}"
     aside(
-        f"a worker on {shown_url(asked.store)} runs it, if its app has this load test: "
-        f'app.load(load_file("{asked.file}"))'
+        f"a worker on {shown_url(asked.store)} that listens on the queue {queue} runs it, if its "
+        f'app has this load test: app.load(load_file("{asked.file}"){where})'
     )
     return DONE
 
@@ -234,9 +243,8 @@ def pairs(words: Sequence[str], *, field: str) -> dict[str, str]:
 
 def _test(asked: Asked) -> LoadTest:
     test = load_file(asked.file)
-    for name, workflow in test.workflows.items():
-        for given, option in nearly_options(workflow):
-            aside(f"warning: {name}.{given} is no option of a workflow and changes nothing; did you mean {option}?")
+    for note in Planned(test, asked.options).notes:
+        aside(f"warning: {note}")
     return test if asked.name is None else LoadTest(asked.name, test.workflows.values(), source=test.source)
 
 

@@ -25,15 +25,18 @@ from .common import JsonOption, print_json, printable, reflowed
 from .exits import FAILED, NO
 from .programs import Connected, connecting
 from .submit_options import Flags
-from .submitting import Checked, Maker, Stored, Unchecked, how_to_go_on, lines_of, submit_lines, task_of
+from .submitting import Checked, Maker, OfLoad, Stored, Unchecked, how_to_go_on, lines_of, submit_lines, task_of
 from .target import Where
 
 _HELP = reflowed("""
-Submit a job of a task, and print its id.
+Submit a job of a task, or a run of a load test of the app, and print its id.
 
 With --app the task checks the arguments and adds its own options. With only a store nothing is checked: what you type
 is stored for that name, and a worker finds out. Values are JSON if they can be read as that, and else text; a task
 takes them as it declares them, so to=42 is text for a str.
+
+The arguments of a load test are what differs from its classes: vus=500 duration=1m params.user=ann. Its job waits in
+the queue that app.load named for it, or in --queue.
 
 With --wait the result is printed as JSON instead, and the id on stderr.
 
@@ -49,6 +52,7 @@ Ctrl-C. A job goes on when nobody waits for it any more.
   mainstay submit report.build --args '{"days": [1, 2]}' --delay 5m
   mainstay submit report.build day=monday --wait --for 2m
   mainstay submit mail.send --jsonl mails.jsonl --key june-letter
+  mainstay submit shop vus=500 duration=1m --queue load --app nightly:app
 """)
 
 _MORE = "More arguments"
@@ -63,7 +67,9 @@ def register(app: typer.Typer) -> None:
 def submit(
     where: Where,
     flags: Flags,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The task.", autocompletion=completion.tasks)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The task, or the load test.", autocompletion=completion.tasks)
+    ],
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]...", help="Its arguments; - reads a JSON object from stdin."),
@@ -193,6 +199,8 @@ def _many(where: Where, flags: Flags, name: str, given: Given, path: str, from_l
 def _maker(to: Connected, name: str, options: dict[str, Any]) -> Maker:
     if to.app is None:
         return Unchecked(to.control, name, options)
+    if name in to.app.loads.tests and name not in to.app.tasks:
+        return OfLoad(to.app, name, options)
     return Checked(task_of(to.app, name), options)
 
 

@@ -110,6 +110,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float | None
     """of all layers together, drains aside; None: nobody knows"""
     drain_s: float
+    notes: tuple[str, ...] = ()
+    """values of the classes that have no effect in this run, and why"""
 
 
 def plan_of(workflows: Mapping[str, type[Workflow]], options: LoadOptions) -> RunPlan:
@@ -117,6 +119,7 @@ def plan_of(workflows: Mapping[str, type[Workflow]], options: LoadOptions) -> Ru
     chosen = _chosen(workflows, options.workflows)
     after = {name: cls.__depends__ for name, cls in chosen.items()}
     graph = graph_of(after, field="depends", what="workflow")
+    notes = [note for cls in chosen.values() for note in _without_effect(cls, options)]
     plans = {name: _workflow_plan(cls, options) for name, cls in chosen.items()}
     for layer in graph.layers():
         plans.update(_by_weight([(plans[name], chosen[name]) for name in layer]))
@@ -124,7 +127,27 @@ def plan_of(workflows: Mapping[str, type[Workflow]], options: LoadOptions) -> Ru
     longest = [max(_longest(plans[name]) for name in layer) for layer in graph.layers()]
     duration_s = None if any(math.isinf(one) for one in longest) else sum(longest)
     drain_s = max((plan.drain_s for plan in plans.values()), default=0.0)
-    return RunPlan(workflows=plans, graph=graph, duration_s=duration_s, drain_s=drain_s)
+    return RunPlan(workflows=plans, graph=graph, duration_s=duration_s, drain_s=drain_s, notes=tuple(notes))
+
+
+def _without_effect(cls: type[Workflow], options: LoadOptions) -> Iterable[str]:
+    """What a class says and this run does not use, in words."""
+    amounts = _amounts(cls, options)
+    stages, rate = amounts.get("stages"), amounts.get("rate")
+    replaced = options.rate is not None or options.stages is not None
+    is_open = rate is not None or (stages is not None and stages_of(stages, field=f"{cls.__name__}.stages")[1])
+    if options.vus is None and not replaced and (is_open or stages is not None) and "vus" in _set_by(cls):
+        which = "stages" if rate is None else "rate"
+        yield f"{cls.__name__}.vus has no effect: the load follows {cls.__name__}.{which}"
+    for field in ("think", "pacing"):
+        if is_open and replaced and getattr(options, field) is None and getattr(cls, field) is not None:
+            rule = "with a rate, iterations start when they are due"
+            yield f"{cls.__name__}.{field} has no effect: {rule}"
+
+
+def _set_by(cls: type[Workflow]) -> set[str]:
+    """What a class and its bases say themselves."""
+    return {name for one in cls.__mro__[:-2] for name in vars(one)}
 
 
 def _check_rate_options(plans: Iterable[WorkflowPlan], options: LoadOptions) -> None:
@@ -211,6 +234,11 @@ def _model(
     stages, rate, iterations = (amounts.get(field) for field in ("stages", "rate", "iterations"))
     if stages is not None and rate is not None:
         raise InvalidInput(f"{name}.stages", "and a rate are both given; write the rates into the stages")
+    if options.vus is not None and rate is not None:
+        rule = "and a rate are both given; a rate needs no number of users, and max_in_flight limits them"
+        raise InvalidInput("vus", rule)
+    if options.vus is not None and stages is not None:
+        raise InvalidInput("vus", "and stages are both given; the stages say how many users there are, and when")
     vus = _count(cls.vus if options.vus is None else options.vus, field=f"{name}.vus")
     if stages is not None:
         found, are_rates = stages_of(stages, field=f"{name}.stages")
@@ -227,7 +255,7 @@ def _model(
         return "open", None, flat(rate_of(rate, field=f"{name}.rate"), duration_s), duration_s
     if iterations is not None:
         _count(iterations, field=f"{name}.iterations")
-        limited = options.duration is not None or any("duration" in vars(one) for one in cls.__mro__[:-2])
+        limited = options.duration is not None or "duration" in _set_by(cls)
         users = flat(min(vus, iterations), duration_s if limited else math.inf)
         return "iterations", users, None, duration_s if limited else None
     return "closed", flat(vus, duration_s), None, duration_s

@@ -29,8 +29,12 @@ from .stats.grammar import Threshold
 from .stats.model import FAILED, SETUP_FAILED, WINDOW_MS, Header, Moment, Summary, ThresholdOutcome, Window
 from .stats.thresholds import RUNNING, Judge, check, thresholds_of, verdict_of
 from .stats.trust import TrustWatch
+from .workflow import slips_of
 
 log = logging.getLogger("mainstay.load")
+
+#: generator processes for each core, beyond which a run warns
+_CROWDED = 2
 
 
 class Planned:
@@ -45,6 +49,8 @@ class Planned:
         }
         check_states(self.blueprints)
         self.thresholds: list[Threshold] = self._thresholds()
+        self.notes = [*slips_of({name: test.workflows[name] for name in self.plan.workflows}), *self.plan.notes]
+        """what of the test or of the submission has no effect, or hardly the one that was meant"""
         self.processes = self._processes()
         check(self.thresholds, self.header("", 0))
 
@@ -59,12 +65,25 @@ class Planned:
     def _processes(self) -> int:
         """One for each core, and no more than there are users."""
         given = self.options.processes
+        users = [one.most_users for one in self.plan.workflows.values()]
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         if given is not None:
             if not 1 <= given <= 1024:
                 raise InvalidInput("processes", f"{given} is out of range; from 1 to 1024")
-            return given
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return max(1, min(cores, max(one.most_users for one in self.plan.workflows.values())))
+            return self._useful(given, cores, sum(users))
+        return max(1, min(cores, max(users)))
+
+    def _useful(self, given: int, cores: int, users: int) -> int:
+        """Of a number of processes that was asked for, those that have something to do."""
+        found = max(1, min(given, users))
+        if found < given:
+            self.notes.append(f"{found} of {given} processes are started: there are no more users")
+        if found > _CROWDED * cores:
+            self.notes.append(
+                f"{found} generator processes share {cores} core{'' if cores == 1 else 's'}: they wait for each other, "
+                "and their times include that; use one for each core"
+            )
+        return found
 
     def header(self, run: str, started_ms: int, *, token: int = 0) -> Header:
         workflows: list[dict[str, Any]] = []

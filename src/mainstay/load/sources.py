@@ -12,11 +12,12 @@ import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ..errors import InvalidInput, MainstayError
+from .plan import LoadOptions
 from .workflow import Workflow
 
 _loaded: dict[str, ModuleType] = {}
@@ -52,8 +53,29 @@ class LoadTest:
             raise InvalidInput(name, f"two of its workflows are called {twice}; give one of them another name")
         self.source = source or _by_module(name, found)
 
+    def job(self, **options: Any) -> LoadJob:
+        """A run of it with other values than the classes have, for a schedule: `shop.job(vus=500, duration="10m")`.
+        The options are those of `LoadOptions`."""
+        known = LoadOptions.__struct_fields__
+        for name in options:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+                raise InvalidInput(f"{self.name}.{name}", f"is not an option of a load test; {hint}")
+        try:
+            return LoadJob(self, msgspec.convert(options, LoadOptions))
+        except msgspec.ValidationError as error:
+            raise InvalidInput(self.name, str(error)) from None
+
     def __repr__(self) -> str:
         return f"<LoadTest {self.name}: {', '.join(self.workflows)}>"
+
+
+class LoadJob(NamedTuple):
+    """A run of a load test, not submitted yet. For `app.schedule`."""
+
+    test: LoadTest
+    options: LoadOptions
 
 
 def load_file(path: str | Path) -> LoadTest:

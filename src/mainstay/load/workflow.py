@@ -124,6 +124,19 @@ class Workflow:
 
 #: how alike; less than elsewhere would doubt a `date`, because there is a `rate`
 _NEARLY = 0.8
+#: how other load tools call an option
+_OTHERWISE_CALLED = {
+    "users": "vus",
+    "virtual_users": "vus",
+    "user_count": "vus",
+    "concurrency": "vus",
+    "run_time": "duration",
+    "think_time": "think",
+    "wait_time": "think",
+    "ramp": "stages",
+    "rps": "rate",
+    "arrival_rate": "rate",
+}
 
 
 def nearly_options(workflow: type[Workflow]) -> Iterator[tuple[str, str]]:
@@ -138,7 +151,19 @@ def nearly_options(workflow: type[Workflow]) -> Iterator[tuple[str, str]]:
     options = [name for name, value in vars(Workflow).items() if not name.startswith("_") and not callable(value)]
     own = {name: value for owner in workflow.__mro__ if owner is not Workflow for name, value in vars(owner).items()}
     for name, value in own.items():
-        if name in options or name.startswith("_") or not isinstance(value, (str, int, float, list, tuple)):
+        if name in options or name.startswith("_") or callable(value) or hasattr(value, "__get__"):
             continue
-        for option in difflib.get_close_matches(name, options, n=1, cutoff=_NEARLY):
+        if name.lower() in _OTHERWISE_CALLED:
+            yield name, _OTHERWISE_CALLED[name.lower()]
+            continue
+        for option in difflib.get_close_matches(name.lower(), options, n=1, cutoff=_NEARLY):
             yield name, option
+
+
+def slips_of(workflows: Mapping[str, type[Workflow]]) -> list[str]:
+    """The same of several classes, in words."""
+    return [
+        f"{name}.{given} is not an option of a workflow and changes nothing; did you mean {option}?"
+        for name, workflow in workflows.items()
+        for given, option in nearly_options(workflow)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ from .sources import LoadTest
 from .stats.model import Point, Summary
 from .stats.thresholds import RUNNING, verdict_of
 from .stream import StreamOutput
+
+log = logging.getLogger("mainstay.load")
 
 KIND = "load"
 #: how often what is known by then is stored, so that others can follow
@@ -97,6 +100,7 @@ class LoadWork:
         # it has begun, and a store that hears of our death is to know: nobody would make it good by running it again
         await control.start([here.job])
         planned = Planned(self._test, options)
+        self._warn(planned, here)
         folder = self._folder()
         # one for each claim: a retry keeps what the attempts before it recorded
         stream = StreamOutput(folder / f"{here.id}-{here.job.token}.ndjson.zst")
@@ -149,6 +153,11 @@ class LoadWork:
             broken = "; ".join(f"{one.text} (was {one.shown})" for one in summary.thresholds if not one.passed)
             raise ThresholdFailed(f"load test {planned.test.name} did not keep: {broken}")
         return summary
+
+    def _warn(self, planned: Planned, here: Context) -> None:
+        """Log what of the test has no effect. A command that waits for the run has shown it already."""
+        for note in () if here.id in self.attached else planned.notes:
+            log.warning("%s load=%s job_id=%s", note, planned.test.name, here.id)
 
     async def _until_done(
         self, task: asyncio.Task[Summary], run: LoadRun, here: Context, attached: Attached | None

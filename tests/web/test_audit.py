@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,3 +148,48 @@ async def test_sign_ins_and_sign_outs_are_logged_without_the_token(tmp_path: Pat
         "did=sign_in actor=web:ann client=127.0.0.1",
         "did=sign_out actor=web:ann client=127.0.0.1",
     ]
+
+
+async def test_only_an_operator_or_its_submitter_replaces_a_job_and_that_is_logged(
+    tmp_path: Path, lines: Lines
+) -> None:
+    tokens = Tokens(tmp_path / "tokens.json")
+    boss, ann, eve = (
+        tokens.add(name, [scope]) for name, scope in (("boss", "operate"), ("ann", "submit"), ("eve", "submit"))
+    )
+    wanted = {"name": "pay.out", "unique": "payout-7", "on_clash": "replace", "payload": {"to": "x"}}
+    async with serving(tokens=tokens) as server:
+
+        async def submits(token: str) -> tuple[int, dict[str, Any]]:
+            async with server.as_(token) as client:
+                answer = await client.post("/api/v1/jobs", json=wanted)
+            return answer.status_code, answer.json()
+
+        _, first = await submits(ann)
+        assert lines() == []
+
+        status, refused = await submits(eve)
+        assert (status, refused["type"], refused["needed"]) == (403, "scope_needed", "operate")
+        assert (await server.control.get(first["id"])).status == "pending"
+        (line,) = lines()
+        assert line.startswith(
+            f"refused=replace_job actor=web:eve store=main path=/api/v1/jobs id={first['id']} status=403"
+        )
+
+        status, second = await submits(ann)
+        assert (status, second["created"]) == (201, True)
+        assert (await server.control.get(first["id"])).status == "cancelled"
+        assert lines() == [
+            f"did=replace_job actor=web:ann store=main path=/api/v1/jobs id={first['id']} by={second['id']}"
+        ]
+
+        status, third = await submits(boss)
+        assert status == 201
+        assert (await server.control.get(second["id"])).reason == f"replaced by {third['id']}"
+        (line,) = lines()
+        assert line.startswith("did=replace_job actor=web:boss")
+
+        inside = await server.control.submit("pay.in", unique="in-7")
+        wanted |= {"name": "pay.in", "unique": "in-7"}
+        assert (await submits(ann))[0] == 403, "a job of the program itself"
+        assert (await server.control.get(inside.id)).status == "pending"

@@ -25,7 +25,7 @@ from .options import MOST, Plan, check_queue, check_text
 from .reading import Reader
 from .rules.guard import SweepGuard
 from .rules.retry import Decide
-from .submit import Request, Submitted, Submitter
+from .submit import MayReplace, Request, Submitted, Submitter
 from .sweep import Sweeper, Swept
 from .writer import Decision, Outcome, Writer
 
@@ -98,9 +98,10 @@ class Control:
         """
         return await self._submitter.submit(Request(name, payload, options))
 
-    async def submit_request(self, request: Request) -> Submitted:
-        """Submit one job whose options were read beforehand."""
-        return await self._submitter.submit(request)
+    async def submit_request(self, request: Request, *, may_replace: MayReplace | None = None) -> Submitted:
+        """Submit one job whose options were read beforehand. `may_replace` is asked before `on_clash="replace"` cancels
+        a job, and raises to refuse it."""
+        return await self._submitter.submit(request, may_replace=may_replace)
 
     async def submit_many(self, requests: Iterable[Request]) -> list[Submitted]:
         """Submit many jobs, all or none."""

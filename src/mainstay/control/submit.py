@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +22,9 @@ log = logging.getLogger("mainstay.control")
 
 _INDEXED = re.compile(r"jobs\[(\d+)\](: |\.)")
 _REPLACE_ROUNDS = 8
+
+#: raises if this job may not be cancelled for another one
+MayReplace = Callable[[Job], Awaitable[None]]
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -45,8 +48,8 @@ class Submitter:
         """Read options once, to submit many jobs with them."""
         return self._maker.plan(options)
 
-    async def submit(self, request: Request) -> Submitted:
-        """Submit one job."""
+    async def submit(self, request: Request, *, may_replace: MayReplace | None = None) -> Submitted:
+        """Submit one job. `may_replace` is asked before a job is cancelled for it."""
         new, plan = self._made([request])[0]
         if plan.on_clash == "replace" and new.job.unique_key is not None:
             if plan.durability is not None:
@@ -55,7 +58,7 @@ class Submitter:
                     "a submit with on_clash='replace' may have to cancel a job, and that is stored as the store's URL "
                     "says; leave it out, or put durability into the URL",
                 )
-            return await self._replace(new)
+            return await self._replace(new, may_replace)
         return (await self.insert([new], plan.durability))[0]
 
     async def submit_many(self, requests: Iterable[Request]) -> list[Submitted]:
@@ -93,7 +96,7 @@ class Submitter:
         except (Conflict, InvalidInput) as error:
             raise in_requests(error, len(jobs)) from error.__cause__
 
-    async def _replace(self, new: NewJob) -> Submitted:
+    async def _replace(self, new: NewJob, may_replace: MayReplace | None) -> Submitted:
         """Insert, or cancel the waiting holder of the unique key and insert in the same transaction."""
         for _ in range(_REPLACE_ROUNDS):
             made = (await self._insert([new]))[0]
@@ -109,6 +112,8 @@ class Submitter:
             change = self._replacement(holder, new)
             if change is None:
                 continue
+            if may_replace is not None:
+                await may_replace(holder)
             if (await self._store.apply([change]))[0].outcome != "applied":
                 continue
             # a spawned job may have met another with its key; the answer does not say, so look before promising it
@@ -147,4 +152,4 @@ def in_requests(error: Conflict | InvalidInput, many: int) -> Conflict | Invalid
     return error
 
 
-__all__ = ["Request", "Submitted", "Submitter", "in_requests"]
+__all__ = ["MayReplace", "Request", "Submitted", "Submitter", "in_requests"]

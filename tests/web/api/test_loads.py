@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
+import pytest
 
 from mainstay.control import Completion, Failure
-from mainstay.load.stats.model import Summary
+from mainstay.load.stats.model import CheckSummary, MetricSummary, OutputOutcome, Summary
 from mainstay.load.works import stored
 from mainstay.model import ErrorInfo
+from mainstay.report.load.compare import as_run
+from mainstay.worker.state_folder import state_folder
 from tests.report.load.runs import a_summary
-from tests.web.conftest import Server
+from tests.web.conftest import Server, serving
 
 
 async def test_the_numbers_of_a_run_are_there_as_soon_as_some_are_stored(server: Server) -> None:
@@ -58,3 +63,92 @@ async def test_a_run_that_did_not_end_by_itself_is_never_told_as_passed(server: 
         text = (await server.client.get(page)).text
         assert "✕</i> lost" in text
         assert "✓</i> passed" not in text
+
+
+def telling() -> Summary:
+    """A summary with something to hide in each of its texts."""
+    summary = a_summary()
+    said = "hunter2222 is refused by https://bob:pa55word@example.org"
+    return msgspec.structs.replace(
+        summary,
+        header=msgspec.structs.replace(
+            summary.header,
+            tags={"api_key": "sk-live-1", "team": "hunter2222"},
+            workflows=[
+                {"name": "Shop", "tags": {"token": "tok-1"}, "steps": [{"name": "buy", "tags": {"pwd": "p-1"}}]}
+            ],
+        ),
+        ended=f"failed: {said}",
+        examples={"ValueError": said},
+        checks=[CheckSummary(workflow="Shop", step="buy", passed=1, failed=2, reasons={said: 2})],
+        metrics=[MetricSummary(name="m", type="counter", tags={"password": "pass-1"}, value=1.0)],
+        skipped={"Other": said},
+        outputs=[OutputOutcome(name="csv", error=said)],
+        stream="/srv/private/run.ndjson.zst",
+    )
+
+
+SECRETS = ("hunter2222", "pa55word", "sk-live-1", "tok-1", "p-1", "pass-1")
+
+
+@pytest.mark.parametrize("shows", [True, False])
+async def test_the_texts_of_a_load_test_are_masked_and_left_out_where_no_payloads_are_shown(shows: bool) -> None:
+    async with serving(show_payloads=shows) as server:
+        control = server.control
+        made = await control.submit("shop", {"password": "hunter2222"}, kind="load")
+        other = await control.submit("shop", {"password": "hunter2222"}, kind="load")
+        session = await control.open_session(worker="w")
+        for job in await control.claim(["default"], session.id, 2):
+            await control.start([job])
+            await control.complete([Completion(job, result=msgspec.to_builtins(telling()))])
+        told = (await server.client.get(f"/api/v1/jobs/{made.id}/summary")).json()
+        pages = [f"/loads/{made.id}", "/loads", f"/loads/compare?run={made.id}&run={other.id}"]
+        answers = [await server.client.get(path) for path in pages]
+    assert [answer.status_code for answer in answers] == [200] * 3
+    text = msgspec.json.encode(told).decode() + "".join(answer.text for answer in answers)
+    assert [secret for secret in SECRETS if secret in text] == []
+    said = "*** is refused by https://bob:***@example.org" if shows else "***"
+    assert told["examples"] == {"ValueError": said}
+    assert told["checks"][0]["reasons"] == {said: 2}
+    assert told["header"]["tags"] == {"api_key": "***", "team": "***"}
+    assert told["ended"] == f"failed: {said}"
+    assert told["stream"] == ("/srv/private/run.ndjson.zst" if shows else "")
+    assert ("is refused" in text) is shows
+
+
+async def test_a_comparison_opens_no_file_but_the_recordings_of_its_jobs(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAINSTAY_STATE", str(tmp_path / "state"))
+    opened: list[Path] = []
+    monkeypatch.setattr(
+        "mainstay.report.load.recorded.read_result", lambda path: opened.append(path) or as_run(a_summary())
+    )  # type: ignore[func-returns-value]
+    control = server.control
+    session = await control.open_session(worker="w")
+    folder = state_folder("load")
+
+    async def run(name: str, place: Path = folder) -> str:
+        made = await control.submit("shop", kind="load")
+        (job,) = await control.claim(["default"], session.id, 1)
+        await control.start([job])
+        path = place / name.format(id=job.id)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"{}")
+        summary = msgspec.structs.replace(a_summary(), stream=str(path))
+        await control.complete([Completion(job, result=msgspec.to_builtins(summary))])
+        return made.id
+
+    outside = [
+        await run("{id}-1.ndjson.zst", tmp_path),
+        await run("other.ndjson.zst"),
+        await run("{id}-1.ndjson", folder / "deep"),
+    ]
+    linked = await run("{id}-1.ndjson.zst")
+    (folder / f"{linked}-1.ndjson.zst").rename(tmp_path / "elsewhere")
+    (folder / f"{linked}-1.ndjson.zst").symlink_to(tmp_path / "elsewhere")
+    outside.append(linked)
+    own = await run("{id}-1.ndjson.zst")
+    for each in outside:
+        assert (await server.client.get(f"/loads/compare?run={each}&run={own}")).status_code == 200
+    assert [path.name for path in opened] == [f"{own}-1.ndjson.zst"] * len(outside)

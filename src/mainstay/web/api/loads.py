@@ -12,6 +12,7 @@ from ...load.stats.model import Summary
 from ...task.sealing import Sealer
 from ..aside import aside
 from ..problems import Problem
+from .load_texts import shown_summary
 from .operation import Answered, Ask, Nothing, Operation, told
 from .views import size_of
 
@@ -25,7 +26,8 @@ async def get_summary(ask: Ask[Nothing, None]) -> Response:
     if summary is None:
         detail = f"job {job.id} ({job.name}) is {job.status}, and has no numbers yet; ask again later"
         raise Problem(409, "no_numbers_yet", detail, headers={"Retry-After": "2"}, job_status=job.status)
-    return told(msgspec.to_builtins(summary))
+    shown = await shown_summary(ask.place.store, job, summary, ask.site.masker)
+    return told(msgspec.to_builtins(shown))
 
 
 def _unpacked(data: bytes) -> Any:

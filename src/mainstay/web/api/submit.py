@@ -19,7 +19,9 @@ from ...control.options import check_text
 from ...control.payload import encoded, unique_of
 from ...control.written import deadline
 from ...errors import Conflict, InvalidInput, KeyConflict
+from ...model import Job
 from ...stores import Durability
+from ..audit import Deed
 from ..problems import Problem, problem_of
 from .fields import Duration, JobId, Limit, Name, Priority, Queue, Tag, Text
 from .operation import Answered, Ask, Nothing, Operation, told
@@ -61,6 +63,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     unique: bool | Text | None = None
     """one unsettled job with this key; true: with these arguments"""
     on_clash: Literal["return", "refuse", "replace"] | None = None
+    """what becomes of it when such a job exists; replace cancels that one: it needs the scope operate, or to have
+    submitted it"""
     concurrency_key: Text | None = None
     tags: Annotated[list[Tag], Meta(max_length=50)] | None = None
     metadata: dict[Tag, Annotated[str, Meta(max_length=1000)]] | None = None
@@ -108,7 +112,13 @@ class NewGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 async def submit_job(ask: Ask[Nothing, NewJob]) -> Response:
     request = ask.body.request(_key(ask))
-    made = await ask.control.submit_request(request)
+    replacing = Replacing(ask)
+    try:
+        made = await ask.control.submit_request(request, may_replace=replacing.check)
+    except Problem as problem:
+        replacing.refused(problem)
+        raise
+    replacing.done(made.id)
     where = f"{ask.request.scope.get('root_path', '')}/jobs/{made.id}"
     if "store" in ask.request.query_params:
         where += f"?store={quote(ask.place.name)}"
@@ -167,6 +177,44 @@ async def submit_group(ask: Ask[Nothing, NewGroup]) -> Response:
             problem.field = whose[0]
         raise problem from None
     return told(msgspec.to_builtins(made), 201 if made.then.created else 200)
+
+
+class Replacing:
+    """A submit that cancels the job in whose place it comes: what that needs, and its line in the audit log."""
+
+    def __init__(self, ask: Ask[Any, Any]) -> None:
+        self._ask = ask
+        self._deed = Deed("replace_job", ask.request)
+        self._deed.store = ask.place.name
+        self._holder: Job | None = None
+
+    async def check(self, holder: Job) -> None:
+        """Raises `Problem` unless the caller may cancel it: as an operator, or because the caller submitted it."""
+        self._holder = holder
+        caller = self._ask.caller
+        if caller.may("operate"):
+            return
+        first = await self._ask.place.store.events(holder.id, limit=1)
+        if first and first[0].seq == 1 and first[0].actor == caller.actor:
+            return
+        raise Problem(
+            403,
+            "scope_needed",
+            f"job {holder.id} holds this unique key, and {caller.name} did not submit it: replacing it needs the scope "
+            "'operate'; or submit with on_clash=return or refuse",
+            needed="operate",
+        )
+
+    def done(self, made: str) -> None:
+        """It was submitted; write down what it replaced, if anything."""
+        if self._holder is not None and self._holder.id != made:
+            self._deed.said |= {"id": self._holder.id, "by": made}
+            self._deed.done()
+
+    def refused(self, problem: Problem) -> None:
+        if self._holder is not None:
+            self._deed.said |= {"id": self._holder.id}
+            self._deed.refused(problem)
 
 
 def _check_number(ask: Ask[Any, Any], field: str, jobs: Sequence[NewJob]) -> int:

@@ -10,13 +10,16 @@ import markupsafe
 import msgspec
 from starlette.responses import Response
 
+from ...app.load_here import FOLDER
 from ...errors import InvalidInput
 from ...lifecycle import table_of
 from ...load.extra import extra_needed
 from ...model import Job, check_id
 from ...stores.left_out import size_left_out
 from ...task.sealing import Sealer
-from ..api.veil import shown_job
+from ...worker.state_folder import state_folder
+from ..api.load_texts import SummaryTexts
+from ..api.veil import shown_job, veil_of
 from ..api.views import etag_of, size_of
 from ..aside import aside
 from .job import can_of, others
@@ -46,7 +49,8 @@ async def loads(view: View) -> Response:
 
 async def load(view: View) -> Response:
     job = await view.place.control.get(check_id(view.path("id")))
-    summary, drawn = await aside(lambda: _read(job), size_of(job))
+    texts = SummaryTexts(view.masker, await veil_of(view.place.store, job, view.masker))
+    summary, drawn = await aside(lambda: _read(job, texts), size_of(job))
     state = table_of(job.parent).get(job.status)
     return view.page(
         "load.html",
@@ -74,15 +78,20 @@ async def compare_loads(view: View) -> Response:
     # the one before is A
     jobs.sort(key=lambda job: job.created_ms)
     # what was recorded can be long; others are not to wait for it
-    first, second = [await asyncio.to_thread(_run, job) for job in jobs]
+    masker = view.masker
+    texts = [SummaryTexts(masker, await veil_of(view.place.store, job, masker)) for job in jobs]
+    first, second = [await asyncio.to_thread(_run, job, text) for job, text in zip(jobs, texts, strict=True)]
     found = await asyncio.to_thread(compare, first, second)
     parts = [markupsafe.Markup(part) for part in comparison_parts(found, first, second)]  # noqa: S704 - escaped there
     return view.page("compare.html", title="Two runs side by side", jobs=jobs, parts=parts, comparison=found)
 
 
-def _read(job: Job) -> tuple[Summary | None, dict[str, Any]]:
-    summary = _summary(job)
-    return summary, {} if summary is None else _drawn(summary)
+def _read(job: Job, texts: SummaryTexts) -> tuple[Summary | None, dict[str, Any]]:
+    found = _summary(job)
+    if found is None:
+        return None, {}
+    summary = texts.shown(found)
+    return summary, _drawn(summary)
 
 
 def _told(summary: Summary | None) -> dict[str, str]:
@@ -95,7 +104,12 @@ def _told(summary: Summary | None) -> dict[str, str]:
     return {"rate": rate_text(summary.rate), "p95": of_latency(summary.response or summary.service, "p95")}
 
 
-def _run(job: Job) -> Run:
+def _run(job: Job, texts: SummaryTexts) -> Run:
+    run = _recorded(job)
+    return msgspec.structs.replace(run, summary=texts.shown(run.summary))
+
+
+def _recorded(job: Job) -> Run:
     from ...report.load.compare import as_run  # noqa: PLC0415 - an extra that most servers do without
     from ...report.load.recorded import read_result  # noqa: PLC0415 - the same
 
@@ -103,15 +117,26 @@ def _run(job: Job) -> Run:
     if summary is None:
         raise InvalidInput("run", f"job {job.id} ({job.name}) is {job.status}, and has no numbers yet")
     # the stream has what a job has no room for; it is there if the run was on this machine
-    stream = Path(summary.stream) if summary.stream else None
+    stream = _recording(job, summary)
     run = as_run(summary)
-    if stream is None or not stream.is_file():
+    if stream is None:
         return run
     recorded = read_result(stream)
     if recorded.summary.verdict in ("running", "lost"):
         # the recording has no end: the job knows how the run stands
         return run
     return recorded
+
+
+def _recording(job: Job, summary: Summary) -> Path | None:
+    """The recorded stream of a run. The path in the job's result is followed only to a file of this job in one of the
+    server's own folders of recordings: a result is data, and must not name any other file for the server to open."""
+    if not summary.stream:
+        return None
+    path = Path(summary.stream)
+    folders = (state_folder("load"), Path(FOLDER, "load").resolve())
+    is_own = path.name.startswith((f"{job.id}-", f"{job.id}.")) and path.parent.resolve() in folders
+    return path if is_own and not path.is_symlink() and path.is_file() else None
 
 
 def _summary(job: Job) -> Summary | None:

@@ -64,7 +64,7 @@ class Stage:
 
     async def until(self, true: Callable[[], Awaitable[bool]]) -> None:
         """Wait until something is true of the store."""
-        while not await true():  # noqa: ASYNC110 - the truth is in a database, where other processes write it
+        while not await true():
             await asyncio.sleep(_ASK_S)
 
     async def jobs(self, tag: str) -> list[Job]:

@@ -10,6 +10,7 @@ import pytest
 
 from mainstay.control import Request
 from mainstay.control.check import check
+from mainstay.control.rules.blame import ALONE_LOSSES
 from tests.chaos.fleet import Fleet, kill, on_every_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -85,6 +86,51 @@ async def test_exactly_the_poison_ones_end_in_quarantine(fleet: Fleet) -> None:
         assert len(fleet.traces(jobs[number].id, "start")) >= 3, await fleet.story(jobs[number].id)
     # whoever ran beside one was suspected once, ran alone then, and was cleared
     assert all(jobs[number].crashes <= 1 for number in ended if number not in poison)
+
+
+@on_every_store
+async def test_a_job_that_is_lost_with_its_worker_four_times_is_not_blamed(fleet: Fleet) -> None:
+    """Once more than its crash budget: one on the loop and one in a child, each killed with its whole worker."""
+    names = ("waits", "child_waits")
+    ids = [(await fleet.control.submit(f"chaos_tasks.{name}", {"gate_name": "go"})).id for name in names]
+    for time in range(1, 5):
+        worker = fleet.worker(concurrency=4)
+        for job_id in ids:
+            await fleet.traced(job_id, times=time)
+            while (await fleet.control.get(job_id)).started_ms is None:
+                await asyncio.sleep(0.01)
+        worker.kill()
+    fleet.open_gate("go")
+    fleet.worker(concurrency=4)
+
+    jobs = [await fleet.settled(job_id) for job_id in ids]
+
+    for job in jobs:
+        counted = (job.status, job.crashes, job.failures, job.losses)
+        assert counted == ("succeeded", 0, 0, 4), await fleet.story(job.id)
+    report = await check(fleet.control.store)
+    assert report.clean, report.violations
+
+
+async def test_a_job_that_kills_its_whole_worker_ends_in_quarantine_and_its_neighbours_do_not(fleet: Fleet) -> None:
+    """Two engines; the neighbours are lost with it time and again, until they or it run alone."""
+    asked = Request("chaos_tasks.climbs", {"steps": 15, "pause_s": 0.1})
+    neighbours = [one.id for one in await fleet.control.submit_many([asked] * 3)]
+    poison = (await fleet.control.submit("chaos_tasks.kills_its_worker", {})).id
+    jobs = await fleet.control.get_many([poison, *neighbours])
+    while any(job.settled_ms is None for job in jobs):
+        # each killed worker is followed by another, as a service manager would have it
+        if not fleet.workers or not fleet.workers[-1].alive:
+            assert len(fleet.workers) < 3 * ALONE_LOSSES, await fleet.story(poison)
+            fleet.worker(processes=2, concurrency=3)
+        await asyncio.sleep(0.02)
+        jobs = await fleet.control.get_many([poison, *neighbours])
+
+    given_up, *others = jobs
+    assert (given_up.status, given_up.crashes) == ("quarantined", 3), await fleet.story(poison)
+    assert len(fleet.traces(poison, "start")) <= ALONE_LOSSES + 3
+    for job in others:
+        assert (job.status, job.crashes) == ("succeeded", 0), await fleet.story(job.id)
 
 
 @on_every_store

@@ -9,6 +9,7 @@ import pytest
 
 from mainstay.control import Completion, Failure, Request
 from mainstay.control.driving import driver_id
+from mainstay.control.rules.blame import ALONE_LOSSES
 from mainstay.errors import InvalidTransition, StaleClaim
 from mainstay.lifecycle import Move
 from mainstay.model import Job
@@ -162,7 +163,7 @@ async def test_a_driver_that_dies_for_good_is_told_too(bench: Bench) -> None:
     job = await left(bench)
     driving = await drives(bench, job)
     await bench.worker.start([driving])
-    for _ in range(3):  # its crash budget
+    for _ in range(ALONE_LOSSES + 3):  # lost in company, and then its crash budget
         bench.clock.advance(60)
         await bench.control.sweep()
         found = await bench.control.get(job.id)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mainstay.control import Completion, Control, Request
+from mainstay.control.rules.blame import ALONE_LOSSES
 from mainstay.errors import Conflict, StoreLocked
 from mainstay.lifecycle import Move, apply
 from mainstay.model import Job
@@ -26,7 +27,7 @@ async def _into(bench: Bench, job: Job, to: str) -> Job:
     return moved.job
 
 
-async def test_a_dead_sessions_started_job_runs_again_at_once_and_counts_as_a_crash(bench: Bench) -> None:
+async def test_a_dead_sessions_started_job_runs_again_at_once_and_counts_as_a_loss(bench: Bench) -> None:
     job = await bench.running()
     bench.clock.advance(9)
 
@@ -35,7 +36,8 @@ async def test_a_dead_sessions_started_job_runs_again_at_once_and_counts_as_a_cr
     row = await bench.control.get(job.id)
     assert swept.moved == {"pending": 1}
     assert await bench.path(job.id) == ["pending", "running", "timed_out", "pending"]
-    assert (row.crashes, row.failures, row.starts, row.session) == (1, 0, 1, None)
+    assert (row.crashes, row.failures, row.starts, row.session) == (0, 0, 1, None)
+    assert (row.releases, row.losses) == (1, 1)
     assert row.due_ms <= bench.clock.now_ms()
 
 
@@ -60,8 +62,9 @@ async def test_a_live_session_is_never_reaped_however_long_its_job_runs(bench: B
 
 
 async def test_a_spent_crash_budget_ends_in_quarantine(bench: Bench) -> None:
+    """Once it runs alone in its engine: the losses before that, in company, are not held against it."""
     submitted = await bench.control.submit("poison", crash_budget=3)
-    for _ in range(3):
+    for _ in range(ALONE_LOSSES + 3):
         session = await bench.session()
         jobs = await bench.worker.claim(["default"], session.id, 1)
         await bench.worker.start(jobs)
@@ -69,8 +72,18 @@ async def test_a_spent_crash_budget_ends_in_quarantine(bench: Bench) -> None:
         await bench.control.sweep()
 
     row = await bench.control.get(submitted.id)
-    assert (row.status, row.crashes) == ("quarantined", 3)
+    assert (row.status, row.crashes, row.losses) == ("quarantined", 3, ALONE_LOSSES)
     assert "crash budget 3" in str(row.reason)
+
+
+async def test_a_job_with_a_crash_budget_of_one_is_not_run_again_once_it_has_begun(bench: Bench) -> None:
+    job = await bench.running(crash_budget=1)
+    bench.clock.advance(9)
+
+    await bench.control.sweep()
+
+    row = await bench.control.get(job.id)
+    assert (row.status, row.crashes, row.losses) == ("quarantined", 1, 0)
 
 
 async def test_a_job_being_cancelled_is_cancelled_when_its_worker_dies(bench: Bench) -> None:
@@ -239,7 +252,7 @@ async def test_a_phase_whose_owner_died_is_taken_over_in_place_under_a_new_token
     bench.clock.advance(9)
     await bench.control.sweep()
     orphan = await bench.control.get(job.id)
-    assert (orphan.status, orphan.session, orphan.crashes) == (phase, None, 1)
+    assert (orphan.status, orphan.session, orphan.crashes, orphan.losses) == (phase, None, 0, 1)
 
     heir = await bench.session()
     taken = await bench.worker.take_over(orphan, heir.id)
@@ -254,14 +267,15 @@ async def test_a_phase_whose_owner_died_is_taken_over_in_place_under_a_new_token
 async def test_a_unit_follows_its_own_table(bench: Bench) -> None:
     parent = await bench.control.submit("parent", queue="parents")
     unit = await bench.control.submit("unit", parent=parent.id, unit="u1", crash_budget=2)
-    for _ in range(2):
+    for _ in range(ALONE_LOSSES + 2):
         session = await bench.session()
         jobs = await bench.worker.claim(["default"], session.id, 1)
         await bench.worker.start(jobs)
         bench.clock.advance(9)
         await bench.control.sweep()
 
-    assert await bench.path(unit.id) == ["pending", "running", "timed_out", "pending", "running", "timed_out"]
+    path = await bench.path(unit.id)
+    assert path == ["pending", "running", "timed_out"] * (ALONE_LOSSES + 2)
 
 
 async def test_a_sweeper_that_missed_its_own_beat_waits_one_lease(bench: Bench) -> None:
@@ -388,7 +402,7 @@ async def test_a_sweeper_whose_sessions_were_given_up_goes_on_sweeping(bench: Be
         waited.append((await bench.control.sweep()).waiting)
 
     assert waited == [True] * 8 + [False]
-    assert (await bench.control.get(job.id)).crashes == 1
+    assert (await bench.control.get(job.id)).losses == 1
 
 
 async def test_one_bad_row_does_not_stop_the_sweep(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -499,10 +513,11 @@ async def test_the_unique_key_of_a_job_that_a_sweep_gives_up_is_free(bench: Benc
     bench.clock.advance(9)
     await bench.control.sweep()
     again = await bench.control.submit("demo.task", {"n": 2}, unique="nightly")
-    session = await bench.session()
-    await bench.worker.start(await bench.worker.claim(["default"], session.id, 1))
-    bench.clock.advance(9)
-    await bench.control.sweep()
+    for _ in range(ALONE_LOSSES + 1):
+        session = await bench.session()
+        await bench.worker.start(await bench.worker.claim(["default"], session.id, 1))
+        bench.clock.advance(9)
+        await bench.control.sweep()
 
     fresh = await bench.control.submit("demo.task", {"n": 3}, unique="nightly")
 

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from mainstay.control import Control
+from mainstay.control.rules.blame import ALONE_LOSSES
 from mainstay.model import Job
 from mainstay.testing import MemoryStore, VirtualClock
 from mainstay.worker.burial import Buried, Death, bury
@@ -28,6 +29,12 @@ class Grave:
         for _ in range(n):
             await self.control.submit("demo", None, **options)
         self.jobs = await self.control.claim(["default"], self.session, n)
+        return self.jobs
+
+    async def again(self) -> list[Job]:
+        """The next session claims what the dead one held."""
+        self.session = (await self.control.open_session()).id
+        self.jobs = await self.control.claim(["default"], self.session, len(self.jobs))
         return self.jobs
 
     def ran(self, *jobs: Job, apart: bool = False) -> tuple[Running, ...]:
@@ -116,18 +123,31 @@ async def test_what_a_stopped_worker_ran_is_given_back_with_the_reason(grave: Gr
     assert "its worker was stopped" in " ".join(await grave.control.story(ran.id))
 
 
-async def test_what_ran_in_a_process_of_its_own_did_not_kill_the_engine(grave: Grave) -> None:
+async def test_what_ran_in_a_process_of_its_own_is_lost_and_not_blamed(grave: Grave) -> None:
     ran, apart = await grave.hold(2)
 
     await grave.bury((*grave.ran(ran), *grave.ran(apart, apart=True)))
 
     job = await grave.now(apart)
-    assert (job.status, job.crashes, job.releases) == ("pending", 0, 1)
-    assert "cannot have done it" in " ".join(await grave.control.story(apart.id))
+    assert (job.status, job.crashes, job.releases, job.losses) == ("pending", 0, 1, 1)
+    assert "is not blamed" in " ".join(await grave.control.story(apart.id))
     suspect = await grave.now(ran)
     assert suspect.error is not None
     assert suspect.error.message.startswith("its engine was killed by SIGKILL (from outside;")
     assert suspect.error.message.endswith(") while it ran this")
+
+
+async def test_what_ran_in_a_process_of_its_own_with_nothing_beside_it_is_blamed(grave: Grave) -> None:
+    """It may kill its engine from there: one that does it each time must not go round forever."""
+    for _ in range(ALONE_LOSSES):
+        [job] = await (grave.again() if grave.jobs else grave.hold(1))
+        await grave.bury(grave.ran(job, apart=True))
+    [job] = await grave.again()
+
+    await grave.bury(grave.ran(job, apart=True))
+
+    row = await grave.now(job)
+    assert (row.status, row.crashes, row.losses) == ("pending", 1, ALONE_LOSSES)
 
 
 async def test_a_slot_of_an_older_claim_blames_nobody(grave: Grave) -> None:

@@ -366,10 +366,10 @@ async def test_a_machine_that_is_short_of_processes_for_a_moment_does_not_end_th
 ) -> None:
     left = [OSError(11, "Resource temporarily unavailable")] * 2
 
-    def short(*given: Any) -> EngineHandle:
+    def short(*given: Any, **named: Any) -> EngineHandle:
         if left:
             raise left.pop()
-        return spawn(*given)
+        return spawn(*given, **named)
 
     monkeypatch.setattr("mainstay.worker.supervisor.spawn", short)
     async with crew_on(path) as crew:
@@ -430,4 +430,5 @@ async def test_the_dead_are_buried_when_the_store_is_back(path: Path) -> None:
 
         await claimed_again(crew, ran)
         (job,) = await crew.jobs([ran])
-        assert job.crashes == 1
+        # a crash if the burial was first; a sweep knows less, and counts a loss
+        assert job.crashes + job.losses == 1

@@ -235,8 +235,8 @@ class Control:
         return await self._attempts.time_out(jobs, cause=cause, decide=decide)
 
     async def release(self, jobs: Sequence[Job], *, reason: str, lost: bool = False) -> list[Outcome]:
-        """Give claims back (a drain); no failure is counted. `lost` says that their session died before the work began,
-        which is counted in `losses` besides `releases`."""
+        """Give claims back (a drain); no failure is counted. `lost` says that their session died through no fault of
+        theirs, which is counted in `losses` besides `releases`."""
         return await self._attempts.release(jobs, reason=reason, lost=lost)
 
     async def snooze(self, job: Job, wait: str | timedelta, *, reason: str | None = None) -> Outcome:

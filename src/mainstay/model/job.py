@@ -134,8 +134,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     crashes: int
     releases: int
     losses: int
-    """of the releases, those because its session died before the work began: many of them look like a job that takes
-    its worker down at once"""
+    """of the releases, those because its worker died, before the work began or with nothing to blame this job for: many
+    of them look like a job that takes whole workers down"""
     created_ms: int
     changed_ms: int
     due_ms: int

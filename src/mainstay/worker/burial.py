@@ -1,9 +1,10 @@
 """What is done about the jobs of an engine that died: at once, and each by what it had to do with it.
 
-A job that ran when the engine died by itself is counted as a crash, unless it ran apart, in a child: that one cannot
-have done it, and is given back. When the supervisor killed the engine because one job overran, that one is timed out
-and the others are given back. What had not begun is given back. Nobody else knows these apart: a sweep sees only that
-the session is dead.
+A job that ran when the engine died by itself is counted as a crash, unless it ran apart, in a child: that one is given
+back, and the loss is counted, for a child can kill its engine, too. If it ran alone there, it is a crash (see
+`control.rules.blame`). When the supervisor killed the engine because one job overran, that one is timed out and the
+others are given back. What had not begun is given back. Only the supervisor can tell these cases apart: a sweep sees
+only that the session is dead.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ..control import Control, Failure
+from ..control.rules.blame import runs_alone
 from ..control.rules.overdue import has_stalled
 from ..lifecycle import is_stopping, table_of
 from ..model import ErrorInfo, Job
@@ -83,7 +85,7 @@ async def bury(control: Control, death: Death) -> Buried:
         control.fail([Failure(job, error, crashed=True) for job in fates.crashed]),
         control.time_out(fates.overran, cause="run"),
         control.time_out(fates.stalled, cause="stall"),
-        control.release(fates.stopped, reason=_not_its_doing(death)),
+        control.release(fates.stopped, reason=_not_its_doing(death), lost=not on_purpose),
         control.release(fates.unbegun, reason="its worker died before the work began", lost=not on_purpose),
     )
     await control.close_session(death.session)
@@ -120,7 +122,7 @@ def _sorted(rows: Sequence[Job], death: Death) -> _Fates:
             (fates.stalled if has_stalled(row) else fates.overran).append(row)
         elif claim not in begun:
             fates.unbegun.append(row)
-        elif on_purpose or claim in apart:
+        elif on_purpose or (claim in apart and not runs_alone(row)):
             fates.stopped.append(row)
         elif is_stopping(row.parent, row.status) or table_of(row.parent).allows(row.status, "pending"):
             fates.crashed.append(row)
@@ -133,4 +135,4 @@ def _not_its_doing(death: Death) -> str:
         return death.wish
     if death.blamed:
         return "its engine was killed because another job overran"
-    return f"its engine {in_words(death.status)}; this ran in a process of its own and cannot have done it"
+    return f"its engine {in_words(death.status)}; this ran in a process of its own and is not blamed"

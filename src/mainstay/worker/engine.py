@@ -26,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from ..control import Control, error_info
+from ..control.rules.blame import is_suspect, runs_alone
 from ..errors import SessionLost, StoreError, UnknownTask
 from ..model import Job, Session
 from ..stores import Change, Query
@@ -41,6 +42,7 @@ from .program import Program, Work
 from .recorder import Recorder
 from .reports import Reports
 from .run import Run
+from .solitude import Solitude
 
 if TYPE_CHECKING:
     from .children import Children
@@ -50,8 +52,8 @@ log = logging.getLogger("mainstay.worker")
 _TICK_S = 0.1
 _RECONCILE_S = 5.0
 _RECONCILED = 1000
-#: from so many claims on that were lost with their worker, a job is run in a process of its own
-SUSPECT_LOSSES = 2
+#: how long a job that is to run alone is put off when another engine of this worker runs one
+_ALONE_LATER_S = 5.0
 _FIRST_PARK_S = 30.0
 _LONGEST_PARK_S = 600.0
 #: how long a coroutine or child may take to stop once a drain's grace is over
@@ -71,6 +73,7 @@ class Engine:
         concurrency: int | None = None,
         recorder: Recorder | None = None,
         children: Children | None = None,
+        solitude: Solitude | None = None,
         open_session: Callable[[], Awaitable[Session]] | None = None,
         on_retire: Callable[[str], None] | None = None,
         keep: Callable[[Sequence[Change]], object] | None = None,
@@ -87,6 +90,9 @@ class Engine:
         self._clock = control.store.clock
         self._recorder = recorder
         self._children = children
+        self._solitude = solitude
+        self._alone = False
+        """the one job that runs here has the engine for itself"""
         self._open_session = open_session
         self._on_retire = on_retire
         self._keep = keep
@@ -217,7 +223,7 @@ class Engine:
 
     def _wanted(self, asked: int) -> int:
         """How many to ask for now, beside those that were asked for."""
-        if self._retired:
+        if self._retired or self._alone or (self._held and runs_alone(self._held.first)):
             return 0
         return self._pace.wanted(running=len(self._running), waiting=len(self._held) + asked)
 
@@ -246,8 +252,32 @@ class Engine:
 
     def _begin_held(self, now_ms: int) -> None:
         """`now_ms` is lease time: whoever calls this has just read it."""
-        while self._held and self._free and self._draining is None:
-            self._begin(self._held.next(), now_ms)
+        while self._held and self._free and self._draining is None and not self._alone:
+            if not runs_alone(self._held.first):
+                self._begin(self._held.next(), now_ms)
+            elif self._running:
+                return  # it waits until the others have ended; nothing is claimed meanwhile
+            else:
+                self._begin_alone(self._held.next(), now_ms)
+
+    def _begin_alone(self, job: Job, now_ms: int) -> None:
+        """It was lost with its workers time and again: if that goes on, its engine has run nothing else."""
+        if self._solitude is not None and not self._solitude.take():
+            reason = "another job runs alone in this worker; it has to wait for it"
+            self._ledger.add(Entry(job, Parked(_ALONE_LATER_S, reason)))
+            self._made_room()
+            return
+        log.warning("runs alone job_id=%s name=%s: it was lost with its worker %d times", job.id, job.name, job.losses)
+        self._alone = True
+        self._begin(job, now_ms)
+        if not self._running:  # this program has no such task
+            self._company()
+
+    def _company(self) -> None:
+        """Others may run again."""
+        self._alone = False
+        if self._solitude is not None:
+            self._solitude.release()
 
     def _give_back(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -275,10 +305,11 @@ class Engine:
             job,
             work,
             self._free.pop(),
-            apart=self._children is not None and (work.mode == "process" or _is_suspect(job)),
+            apart=self._children is not None and (work.mode == "process" or is_suspect(job)),
             started_ms=self._clock.now_ms(),
             began_ms=began_ms,
         )
+        run.alone = self._alone
         self._running[run.slot] = run
         if not run.waits:
             self._record_start(run)
@@ -300,12 +331,12 @@ class Engine:
         self._finish(run, ending)
 
     async def _apart(self, run: Run) -> Ending:
-        """In a child process. A suspect's start is stored first, so that the blame is exact; one that crashed twice
-        gets a process that nothing else has used."""
+        """In a child process. A suspect's start is stored first, so that the blame is exact; one that crashed twice, or
+        runs alone, gets a process that nothing else has used."""
         assert self._children is not None
-        if _is_suspect(run.job) and not await self._start_stored(run):
+        if is_suspect(run.job) and not await self._start_stored(run):
             return Halted(run.cause)
-        run.child = self._children.begin(run.job, run.context, fresh=run.job.crashes > 1)
+        run.child = self._children.begin(run.job, run.context, fresh=run.job.crashes > 1 or run.alone)
         run.child.begun.add_done_callback(lambda _: self._taken(run))
         return await run.child.ending
 
@@ -343,6 +374,8 @@ class Engine:
     def _let_go(self, run: Run) -> None:
         run.over = True
         del self._running[run.slot]
+        if run.alone:
+            self._company()
         if self._recorder is not None:
             self._recorder.end(run.slot)
 
@@ -455,7 +488,7 @@ class Engine:
             self._stood_still = True
             return
         self._stood_still = stood_still
-        if stale := self._held.too_long(now_s=now_s):
+        if stale := self._held.too_long(now_s=now_s, patient=runs_alone):
             self._pace.stuck()
             self._give_back(stale)
 
@@ -526,8 +559,3 @@ class Engine:
 def _parked(job: Job, error: UnknownTask) -> Parked:
     wait_s = min(_LONGEST_PARK_S, _FIRST_PARK_S * 2.0 ** min(job.releases, 10))
     return Parked(wait_s, f"{error}; it waits for a worker that has it")
-
-
-def _is_suspect(job: Job) -> bool:
-    """Whether it may be what killed its workers: then it runs where it can kill nobody else."""
-    return job.crashes > 0 or job.losses >= SUSPECT_LOSSES

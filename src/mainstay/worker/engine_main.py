@@ -34,6 +34,7 @@ from .messages import Drain, EngineConfig, FromEngine, Go, Hello, Retiring, ToEn
 from .outage import Outage
 from .program import Program, load
 from .recorder import Recorder
+from .solitude import Solitude
 from .spawn import leave_stopping_to_the_supervisor
 from .waiting import first, within
 
@@ -96,6 +97,7 @@ class EngineHost:
             concurrency=self._concurrency,
             recorder=recorder,
             children=children,
+            solitude=Solitude(self._config.solitude_fd) if self._config.solitude_fd >= 0 else None,
             open_session=self._open_session,
             on_retire=self._retire,
             keep=self._keep,

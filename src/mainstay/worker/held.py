@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from ..model import Job
 
@@ -32,12 +32,22 @@ class Held:
     def add(self, jobs: Sequence[Job], *, now_s: float) -> None:
         self._jobs.extend([(now_s, job) for job in jobs])
 
+    @property
+    def first(self) -> Job:
+        """The one that `next` takes out."""
+        return self._jobs[0][1]
+
     def next(self) -> Job:
         """The one to begin now."""
         return self._jobs.popleft()[1]
 
-    def too_long(self, *, now_s: float) -> list[Job]:
-        """Take out those that have waited for too long."""
+    def too_long(self, *, now_s: float, patient: Callable[[Job], bool] = lambda _: False) -> list[Job]:
+        """Take out those that have waited for too long; a `patient` one stays if it is the first."""
+        if self._jobs and patient(self.first):
+            first = self._jobs.popleft()
+            found = self.too_long(now_s=now_s)
+            self._jobs.appendleft(first)
+            return found
         found = []
         while self._jobs and now_s - self._jobs[0][0] > MOST_S:
             found.append(self._jobs.popleft()[1])

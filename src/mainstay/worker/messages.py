@@ -24,6 +24,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """the process it dies with"""
     link_fd: int
     recorder_fd: int
+    solitude_fd: int = -1
+    """the lock that the engines of a worker share; -1: there is none"""
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):

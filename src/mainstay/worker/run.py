@@ -34,6 +34,7 @@ class Run:
     """
 
     __slots__ = (
+        "alone",
         "apart",
         "began_ms",
         "begun",
@@ -64,6 +65,8 @@ class Run:
         self.slot = slot
         self.apart = apart
         """it runs in a child process"""
+        self.alone = False
+        """nothing else runs in its engine"""
         self.started_ms = started_ms
         """wall time, to be stored"""
         self.began_ms = self.progress_ms = began_ms

@@ -149,9 +149,14 @@ class EngineHandle:
 
 
 def spawn(
-    config: Callable[[int, int], EngineConfig], hear: Callable[[FromEngine], None], command: Sequence[str] = ENGINE
+    config: Callable[[int, int], EngineConfig],
+    hear: Callable[[FromEngine], None],
+    command: Sequence[str] = ENGINE,
+    *,
+    shared_fds: Sequence[int] = (),
 ) -> EngineHandle:
-    """Start an engine. `config` makes its configuration from the numbers of its link and of its recorder.
+    """Start an engine. `config` makes its configuration from the numbers of its link and of its recorder; files in
+    `shared_fds` are inherited besides.
 
     Call it on the thread the supervisor lives on: an engine is made to die with the thread that started it.
     """
@@ -162,7 +167,7 @@ def spawn(
     try:
         text = msgspec.json.encode(config(theirs.fileno(), recorder.fd)).decode()
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            [*command, text], stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), recorder.fd)
+            [*command, text], stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), recorder.fd, *shared_fds)
         )
     except BaseException:
         ours.close()

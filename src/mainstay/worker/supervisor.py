@@ -28,6 +28,7 @@ from .member import Member
 from .messages import FromEngine, Hello, Retiring, Unfit
 from .orders import Orders, shown_url
 from .outage import Outage
+from .solitude import Solitude
 from .spawn import ENGINE, spawn
 from .waiting import first, within
 
@@ -64,6 +65,7 @@ class Supervisor:
         self._command = command
         self._rng = rng or random.Random()
         self._ready = ready
+        self._solitude = Solitude.create()
         self._crew: set[Member] = set()
         self._posts: list[_Post] = [_Post() for _ in range(orders.processes)]
         self._control: Control | None = None
@@ -94,6 +96,7 @@ class Supervisor:
                     await asyncio.wait([member.buried for member in self._crew])
         finally:
             await self._clear_up()
+            self._solitude.close()
         if self._broken is not None:
             raise self._broken
         return self._code
@@ -157,7 +160,13 @@ class Supervisor:
 
     def _enlist(self) -> Member:
         member = Member(asyncio.get_running_loop().time())
-        member.process = spawn(self._orders.config, lambda message: self._heard(member, message), self._command)
+        lock = self._solitude.fd
+        member.process = spawn(
+            lambda link_fd, recorder_fd: self._orders.config(link_fd, recorder_fd, lock),
+            lambda message: self._heard(member, message),
+            self._command,
+            shared_fds=(lock,),
+        )
         self._crew.add(member)
         log.debug("engine started pid=%d", member.process.pid)
         asyncio.get_running_loop().call_later(_SLOW_START_S, self._wonder, member)

@@ -305,16 +305,17 @@ async def test_a_live_holder_keeps_its_job_whatever_is_mended(files: Files) -> N
     assert (after.started_ms, after.starts, after.failures) == (before.started_ms, before.starts, 0)
 
 
-async def test_a_started_job_taken_back_counts_a_crash_and_one_not_started_a_release(files: Files) -> None:
+async def test_a_started_job_taken_back_counts_a_start_and_one_not_started_none(files: Files) -> None:
     files.set("running", session="ghost")
     files.set("first", session="ghost")
 
     assert (await files.check(repair=True)).clean
 
     started, waiting = await files.row("running"), await files.row("first")
-    assert (started.status, started.crashes, started.releases) == ("pending", 1, 0)
+    assert (started.status, started.crashes, started.releases, started.losses) == ("pending", 0, 1, 1)
     assert [event.to for event in await files.events("running")][-2:] == ["timed_out", "pending"]
-    assert (waiting.crashes, waiting.releases) == (0, 1)
+    assert (waiting.crashes, waiting.releases, waiting.losses) == (0, 1, 1)
+    assert (started.starts, waiting.starts) == (1, 0)
     assert all(event.flag == "repair" for event in (await files.events("running"))[-2:])
 
 

@@ -222,9 +222,10 @@ class _Teller:
             retry = job.options.retry
             crashes = f"{job.crashes} {'crash' if job.crashes == 1 else 'crashes'}"
             retried = "" if self._is_permanent() else f" ({retry.retries} may be retried)"
+            lost = f" ({job.losses} of them lost with the worker)" if job.losses else ""
             told.append(
                 f"Counted so far: {count(job.failures, 'failure')}{retried}, "
-                f"{crashes} (the budget is {retry.crash_budget}), {count(job.releases, 'release')}."
+                f"{crashes} (the budget is {retry.crash_budget}), {count(job.releases, 'release')}{lost}."
             )
         return told
 

@@ -40,9 +40,22 @@ def crash(job: Job, error: ErrorInfo, verdict: Verdict, *, now_ms: int, to: str)
     return (ended, *_then(job, to, verdict, now_ms))
 
 
+def lose(job: Job, error: ErrorInfo, *, now_ms: int) -> Moves:
+    """Its worker was lost while it ran, and nothing says that this job did it: a loss, not a crash. It runs again at
+    once."""
+    if stopping(job):
+        return _stopped(job, "its worker died while stopping it", error)
+    losses = job.losses + 1
+    fields = {"releases": job.releases + 1, "losses": losses, "starts": begun(job), "error": error}
+    details = {"loss": losses, "error": msgspec.to_builtins(error)}
+    ended = Move(to="timed_out", reason=in_short(error), details=details, fields=fields)
+    again = Wait(0, f"again at once; lost with its worker {losses} {'time' if losses == 1 else 'times'}")
+    return (ended, *_then(job, "timed_out", again, now_ms))
+
+
 def release(job: Job, reason: str, *, lost: bool = False) -> Moves:
-    """Give the claim back; no failure is counted and the place in the queue is kept. `lost`: its session died before
-    the work began."""
+    """Give the claim back; no failure is counted and the place in the queue is kept. `lost`: its session died, and
+    nothing says that this job did it."""
     if stopping(job):
         return _stopped(job, reason)
     if not _table(job).allows(job.status, "pending"):

@@ -9,13 +9,14 @@ from ...lifecycle import Move, table_of, time_text
 from ...model import ErrorInfo, Job, expiry
 from . import attempts
 from .attempts import Moves
+from .blame import is_blamed
 from .retry import Decide, Quarantine, Stop, after_crash, after_failure
 
 _LOST = "its worker died"
 
 
 def lost(job: Job, *, now_ms: int) -> Moves:
-    """The session that holds it is dead."""
+    """The session that holds it is dead. It is blamed if it ran alone; else it was lost with its worker."""
     table = table_of(job.parent)
     state = table.get(job.status)
     if state is None or not state.holds or job.session is None:
@@ -23,16 +24,24 @@ def lost(job: Job, *, now_ms: int) -> Moves:
     if attempts.stopping(job):
         return attempts.release(job, f"{_LOST} while stopping it")
     started = job.started_ms is not None
-    if not started and table.allows(job.status, "pending"):
+    goes_back = table.allows(job.status, "pending")
+    if not started and goes_back:
         return attempts.release(job, f"{_LOST} before the work began", lost=True)
     error = ErrorInfo(
         type="WorkerLost", code="worker_lost", message=f"session {job.session} was lost while it was {job.status}"
     )
+    blamed = is_blamed(job)
     verdict = after_crash(job)
-    if table.allows(job.status, "pending") or (started and isinstance(verdict, Quarantine)):
+    if blamed and (goes_back or (started and isinstance(verdict, Quarantine))):
         return attempts.crash(job, error, verdict, now_ms=now_ms, to="timed_out")
+    if goes_back:
+        return attempts.lose(job, error, now_ms=now_ms)
     reason = f"owner lost: session {job.session} is gone; another may take over"
-    return attempts.disown(job, reason, crashes=job.crashes + int(started))
+    if not started:
+        return attempts.disown(job, reason)
+    if blamed:
+        return attempts.disown(job, reason, crashes=job.crashes + 1)
+    return attempts.disown(job, reason, releases=job.releases + 1, losses=job.losses + 1)
 
 
 def overran(job: Job, *, now_ms: int, rng: random.Random) -> Moves:

@@ -1,0 +1,41 @@
+"""Whom to blame when a worker dies, and how a suspect is run so that the blame is exact. Pure.
+
+A death says little about the jobs that ran: a worker is killed from outside (`kill -9`, a group that is out of memory,
+a lost node) far more often than by one of its jobs. So a job that was lost with its worker is not blamed; the loss is
+counted. The more losses, the closer it is watched:
+
+    losses                  how it is run                                       lost once more with its worker
+    0, 1                    among others                                        a loss
+    SUSPECT_LOSSES (2)      in a process of its own, its start stored first     a loss
+    ALONE_LOSSES (5)        that, and nothing else runs in its engine           a crash: it was alone
+
+A crash of its own process counts at once, whatever the losses. So a job that kills whole workers ends in quarantine
+after ALONE_LOSSES and its crash budget, and a bystander would have to be hit as often, the last times alone.
+
+A crash budget of 1 says that a job which had begun is not to run again after its worker died, whatever killed it:
+then the first loss is a crash.
+"""
+
+from __future__ import annotations
+
+from ...model import Job
+
+#: from this number of losses on, a job is run in a process of its own
+SUSPECT_LOSSES = 2
+#: from this number of losses on, a job is run with nothing else beside it in its engine
+ALONE_LOSSES = 5
+
+
+def is_suspect(job: Job) -> bool:
+    """Whether it may be what killed its workers: then it runs where it can kill nothing else."""
+    return job.crashes > 0 or job.losses >= SUSPECT_LOSSES
+
+
+def runs_alone(job: Job) -> bool:
+    """Whether its engine runs nothing beside it."""
+    return job.losses >= ALONE_LOSSES
+
+
+def is_blamed(job: Job) -> bool:
+    """Whether the loss of the worker that ran it counts as a crash of this job."""
+    return runs_alone(job) or job.options.retry.crash_budget <= 1

@@ -221,7 +221,7 @@ def test_a_second_ctrl_c_gives_up_at_once_and_a_third_the_teardown_with_a_report
     assert process.returncode == 130
     told = json.loads((place.folder / "run.json").read_text(encoding="utf-8"))
     assert (told["ended"], told["sent_calls"], told["answered_calls"], told["aborted"]) == ("interrupted", 4, 0, 4)
-    assert "aborted   4 under way" in out
+    assert "aborted   4 calls under way" in out
     assert "written: json run.json" in out
     assert noise.splitlines() == ["[0] cleaning", "[0] cleaned"][: 4 - presses]
     assert ("Visit teardown: was not run to its end: the run was given up" in out) == (presses == 3)

@@ -154,6 +154,112 @@ async def test_with_too_short_a_drain_what_is_given_up_is_told(target: Target, t
     assert summary.requests <= counts.begun <= summary.sent_calls
 
 
+SLOW_STEPS = """
+class Shop(Workflow):
+    @step()
+    async def first(self, url: URL = "/") -> HTTPResponse:
+        return await self.client.http.get(url)
+
+    @step("first")
+    async def wait(self, url: URL = "/echo") -> None:
+        await self.client.http.get(url)
+        await asyncio.sleep(3600)
+
+    @step("wait")
+    async def last(self, url: URL = "/") -> HTTPResponse:
+        return await self.client.http.get(url)
+"""
+
+
+def adds_up(summary: Summary) -> bool:
+    """Whether each iteration has an end."""
+    ended = summary.iterations + summary.aborted_iterations
+    return summary.begun == ended and (not summary.arrivals or summary.arrivals == summary.begun + summary.dropped)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_iterations_that_the_drain_cuts_off_are_counted_and_make_the_numbers_doubtful(
+    target: Target, tmp_path: Path, processes: int
+) -> None:
+    test = written(tmp_path, SLOW_STEPS)
+
+    summary = await ran(test, rate="40/s", duration="500ms", drain="100ms", processes=processes, base_url=target.url)
+
+    assert summary.arrivals == 20
+    assert (summary.iterations, summary.aborted_iterations) == (0, summary.begun)
+    assert summary.begun > 0
+    assert adds_up(summary)
+    # no call was under way
+    assert summary.aborted == 0
+    assert any("did not end within the drain and were aborted" in reason for reason in summary.trust.reasons)
+    assert not any("do not add up" in reason for reason in summary.trust.reasons)
+
+
+@pytest.mark.parametrize("model", [{"rate": "100/s"}, {"vus": 5}])
+@pytest.mark.parametrize("gives_up", [False, True])
+async def test_iterations_that_a_stop_cuts_off_are_counted(
+    target: Target, tmp_path: Path, model: dict[str, Any], gives_up: bool
+) -> None:
+    drain = "1h" if gives_up else "100ms"
+    run = run_of(written(tmp_path, SLOW_STEPS), duration="1h", drain=drain, processes=2, base_url=target.url, **model)
+    running = asyncio.ensure_future(run.run())
+    await until(lambda: "/echo" in (paths := target.counts().paths) and paths["/echo"].completed >= 5, running)
+    run.stop("interrupted")
+    if gives_up:
+        run.give_up()
+    summary = await running
+
+    assert adds_up(summary)
+    assert (summary.aborted_iterations >= 5, summary.verdict) == (True, "interrupted")
+    # it was asked for; and other processes of this machine may cast a doubt of their own
+    assert not any("drain" in reason or "add up" in reason for reason in summary.trust.reasons)
+
+
+async def test_users_that_cannot_begin_make_the_numbers_doubtful_in_a_closed_model_too(
+    target: Target, tmp_path: Path
+) -> None:
+    text = """
+    class Shop(Workflow):
+        @on_start
+        async def sign_in(self) -> None:
+            if self.vu.id % 2:
+                raise LookupError("no account")
+
+        @step()
+        async def browse(self, url: URL = "/") -> HTTPResponse:
+            return await self.client.http.get(url)
+    """
+    summary = await ran(written(tmp_path, text), vus=6, duration="300ms", processes=2, base_url=target.url)
+
+    assert (summary.refused_users, summary.trust.ok) == (3, False)
+    why = "3 users could not begin (on_start raised LookupError: no account): the target did not get the load"
+    assert any(reason.startswith(why) for reason in summary.trust.reasons)
+
+
+async def test_requests_of_steps_that_raise_after_their_answer_are_in_the_numbers(tmp_path: Path) -> None:
+    text = """
+    class Shop(Workflow):
+        @step()
+        async def browse(self) -> HTTPResponse:
+            slow = self.vu.iteration % 5 == 0
+            answer = await self.client.http.get("/?delay=100ms" if slow else "/")
+            assert not slow, "the page is wrong"
+            return answer
+    """
+    async with Target(TargetOptions(seed=1)) as target:
+        summary = await ran(
+            written(tmp_path, text), iterations=20, thresholds=("p95 < 50ms", "error rate < 30%"), base_url=target.url
+        )
+        completed = target.counts().completed
+
+    assert summary.requests == completed == 20
+    assert (summary.raised, summary.raised_after, summary.failed) == (4, 4, 0)
+    assert summary.error_rate == 0.2
+    assert [(one.passed, one.value) for one in summary.thresholds][1] == (True, 0.2)
+    assert not summary.thresholds[0].passed
+    assert (summary.begun, summary.iterations, summary.failed_iterations) == (20, 20, 4)
+
+
 async def test_no_drain_at_all_gives_up_at_once(target: Target, tmp_path: Path) -> None:
     test = written(tmp_path, GET.replace('"/"', '"/?delay=20ms"'))
 

@@ -314,9 +314,11 @@ async def test_a_run_that_was_killed_with_its_command_is_told_as_crashed_by_the_
         command.wait()
     killed = await reported(jobs[0].id)
 
-    assert running.startswith("shop running\n  the run has not ended: these are the numbers of its first ")
+    assert running.startswith("shop running")
+    assert "\n  the run has not ended: these are the numbers of its first " in running
     # the store does not know it before a sweep; the recording does
-    assert killed.startswith("shop lost\n  lost: the recording has ")
+    assert killed.startswith("shop lost, NOT TRUSTWORTHY\n  the recording has no end: requests, errors and iterations ")
+    assert "\n  lost: the recording has " in killed
     await run_here(test, LoadOptions(vus=1, iterations=1, processes=1, base_url=target.url))
 
     async with App("sqlite:///.mainstay/load.db") as app:
@@ -324,7 +326,7 @@ async def test_a_run_that_was_killed_with_its_command_is_told_as_crashed_by_the_
     assert (first.status, second.status) == ("quarantined", "succeeded")
     assert first.error is not None
     assert first.error.code == "worker_lost"
-    assert (await reported(first.id)).startswith("shop lost\n  lost: ")
+    assert (await reported(first.id)).startswith("shop lost, NOT TRUSTWORTHY\n")
 
 
 async def test_a_run_in_this_process_that_fails_a_threshold_has_its_summary(
@@ -454,6 +456,8 @@ async def test_a_generator_that_is_killed_fails_the_job(
     assert job.error is not None
     assert job.error.code == "load_failed"
     assert "ended with signal 9" in summary.ended
+    assert "requests, errors and iterations are a lower bound of what the target got" in summary.trust.reasons[0]
+    assert summary.begun == summary.iterations + summary.aborted_iterations
     assert not set(mine) & set(generators())
 
 

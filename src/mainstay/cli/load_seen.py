@@ -61,7 +61,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     failed: int
     raised: int = 0
-    """steps that raised without a request"""
+    """times that the code of a step raised"""
     failed_rate: float
     """now"""
     iterations: int

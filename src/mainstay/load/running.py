@@ -24,6 +24,7 @@ from .member import Said
 from .outputs import Output, OutputLimits, Outputs
 from .plan import LoadOptions, RunPlan, plan_of
 from .sources import LoadTest
+from .stats.accounts import Ledger
 from .stats.folding import Tally
 from .stats.grammar import Threshold
 from .stats.model import FAILED, SETUP_FAILED, WINDOW_MS, Header, Moment, Summary, ThresholdOutcome, Window
@@ -153,6 +154,9 @@ class LoadRun:
         self._tally = Tally(self.header)
         self._judge = Judge(planned.thresholds, self.header)
         self._doubts = TrustWatch()
+        self._ledger = Ledger()
+        self._cut = ""
+        """why what a generator did last is not known, if that is so"""
         self._fleet: Fleet | None = None
         self._phase = "preparing"
         self._ended = ""
@@ -299,13 +303,19 @@ class LoadRun:
         plans = [self._planned.plan.workflows[name] for name in workflows]
         drain_s = max(plan.drain_s for plan in plans)
         lasts_s = max(math.inf if plan.duration_s is None else plan.duration_s for plan in plans)
-        overs, lost = await fleet.go(workflows, shared, longest_s=lasts_s + drain_s, drain_s=drain_s)
+        try:
+            overs, lost = await fleet.go(workflows, shared, longest_s=lasts_s + drain_s, drain_s=drain_s)
+        except asyncio.CancelledError:
+            self._cut = "the run was given up before its generators had reported all"
+            raise
         self._over_s = self.elapsed_s if lost else self._over_s + max(over.took for over in overs)
         self._first_bucket = None
         if lost is not None:
+            self._cut = "a generator was lost, and what it did after its last report is not known"
             raise lost
         for name in workflows:
             told = [over.workflows[name] for over in overs if name in over.workflows]
+            self._ledger.settle(name, [one.account for one in told])
             why = _failure(told, self._planned.plan.workflows[name].iterations)
             if why and not self._ended:
                 failed[name] = why
@@ -319,6 +329,7 @@ class LoadRun:
         self._tally.add(window)
         self._judge.add(window)
         self._doubts.add(window)
+        self._ledger.add(window)
         self.seconds = int(self.elapsed_s)
         self._outputs.add(
             Moment(
@@ -349,7 +360,13 @@ class LoadRun:
 
     async def _finish(self) -> Summary:
         summary = self._summary(self._judge.finish(), ended=self._ended or "finished")
-        summary.trust = self._doubts.finish()
+        summary.trust = self._doubts.finish(
+            by_itself=summary.ended == "finished",
+            cut=self._cut,
+            wrong_sums=() if self._cut else self._ledger.errors,
+        )
+        # what was under way in a generator that is gone was cut off with it
+        summary.aborted_iterations += self._ledger.unknown if self._cut else 0
         if self._failed and not self._ended:
             # also if others went well: what was asked for was not done
             summary.ended = "failed: " + "; ".join(f"{name}: {why}" for name, why in self._failed.items())

@@ -271,7 +271,7 @@ def remade(path: str | os.PathLike[str]) -> Summary:
         ended = RUNNING
     return tally.summary(
         thresholds=thresholds,
-        trust=watch.finish(),
+        trust=watch.trust() if goes_on else watch.finish(by_itself=False, cut="the recording has no end"),
         verdict=verdict_of(thresholds, ended),
         ended=ended,
         stream=str(path),

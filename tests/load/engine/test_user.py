@@ -246,7 +246,7 @@ async def test_a_user_that_is_given_up_ends_all_its_steps() -> None:
         await task
 
     assert sorted(ended) == ["a", "b", "c"]
-    assert walk.notes.iterations == 0
+    assert (walk.notes.begun, walk.notes.iterations, walk.notes.aborted) == (1, 0, 1)
     assert walk.errors() == {}
 
 
@@ -265,6 +265,7 @@ async def test_a_hurried_stop_ends_after_the_steps_under_way_and_the_iteration_d
 
     assert called == ["a"]
     assert (walk.notes.iterations, walk.skipped) == (0, {})
+    assert (walk.notes.begun, walk.notes.aborted) == (1, 1)
 
 
 async def test_a_stop_without_hurry_lets_the_iteration_come_to_its_end() -> None:
@@ -604,3 +605,119 @@ def test_what_would_count_and_is_not_annotated_so_is_an_error(hint: Any, returne
 
     assert walk.errors() == {"act": {"InvalidInput": 1}}
     assert "which counts if the step is annotated: -> " in walk.notes.examples["InvalidInput"]
+
+
+async def answered(seconds: float = 0.001, *, failure: str = "") -> CustomResult:
+    """A call that has just been answered."""
+    now = time.perf_counter()
+    return CustomResult(started=now, ended=now + seconds, failure=failure)
+
+
+async def checked() -> Result:
+    answer = await answered()
+    raise LookupError(answer.elapsed)
+
+
+class Answers(Workflow):
+    """Steps that raise after one or more answers."""
+
+    @step()
+    async def own(self) -> Result:
+        answer = await answered()
+        assert answer.elapsed > 1, "too fast"
+        return answer
+
+    @step()
+    async def last_of_two(self) -> Result:
+        first = await answered(0.001)
+        second = await answered(0.5)
+        raise LookupError(first, second)
+
+    @step()
+    async def helper(self) -> Result:
+        return await checked()
+
+    @step()
+    async def other_error(self) -> Result:
+        try:
+            return await checked()
+        except LookupError as error:
+            raise ValueError from error
+
+    @step()
+    async def grouped(self) -> Result:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(checked())
+        return task.result()
+
+    @step()
+    async def failed_too(self) -> Result:
+        answer = await answered(failure="http 500")
+        raise LookupError(answer)
+
+    @step()
+    async def several(self) -> list[Result]:
+        answers = [await answered(), await answered(failure="http 500")]
+        raise LookupError(len(answers))
+
+
+@pytest.mark.parametrize(
+    ("name", "ok", "failed", "errors", "after_failed"),
+    [
+        ("own", 1, 0, {"AssertionError": 1}, 0),
+        ("last_of_two", 1, 0, {"LookupError": 1}, 0),
+        ("helper", 1, 0, {"LookupError": 1}, 0),
+        ("other_error", 1, 0, {"ValueError": 1}, 0),
+        ("grouped", 1, 0, {"ExceptionGroup": 1}, 0),
+        ("failed_too", 0, 1, {"LookupError": 1, "http 500": 1}, 1),
+        ("several", 1, 1, {"LookupError": 1, "http 500": 1}, 1),
+    ],
+)
+async def test_a_step_that_raises_after_its_answer_keeps_the_request_and_counts_what_was_raised(
+    name: str, ok: int, failed: int, errors: dict[str, int], after_failed: int
+) -> None:
+    walk = Walk(Answers)
+    await walk.iterate()
+
+    found = walk.notes.steps[name].take()
+    assert found is not None
+    assert (found.ok.count if found.ok else 0, found.failed.count if found.failed else 0) == (ok, failed)
+    assert (found.errors, found.raised_after, found.raised_after_failed) == (errors, 1, after_failed)
+    if name == "last_of_two":
+        assert found.ok is not None
+        assert found.ok.high > 0.4
+
+
+async def test_an_answer_that_a_step_was_given_is_not_its_own_when_it_raises() -> None:
+    class Shop(Workflow):
+        @step()
+        async def first(self) -> Result:
+            return await answered()
+
+        @step("first")
+        async def second(self, first: Result) -> Result:
+            raise LookupError(first)
+
+    walk = Walk(Shop)
+    await walk.iterate()
+
+    found = walk.notes.steps["second"].take()
+    assert found is not None
+    assert (found.ok, found.failed, found.errors, found.raised_after) == (None, None, {"LookupError": 1}, 0)
+
+
+async def test_a_call_that_fails_after_others_of_a_list_leaves_their_answers() -> None:
+    class Shop(Workflow):
+        @step()
+        async def many(self) -> list[Result]:
+            answers = [await answered(), await answered()]
+            raise CallFailed("closed", f"after {len(answers)}")
+
+    walk = Walk(Shop)
+    await walk.iterate()
+
+    found = walk.notes.steps["many"].take()
+    assert found is not None
+    assert found.ok is not None
+    assert found.failed is not None
+    assert (found.ok.count, found.failed.count, found.errors) == (2, 1, {"closed": 1})

@@ -114,7 +114,7 @@ def test_an_open_model_shows_both_times_and_says_which_is_which() -> None:
     assert "  response" in text
     assert "from the moment a request was due" in text
     assert "4,040 due, 40 dropped" in text
-    assert "2 under way when the run ended" in text
+    assert "aborted   2 calls under way, not waited for" in text
     assert "from the moment a request was due" not in shown(a_summary())
 
 

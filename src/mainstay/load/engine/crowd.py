@@ -15,6 +15,7 @@ from ..clients.network import Network
 from ..feeders import Feed, NoMoreRows
 from ..fixed import fixed
 from ..plan import WorkflowPlan
+from ..stats.accounts import Account
 from .guard import guarded, told_of
 from .recorder import MetricRecorder
 from .user import Hook, Notes, Stop, User, Walker
@@ -89,6 +90,8 @@ class Crowd:
         """of those dropped: nobody could begin"""
         self.unmade = 0
         """of a fixed number of iterations: those that nobody was left for, because users could not begin"""
+        self.refused = 0
+        """users that could not begin"""
         self.refusal = ""
         """why the first user that could not begin could not"""
         self.first: Any = None
@@ -98,6 +101,7 @@ class Crowd:
         self._params = params
         self._metrics = metrics
         self._made = 0
+        self._counted: dict[str, int] = {}
         self._uses = [state for state in blueprint.states if not state.provides]
         self._feed = feed
         self._row: Callable[[int], Any] | None = None
@@ -130,6 +134,49 @@ class Crowd:
         if self.first is None:
             self.first = me
         return Visitor(Walker(me, self.blueprint, self.notes, self._shared, self.stop), clients)
+
+    def account(self) -> Account:
+        """What became of all iterations until now."""
+        notes = self.notes
+        return Account(
+            open=self.plan.arrivals is not None,
+            arrivals=self.arrivals,
+            dropped=self.dropped,
+            begun=notes.begun,
+            completed=notes.clean,
+            failed=notes.iterations - notes.clean,
+            aborted=notes.aborted,
+        )
+
+    def take_counts(self) -> dict[str, int]:
+        """What happened since the last time, by the names that a window has for it."""
+        notes = self.notes
+        now = {
+            "begun": notes.begun,
+            "iterations": notes.iterations,
+            "failed_iterations": notes.iterations - notes.clean,
+            "aborted_iterations": notes.aborted,
+            "arrivals": self.arrivals,
+            "dropped": self.dropped,
+            "unbegun": self.unbegun,
+            # in an open model that is an arrival which found no user
+            "refused_users": self.refused if self.plan.arrivals is None else 0,
+        }
+        before, self._counted = self._counted, now
+        return {name: count - before.get(name, 0) for name, count in now.items()}
+
+    def left_behind(self, visitor: Visitor) -> None:
+        """It does not leave, and is not waited for any longer: what it was at has no other end."""
+        if visitor.walker.under_way:
+            self.notes.aborted += 1
+        elif self.plan.arrivals is not None:
+            self.drop(visitor)
+
+    def drop(self, visitor: Visitor) -> None:
+        """Open model: the arrival that a user was to take is not started."""
+        self.dropped += 1
+        # a user that is new has not come through its on_start
+        self.unbegun += visitor.user.iteration == 0
 
     @property
     def draining(self) -> bool:
@@ -166,6 +213,7 @@ class Crowd:
                 await guarded(getattr(visitor.walker.me, name)())
             except Exception as error:  # noqa: BLE001 - the user's own code; counted, and this user stays out
                 self._broke("on_start", error)
+                self.refused += 1
                 self.refusal = self.refusal or told_of(error)
                 await self.leave(visitor)
                 return False

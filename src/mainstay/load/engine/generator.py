@@ -207,6 +207,7 @@ class Generator:
             name: Told(
                 iterations=crowd.notes.iterations,
                 clean=crowd.notes.clean,
+                account=crowd.account(),
                 unmade=crowd.unmade,
                 refusal=crowd.refusal,
             )
@@ -261,11 +262,8 @@ class Generator:
         )
         for crowd in crowds:
             notes = crowd.notes
-            window.iterations += notes.take_iterations()
-            window.arrivals += crowd.arrivals
-            window.dropped += crowd.dropped
-            window.unbegun += crowd.unbegun
-            crowd.arrivals = crowd.dropped = crowd.unbegun = 0
+            for name, count in crowd.take_counts().items():
+                setattr(window, name, getattr(window, name) + count)
             for hook, kinds in notes.broken.items():
                 window.steps.append(StepStats(workflow=crowd.plan.name, step=hook, errors=kinds))
             notes.broken = {}

@@ -10,6 +10,7 @@ import msgspec
 
 from ..plan import LoadOptions
 from ..sources import Source
+from ..stats.accounts import Account
 from ..stats.model import Window
 
 _LENGTH = struct.Struct("<I")
@@ -108,6 +109,8 @@ class Told(msgspec.Struct, tag=True, kw_only=True):
     iterations: int
     clean: int
     """without an error"""
+    account: Account
+    """what became of all iterations"""
     unmade: int = 0
     """iterations that nobody was left for, because users could not begin"""
     refusal: str = ""

@@ -10,7 +10,7 @@ import math
 import struct
 from array import array
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,8 +40,8 @@ class StepRecorder:
     """One measured step in one process."""
 
     __slots__ = (
-        "_errors", "_extend", "_failed", "_opened", "_optional", "_rows", "_statuses", "late", "open_model", "skipped",
-        "step", "workflow",
+        "_after", "_after_failed", "_errors", "_extend", "_failed", "_opened", "_optional", "_rows", "_statuses",
+        "late", "open_model", "skipped", "step", "workflow",
     )  # fmt: skip
 
     def __init__(self, workflow: str, step: str, *, open_model: bool, optional: bool = True) -> None:
@@ -57,6 +57,8 @@ class StepRecorder:
         self._opened: list[tuple[float, float, float]] = []
         self._failed = array("d")
         self._errors: defaultdict[str, int] = defaultdict(int)
+        self._after = 0
+        self._after_failed = 0
         self.skipped = 0
 
     def note(self, result: Result | None, delay: float) -> None:
@@ -115,9 +117,13 @@ class StepRecorder:
         if self.open_model:
             self.late.append(took + delay)
 
-    def broke(self, kind: str) -> None:
-        """A step raised without a call that came to an end: an error, and no request."""
+    def broke(self, kind: str, answers: Sequence[Result] = (), delay: float = 0.0) -> None:
+        """The code of a step raised. `answers`: what it had got by then, which counts as its requests."""
         self._errors[kind] += 1
+        for answer in answers:
+            self.note(answer, delay)
+        self._after += bool(answers)
+        self._after_failed += any(answer.failure for answer in answers)
 
     def take(self) -> StepStats | None:
         """What was noted since the last time."""
@@ -148,6 +154,8 @@ class StepRecorder:
             phases={name: sketch for name, sketch in phases.items() if sketch is not None},
             statuses=_named(self._statuses),
             errors=_named(self._errors),
+            raised_after=self._after,
+            raised_after_failed=self._after_failed,
             skipped=self.skipped,
             sent=sent,
             received=received,
@@ -157,7 +165,7 @@ class StepRecorder:
         self._failed, self.late, self._opened = array("d"), array("d"), []
         self._statuses.clear()
         self._errors.clear()
-        self.skipped = 0
+        self._after = self._after_failed = self.skipped = 0
         return found
 
 

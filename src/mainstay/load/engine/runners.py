@@ -91,7 +91,9 @@ class Closed:
                     await stop.pause(min(_TICK_S, ends - now))
         finally:
             stop.end(hurry=False)
-            await gone(self._tasks, plan.drain_s, stop)
+            if await gone(self._tasks, plan.drain_s, stop):
+                for visitor in self._visitors:
+                    self._crowd.left_behind(visitor)
 
     async def _until(self, ends: float) -> None:
         """The end, or a user that left: there may be nobody left then."""
@@ -199,7 +201,8 @@ class Open:
         self._begun = False
         """whether any user could begin"""
         self._waiting: deque[float] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Visitor] = {}
+        """iterations under way, and who is at them"""
         self._over = asyncio.Event()
         self._start = 0.0
         self._next = math.inf
@@ -222,7 +225,8 @@ class Open:
             # what was due and never began is not begun after the end
             self._drop(len(self._waiting))
             self._waiting.clear()
-            await gone(self._tasks, self._plan.drain_s, stop)
+            for task in await gone(set(self._tasks), self._plan.drain_s, stop):
+                self._crowd.left_behind(self._tasks[task])
             leaving = {asyncio.ensure_future(self._crowd.goodbye(visitor)) for visitor in self._idle}
             for task in leaving:
                 task.add_done_callback(told)
@@ -286,33 +290,37 @@ class Open:
 
     def _begin(self, visitor: Visitor, due: float) -> None:
         task = asyncio.ensure_future(self._visit(visitor, due))
-        self._tasks.add(task)
+        self._tasks[task] = visitor
         task.add_done_callback(self._left_by)
 
     def _left_by(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        del self._tasks[task]
         told(task)
 
     async def _visit(self, visitor: Visitor, due: float) -> None:
         """An iteration; whoever is done with it takes the next that waits."""
         crowd = self._crowd
-        async with crowd.present(visitor):
-            if visitor.user.iteration == 0:
-                if not await crowd.welcome(visitor):
+        begins = False
+        try:
+            async with crowd.present(visitor):
+                if visitor.user.iteration == 0:
+                    if not await crowd.welcome(visitor):
+                        self._made -= 1
+                        self._replace()
+                        return
+                    self._begun = True
+                elif crowd.renews and not await crowd.renew(visitor):
                     self._made -= 1
-                    crowd.dropped += 1
-                    crowd.unbegun += 1
-                    self._replace()
+                    self._rows_end()
+                    crowd.leaving = True
+                    await crowd.goodbye(visitor)
                     return
-                self._begun = True
-            elif crowd.renews and not await crowd.renew(visitor):
-                self._made -= 1
-                crowd.dropped += 1
-                self._rows_end()
-                crowd.leaving = True
-                await crowd.goodbye(visitor)
-                return
-            await visitor.walker.iterate(max(0.0, _now() - due))
+                begins = True
+                await visitor.walker.iterate(max(0.0, _now() - due))
+        finally:
+            # also when it was given up before its iteration could begin
+            if not begins:
+                crowd.drop(visitor)
         if self._waiting and not crowd.stop.ending:
             self._begin(visitor, self._waiting.popleft())
         else:
@@ -335,8 +343,9 @@ async def either(one: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any])
         await asyncio.wait(tasks)
 
 
-async def gone(tasks: set[asyncio.Task[None]], within_s: float, stop: Stop) -> None:
-    """All of them; or their time is over, or nobody waits any longer, and they are given up."""
+async def gone(tasks: set[asyncio.Task[None]], within_s: float, stop: Stop) -> set[asyncio.Task[None]]:
+    """All of them; or their time is over, or nobody waits any longer, and they are given up: those that stay all the
+    same."""
     left = set(tasks)
     if left:
         await either(asyncio.wait(left, timeout=within_s), stop.given_up.wait())
@@ -349,6 +358,7 @@ async def gone(tasks: set[asyncio.Task[None]], within_s: float, stop: Stop) -> N
         _, left = await asyncio.wait(left, timeout=min(1.0, _LEAVE_S))
     if left:
         log.error("users=%s do not leave; a step of theirs takes no cancellation", len(left))
+    return left
 
 
 def told(task: asyncio.Task[None]) -> None:

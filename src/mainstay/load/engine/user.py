@@ -9,10 +9,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+import os
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import CallFailed, InvalidInput
@@ -37,12 +41,16 @@ class Notes:
         self.steps: dict[str, StepRecorder] = {}
         self.checks: dict[str, CheckRecorder] = {}
         self.metrics = metrics
+        self.begun = 0
+        """iterations that were started; each is counted once more when it ends"""
         self.iterations = 0
+        """those that ended by themselves"""
         self.clean = 0
-        """iterations in which nothing raised"""
+        """of these: nothing raised"""
+        self.aborted = 0
+        """those that were cut off"""
         self.last = 0.0
         """when the last one ended, of those that ended after the run was told to"""
-        self._taken = 0
         self.examples: dict[str, str] = {}
         self.broken: dict[Hook, dict[str, int]] = {}
         """what raised outside of steps, by kind"""
@@ -51,11 +59,6 @@ class Notes:
             self.steps[name] = StepRecorder(blueprint.name, name, open_model=open_model, optional=plan.optional)
             if plan.kind == "check":
                 self.checks[name] = CheckRecorder(blueprint.name, name, optional=plan.optional)
-
-    def take_iterations(self) -> int:
-        """Since the last time."""
-        found, self._taken = self.iterations - self._taken, self.iterations
-        return found
 
     def broke(self, hook: Hook, error: Exception) -> None:
         """A method that is no step raised: it has a row beside the steps."""
@@ -155,10 +158,12 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 class Walker:
     """Takes one user through its steps."""
 
-    __slots__ = ("_chain", "_dependants", "_graph", "_notes", "_shared", "_steps", "_stop", "me")
+    __slots__ = ("_chain", "_dependants", "_graph", "_notes", "_shared", "_steps", "_stop", "me", "under_way")
 
     def __init__(self, me: Workflow, blueprint: Blueprint, notes: Notes, shared: Mapping[str, Any], stop: Stop) -> None:
         self.me = me
+        self.under_way = False
+        """whether it is within an iteration"""
         self._shared = shared
         self._notes = notes
         self._stop = stop
@@ -169,36 +174,47 @@ class Walker:
 
     async def iterate(self, delay: float = 0.0) -> None:
         """Once through all steps. `delay`: how late it began, in an open model."""
+        notes = self._notes
+        notes.begun += 1
+        self.under_way = True
         context = self.me.context = {**self._shared}
         clean: bool | None = True
-        if self._chain is None:
-            clean = await self._spread(context, delay)
-        else:
-            # each waits for all before it. Here, and not in coroutines of their own: two less are worth a sixth of the
-            # time that an iteration of one call takes without its system calls
-            first = self._chain[0]
-            for step in self._chain:
-                if self._stop.hurried and step is not first:
-                    clean = None
-                    break
-                began = _now()
-                try:
-                    result = await (step.call(context) if step.quick is None else step.quick())
-                    context[step.name] = result
-                    step.note(result, delay)
-                except BaseException as error:
-                    if is_ours(error):
-                        raise
-                    step.raised(error, _now() - began, delay)
-                    for other in self._chain[self._chain.index(step) + 1 :]:
-                        other.skip()
-                    clean = False
-                    break
-        notes = self._notes
+        try:
+            if self._chain is None:
+                clean = await self._spread(context, delay)
+            else:
+                # each waits for all before it. Here, and not in coroutines of their own: two less are worth a sixth of
+                # the time that an iteration of one call takes without its system calls
+                first = self._chain[0]
+                for step in self._chain:
+                    if self._stop.hurried and step is not first:
+                        clean = None
+                        break
+                    began = _now()
+                    try:
+                        result = await (step.call(context) if step.quick is None else step.quick())
+                        context[step.name] = result
+                        step.note(result, delay)
+                    except BaseException as error:
+                        if is_ours(error):
+                            raise
+                        step.raised(error, began, delay)
+                        for other in self._chain[self._chain.index(step) + 1 :]:
+                            other.skip()
+                        clean = False
+                        break
+        except BaseException:
+            # cancelled, or broken by a mistake of ours: in any case it was started, and this is its end
+            notes.aborted += 1
+            raise
+        finally:
+            self.under_way = False
         if self._stop.ending:
             notes.last = _now()
         self.me.vu.iteration += 1
-        if clean is not None:
+        if clean is None:
+            notes.aborted += 1
+        else:
             notes.iterations += 1
             notes.clean += clean
 
@@ -253,7 +269,7 @@ class Walker:
         except BaseException as error:
             if is_ours(error):
                 raise
-            step.raised(error, _now() - began, delay)
+            step.raised(error, began, delay)
             return False
         return True
 
@@ -289,8 +305,11 @@ class _Step:
                 given[name] = context[name]
         return self._function(**given)
 
-    def raised(self, error: BaseException, took: float, delay: float) -> None:
-        """Whatever it is, it is the step's, and is counted."""
+    def raised(self, error: BaseException, began: float, delay: float) -> None:
+        """Whatever it is, it is the step's, and is counted. `began`: when the step did."""
+        answers: Sequence[Result] = ()
+        if self.plan.kind == "measured":
+            answers = answers_in(error, since=began)
         if not isinstance(error, Exception):
             error = Left(error)
         if self.plan.kind == "check":
@@ -300,10 +319,14 @@ class _Step:
         self._notes.example(kind, error)
         recorder = self._notes.steps[self.name]
         if self.plan.kind == "measured" and isinstance(error, CallFailed):
-            recorder.raised(kind, took, delay)
+            recorder.raised(kind, _now() - began, delay)
+            if self.plan.several:
+                for answer in answers:
+                    recorder.note(answer, delay)
         else:
-            # by the test itself: whatever it had sent before, there is no call to be measured
-            recorder.broke(kind)
+            # by the test itself. What it would have returned is not known: of several answers, the last was most
+            # likely meant
+            recorder.broke(kind, answers if self.plan.several else answers[-1:], delay)
 
     def skip(self) -> None:
         if self.plan.kind == "check":
@@ -341,6 +364,41 @@ def _nothing(_: Any, __: float) -> None:
     """What it returns does not count, on purpose."""
 
 
+def answers_in(error: BaseException, *, since: float) -> list[Result]:
+    """The answers that a step had got when it raised, in the order in which they ended.
+
+    They are looked for in the variables of the functions that the error came through: so a step that raises nothing
+    pays nothing for it. `since`: when the step began; what it was given is older.
+    """
+    found: dict[int, Result] = {}
+    errors, seen = [error], set[int]()
+    while errors:
+        one = errors.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        errors += [linked for linked in (one.__cause__, one.__context__) if linked is not None]
+        errors += one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+        for frame, _ in traceback.walk_tb(one.__traceback__):
+            # ours know the answers of other steps, and what a step has returned
+            if not frame.f_code.co_filename.startswith(_OURS):
+                found |= {id(answer): answer for answer in _answers_of(frame) if answer.started >= since}
+    return sorted(found.values(), key=lambda answer: answer.ended)
+
+
+def _answers_of(frame: FrameType) -> Iterator[Result]:
+    for value in frame.f_locals.values():
+        some = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
+        yield from (one for one in itertools.islice(some, _LOOKED_AT) if isinstance(one, Result) and _is_timed(one))
+
+
+def _is_timed(answer: Result) -> bool:
+    numbers = answer.started, answer.written, answer.first, answer.ended, answer.sent, answer.received
+    return all(isinstance(one, (int, float)) for one in numbers)
+
+
+#: the folder of these modules
+_OURS = f"{Path(__file__).parent}{os.sep}"
 #: what counts if a step is annotated to return it
 _COUNTS = (Result, Check, Metric)
 #: how many items of what a step returned are looked at, to see whether they are meant to count

@@ -26,7 +26,7 @@ from .model import (
     Window,
 )
 from .summing import by_number, metric_summary, per, step_summary, tag_summaries
-from .sums import Fold
+from .sums import Fold, error_rate
 
 #: buckets of a second: what charts, thresholds and the recorded stream are made of
 SECOND = 1000 // WINDOW_MS
@@ -46,9 +46,9 @@ def merge_windows(windows: Iterable[Window]) -> Window:
     first, then buckets; the order in which they are passed does not matter.
 
     >>> merge_windows([Window(bucket=7, process=0, users=3), Window(bucket=7, process=1, users=4)])
-    Window(bucket=7, width=1, process=-1, users=7, draining=False, iterations=0, arrivals=0, dropped=0, unbegun=0,
-    aborted=0, sent_calls=0, answered_calls=0, resent_calls=0, unexpected=0, steps=[], checks=[], metrics=[],
-    examples={}, health={})
+    Window(bucket=7, width=1, process=-1, users=7, draining=False, begun=0, iterations=0, failed_iterations=0,
+    aborted_iterations=0, arrivals=0, dropped=0, unbegun=0, refused_users=0, aborted=0, sent_calls=0, answered_calls=0,
+    resent_calls=0, unexpected=0, steps=[], checks=[], metrics=[], examples={}, health={})
     """
     fold = Fold()
     for window in windows:
@@ -129,25 +129,18 @@ class Tally:
             service.merge(step.ok)
             service.merge(step.failed)
             response.merge(step.response)
-        failed, raised = sum(step.failed for step in steps), sum(step.raised for step in steps)
+        failed = sum(step.failed for step in steps)
         known: dict[str, Any] = {
             "header": self._header,
             "elapsed_s": elapsed_s,
             "requests": service.count,
             "failed": failed,
-            "raised": raised,
-            "error_rate": per(failed + raised, service.count + raised),
+            "raised": sum(step.raised for step in steps),
+            "raised_after": sum(step.raised_after for step in steps),
+            "error_rate": error_rate(sums),
             "rate": per(service.count, elapsed_s),
-            "iterations": total.iterations,
+            **total.counts,
             "users": self._users,
-            "arrivals": total.arrivals,
-            "dropped": total.dropped,
-            "unbegun": total.unbegun,
-            "aborted": total.aborted,
-            "sent_calls": total.sent_calls,
-            "answered_calls": total.answered_calls,
-            "resent_calls": total.resent_calls,
-            "unexpected": total.unexpected,
             "service": service.latency(),
             "ok": ok.latency() if failed else None,
             "response": response.latency(),

@@ -87,13 +87,15 @@ Of: TypeAlias = str | Steps | Tags | None
 class Piece:
     """What was measured of one thing in some stretch of time. Pieces are added up."""
 
-    __slots__ = ("amount", "amounts", "base", "last", "values")
+    __slots__ = ("amount", "amounts", "base", "last", "twice", "values")
 
     def __init__(self) -> None:
         self.values = Histogram()
         self.amount = 0.0
         self.base = 0.0
         """of what `amount` is a part"""
+        self.twice = 0.0
+        """of `amount`: more than one of the same thing, which is one in a share"""
         self.last: float | None = None
         self.amounts: list[tuple[int, float]] = []
         """of each window: the bucket after it, and its part of `amount`. Not added up"""
@@ -102,6 +104,7 @@ class Piece:
         self.values.merge(later.values)
         self.amount += later.amount
         self.base += later.base
+        self.twice += later.twice
         self.last = self.last if later.last is None else later.last
 
     def read(self, reading: Reading, stat: str, seconds: float) -> float | None:
@@ -109,7 +112,7 @@ class Piece:
         if reading == "stat":
             return _stat(self.values, stat)
         if reading == "share":
-            return self.amount / self.base if self.base else None
+            return (self.amount - self.twice) / self.base if self.base else None
         if reading == "per_s":
             return self.amount / seconds if seconds else None
         return self.last if reading == "last" else self.amount
@@ -165,8 +168,9 @@ def _collect_step(piece: Piece, source: str, pattern: str, step: StepStats) -> N
         case "errors":
             errors = sum(step.errors.values())
             piece.amount += errors
-            # what raised without a call was attempted as well
-            piece.base += max(0, errors - failed)
+            # as `error_rate` of the sums: what raised without a call was attempted as well
+            piece.base += max(0, errors - failed) - step.raised_after
+            piece.twice += step.raised_after_failed
         case "status":
             piece.amount += sum(n for status, n in step.statuses.items() if _matches(status, pattern))
         case "skipped":

@@ -59,7 +59,11 @@ class StepStats(msgspec.Struct, omit_defaults=True, kw_only=True):
     """by `PHASES`; blocked, connect and tls only of the calls that opened a connection"""
     statuses: dict[str, int] = {}
     errors: dict[str, int] = {}
-    """by kind: calls that failed, and steps that raised without one. What is more here than in `failed` was raised"""
+    """by kind: calls that failed, and what the step itself raised. What is more here than in `failed` was raised"""
+    raised_after: int = 0
+    """of what was raised: after an answer, which is counted as a request"""
+    raised_after_failed: int = 0
+    """of these: the answer had failed, too"""
     skipped: int = 0
     """not called, because a step before it had raised"""
     sent: int = 0
@@ -124,13 +128,22 @@ class Window(msgspec.Struct, omit_defaults=True, kw_only=True):
     """the most users at work in it"""
     draining: bool = False
     """merged over all: the end had begun before it, so its users are those who have not left yet"""
+    begun: int = 0
+    """iterations that were started. Each one ends: it is completed, failed or aborted"""
     iterations: int = 0
+    """that ended by themselves: completed, or failed"""
+    failed_iterations: int = 0
+    """of these: a step raised, so that the steps after it were skipped"""
+    aborted_iterations: int = 0
+    """that were started and cut off: by a stop between two steps, or when the drain was over"""
     arrivals: int = 0
     """open models: iterations that were due"""
     dropped: int = 0
     """open models: due, and not started"""
     unbegun: int = 0
     """of those dropped: because no user could begin. The others: because too many were under way"""
+    refused_users: int = 0
+    """closed models: users that could not begin, because their on_start raised"""
     aborted: int = 0
     """calls under way that were given up"""
     sent_calls: int = 0
@@ -173,9 +186,11 @@ class StepSummary(msgspec.Struct, kw_only=True):
     requests: int
     failed: int
     raised: int = 0
-    """times that it raised without a request: an error of the test itself"""
+    """times that the code of the step raised: an error of the test itself"""
+    raised_after: int = 0
+    """of these: after an answer, which is counted among the requests"""
     error_rate: float = 0.0
-    """failed and raised, as a part of requests and raised"""
+    """what failed or raised, as a part of the requests and of what raised without one"""
     rate: float
     """a second"""
     service: Latency
@@ -201,6 +216,7 @@ class TagSummary(msgspec.Struct, kw_only=True):
     requests: int
     failed: int
     raised: int = 0
+    raised_after: int = 0
     error_rate: float = 0.0
     rate: float
     """a second"""
@@ -344,17 +360,28 @@ class Summary(msgspec.Struct, kw_only=True):
     """measured calls that came to an end, failed ones too"""
     failed: int
     raised: int = 0
-    """steps that raised without a request"""
+    """times that the code of a step raised"""
+    raised_after: int = 0
+    """of these: after an answer, which is counted among the requests"""
     error_rate: float = 0.0
-    """failed and raised, as a part of requests and raised"""
+    """what failed or raised, as a part of the requests and of what raised without one"""
     rate: float
+    begun: int = 0
+    """iterations that were started: completed, failed and aborted ones. 0: written by an earlier version"""
     iterations: int
+    """that ended by themselves: completed, or failed"""
+    failed_iterations: int = 0
+    """of these: a step raised, so that the steps after it were skipped"""
+    aborted_iterations: int = 0
+    """that were started and cut off: by a stop between two steps, or when the drain was over"""
     users: int
     """at most"""
     arrivals: int = 0
     dropped: int = 0
     unbegun: int = 0
     """of those dropped: because no user could begin"""
+    refused_users: int = 0
+    """closed models: users that could not begin, because their on_start raised"""
     aborted: int = 0
     """calls that were under way when the run ended and could not be waited for"""
     sent_calls: int = 0

@@ -15,15 +15,15 @@ _NOTHING = Latency(
 
 def step_summary(step: StepSum, elapsed_s: float) -> StepSummary:
     service = step.service()
-    raised = step.raised
     phases = {phase: histogram.latency() for phase, histogram in step.phases.items()}
     return StepSummary(
         workflow=step.workflow,
         step=step.step,
         requests=service.count,
         failed=step.failed.count,
-        raised=raised,
-        error_rate=per(step.failed.count + raised, service.count + raised),
+        raised=step.raised,
+        raised_after=step.raised_after,
+        error_rate=step.error_rate,
         rate=per(service.count, elapsed_s),
         service=service.latency() or _NOTHING,
         ok=step.ok.latency() if step.failed.count else None,
@@ -61,6 +61,7 @@ def _tag_summary(whole: StepSum, steps: list[str], elapsed_s: float) -> TagSumma
         requests=one.requests,
         failed=one.failed,
         raised=one.raised,
+        raised_after=one.raised_after,
         error_rate=one.error_rate,
         rate=one.rate,
         service=one.service,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from .histogram import Histogram
 from .model import CheckStats, Health, MetricStats, Sketch, StepStats, Window
 
+#: what is just added up of windows
+_COUNTS = (
+    "begun", "iterations", "failed_iterations", "aborted_iterations", "arrivals", "dropped", "unbegun", "refused_users",
+    "aborted", "sent_calls", "answered_calls", "resent_calls", "unexpected",
+)  # fmt: skip
 #: where what is beyond a limit of kinds goes
 OTHERS = "(others)"
 
@@ -15,7 +20,8 @@ class StepSum:
     """A step, over all windows it was in."""
 
     __slots__ = (
-        "errors", "failed", "ok", "phases", "received", "response", "sent", "skipped", "statuses", "step", "workflow"
+        "errors", "failed", "ok", "phases", "raised_after", "raised_after_failed", "received", "response", "sent",
+        "skipped", "statuses", "step", "workflow",
     )  # fmt: skip
 
     def __init__(self, workflow: str, step: str) -> None:
@@ -27,6 +33,8 @@ class StepSum:
         self.phases: dict[str, Histogram] = {}
         self.statuses: dict[str, int] = {}
         self.errors: dict[str, int] = {}
+        self.raised_after = 0
+        self.raised_after_failed = 0
         self.skipped = 0
         self.sent = 0
         self.received = 0
@@ -39,6 +47,8 @@ class StepSum:
             _merge(self.phases.setdefault(phase, Histogram()), sketch)
         _count(self.statuses, stats.statuses, most)
         _count(self.errors, stats.errors, most)
+        self.raised_after += stats.raised_after
+        self.raised_after_failed += stats.raised_after_failed
         self.skipped += stats.skipped
         self.sent += stats.sent
         self.received += stats.received
@@ -52,8 +62,14 @@ class StepSum:
 
     @property
     def raised(self) -> int:
-        """Times that it raised without a call."""
+        """Times that the code of the step raised."""
         return max(0, sum(self.errors.values()) - self.failed.count)
+
+    @property
+    def error_rate(self) -> float:
+        """What failed or raised, as a part of the requests and of what raised without one. An answer that failed and
+        made the step raise is one of these, not two."""
+        return error_rate([self])
 
     def stats(self) -> StepStats:
         sketches = {phase: histogram.sketch() for phase, histogram in sorted(self.phases.items())}
@@ -66,10 +82,21 @@ class StepSum:
             phases={phase: sketch for phase, sketch in sketches.items() if sketch is not None},
             statuses=_sorted(self.statuses),
             errors=_sorted(self.errors),
+            raised_after=self.raised_after,
+            raised_after_failed=self.raised_after_failed,
             skipped=self.skipped,
             sent=self.sent,
             received=self.received,
         )
+
+
+def error_rate(steps: Iterable[StepSum]) -> float:
+    """Of several steps together; see `StepSum.error_rate`."""
+    bad = tried = 0
+    for step in steps:
+        bad += step.failed.count + step.raised - step.raised_after_failed
+        tried += step.ok.count + step.failed.count + step.raised - step.raised_after
+    return bad / tried if tried else 0.0
 
 
 class MetricSum:
@@ -157,15 +184,8 @@ class Fold:
         """the bucket after the last"""
         self._processes: dict[int, tuple[int, int]] = {}
         self.draining = False
-        self.iterations = 0
-        self.arrivals = 0
-        self.dropped = 0
-        self.unbegun = 0
-        self.aborted = 0
-        self.sent_calls = 0
-        self.answered_calls = 0
-        self.resent_calls = 0
-        self.unexpected = 0
+        self.counts = dict.fromkeys(_COUNTS, 0)
+        """by the names that they have in a window"""
         self.steps: dict[tuple[str, str], StepSum] = {}
         self.checks: dict[tuple[str, str], CheckStats] = {}
         self.metrics: dict[tuple[object, ...], MetricSum] = {}
@@ -180,15 +200,9 @@ class Fold:
         if (end, window.users) > (until, users):
             self._processes[window.process] = (end, window.users)
         self.draining = self.draining or window.draining
-        self.iterations += window.iterations
-        self.arrivals += window.arrivals
-        self.dropped += window.dropped
-        self.unbegun += window.unbegun
-        self.aborted += window.aborted
-        self.sent_calls += window.sent_calls
-        self.answered_calls += window.answered_calls
-        self.resent_calls += window.resent_calls
-        self.unexpected += window.unexpected
+        counts = self.counts
+        for count in _COUNTS:
+            counts[count] += getattr(window, count)
         for step in window.steps:
             key = (step.workflow, step.step)
             if key not in self.steps:
@@ -236,15 +250,7 @@ class Fold:
             process=processes[0] if len(processes) == 1 else -1,
             users=self.users,
             draining=self.draining,
-            iterations=self.iterations,
-            arrivals=self.arrivals,
-            dropped=self.dropped,
-            unbegun=self.unbegun,
-            aborted=self.aborted,
-            sent_calls=self.sent_calls,
-            answered_calls=self.answered_calls,
-            resent_calls=self.resent_calls,
-            unexpected=self.unexpected,
+            **self.counts,
             steps=[self.steps[key].stats() for key in sorted(self.steps)],
             checks=[_copy(self.checks[key]) for key in sorted(self.checks)],
             metrics=[self.metrics[key].stats() for key in sorted(self.metrics, key=repr)],

@@ -6,11 +6,12 @@ A pure rule over windows; it answers while the run goes on, and names what the g
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from .folding import SECOND
 from .model import Health, Trust, Window
-from .shown import digits, share_text, time_text
+from .shown import counted, digits, share_text, time_text
 
 #: A loop that is later than this is noticed: below, the garbage collector and a busy machine show, and no percentile
 #: that people look at
@@ -152,6 +153,9 @@ class TrustWatch:
         self._arrivals = 0
         self._dropped = 0
         self._unbegun = 0
+        self._refused = 0
+        self._begun = 0
+        self._aborted = 0
         self._refusal = ""
         """what kept the first of the users from beginning that could not"""
         self._no_files = 0
@@ -171,6 +175,9 @@ class TrustWatch:
         self._arrivals += window.arrivals
         self._dropped += window.dropped
         self._unbegun += window.unbegun
+        self._refused += window.refused_users
+        self._begun += window.begun
+        self._aborted += window.aborted_iterations
         for kind, said in window.examples.items():
             if kind.startswith("on_start "):
                 self._refusal = self._refusal or said
@@ -196,15 +203,38 @@ class TrustWatch:
             reasons += _wait(number, process.waits.worst)
         return Trust(ok=not reasons, reasons=reasons)
 
-    def finish(self) -> Trust:
-        """The run is over; its last second may not be a whole one."""
+    def finish(self, *, by_itself: bool = True, cut: str = "", wrong_sums: Sequence[str] = ()) -> Trust:
+        """The run is over; its last second may not be a whole one.
+
+        `by_itself`: it was not stopped. `cut`: why some of what generators did is not known. `wrong_sums`: what does
+        not add up.
+        """
         self._close(self._second + 1)
         for process in self._processes.values():
             process.finish()
-        return self.trust()
+        found = self.trust()
+        if cut:
+            found.reasons.insert(0, f"{cut}: requests, errors and iterations are a lower bound of what the target got")
+        if by_itself and self._aborted:
+            found.reasons.append(
+                f"{counted(self._aborted, 'iteration')} of {digits(self._begun)} did not end within the drain and "
+                f"{'was' if self._aborted == 1 else 'were'} aborted: the slowest are not in the numbers; raise drain"
+            )
+        if wrong_sums:
+            found.reasons.append(
+                f"the accounts of the run do not add up ({'; '.join(wrong_sums)}): this is a bug of Mainstay; please "
+                "report it with the recording of the run"
+            )
+        return Trust(ok=not found.reasons, reasons=found.reasons)
 
     def _load(self) -> list[str]:
         found = []
+        if self._refused:
+            why = f" (on_start raised {self._refusal})" if self._refusal else ""
+            found.append(
+                f"{counted(self._refused, 'user')} could not begin{why}: the target did not get the load that was "
+                "asked for"
+            )
         if self._unbegun:
             why = f" (on_start raised {self._refusal})" if self._refusal else ""
             found.append(

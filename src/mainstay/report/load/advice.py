@@ -42,7 +42,7 @@ def verdict_words(summary: Summary) -> Judged:
     if summary.ended == RUNNING:
         took = duration_text(round(summary.elapsed_s, 1))
         reasons.append(f"the run has not ended: these are the numbers of its first {took}")
-    elif summary.ended != "finished":
+    elif summary.ended not in ("finished", words[0]):
         reasons.append(summary.ended)
     broken = [one for one in summary.thresholds if not one.passed]
     reasons += [f"{one.text}: {one.shown or 'no value'}" for one in broken[:3]]
@@ -66,7 +66,7 @@ def advice_for(summary: Summary) -> list[Advice]:
         told.append(Advice(why=f"{DOUBT[0].upper()}{DOUBT[1:]}: see above"))
     looked_at = any("error" in one or "fail" in one for one in summary.header.thresholds)
     if (summary.failed or summary.raised) and not looked_at and _outcome(summary) != "failed":
-        share = share_text(summary.failed + summary.raised, summary.requests + summary.raised)
+        share = share_text(summary.error_rate, 1)
         told.append(Advice(why=f"{share} failed, and no threshold looks at it; to fail such a run", command=_THRESHOLD))
     drawn = any(one.name.startswith("html ") and not one.error for one in summary.outputs)
     if summary.stream and summary.requests and not drawn:

@@ -82,7 +82,8 @@ def rate_change(a: Counted, b: Counted, tolerance: float) -> Change:
 
 def failed_change(a: Counted, b: Counted, tolerance: float) -> Change:
     """The part that failed of the requests, and of what raised without one."""
-    shares = [(one.failed + one.raised, one.requests + one.raised) for one in (a, b)]
+    tried = [one.requests + one.raised - one.raised_after for one in (a, b)]
+    shares = [(max(one.failed, round(one.error_rate * n)), n) for one, n in zip((a, b), tried, strict=True)]
     ranges = [_share_range(*one) for one in shares]
     (failed, attempted), (other_failed, other_attempted) = shares
     before, after = failed / attempted, other_failed / other_attempted

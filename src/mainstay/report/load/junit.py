@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from ...load.stats.model import FAILED, SETUP_FAILED, CheckSummary, StepSummary, Summary, ThresholdOutcome
 from ...load.stats.thresholds import came_to_its_end
 from .advice import DOUBT, troubles_of
-from .text import threshold_text
+from .text import raised_text, threshold_text
 from .words import share_text
 
 #: what XML cannot hold, however it is written
@@ -97,7 +97,7 @@ def _is_red(case: ET.Element) -> bool:
 
 def _raised(suite: ET.Element, one: StepSummary, *, red: bool) -> None:
     case = _case(suite, "step", f"{one.workflow}.{one.step}")
-    lines = f"raised {one.raised:,} times, without a request", *(f"{n:,} × {kind}" for kind, n in one.errors.items())
+    lines = f"raised {raised_text(one)}", *(f"{n:,} × {kind}" for kind, n in one.errors.items())
     if red:
         ET.SubElement(case, "error", message=lines[0]).text = _clean("\n".join(lines))
     else:

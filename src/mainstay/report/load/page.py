@@ -17,11 +17,13 @@ from .text import (
     OK_NOTE,
     RESPONSE_NOTE,
     arrivals_line,
+    ends_line,
     iterations_text,
     many_failed,
     metric_name,
     metric_text,
     of_latency,
+    raised_text,
     resent_line,
     step_name,
     tag_name,
@@ -97,7 +99,7 @@ def facts(summary: Summary) -> list[tuple[str, str, str]]:
     ]
     if summary.raised:
         found.append(
-            ("Raised", f"{summary.raised:,}", f"without a request; error rate {share_text(summary.error_rate, 1)}")
+            ("Raised", f"{summary.raised:,}", f"{raised_text(summary)}; error rate {share_text(summary.error_rate, 1)}")
         )
     if summary.response is not None:
         found.append(_fact("Response time p95", summary.response))
@@ -106,6 +108,8 @@ def facts(summary: Summary) -> list[tuple[str, str, str]]:
     if many_failed(summary):
         found.append(_fact("Successful p95", summary.ok))
     found.append(("Users", f"{summary.users:,}", f"at most; {iterations_text(summary)}"))
+    if ends := ends_line(summary):
+        found.append(("Started", f"{summary.begun:,}", ends.partition(" ")[2]))
     if summary.arrivals:
         found.append(("Dropped", f"{summary.dropped:,}", f"of {summary.arrivals:,} arrivals"))
     return found

@@ -78,8 +78,9 @@ def _show_totals(summary: Summary, console: Console) -> None:
         ("ok time", (latency_line(summary.ok) or NONE) if many_failed(summary) else ""),
         ("response", latency_line(summary.response)),
         ("users", f"{summary.users:,} at most, {iterations_text(summary)}"),
+        ("started", ends_line(summary)),
         ("arrivals", arrivals_line(summary)),
-        ("aborted", f"{summary.aborted:,} under way when the run ended, not waited for" if summary.aborted else ""),
+        ("aborted", f"{counted(summary.aborted, 'call')} under way, not waited for" if summary.aborted else ""),
         ("sent again", resent_line(summary)),
         ("unexpected", unexpected_line(summary)),
         ("bytes", f"{size_text(summary.sent)} sent, {size_text(summary.received)} received"),
@@ -94,10 +95,28 @@ def _show_totals(summary: Summary, console: Console) -> None:
 
 
 def raised_line(summary: Summary) -> str:
-    """What raised without a request, and what that makes of the error rate."""
+    """What the code of the steps raised, and what that makes of the error rate."""
     if not summary.raised:
         return ""
-    return f"{counted(summary.raised, 'time')}, without a request; error rate {share_text(summary.error_rate, 1)}"
+    return f"{raised_text(summary)}; error rate {share_text(summary.error_rate, 1)}"
+
+
+def raised_text(one: Summary | StepSummary | TagSummary) -> str:
+    """How often code raised, and whether requests of these steps are counted."""
+    after = one.raised_after
+    where = (
+        "without a request" if not after else "after an answer" if after == one.raised else f"{after:,} after an answer"
+    )
+    return f"{counted(one.raised, 'time')}, {where}"
+
+
+def ends_line(summary: Summary) -> str:
+    """What became of the iterations that were started, if not all were completed."""
+    failed, aborted = summary.failed_iterations, summary.aborted_iterations
+    if not failed and not aborted:
+        return ""
+    completed = summary.iterations - failed
+    return f"{counted(summary.begun, 'iteration')}: {completed:,} completed, {failed:,} failed, {aborted:,} aborted"
 
 
 def resent_line(summary: Summary) -> str:
@@ -172,12 +191,11 @@ def _show_steps(summary: Summary, console: Console) -> None:
         console.print(Text(RESPONSE_NOTE, style="dim"))
     for one in summary.steps:
         if one.raised:
-            console.print(
-                Text(f"{step_name(one, several=several)}: raised {one.raised:,} times, without a request", style="dim")
-            )
+            console.print(Text(f"{step_name(one, several=several)}: raised {raised_text(one)}", style="dim"))
         if one.skipped:
             why = "a step before it had raised"
-            console.print(Text(f"{step_name(one, several=several)}: skipped {one.skipped:,} times, {why}", style="dim"))
+            times = counted(one.skipped, "time")
+            console.print(Text(f"{step_name(one, several=several)}: skipped {times}, {why}", style="dim"))
 
 
 def _show_tags(summary: Summary, console: Console) -> None:
@@ -195,7 +213,7 @@ def _show_tags(summary: Summary, console: Console) -> None:
     _show_table("tag", heads, rows, console)
     for one in summary.by_tag:
         if one.raised:
-            console.print(Text(f"{tag_name(one)}: raised {one.raised:,} times, without a request", style="dim"))
+            console.print(Text(f"{tag_name(one)}: raised {raised_text(one)}", style="dim"))
 
 
 def many_failed(one: Summary | StepSummary | TagSummary) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...load.stats import shown
-from ...load.stats.shown import digits, size_text
+from ...load.stats.shown import counted, digits, size_text
 
 NONE = "–"
 
@@ -55,15 +55,6 @@ def change_text(change: float | None) -> str:
         return "0 %"
     sign = "+" if percent > 0 else "-"
     return f"{sign}{digits(round(abs(percent), 1))} %"
-
-
-def counted(count: int, one: str, many: str = "") -> str:
-    """A count and what is counted.
-
-    >>> counted(1, "request"), counted(1200, "request")
-    ('1 request', '1,200 requests')
-    """
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def one_line(text: str, most: int = 300) -> str:

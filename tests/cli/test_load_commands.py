@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from mainstay.cli.load_target_view import CountsLine
 from mainstay.load.target import Target, TargetOptions
 from tests.cli.conftest import Shell
 from tests.cli.terminal import Terminal
@@ -153,6 +158,51 @@ def test_on_a_terminal_a_line_follows_its_counts_and_ctrl_c_shows_them() -> None
 
         assert terminal.end() == 0
         assert "0 requests over 0 connections: 0 answered, 0 abandoned" in terminal.shown
+
+
+def test_a_target_in_the_background_draws_no_line_over_the_prompt(target: Target) -> None:
+    console, ours = Console(file=io.StringIO(), width=80), [True, False]
+    line = CountsLine(console, ours=lambda: ours.pop(0))
+    assert isinstance(console.file, io.StringIO)
+
+    line.show(target.counts())
+    drawn = console.file.getvalue()
+    line.show(target.counts())
+    assert "under way" in drawn
+    assert console.file.getvalue() == drawn
+
+    never = CountsLine(console, ours=lambda: False)
+    never.show(target.counts())
+    never.clear()
+    assert console.file.getvalue() == drawn
+
+
+@pytest.mark.slow
+def test_a_target_that_is_started_with_an_ampersand_leaves_the_prompt_alone() -> None:
+    """As a shell does it: the target is in a process group of its own, and the terminal has that of the shell."""
+    ours, theirs = pty.openpty()
+    shell = (
+        "import os, subprocess, sys, fcntl, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+        "target = subprocess.Popen([sys.executable, '-m', 'mainstay', *sys.argv[1:]], process_group=0)\n"
+        "input()\ntarget.terminate(); target.wait(); print('all of it')\n"
+    )
+    words = [sys.executable, "-c", shell, "load", "target", "--port", "0"]
+    with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = ""
+        while "/stats)" not in shown:
+            shown += os.read(ours, 4096).decode()
+        url = shown.partition("the target is at ")[2].split()[0]
+        # a second has passed for the target when its line would have been drawn: wait for that by its own clock
+        urllib.request.urlopen(f"{url}/?delay=2500ms").close()
+        os.write(ours, b"\n")
+        while "all of it" not in shown:
+            shown += os.read(ours, 4096).decode()
+        process.wait()
+    os.close(ours)
+
+    assert "1 request over 1 connection" in shown
+    assert "under way" not in shown
 
 
 def test_a_port_in_use_is_named(shell: Shell, target: Target) -> None:

@@ -20,6 +20,7 @@ import msgspec
 import pytest
 
 from mainstay.cli.load_running import TOGETHER_S, Interrupts
+from mainstay.errors import JobNotFound
 from mainstay.load.stats.model import Header, Summary, Trust
 from tests.cli.conftest import Shell
 from tests.cli.terminal import Terminal
@@ -337,6 +338,24 @@ def test_a_terminal_that_is_closed_ends_the_run_quietly_with_its_files(place: Pl
     assert (process.returncode, noise) == (130, "")
     told = json.loads((place.folder / "run.json").read_text(encoding="utf-8"))
     assert (told["ended"], [one for one in told["outputs"] if one["error"]]) == ("interrupted", [])
+
+
+@pytest.mark.slow
+def test_a_run_keeps_to_its_own_store_whatever_the_environment_says_of_the_store_of_jobs(
+    place: Place, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.environ["MAINSTAY_STORE"] = shell.url
+
+    done = place.run("--iterations", "4", "--json", "-")
+
+    run = json.loads(done.stdout)["header"]["run"]
+    with pytest.raises(JobNotFound):
+        shell.get(run)
+    monkeypatch.chdir(place.folder)
+    again = shell.run("load", "report", run[-12:], "--json", "-")
+    assert json.loads(again.stdout)["header"]["run"] == run
+    absent = shell.run("load", "report", "0123456789ab")
+    assert (absent.exit_code, "no job" in absent.stderr or "0123456789ab" in absent.stderr) == (2, True)
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ class Shell:
     """Workers started as a shell starts them: each in a process group of its own."""
 
     def __init__(self, url: str, log: Path) -> None:
-        self._env = {**os.environ, "CREW_STORE": url}
+        self.environ = {**os.environ, "CREW_STORE": url}
         self._log = log
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -38,7 +38,7 @@ class Shell:
             process = subprocess.Popen(
                 [sys.executable, "-m", "mainstay", "worker", target, "--name", "shop", *words],
                 cwd=ROOT,
-                env=self._env,
+                env=self.environ,
                 stderr=out,
                 stdout=out,
                 process_group=0,
@@ -220,6 +220,23 @@ async def test_what_cannot_be_started_is_told_and_ends_with_two(shell: Shell, ta
 
     assert "cannot start" in shell.said
     assert reason in shell.said
+
+
+async def test_a_variable_that_names_another_store_than_the_program_is_warned_of(
+    shell: Shell, control: Control
+) -> None:
+    shell.environ["MAINSTAY_STORE"] = "postgresql://ann:secret@db/jobs"
+    worker = shell.worker()
+    await engines(control, 1)
+
+    async def warned() -> bool:
+        return "not used" in shell.said
+
+    await until(warned)
+    os.kill(worker.pid, signal.SIGTERM)
+    await ended(worker)
+
+    assert "warning  MAINSTAY_STORE is postgresql://ann:***@db/jobs and not used" in shell.said
 
 
 async def test_the_banner_tells_what_runs_and_json_logs_are_json_alone(shell: Shell, control: Control) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..app.load_here import FOLDER, STORE
-from ..errors import InvalidInput, JobNotFound
+from ..errors import InvalidInput, JobNotFound, StoreError
 from ..load.stream import StreamOutput
 from ..load.works import as_job_stands, summary_of
 from ..report.load.compare import Run, as_run
@@ -21,6 +22,9 @@ from .target import Where
 
 _ID = re.compile(r"[0-9a-fA-F]{8}[0-9a-fA-F-]*|[0-9a-fA-F-]*[0-9a-fA-F]{8}")
 
+#: the store of runs that name none
+_OWN = Where(store=STORE, typed=frozenset({"store"}))
+
 
 def result_of(given: str, where: Where) -> Run:
     """The run that is meant."""
@@ -30,6 +34,10 @@ def result_of(given: str, where: Where) -> Run:
         raise InvalidInput(
             "result", f"{given!r} is no file, and no id of a job; give a recorded stream, a JSON summary or an id"
         )
+    if not where.typed and Path(FOLDER).is_dir():
+        # runs that name no store are kept here, whatever the environment says of the store of jobs
+        with contextlib.suppress(JobNotFound, StoreError):
+            return connecting(_OWN, lambda to: _of_job(to, given))
     return connecting(_or_own(where, given), lambda to: _of_job(to, given))
 
 
@@ -65,4 +73,4 @@ def _or_own(where: Where, given: str) -> Where:
         return where
     if not Path(FOLDER).is_dir():
         raise JobNotFound(f"{given} (and no {FOLDER} here with runs in it; name a store with --store)")
-    return Where(store=STORE, typed=frozenset({"store"}))
+    return _OWN

@@ -22,8 +22,9 @@ Closed model: --vus users, each as fast as the answers come. Open model: --rate 
 the answers take. --stages ramps either: "30s:100,1m:500" goes to 100 users within 30 seconds and to 500 within another
 minute; "30s:200/s" does so with a rate.
 
-Each run is a job in the store, which is an SQLite file in this folder unless --store says otherwise. --detach only
-submits it: a worker of the store runs it.
+Each run is a job in a store: an SQLite file in the folder .mainstay here, unless --store names another. MAINSTAY_STORE
+does not, so that load tests do not write among the jobs of a program. --detach only submits the run: a worker of the
+store that --store or MAINSTAY_STORE names runs it.
 
 One report may go to stdout, which is nothing else then: --json -, --html -, --csv -, --junit - or --ndjson -.
 
@@ -257,9 +258,8 @@ def run(
         typer.Option(
             "--store",
             "-s",
-            envvar="MAINSTAY_STORE",
             metavar="URL",
-            help="Where the job is kept.",
+            help="Where the job is kept. With --detach, MAINSTAY_STORE stands in for it.",
             show_default="one in .mainstay",
         ),
     ] = None,

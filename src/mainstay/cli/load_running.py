@@ -193,15 +193,16 @@ def submitted(asked: Asked) -> int:
     """Only submit it: the exit code."""
     if asked.files or asked.ui or asked.strict:
         raise InvalidInput("detach", "nobody looks on; leave out --ui, --strict and the reports")
-    if asked.store is None:
+    store = asked.store or os.environ.get("MAINSTAY_STORE") or None
+    if store is None:
         raise InvalidInput("store", "which one? with --detach, name the store that your workers look into")
-    if asked.store.startswith("memory:"):
+    if store.startswith("memory:"):
         raise InvalidInput("store", "memory: is gone when this command ends, and the job with it; name one that stays")
     test = _test(asked)
 
     async def submit() -> str:
         chosen: SubmitOptions = {} if asked.queue is None else {"queue": asked.queue}
-        async with app_of(test, asked.store) as app:
+        async with app_of(test, store) as app:
             return (await app.submit_load(test.name, asked.options, **chosen)).id
 
     job_id = asyncio.run(submit())
@@ -209,7 +210,7 @@ def submitted(asked: Asked) -> int:
     queue = asked.queue or DEFAULT_QUEUE
     where = "" if asked.queue is None else f", queue={asked.queue!r}"
     aside(
-        f"a worker on {shown_url(asked.store)} that listens on the queue {queue} runs it, if its "
+        f"a worker on {shown_url(store)} that listens on the queue {queue} runs it, if its "
         f'app has this load test: app.load(load_file("{asked.file}"){where})'
     )
     return DONE

@@ -17,9 +17,10 @@ _PLACE = "Where it listens"
 _TARGET = reflowed("""
 Serve a target for load tests, until Ctrl-C: with latencies, errors and sizes that you choose, and counts of its own.
 
-It answers / as it is told by the options, or by the request: /?delay=50ms&status=503&size=10KB. It also has /echo,
-/login, /me, /cookies, /redirect/3, /chunked, /gzip, /sse, /slow-body, /close, /reset, /ws, /stall?for=2s and /stats,
-and speaks HTTP/1.1, HTTP/2 and WebSocket on one port.
+It answers / as the options say, or as the request says: /?delay=50ms&status=503&size=10KB. It also has /echo, /login,
+/me, /cookies, /redirect/3, /chunked, /gzip, /sse, /slow-body, /close, /reset, /ws, /stall?for=2s and /stats, and speaks
+HTTP/1.1, HTTP/2 and WebSocket on one port. --latency applies to all of them but /stall and /stats; --errors and --size
+apply to /.
 
 Only this machine can reach it, unless --host says otherwise.
 
@@ -86,15 +87,17 @@ def target(
         ),
     ] = None,
     latency: Annotated[
-        str, typer.Option("--latency", "-l", metavar="LATENCY", help="Before it answers.", rich_help_panel=_ALIKE)
+        str, typer.Option("--latency", "-l", metavar="LATENCY", help="Time before each answer.", rich_help_panel=_ALIKE)
     ] = "none",
     errors: Annotated[
-        str, typer.Option("--errors", "-e", metavar="2%", help="Share of errors.", rich_help_panel=_ALIKE)
+        str, typer.Option("--errors", "-e", metavar="2%", help="Share of errors of /.", rich_help_panel=_ALIKE)
     ] = "0%",
     error_status: Annotated[
         int, typer.Option("--error-status", min=100, max=599, help="What those say.", rich_help_panel=_ALIKE)
     ] = 503,
-    size: Annotated[str, typer.Option("--size", metavar="1KB", help="Of its answers.", rich_help_panel=_ALIKE)] = "2",
+    size: Annotated[
+        str, typer.Option("--size", metavar="1KB", help="Size of the answers of /.", rich_help_panel=_ALIKE)
+    ] = "2",
     seed: Annotated[
         int | None,
         typer.Option(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Callable
+from typing import IO, Any
 
 from rich.console import Console
 
@@ -36,11 +38,14 @@ def show_place(served: Target, console: Console) -> None:
 
 
 class CountsLine:
-    """One line that is written over each second."""
+    """One line that is written over each second, while the terminal is ours: a target that was started with `&` would
+    write it over the prompt."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, ours: Callable[[], bool] | None = None) -> None:
         self._console = console
+        self._ours = ours or (lambda: in_foreground(console.file))
         self._before = 0
+        self._drawn = False
 
     def show(self, counts: Counts) -> None:
         """Write it over the last one."""
@@ -49,15 +54,28 @@ class CountsLine:
         said = (
             f"{counted(counts.completed, 'answer')}, {rate:,}/s, {counts.open:,} open, {counts.under_way:,} under way"
         )
-        self._write(said[: max(0, self._console.width - 1)])
+        if self._ours():
+            self._write(said[: max(0, self._console.width - 1)])
+            self._drawn = True
 
     def clear(self) -> None:
         """Leave nothing of it."""
-        self._write("")
+        if self._drawn:
+            self._write("")
 
     def _write(self, text: str) -> None:
         self._console.file.write(f"\r{text}\x1b[K")
         self._console.file.flush()
+
+
+def in_foreground(file: IO[str]) -> bool:
+    """Whether the terminal has this process in its foreground; so it is where there is no job control."""
+    if not hasattr(os, "tcgetpgrp"):
+        return True
+    try:
+        return os.tcgetpgrp(file.fileno()) == os.getpgrp()
+    except OSError:  # a terminal that controls no processes
+        return True
 
 
 def show_counts(counts: Counts, console: Console) -> None:

@@ -146,3 +146,9 @@ def _banner(orders: Orders, hello: Hello, metrics: str) -> None:
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for line in lines:
         console.print(line, markup=False)
+    named = os.environ.get("MAINSTAY_STORE", "")
+    if named and shown_url(named) != shown_url(hello.store_url):
+        rule = "the program names its store itself; write App() to let the variable name it"
+        console.print(
+            f"  warning  MAINSTAY_STORE is {shown_url(named)} and not used: {rule}", style="yellow", markup=False
+        )

@@ -265,6 +265,18 @@ async def test_a_delay_counts_from_when_the_request_was_read() -> None:
     assert all(when <= then + 0.001 for when, then in zip(due, asked, strict=True))
 
 
+async def test_the_latency_applies_to_every_path_that_is_not_for_control() -> None:
+    async with Target(TargetOptions(latency="1ms")) as target, Talk(target) as talk:
+        talk.say(b'POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{"user": "ann"}')
+        await talk.hear()
+        for path in ("/me", "/echo", "/gzip", "/redirect/1", "/chunked"):
+            await talk.get(path)
+        assert len(target.delays().taken) == 6
+        await talk.get("/stats")
+        await talk.get("/stall?for=0s")
+        assert len(target.delays().taken) == 6
+
+
 async def test_only_the_last_delays_are_remembered() -> None:
     async with Target(TargetOptions(keep=3)) as target, Talk(target) as talk:
         for ms in (1, 2, 3, 4):

@@ -1,8 +1,9 @@
 """A server to test against: known latencies, errors and sizes, and its own counts. `mainstay load target`.
 
-Start from `Target` (in a running loop) or `serve` (a process of its own); `TargetOptions` says how it behaves. Routes:
+Start from `Target` (in a running loop) or `serve` (a process of its own); `TargetOptions` says how it behaves. All
+routes have the latency of the options, or that of `?delay=`, but for /stall and /stats. Routes:
 
-    /                      the latency, errors and size of the options; by query: delay, status, size
+    /                      the errors and the size of the options; by query: delay, status, size
     /echo                  what was sent, as JSON
     /login, /me            a token for {"user": "ann"}, and who has it; as cookie too
     /cookies?name=value    sets cookies, and shows those that came

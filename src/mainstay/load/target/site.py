@@ -100,7 +100,7 @@ class Site:
             return 0.0
         if "delay" in request.query:
             return Latency(request.query["delay"], field="delay").draw(self._rng)
-        return self.delay() if request.path == "/" else 0.0
+        return self.delay()
 
     def _resume(self) -> None:
         if time.perf_counter() >= self.stalled_until:

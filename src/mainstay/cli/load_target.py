@@ -19,8 +19,9 @@ Serve a target for load tests, until Ctrl-C: with latencies, errors and sizes th
 
 It answers / as the options say, or as the request says: /?delay=50ms&status=503&size=10KB. It also has /echo, /login,
 /me, /cookies, /redirect/3, /chunked, /gzip, /sse, /slow-body, /close, /reset, /ws, /stall?for=2s and /stats, and speaks
-HTTP/1.1, HTTP/2 and WebSocket on one port. --latency applies to all of them but /stall and /stats; --errors and --size
-apply to /.
+HTTP/1.1, HTTP/2 and WebSocket on one port.
+
+--latency applies to all paths but /stall and /stats; --errors and --size apply to /.
 
 Only this machine can reach it, unless --host says otherwise.
 

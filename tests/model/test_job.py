@@ -34,9 +34,15 @@ def test_a_point_of_priority_is_worth_its_boost_of_waiting() -> None:
 def test_a_started_job_overruns_at_the_first_of_its_limits_plus_grace(
     options: Options, fields: dict[str, int], after_s: int
 ) -> None:
-    job = a_job("running", options=options, started_ms=NOW, **fields)
+    job = a_job("running", options=options, started_ms=NOW, session="s-1", **fields)
 
     assert expiry(job) == NOW + after_s * 1000
+
+
+def test_a_job_that_is_left_to_its_units_has_no_grace() -> None:
+    job = a_job("running", options=Options(run_timeout_s=60, grace_s=5), started_ms=NOW, session=None)
+
+    assert expiry(job) == NOW + 60_000
 
 
 def test_what_has_not_started_or_has_no_limit_does_not_overrun() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextvars
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+import servers
 from mainstay import App, Context, Draft, JobFailed, context
 from mainstay.errors import InvalidInput, MainstayError
 from mainstay.stores import Query
@@ -149,7 +151,189 @@ async def test_a_manager_sees_the_error_and_may_turn_it_into_another(app: App) -
 
 
 def test_without_managers_nothing_is_entered(app: App) -> None:
-    assert app.around(None) is None  # type: ignore[arg-type]
+    assert app.around(None) == ()  # type: ignore[arg-type]
+
+
+async def test_a_plain_hook_runs_in_the_thread_of_a_plain_task(app: App) -> None:
+    """Before and after it: what it sets in thread-locals the task sees, and what the task sets it sees."""
+    local = threading.local()
+    told: list[tuple[str, int]] = []
+
+    @app.around_run
+    def connected(running: Context) -> Iterator[None]:
+        local.tenant = running.job.name
+        told.append(("in", threading.get_ident()))
+        yield
+        told.append((f"out {local.answer}", threading.get_ident()))
+
+    @app.task(name="work")
+    def work() -> str:
+        local.answer = 42
+        told.append(("task", threading.get_ident()))
+        return str(local.tenant)
+
+    async with app, working(app):
+        assert await (await work.submit()).result(timeout="10s") == "work"
+
+    assert [what for what, _ in told] == ["in", "task", "out 42"]
+    threads = {thread for _, thread in told}
+    assert len(threads) == 1
+    assert threads != {threading.get_ident()}
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_a_hook_of_either_kind_runs_on_the_loop_around_an_async_task(app: App, kind: str) -> None:
+    threads: set[int] = set()
+
+    def plain(running: Context) -> Iterator[None]:
+        threads.add(threading.get_ident())
+        yield
+        threads.add(threading.get_ident())
+
+    async def awaited(running: Context) -> AsyncIterator[None]:
+        threads.add(threading.get_ident())
+        yield
+        threads.add(threading.get_ident())
+
+    app.around_run(plain if kind == "plain" else awaited)
+
+    @app.task(name="work")
+    async def work() -> None:
+        threads.add(threading.get_ident())
+
+    async with app, working(app):
+        await (await work.submit()).result(timeout="10s")
+
+    assert threads == {threading.get_ident()}
+
+
+async def test_around_a_plain_task_async_hooks_are_outside_of_plain_ones(app: App) -> None:
+    """They cannot be entered in a thread; among themselves, both kinds keep their order."""
+    told: list[str] = []
+
+    def plain(name: str) -> Any:
+        def hook(running: Context) -> Iterator[None]:
+            told.append(f"{name} in, {_where()}")
+            yield
+            told.append(f"{name} out, {_where()}")
+
+        return hook
+
+    def awaited(name: str) -> Any:
+        async def hook(running: Context) -> AsyncIterator[None]:
+            told.append(f"{name} in, {_where()}")
+            yield
+            told.append(f"{name} out, {_where()}")
+
+        return hook
+
+    for hook in (plain("first"), awaited("second"), plain("third"), awaited("fourth")):
+        app.around_run(hook)
+
+    @app.task(name="work")
+    def work() -> None:
+        told.append("work")
+
+    async with app, working(app):
+        await (await work.submit()).result(timeout="10s")
+
+    entered = ["second in, loop", "fourth in, loop", "first in, thread", "third in, thread"]
+    left = ["third out, thread", "first out, thread", "fourth out, loop", "second out, loop"]
+    assert told == [*entered, "work", *left]
+
+
+def _where() -> str:
+    return "thread" if threading.current_thread().name.startswith("mainstay-job") else "loop"
+
+
+async def test_a_plain_hook_around_a_plain_task_sees_its_error_and_may_swallow_it(app: App) -> None:
+    seen: list[str] = []
+
+    @app.around_run
+    def calm(running: Context) -> Iterator[None]:
+        try:
+            yield
+        except ValueError as error:
+            seen.append(str(error))
+
+    @app.task(name="fail")
+    def fail() -> int:
+        raise ValueError("boom")
+
+    async with app, working(app):
+        assert await (await fail.submit()).result(timeout="10s") is None
+
+    assert seen == ["boom"]
+
+
+async def test_an_error_of_a_plain_hook_fails_the_job(app: App) -> None:
+    @app.around_run
+    def broken(running: Context) -> Iterator[None]:
+        raise LookupError("no connection")
+        yield
+
+    @app.task(name="work")
+    def work() -> None: ...
+
+    async with app, working(app):
+        with pytest.raises(JobFailed, match="LookupError: no connection"):
+            await (await work.submit()).result(timeout="10s")
+
+
+@pytest.mark.slow
+async def test_connections_of_threads_are_replaced_by_a_hook_after_the_database_was_restarted(app: App) -> None:
+    """As frameworks keep them: one per thread, closed by a hook when it is old or broken. With the hook in another
+    thread than the task, no connection was ever closed, and every job failed after a restart."""
+    psycopg = pytest.importorskip("psycopg")
+    local = threading.local()
+    opened: list[Any] = []
+
+    def close_old_connection() -> None:
+        connection = getattr(local, "connection", None)
+        if connection is None:
+            return
+        try:
+            connection.execute("SELECT 1")
+        except psycopg.Error:
+            connection.close()
+            local.connection = None
+
+    @app.around_run
+    def connections(running: Context) -> Iterator[None]:
+        close_old_connection()
+        yield
+        close_old_connection()
+
+    with servers.folder("mainstay-hooks-") as place:
+        database = servers.Postgres(place)
+
+        @app.task(name="backend")
+        def backend() -> int:
+            if getattr(local, "connection", None) is None:
+                local.connection = psycopg.connect(database.url(), autocommit=True)
+                opened.append(local.connection)
+            row = local.connection.execute("SELECT pg_backend_pid()").fetchone()
+            return int(row[0])
+
+        try:
+            async with app, working(app):
+
+                async def round_of_jobs() -> set[int]:
+                    jobs = await app.submit_many([backend.job() for _ in range(30)])
+                    return {await job.result(timeout="30s") for job in jobs}
+
+                await round_of_jobs()
+                first = len(opened)
+                database.stop()
+                database.start()
+                await round_of_jobs()  # each job has its result: none failed
+        finally:
+            for connection in opened:
+                connection.close()
+            database.stop()
+
+    assert 1 <= first <= 4, "one connection for each thread"
+    assert len(opened) > first
 
 
 def test_what_is_no_context_manager_is_refused(app: App) -> None:

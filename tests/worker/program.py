@@ -26,7 +26,7 @@ from mainstay.control.payload import encoded
 from mainstay.errors import BadArguments, BadResult, InvalidInput, UnknownTask
 from mainstay.model import BLANK, Job, Settings
 from mainstay.stores import open_store
-from mainstay.worker import Context, Mode, context
+from mainstay.worker import Context, Hook, Mode, context
 
 LIMIT = 1 << 24
 
@@ -103,8 +103,8 @@ class Stage:
         if path := os.environ.get("STAGE_LEFT"):
             Path(path).write_text(str(os.getpid()))
 
-    def around(self, context: Context) -> None:
-        return None
+    def around(self, context: Context) -> Sequence[Hook]:
+        return ()
 
     async def prepare(self, control: Control) -> None: ...
 

@@ -26,7 +26,7 @@ from ..task.naming import is_async, place_of
 from ..task.options import SubmitOptions
 from ..task.returns import Returns
 from ..task.storable import canonical
-from ..worker import Context, Work
+from ..worker import Context, Hook, Work
 from ..worker.loading import loaded
 from . import bulk, hooks
 from .batches import Batches
@@ -238,8 +238,14 @@ class App:
         return hook
 
     def around_run(self, manager: M) -> M:
-        """Have a context manager entered around each run. It gets the `Context`; write an `async def` that yields
-        once. What it sets in context variables the task sees. The first one registered is the outermost."""
+        """Have a context manager entered around each run. It gets the `Context`; write a `def` that yields once, or an
+        `async def` that does. What it sets in context variables the task sees. The first one registered is the
+        outermost.
+
+        It runs where the task runs: on the loop for an `async def`, in the thread of a plain function (so that both
+        have the same thread-locals), in the child process of a task with `process=True`. Only an `async def` hook
+        around a plain function runs on the loop instead, outside of all plain hooks: use it for what must be awaited.
+        """
         self._around.append(hooks.opener(manager, field="around_run"))
         return manager
 
@@ -488,9 +494,9 @@ class App:
         """The reverse."""
         return decoded(self.client.sealer.open(data, field="stored data"))
 
-    def around(self, context: Context) -> AbstractAsyncContextManager[object] | None:
-        """What `around_run` registered, as one; None when there is nothing."""
-        return hooks.nested(self._around, context) if self._around else None
+    def around(self, context: Context) -> Sequence[Hook]:
+        """What `around_run` registered, for one run."""
+        return hooks.around(self._around, context) if self._around else ()
 
     async def prepare(self, control: Control) -> None:
         """What every worker does when it starts: it stores the declared schedules, whoever leads."""

@@ -9,12 +9,14 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, Asyn
 from typing import Any
 
 from ..errors import InvalidInput
-from ..worker import Context
+from ..worker import Context, Hook
 
 #: an async generator function, a generator function, or what `contextlib` makes of one
 Manager = Callable[
     ..., AbstractAsyncContextManager[Any] | AbstractContextManager[Any] | AsyncIterator[Any] | Iterator[Any]
 ]
+
+_ADVICE = "write an async def that yields once, or a def that does"
 
 Opener = Callable[..., AbstractAsyncContextManager[Any] | AbstractContextManager[Any]]
 
@@ -26,7 +28,7 @@ def opener(function: Manager, *, field: str) -> Opener:
     if inspect.isgeneratorfunction(function):
         return contextlib.contextmanager(function)
     if not callable(function) or inspect.iscoroutinefunction(function):
-        raise InvalidInput(field, f"{function!r} is not a context manager; write an async def that yields once")
+        raise InvalidInput(field, f"{function!r} is not a context manager; {_ADVICE}")
     # what is left makes context managers already; whether it does shows when it is entered, and is told then
     return function  # type: ignore[return-value]
 
@@ -37,13 +39,13 @@ async def entered(stack: AsyncExitStack, manager: object, *, field: str) -> Any:
         return await stack.enter_async_context(manager)
     if isinstance(manager, AbstractContextManager):
         return stack.enter_context(manager)
-    raise InvalidInput(field, f"{manager!r} is not a context manager; write an async def that yields once")
+    raise InvalidInput(field, f"{manager!r} is not a context manager; {_ADVICE}")
 
 
-@contextlib.asynccontextmanager
-async def nested(openers: Sequence[Opener], context: Context) -> AsyncIterator[None]:
-    """Enter all around one run: the first one registered is the outermost."""
-    async with AsyncExitStack() as stack:
-        for each in openers:
-            await entered(stack, each(context), field="around_run")
-        yield
+def around(openers: Sequence[Opener], context: Context) -> list[Hook]:
+    """What is entered around one run: the first one registered is the outermost."""
+    found = [each(context) for each in openers]
+    for manager in found:
+        if not isinstance(manager, AbstractAsyncContextManager | AbstractContextManager):
+            raise InvalidInput("around_run", f"{manager!r} is not a context manager; {_ADVICE}")
+    return found

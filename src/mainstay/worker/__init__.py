@@ -5,6 +5,6 @@ process's loop: claim, run, acknowledge) and `Supervisor` (spawns engines, beats
 """
 
 from .context import Context, Input, context
-from .program import Mode, Program, Work, load
+from .program import Hook, Mode, Program, Work, load
 
-__all__ = ["Context", "Input", "Mode", "Program", "Work", "context", "load"]
+__all__ = ["Context", "Hook", "Input", "Mode", "Program", "Work", "context", "load"]

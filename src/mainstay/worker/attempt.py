@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack
 from typing import Any
 
 import msgspec
@@ -14,7 +16,7 @@ from ..errors import BadArguments
 from ..model import ErrorInfo
 from .context import Context, Directive, LetGo, Retry, Skip, Snooze, Stopped, enter
 from .endings import Done, Ending, Failed, Gone, Halted, Misfit, NotNeeded, PutOff
-from .program import Program, Work
+from .program import Hook, Program, Work
 
 
 async def attempt(program: Program, work: Work, context: Context, threads: Executor) -> Ending:
@@ -27,38 +29,57 @@ async def attempt(program: Program, work: Work, context: Context, threads: Execu
     except BadArguments as error:
         return Misfit(error_info(error, retryable=False))
     enter(context)
-    result: msgspec.Raw | None = None  # what a hook that swallows an error leaves
     try:
-        around = program.around(context)
-        if around is None:
-            result = work.pack(await work.call(arguments)) if work.is_async else await _plain(work, arguments, threads)
+        hooks = program.around(context)
+        if hooks:
+            result = await _hooked(hooks, work, arguments, threads)
         else:
-            async with around:
-                result = await _result(work, arguments, threads)
+            result = work.pack(await work.call(arguments)) if work.is_async else await _plain(work, arguments, threads)
         return Done(result, context.close())
     except BaseException as error:  # noqa: BLE001 - `sys.exit()` in a task ends that task, not its neighbours
         context.close()
         return _ending_of(error, context)
 
 
-async def _result(work: Work, arguments: Any, threads: Executor) -> msgspec.Raw | None:
-    if work.is_async:
-        return work.pack(await work.call(arguments))
-    return await _plain(work, arguments, threads)
+async def _hooked(hooks: Sequence[Hook], work: Work, arguments: Any, threads: Executor) -> msgspec.Raw | None:
+    """Hooks run where the task runs: on the loop for an `async def`, in its thread for a plain function. An async hook
+    cannot be entered in a thread: around a plain function it runs on the loop, outside of all others."""
+    result: msgspec.Raw | None = None  # what a hook that swallows an error leaves
+    async with AsyncExitStack() as stack:
+        inside: list[AbstractContextManager[Any]] = []
+        for hook in hooks:
+            if isinstance(hook, AbstractAsyncContextManager):
+                await stack.enter_async_context(hook)
+            elif work.is_async:
+                stack.enter_context(hook)
+            else:
+                inside.append(hook)
+        if work.is_async:
+            result = work.pack(await work.call(arguments))
+        else:
+            result = await _plain(work, arguments, threads, inside)
+    return result
 
 
-async def _plain(work: Work, arguments: Any, threads: Executor) -> msgspec.Raw | None:
+async def _plain(
+    work: Work, arguments: Any, threads: Executor, hooks: Sequence[AbstractContextManager[Any]] = ()
+) -> msgspec.Raw | None:
     # the thread sees what the hooks have set; its result is packed there as well, big ones would block the loop
     run = contextvars.copy_context().run
-    return await asyncio.get_running_loop().run_in_executor(threads, run, _plainly, work, arguments)
+    return await asyncio.get_running_loop().run_in_executor(threads, run, _plainly, work, arguments, hooks)
 
 
-def _plainly(work: Work, arguments: Any) -> msgspec.Raw | None:
+def _plainly(work: Work, arguments: Any, hooks: Sequence[AbstractContextManager[Any]]) -> msgspec.Raw | None:
+    result: msgspec.Raw | None = None
     try:
-        return work.pack(work.call(arguments))
+        with ExitStack() as stack:
+            for hook in hooks:
+                stack.enter_context(hook)
+            result = work.pack(work.call(arguments))
     except StopIteration as error:
         # no future takes one (before Python 3.12 it would never be done); a coroutine turns it into the same
         raise RuntimeError("it raised StopIteration") from error
+    return result
 
 
 def _ending_of(error: BaseException, context: Context) -> Ending:

@@ -7,7 +7,7 @@ arguments, arguments into a call, and what comes back into stored bytes. Nothing
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import msgspec
@@ -19,6 +19,9 @@ from .loading import find
 
 #: where the call is made: on the engine's loop, in one of its threads, or in a child process of its own
 Mode = Literal["loop", "thread", "process"]
+
+#: what is entered around a run
+Hook = AbstractAsyncContextManager[Any] | AbstractContextManager[Any]
 
 
 class Work(Protocol):
@@ -87,8 +90,9 @@ class Program(Protocol):
         """Entered once per process before its first job, left after its last."""
         ...
 
-    def around(self, context: Context) -> AbstractAsyncContextManager[object] | None:
-        """Entered around each run; None when there is nothing to enter."""
+    def around(self, context: Context) -> Sequence[Hook]:
+        """What is entered around each run, the outermost first. Where the task runs: on the loop for an `async def`, in
+        its thread for a plain function, in both cases in its child process if it has one."""
         ...
 
     async def prepare(self, control: Control) -> None:

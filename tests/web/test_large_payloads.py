@@ -102,7 +102,7 @@ def on_the_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         "/api/v1/jobs?payload=true",
         "/jobs",
         "/jobs?status=quarantined",
-        "/jobs/bulk?action=retry",
+        "/jobs/bulk?all=matching&action=retry",
         "/jobs/{id}",
         "/api/v1/jobs/{id}",
         "/api/v1/jobs/{id}/events",

@@ -127,7 +127,7 @@ async def test_a_preview_of_what_would_be_done_masks_as_well(tmp_path: Path) -> 
     async with lab_of(tmp_path) as lab, lab.server.as_(lab.submits) as client:
         dry = await client.post(f"/api/v1/jobs/{lab.batch}/resume", json={"dry_run": True})
         assert [one["unit"] for one in dry.json()["sample"]] == ["api_key=***-s0"]
-        page = await client.get("/jobs/bulk?action=retry")
+        page = await client.get("/jobs/bulk?all=matching&action=retry")
         assert "login" in page.text
         assert "hush" not in page.text
 

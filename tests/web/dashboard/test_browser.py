@@ -130,10 +130,13 @@ def test_many_are_retried_after_a_look_at_them(page: Page, house: House, site: S
     page.keyboard.press("j")
     page.keyboard.press("x")
     expect(page.get_by_role("checkbox", checked=True).and_(page.locator("[name=id]"))).to_have_count(1)
+    expect(page.locator("[data-selected]")).to_have_text("1 job selected")
     page.keyboard.press("x")
-    page.get_by_role("button", name="Retry…").click()
-    expect(page.locator("h1")).to_contain_text("Retry 3 jobs?")
-    page.get_by_role("button", name="Retry 3").click()
+    page.get_by_text("All that match", exact=True).click()
+    page.get_by_role("link", name="Retry all that match…").click()
+    expect(page.locator("h1")).to_contain_text("Retry ALL 3 jobs that match?")
+    expect(page.locator("body")).to_contain_text("Status: quarantined")
+    page.get_by_role("button", name="Retry ALL 3 jobs").click()
     page.wait_for_url(re.compile(r"/jobs\?.*queue=payments"))
     expect(page.locator("#said")).to_contain_text("3 sent back")
     expect(page.locator("body")).to_contain_text("No job matches.")
@@ -148,21 +151,92 @@ def test_many_are_cancelled_after_a_look_at_them(page: Page, house: House, site:
     site.sign_in(page, "/jobs?queue=later")
     page.locator(f"#row-{made[0]}").get_by_role("checkbox").check()
     page.locator(f"#row-{made[2]}").get_by_role("checkbox").check()
-    page.get_by_role("button", name="Cancel…").click()
-    expect(page.locator("h1")).to_contain_text("Cancel 2 jobs?")
+    page.get_by_role("button", name="Cancel selected…").click()
+    expect(page.locator("h1")).to_contain_text("Cancel 2 selected jobs?")
     expect(page.locator("body")).to_contain_text("Nothing has been done yet.")
     expect(page.locator("[data-row]")).to_have_count(2)
-    page.get_by_role("link", name="Leave them").click()
+    expect(page.get_by_role("button", name="Cancel 2 jobs")).to_have_class("danger")
+    page.get_by_role("link", name="Back").click()
+    page.wait_for_url(f"{site.url}/jobs?queue=later")
     page.goto(f"{site.url}/jobs?queue=later&status=pending")
     expect(page.locator("[data-row]")).to_have_count(3)
-    page.get_by_role("button", name="Cancel…").click()
+    page.get_by_label("Select all jobs of this page").check()
+    expect(page.locator("[data-selected]")).to_have_text("3 jobs selected")
+    page.get_by_role("button", name="Cancel selected…").click()
     page.get_by_label("Why").fill("not needed any more")
-    page.get_by_role("button", name="Cancel 3").click()
+    page.get_by_role("button", name="Cancel 3 jobs").click()
     page.wait_for_url(re.compile(r"/jobs\?.*queue=later"))
     expect(page.locator("#said")).to_contain_text("3 ")
     page.goto(f"{site.url}/jobs?queue=later&status=cancelled")
     expect(page.locator("[data-row]")).to_have_count(3)
     expect(page.locator("[data-row]").first).to_contain_text("not needed any more")
+
+
+def test_without_a_selection_nothing_can_be_done_and_a_selection_survives_live_updates(
+    page: Page, house: House, site: Site
+) -> None:
+    async def submit(plant: Plant, orders: range) -> list[str]:
+        later = plant.ship.options(queue="held")
+        return [(await later.submit(order, {"city": "Bern"})).id for order in orders]
+
+    first, second, third = house.do(partial(submit, orders=range(40, 43)))
+    site.sign_in(page, "/jobs?queue=held")
+    expect(page.locator("[data-row]")).to_have_count(3)
+    retry, cancel = (page.get_by_role("button", name=f"{verb} selected…") for verb in ("Retry", "Cancel"))
+    expect(retry).to_be_disabled()
+    expect(cancel).to_be_disabled()
+    expect(page.locator("[data-selected]")).to_have_text("No jobs selected")
+
+    page.locator(f"#row-{first}").get_by_role("checkbox").check()
+    page.locator(f"#row-{third}").get_by_role("checkbox").check()
+    expect(page.locator("[data-selected]")).to_have_text("2 jobs selected")
+    expect(cancel).to_be_enabled()
+    # more than a page: the rows that are selected are pushed off it
+    house.do(partial(submit, orders=range(50, 55)))
+    expect(page.locator("[data-row]")).to_have_count(8)
+    expect(page.locator("[data-selects]:checked")).to_have_count(2)
+    house.do(partial(submit, orders=range(60, 110)))
+    expect(page.locator(f"#row-{first}")).to_have_count(0)
+    expect(page.locator("[data-selected]")).to_have_text("2 jobs selected, 2 not on this page")
+    expect(cancel).to_be_enabled()
+    assert never_reloaded(page)
+
+    cancel.click()
+    expect(page.locator("h1")).to_contain_text("Cancel 2 selected jobs?")
+    expect(page.locator(f"#row-{first}")).to_be_visible()
+    expect(page.locator(f"#row-{third}")).to_be_visible()
+    page.get_by_role("button", name="Cancel 2 jobs").click()
+    expect(page.locator("#said")).to_contain_text("2 cancelled")
+
+    async def standing(plant: Plant) -> list[str]:
+        return [job.status for job in await (await plant.app.open()).get_many([first, second, third])]
+
+    assert house.do(standing) == ["cancelled", "pending", "cancelled"]
+
+
+def test_all_jobs_of_a_store_are_named_as_all_and_need_a_second_word(page: Page, house: House, site: Site) -> None:
+    async def submit(plant: Plant) -> str:
+        return (await plant.ship.options(queue="all").submit(70, {"city": "Bern"})).id
+
+    made = house.do(submit)
+    site.sign_in(page, "/jobs")
+    page.get_by_text("All that match", exact=True).click()
+    expect(page.locator(".matching")).to_contain_text("ALL jobs of this store")
+    page.get_by_role("link", name="Cancel all that match…").click()
+    expect(page.locator("h1")).to_have_text(re.compile(r"Cancel ALL [\d,]+ jobs? of this store\?"))
+    expect(page.locator(".banner")).to_contain_text("No filter is set.")
+    confirm = page.get_by_role("button", name=re.compile("Cancel ALL"))
+    expect(confirm).to_have_class("danger")
+    confirm.click()
+    assert page.locator(".sure input").evaluate("box => box.matches(':invalid')")
+    page.get_by_role("link", name="Back").click()
+    page.wait_for_url(f"{site.url}/jobs")
+
+    async def standing(plant: Plant) -> str:
+        [job] = await (await plant.app.open()).get_many([made])
+        return job.status
+
+    assert house.do(standing) == "pending"
 
 
 def test_a_schedule_is_paused_run_by_hand_and_goes_on(page: Page, site: Site) -> None:

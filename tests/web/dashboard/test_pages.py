@@ -56,7 +56,7 @@ async def test_every_page_is_there_when_there_is_nothing_to_show(server: Server)
 async def test_no_page_has_inline_script_or_style_or_names_another_host(server: Server) -> None:
     job = await failed(server.control)
     await register(server.control, [schedule("sums", "1h", "report.sums")])
-    for path in (*PAGES, f"/jobs/{job.id}", "/jobs/bulk?action=retry&queue=mail", "/nowhere"):
+    for path in (*PAGES, f"/jobs/{job.id}", "/jobs/bulk?all=matching&action=retry&queue=mail", "/nowhere"):
         text = (await server.client.get(path)).text
         assert re.findall(r"<script(?! src=\"/static/)", text) == []
         assert re.findall(r"<style|\sstyle=|\son[a-z]+=|javascript:", text) == []
@@ -231,8 +231,8 @@ async def test_a_job_that_never_was_is_not_found(server: Server) -> None:
 async def test_a_preview_does_nothing_and_what_is_confirmed_is_what_it_showed(server: Server) -> None:
     control = server.control
     made = await control.submit_many(Request("t", n, {"queue": "q"}) for n in range(25))
-    text = await text_of(server, "/jobs/bulk?action=cancel&queue=q")
-    assert "Cancel 25 jobs?" in text
+    text = await text_of(server, "/jobs/bulk?all=matching&action=cancel&queue=q")
+    assert "Cancel ALL 25 jobs that match?" in text
     assert rows(text) == [each.id for each in made[:10]]
     assert (await control.get(made[0].id)).status == "pending"
     body = re.search(r'data-body="([^"]+)"', text)
@@ -252,7 +252,7 @@ async def test_what_comes_to_match_after_a_preview_is_not_meant(server: Server) 
     control = server.control
     seen = [await failed(control), await failed(control)]
     later = await control.submit("mail.send", queue="mail")
-    text = await text_of(server, "/jobs/bulk?action=retry&queue=mail")
+    text = await text_of(server, "/jobs/bulk?all=matching&action=retry&queue=mail")
     body = re.search(r'data-body="([^"]+)"', text)
     assert body is not None
     await control.force(later.id, "failed", actor="t", reason="for the test")
@@ -272,7 +272,9 @@ async def test_a_preview_of_those_chosen_names_only_these(server: Server) -> Non
 
 async def test_a_preview_of_what_cannot_be_done_is_refused(server: Server) -> None:
     assert "action" in await text_of(server, "/jobs/bulk?action=explode", 422)
-    assert "status" in await text_of(server, "/jobs/bulk?action=retry&status=succeeded", 422)
+    for wanted in ("action=cancel", "action=cancel&queue=q", "action=cancel&all=", "action=cancel&all=yes"):
+        assert "no job is selected" in await text_of(server, f"/jobs/bulk?{wanted}", 422)
+    assert "status" in await text_of(server, "/jobs/bulk?all=matching&action=retry&status=succeeded", 422)
 
 
 async def test_a_load_test_without_numbers_says_so_and_two_of_them_cannot_be_compared(server: Server) -> None:
@@ -371,7 +373,7 @@ async def test_a_reader_sees_no_buttons_that_change_anything(tmp_path: Path) -> 
         async with server.as_(secret) as reader:
             text = (await reader.get(f"/jobs/{job.id}")).text
             assert set(re.findall(r'data-opens="(\w+)"', text)) == {"help"}
-            assert (await reader.get("/jobs/bulk?action=retry&queue=mail")).status_code == 403
+            assert (await reader.get("/jobs/bulk?all=matching&action=retry&queue=mail")).status_code == 403
 
 
 async def test_the_overview_says_when_the_store_does_not_answer(

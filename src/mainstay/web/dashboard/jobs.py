@@ -20,6 +20,22 @@ from .page import View
 
 PAGE = 50
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
+#: filters as a page calls them
+_LABELS = {
+    "status": "Status",
+    "queue": "Queue",
+    "name": "Task",
+    "tag": "Tag",
+    "text": "Search",
+    "key": "Key",
+    "newer_than": "Within",
+    "older_than": "Older than",
+    "parent": "Units of",
+    "session": "Held by",
+    "group": "Of group",
+    "created_from_ms": "Submitted from",
+    "created_before_ms": "Submitted before",
+}
 _ACTIONS = {"retry": retrying, "cancel": cancelling}
 
 
@@ -56,16 +72,20 @@ async def bulk_preview(view: View) -> Response:
     if make is None:
         raise InvalidInput("action", f"{name!r} is none; there are {', '.join(_ACTIONS)}")
     ids = given.pop("id", [])
+    matching = given.pop("all", []) == ["matching"]
     given.pop("order", None)
+    if not ids and not matching:
+        raise InvalidInput("id", "no job is selected; select jobs in the list, or choose all that match")
+    back = filter_of(given)
     action: Action = make(actor=view.caller.actor)
     store, most = view.place.store, view.site.options.bulk_limit
     body: dict[str, Any]
-    if ids:
+    if not matching:
         found = await bulk.named(store, ids[:most])
         said: dict[str, Any] = {}
         body = {"action": name, "ids": list(found.ids)}
     else:
-        wanted = filter_of(given)
+        wanted = back
         said = _said(wanted)
         statuses = [each for each in wanted.status or action.states if each in action.states]
         if not statuses:
@@ -87,6 +107,9 @@ async def bulk_preview(view: View) -> Response:
         found=msgspec.structs.replace(found, first=first),
         body=body,
         given=said,
+        back=_said(back),
+        matching=matching,
+        labels=_LABELS,
         more=found.limit is not None and sum(found.counts.values()) >= found.limit,
     )
 

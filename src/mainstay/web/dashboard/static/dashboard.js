@@ -218,6 +218,53 @@ function openDialog(opener) {
   find("input, select", dialog)?.focus();
 }
 
+// ---- what is selected ---------------------------------------------------------------------------------
+
+// kept by id, apart from the rows: those come and go while the page is brought up to date
+const selection = {
+  MOST: 100, // ids that fit into an address
+  ids: new Set(),
+
+  start() {
+    if (!find("#bulk")) return;
+    document.addEventListener("change", ({ target }) => {
+      if ("selects" in target.dataset) this.pick(target, target.checked);
+      else if ("selectsPage" in target.dataset) for (const box of this.boxes()) this.pick(box, target.checked);
+      else return;
+      this.show();
+    });
+    find("[data-clears-selection]").addEventListener("click", () => { this.ids.clear(); this.show(); });
+    // whoever comes back to the page finds the boxes as they were
+    window.addEventListener("pageshow", () => { for (const box of this.boxes()) if (box.checked) this.pick(box, true); this.show(); });
+    this.show();
+  },
+
+  boxes() { return findAll("[data-selects]"); },
+
+  pick(box, wanted) {
+    if (!wanted) this.ids.delete(box.value);
+    else if (this.ids.size < this.MOST || this.ids.has(box.value)) this.ids.add(box.value);
+    else say(`At most ${this.MOST} jobs can be selected; use a filter and “All that match” for more.`);
+  },
+
+  show() {
+    const bulk = find("#bulk");
+    if (!bulk) return;
+    const boxes = this.boxes();
+    const seen = new Set(boxes.map((box) => box.value));
+    for (const box of boxes) box.checked = this.ids.has(box.value);
+    const page = find("[data-selects-page]");
+    if (page) { page.checked = boxes.length > 0 && boxes.every((box) => box.checked); page.indeterminate = !page.checked && boxes.some((box) => box.checked); }
+    const unseen = [...this.ids].filter((id) => !seen.has(id));
+    find("[data-unseen]", bulk).replaceChildren(...unseen.map((id) => Object.assign(document.createElement("input"), { type: "hidden", name: "id", value: id })));
+    const count = this.ids.size;
+    const words = count ? `${count} ${count === 1 ? "job" : "jobs"} selected` + (unseen.length ? `, ${unseen.length} not on this page` : "") : "No jobs selected";
+    const said = find("[data-selected]", bulk);
+    if (said.textContent !== words) said.textContent = words;
+    for (const button of findAll("[data-needs-selection]", bulk)) button.disabled = !count;
+  },
+};
+
 // ---- charts -------------------------------------------------------------------------------------------
 
 const charts = new Map();
@@ -263,6 +310,7 @@ function makeChart(box, lines, data) {
 // what the server cannot know: how large things are
 function arrange() {
   drawCharts();
+  selection.show();
   tick();
   for (const wide of findAll(".wide")) wide.tabIndex = wide.scrollWidth > wide.clientWidth ? 0 : -1;
   reveal();
@@ -349,6 +397,7 @@ document.addEventListener("keydown", (event) => {
 find("#theme").addEventListener("click", switchTheme);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawCharts);
 if (matchMedia("(max-width: 46rem)").matches) for (const part of findAll(".narrow:not([data-used])")) part.open = false;
+selection.start();
 arrange();
 setInterval(tick, 5000);
 if (location.hash === "#text") find("[data-search]")?.focus();

@@ -305,8 +305,8 @@ class RunnerFailed(MainstayError):
 class CallFailed(MainstayError):
     """A call of a load test's client came to no answer. Counted under its `kind`; the virtual user goes on.
 
-    Kinds: dns, connect, refused, tls, timeout (with the part: "read timeout"), closed, protocol, redirects, and what
-    other protocols add.
+    Kinds: dns, proxy, connect, refused, tls, timeout (with the part: "read timeout"), closed (of a WebSocket with its
+    code: "closed 1011"), protocol, encoding, redirects, and what other protocols add.
     """
 
     code = "call_failed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import ipaddress
 import math
 import socket
 import ssl
@@ -77,6 +78,19 @@ async def system_lookup(host: str, port: int, kind: int) -> list[Address]:
     return [Address(family, address) for family, _, _, _, address in found]
 
 
+@functools.cache
+def is_address(host: str) -> bool:
+    """Whether a host is an address already, and not a name.
+
+    >>> is_address("127.0.0.1"), is_address("::1"), is_address("localhost")
+    (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host) is not None and "%" not in host
+    except ValueError:
+        return False
+
+
 class Network:
     """One per workflow in each process."""
 
@@ -116,6 +130,11 @@ class Network:
         known = self._addresses.get(key)
         if known is not None:
             return known
+        if is_address(host):
+            # there is nothing to look up, and asking the system takes a thread
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            place = (host, port, 0, 0) if family == socket.AF_INET6 else (host, port)
+            return self._addresses.setdefault(key, [Address(family, place)])
         # a thousand users that start at once ask once
         asking = self._asking.get(key)
         if asking is None:

@@ -20,7 +20,7 @@ from ..prepared import URL, Parts
 from ..results import Opening
 from .http.options import Timeout, limits_of
 from .kept import Kept, parts_of
-from .network import Network, Timeouts
+from .network import Network, Timeouts, is_address
 from .responses import UDPResponse
 from .waiting import Waiting, Watch, bytes_of, in_time
 
@@ -128,7 +128,8 @@ class _Endpoint:
             self._sock = None
             raise CallFailed("connect", f"cannot send to {parts.shown} ({error.strerror or error})") from None
         asyncio.get_running_loop().add_reader(sock.fileno(), self._readable)
-        return Opening(0.0, _now() - found, 0.0, found - began)
+        dns = 0.0 if is_address(parts.host) else found - began
+        return Opening(0.0, _now() - found, 0.0, dns)
 
     def _send(self, data: bytes) -> None:
         assert self._sock is not None

@@ -131,7 +131,7 @@ class Generator:
         except InvalidInput as error:
             return Refused(field=error.field, rule=error.rule)
         except CallFailed as error:
-            return Refused(field="target", rule=str(error))
+            return Refused(field="proxy" if error.kind == "proxy" else "target", rule=str(error))
         except MainstayError as error:
             return Refused(field="test", rule=str(error))
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the user's own code, at import

@@ -16,8 +16,10 @@ import pytest
 
 from mainstay.errors import CallFailed, InvalidInput
 from mainstay.load.clients.http import HTTPClient
+from mainstay.load.clients.http.opening import _bad_tls
 from mainstay.load.clients.network import Address, Network, Timeouts, Tls
-from mainstay.load.prepared import URL
+from mainstay.load.prepared import URL, split
+from mainstay.load.target.certificate import self_signed
 from tests.load.clients.http.scripted import OK, Heard, Talk, serving
 
 
@@ -132,7 +134,7 @@ async def test_users_that_stay_connected_hold_no_tls_sessions_beside_their_conne
 async def test_a_certificate_that_is_not_trusted_ends_the_call(certificate: Path) -> None:
     async with serving(OK, tls=server_tls(certificate)) as server, client() as http:
         with pytest.raises(
-            CallFailed, match=r"not trusted .*self-signed.*--ca.*--insecure.*LoadOptions\(ca="
+            CallFailed, match=r"not trusted .*self-signed.*--ca.*LoadOptions\(ca=.*--insecure"
         ) as failed:
             await http.get(server.url)
         assert http._network.sent == 0
@@ -148,10 +150,29 @@ async def test_a_certificate_for_another_host_is_not_trusted(certificate: Path) 
         serving(OK, tls=server_tls(certificate)) as server,
         client(tls=Tls(ca=str(certificate)), lookup=here) as http,
     ):
-        with pytest.raises(CallFailed, match="mismatch") as failed:
+        with pytest.raises(CallFailed, match="mismatch.*a name that its certificate has") as failed:
             await http.get(f"https://other.example:{server.port}/")
 
     assert failed.value.kind == "tls"
+    assert "--ca" not in str(failed.value)
+
+
+@pytest.mark.parametrize(("code", "says"), [(9, "renew it"), (10, "renew it"), (62, "call the server by a name")])
+async def test_a_certificate_that_another_authority_cannot_mend_is_not_told_to_name_one(code: int, says: str) -> None:
+    error = ssl.SSLCertVerificationError()
+    error.verify_code, error.verify_message = code, "certificate has expired"
+
+    told = str(_bad_tls(Network(), split("https://shop.test/"), error))
+
+    assert says in told
+    assert "--ca" not in told
+
+
+async def test_an_authority_that_did_not_sign_the_certificate_is_named(certificate: Path, tmp_path: Path) -> None:
+    other = await self_signed(tmp_path, "127.0.0.1")
+    async with serving(OK, tls=server_tls(certificate)) as server, client(tls=Tls(ca=str(other))) as http:
+        with pytest.raises(CallFailed, match=f"its authority is not in {other}; name its authority with --ca"):
+            await http.get(server.url)
 
 
 async def test_verification_can_be_switched_off(certificate: Path) -> None:
@@ -277,6 +298,21 @@ async def test_the_time_to_look_up_the_host_is_told() -> None:
 
     assert r.opening is not None
     assert r.opening.dns >= 0.015
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+async def test_an_address_is_not_looked_up_and_takes_no_time_for_it(host: str) -> None:
+    async def never(host: str, port: int, kind: int) -> list[Address]:
+        raise AssertionError(host)
+
+    async with client(lookup=never) as http:
+        with pytest.raises(CallFailed, match="refused the connection"):
+            await http.get(f"http://{host}:1/")
+    async with serving(OK) as server, client(lookup=never) as http:
+        r = await http.get(server.url)
+
+    assert r.opening is not None
+    assert r.opening.dns == 0
 
 
 async def test_no_connection_in_time_is_a_connect_timeout() -> None:
@@ -429,6 +465,16 @@ async def test_a_proxy_that_refuses_is_named_without_its_password() -> None:
     ):
         with pytest.raises(CallFailed, match="407 Who are you") as failed:
             await http.get("https://localhost:444/x")
+
+    assert failed.value.kind == "proxy"
+    assert "s3cret" not in str(failed.value)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:444/x", "https://localhost:444/x"])
+async def test_a_proxy_that_is_not_there_is_told_as_that(url: str) -> None:
+    async with client(proxy="http://ann:s3cret@127.0.0.1:1") as http:
+        with pytest.raises(CallFailed, match="the proxy cannot be reached: 127.0.0.1:1 refused") as failed:
+            await http.get(url)
 
     assert failed.value.kind == "proxy"
     assert "s3cret" not in str(failed.value)

@@ -14,7 +14,7 @@ import time
 from ....errors import CallFailed
 from ...prepared import Parts
 from ...results import Opening
-from ..network import Address, Network
+from ..network import Address, Network, is_address
 from .heads import MOST, read_head
 
 _now = time.perf_counter
@@ -32,12 +32,19 @@ async def open_socket(
     """A socket that is connected to where `parts` points at, and what that took."""
     began = _now()
     place = proxy or parts
-    if place.unix is not None:
-        addresses = [Address(socket.AF_UNIX, place.unix)]
-    else:
-        addresses = await network.addresses(place.host, place.port)
-    found = _now()
-    sock = await _connected(addresses, place)
+    try:
+        if place.unix is not None:
+            addresses = [Address(socket.AF_UNIX, place.unix)]
+        else:
+            addresses = await network.addresses(place.host, place.port)
+        looked_up = place.unix is None and not is_address(place.host)
+        found = _now() if looked_up else began
+        sock = await _connected(addresses, place)
+    except CallFailed as error:
+        if proxy is None or error.kind == "files":
+            raise
+        # the target was not even asked
+        raise CallFailed("proxy", f"the proxy cannot be reached: {error}") from None
     try:
         if proxy is not None and parts.scheme != "http":
             await _through(sock, proxy, parts)
@@ -131,7 +138,7 @@ async def _secured(
         # a session belongs to its context; one that the server no longer takes only costs a full handshake
         secured = context.wrap_socket(sock, server_hostname=parts.host, do_handshake_on_connect=False, session=session)
     except (ssl.SSLError, ValueError) as error:
-        raise _bad_tls(parts, error) from None
+        raise _bad_tls(network, parts, error) from None
     try:
         while True:
             try:
@@ -144,19 +151,30 @@ async def _secured(
                 return secured
     except OSError as error:
         secured.close()
-        raise _bad_tls(parts, error) from None
+        raise _bad_tls(network, parts, error) from None
     except BaseException:
         secured.close()
         raise
 
 
-def _bad_tls(parts: Parts, error: Exception) -> CallFailed:
+#: codes of OpenSSL: X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED
+_OUT_OF_DATE = (9, 10)
+#: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH
+_OTHER_HOST = (62, 64)
+
+
+def _bad_tls(network: Network, parts: Parts, error: Exception) -> CallFailed:
     where = f"{parts.host}:{parts.port}"
     if isinstance(error, ssl.SSLCertVerificationError):
+        off = "switch verification off with --insecure (in code: LoadOptions(verify=False))"
+        what = f"the certificate of {where} is not trusted ({error.verify_message})"
+        if error.verify_code in _OUT_OF_DATE:
+            return CallFailed("tls", f"{what}; renew it on the server, look at the clock of this machine, or {off}")
+        if error.verify_code in _OTHER_HOST:
+            return CallFailed("tls", f"{what}; call the server by a name that its certificate has, or {off}")
+        known = f"its authority is not in {network.tls.ca}; " if network.tls.ca is not None else ""
         return CallFailed(
-            "tls",
-            f"the certificate of {where} is not trusted ({error.verify_message}); name its authority with --ca, or "
-            "switch verification off with --insecure (in code: LoadOptions(ca=...), LoadOptions(verify=False))",
+            "tls", f"{what}; {known}name its authority with --ca (in code: LoadOptions(ca=...)), or {off}"
         )
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
     return CallFailed("tls", f"there is no TLS with {where} ({reason})")

@@ -260,6 +260,22 @@ async def test_requests_of_steps_that_raise_after_their_answer_are_in_the_number
     assert (summary.begun, summary.iterations, summary.failed_iterations) == (20, 20, 4)
 
 
+@pytest.mark.parametrize("model", [{"rate": "20/s", "duration": "500ms"}, {"vus": 2, "iterations": 10}])
+async def test_a_threshold_of_the_rate_sees_the_rate_of_the_report(
+    target: Target, tmp_path: Path, model: dict[str, Any]
+) -> None:
+    test = written(tmp_path, GET.replace('"/"', '"/?delay=300ms"'))
+
+    summary = await ran(test, thresholds=("rate > 1",), processes=2, base_url=target.url, **model)
+
+    assert summary.thresholds[0].value == summary.rate == summary.steps[0].rate
+    assert summary.rate == pytest.approx(summary.requests / summary.load_s)
+    if "rate" in model:
+        # the drain is no part of the time in which requests arrived
+        assert (summary.load_s, summary.rate) == (pytest.approx(0.5), pytest.approx(20.0))
+        assert summary.elapsed_s > 0.7
+
+
 async def test_no_drain_at_all_gives_up_at_once(target: Target, tmp_path: Path) -> None:
     test = written(tmp_path, GET.replace('"/"', '"/?delay=20ms"'))
 

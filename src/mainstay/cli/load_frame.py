@@ -167,7 +167,7 @@ def _warning(seen: Picture, width: int, room: int) -> Section:
 
 def _thresholds(seen: Picture) -> Section:
     told = sorted(seen.thresholds, key=lambda each: each.passed)
-    broken = [each for each in told if not each.passed and each.value is not None]
+    broken = [each for each in told if not each.passed and not each.pending and each.value is not None]
 
     def draw(_width: int, height: int) -> list[Text]:
         if height < 1 + min(len(told), 2):
@@ -183,6 +183,10 @@ def _thresholds(seen: Picture) -> Section:
 def _threshold(each: ThresholdOutcome) -> Text:
     if each.value is None:
         return _said("  ? ", "dim").append(f"{one_line(each.text)}: no value yet", style="dim")
+    if each.pending:
+        return _said("  … ", "dim").append(
+            f"{one_line(each.text)}  {one_line(each.shown)}, not reached yet", style="dim"
+        )
     mark, style = ("  ✓ ", "green") if each.passed else ("  ✗ ", "bold red")
     line = _said(mark, style).append(one_line(each.text), style="" if each.passed else style)
     return line.append(f"  {one_line(each.shown)}", style="dim" if each.passed else style)

@@ -143,4 +143,4 @@ class _Since:
 
 
 def _is_broken(each: ThresholdOutcome) -> bool:
-    return not each.passed and each.value is not None
+    return not each.passed and not each.pending and each.value is not None

@@ -166,6 +166,8 @@ class LoadRun:
         """workflows that failed, or were not run because another did"""
         self._over_s = 0.0
         """what the layers that are over took"""
+        self._drained_s = 0.0
+        """of that: drains, in which nothing was begun"""
         self._first_bucket: int | None = None
         """of the layer at work; None between two"""
         self._last_bucket = 0
@@ -308,7 +310,12 @@ class LoadRun:
         except asyncio.CancelledError:
             self._cut = "the run was given up before its generators had reported all"
             raise
-        self._over_s = self.elapsed_s if lost else self._over_s + max(over.took for over in overs)
+        if lost:
+            self._over_s = self.elapsed_s
+        else:
+            took_s = max(over.took for over in overs)
+            self._over_s += took_s
+            self._drained_s += took_s - max(over.loaded for over in overs)
         self._first_bucket = None
         if lost is not None:
             self._cut = "a generator was lost, and what it did after its last report is not known"
@@ -350,6 +357,11 @@ class LoadRun:
             return self._over_s
         return self._over_s + (self._last_bucket + 1 - self._first_bucket) * WINDOW_MS / 1000
 
+    @property
+    def load_s(self) -> float:
+        """How long load was put on the target: what rates are by."""
+        return self.elapsed_s - self._drained_s
+
     def so_far(self) -> tuple[Summary, list[msgspec.Raw]]:
         """What is known by now: all but the points, and these as they are stored."""
         summary = self._summary(self._judge.outcomes(), ended=RUNNING, points=False)
@@ -359,7 +371,7 @@ class LoadRun:
     # the end ----------------------------------------------------------------------------------------
 
     async def _finish(self) -> Summary:
-        summary = self._summary(self._judge.finish(), ended=self._ended or "finished")
+        summary = self._summary(self._judge.finish(self.load_s), ended=self._ended or "finished")
         summary.trust = self._doubts.finish(
             by_itself=summary.ended == "finished",
             cut=self._cut,
@@ -381,6 +393,7 @@ class LoadRun:
         return self._tally.summary(
             points=points,
             elapsed_s=self.elapsed_s,
+            load_s=self.load_s,
             thresholds=thresholds,
             trust=self._doubts.trust(),
             verdict=verdict_of(thresholds, ended),

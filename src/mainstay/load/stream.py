@@ -41,7 +41,7 @@ _PACKING = zstandard.ZstdCompressionParameters.from_level(3, window_log=18)
 
 #: what a summary has that its windows do not tell
 _REST = (
-    "elapsed_s", "users", "thresholds", "trust", "verdict", "ended", "skipped", "outputs", "stream",
+    "elapsed_s", "load_s", "users", "thresholds", "trust", "verdict", "ended", "skipped", "outputs", "stream",
 )  # fmt: skip
 
 

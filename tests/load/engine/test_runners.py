@@ -63,6 +63,21 @@ async def test_processes_share_the_iterations_of_those_that_have_users(processes
     assert sum(made) == 10
 
 
+async def test_iterations_are_dealt_to_processes_by_their_users() -> None:
+    class Shop(Workflow):
+        @step()
+        async def act(self) -> None: ...
+
+    made = []
+    for process in range(2):
+        crowd = crowd_of(Shop, process=process, processes=2, vus=5, iterations=100)
+        await runner_of(crowd).run(runners._now())
+        made.append(crowd.notes.iterations)
+
+    # three users and two of them: twenty for each user
+    assert made == [60, 40]
+
+
 async def test_iterations_begin_as_far_apart_as_their_pace_and_never_nearer(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is late, for a timer that rang late or a step that took long, is not made up for."""
     now = 1000.0

@@ -77,7 +77,7 @@ def test_there_are_other_ways_to_write_the_same(loose: str, strict: str) -> None
     metric=st.sampled_from(["p50", "p99.99", "response mean", "max", "min"]),
     of=st.none() | st.sampled_from(["browse", "Shop.browse", "check out", "a-b"]),
     op=st.sampled_from(["<", "<=", ">", ">=", "==", "!="]),
-    number=st.integers(0, 10_000) | st.decimals("0.001", "99", places=3),
+    number=st.integers(1, 10_000) | st.decimals("0.001", "99", places=3),
     unit=st.sampled_from(["us", "ms", "s", "m", "h"]),
     how=st.sampled_from([("", ""), ("for", "10s"), ("over", "1m30s"), ("within", "1.5s")]),
     stop=st.sampled_from([None, "failed", "passed"]),
@@ -308,6 +308,56 @@ def test_what_may_have_a_value_or_counts_none_is_not_refused() -> None:
 
 SLOW = step(ok=(0.5,) * 10)
 FAST = step(ok=(0.1,) * 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("error rate < 150%", "expected a share from 0% to 100%"),
+        ("checks > -1%", "expected a share from 0% to 100%"),
+        ("checks > 100%", "nothing is above 100%"),
+        ("error rate < 0%", "nothing is below 0%"),
+        ("p95 < -5ms", "expected a limit of 0 or more"),
+        ("rate > -1", "expected a limit of 0 or more"),
+        ("errors < 0", "nothing is below 0 here, so write == 0"),
+        ("counter orders < 0", "nothing is below 0 here, so write == 0"),
+    ],
+)
+def test_a_limit_that_no_value_can_keep_or_break_is_refused_and_pointed_at(text: str, why: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        parse(text)
+
+    assert why in str(refusal.value)
+    assert str(refusal.value).endswith(f"  {text}\n  {' ' * (text.rindex(' ') + 1)}^")
+
+
+@pytest.mark.parametrize(
+    "text", ["error rate <= 100%", "errors == 0", "error rate == 0%", "gauge drift > -5", "trend x p95 < -1"]
+)
+def test_limits_at_the_edge_and_below_0_where_values_can_be_are_read(text: str) -> None:
+    assert str(parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["requests > 15", "requests >= 20", "requests > 15, stop as passed"])
+def test_a_count_that_is_not_reached_yet_is_pending_and_not_broken(text: str) -> None:
+    judge = Judge([parse(text)])
+    seen = []
+    for one in seconds(step(ok=(0.1,)), step(ok=(0.1,))):
+        judge.add(one)
+        seen.append(judge.outcomes()[0].pending)
+
+    assert seen[10:19] == [True] * 9
+    assert not seen[-1]
+    assert not judge.finish()[0].pending
+
+
+def test_a_rate_of_the_whole_run_is_by_the_time_that_there_was_load() -> None:
+    judge = Judge([parse("rate > 4/s"), parse("bytes < 1KB/s")])
+    for one in seconds(step(ok=(0.1,)), None):
+        judge.add(one)
+
+    assert judge.outcomes()[0].value == 5.0
+    assert judge.finish(2.5)[0].value == 4.0
 
 
 def judged(text: str, windows: list[Window]) -> tuple[Judge, ThresholdOutcome]:

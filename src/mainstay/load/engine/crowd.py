@@ -193,6 +193,13 @@ class Crowd:
         planned = self.stop.at if self.plan.duration_s is None else min(self.stop.at, start + self.plan.duration_s)
         return max(self.notes.last, planned) - start
 
+    def loaded(self, start: float) -> float:
+        """How long iterations were begun: what rates are by. In a closed model users are at work until the last of them
+        has left; in an open one nothing arrives in the drain, which would make the rate look lower than it was."""
+        if self.plan.arrivals is None:
+            return self.took(start)
+        return max(0.0, min(self.stop.at, start + self.plan.arrivals.ends) - start)
+
     @contextlib.asynccontextmanager
     async def present(self, visitor: Visitor) -> AsyncIterator[None]:
         """Counted among those at work; one that is given up closes its connections at once."""

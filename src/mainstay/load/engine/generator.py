@@ -214,7 +214,8 @@ class Generator:
             for name, crowd in self._crowds.items()
         }
         took = max((crowd.took(start) for crowd in self._crowds.values()), default=0.0)
-        return Over(workflows=told, took=took)
+        loaded = max((crowd.loaded(start) for crowd in self._crowds.values()), default=0.0)
+        return Over(workflows=told, took=took, loaded=loaded)
 
     async def _write_windows(self, clock: Buckets, watch: Watch) -> None:
         while True:

@@ -123,6 +123,8 @@ class Over(msgspec.Struct, tag=True, kw_only=True):
     workflows: dict[str, Told]
     took: float
     """seconds from the start until the last user had left"""
+    loaded: float
+    """seconds in which iterations were begun: without the drain of open models"""
 
 
 ToGenerator = Begin | SetUp | Go | Stop | GiveUp | Give | TearDown | Quit

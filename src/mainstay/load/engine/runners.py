@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
 from ..feeders import NoMoreRows
-from ..pacing import Arrivals, Ramp, shares
+from ..pacing import Arrivals, Ramp, shares, weighted
 from .crowd import Crowd, Visitor
 from .timer import Timer
 from .user import Stop
@@ -171,12 +171,14 @@ class Closed:
 
 
 def _own_iterations(crowd: Crowd) -> float:
-    """This process's part of a fixed number; a process without users has none, or nobody would do them."""
+    """This process's part of a fixed number, by its part of the users, so that each user of the run has as many to do
+    as any other. The users of a process take them from one stock; processes do not ask each other for more, which would
+    cost a message for each iteration."""
     plan, seat = crowd.plan, crowd.seat
     if plan.iterations is None or plan.users is None:
         return math.inf
-    parts = min(seat.processes, max(1, round(plan.users.highest)))
-    return shares(plan.iterations, parts)[seat.process] if seat.process < parts else 0
+    users = shares(max(1, round(plan.users.highest)), seat.processes)
+    return weighted(plan.iterations, users)[seat.process]
 
 
 class Open:

@@ -114,15 +114,16 @@ class Tally:
         """Everything that follows from the windows, with or without the points; what does not is passed in, by the
         names of `Summary`.
 
-        `elapsed_s`, if passed, is what rates are told by; else it is the time that the windows cover.
+        All rates are by `load_s`, if it is passed; else by `elapsed_s`; else by the time that the windows cover.
         """
         self._close()
         total = self._total
         elapsed_s = rest.pop("elapsed_s", None) or max(0, total.end - total.first) * WINDOW_MS / 1000
+        load_s = rest.pop("load_s", None) or elapsed_s
         order = _order(self._header)
         sums = sorted(total.steps.values(), key=lambda step: order(step.workflow, step.step))
         checks = sorted(total.checks.values(), key=lambda check: order(check.workflow, check.step))
-        steps = [step_summary(step, elapsed_s) for step in sums]
+        steps = [step_summary(step, load_s) for step in sums]
         service, ok, response = Histogram(), Histogram(), Histogram()
         for step in sums:
             ok.merge(step.ok)
@@ -133,12 +134,13 @@ class Tally:
         known: dict[str, Any] = {
             "header": self._header,
             "elapsed_s": elapsed_s,
+            "load_s": load_s,
             "requests": service.count,
             "failed": failed,
             "raised": sum(step.raised for step in steps),
             "raised_after": sum(step.raised_after for step in steps),
             "error_rate": error_rate(sums),
-            "rate": per(service.count, elapsed_s),
+            "rate": per(service.count, load_s),
             **total.counts,
             "users": self._users,
             "service": service.latency(),
@@ -147,7 +149,7 @@ class Tally:
             "sent": sum(step.sent for step in steps),
             "received": sum(step.received for step in steps),
             "steps": steps,
-            "by_tag": tag_summaries(self._header, total.steps, elapsed_s, most=KINDS),
+            "by_tag": tag_summaries(self._header, total.steps, load_s, most=KINDS),
             "checks": [
                 CheckSummary(
                     workflow=check.workflow,
@@ -159,7 +161,7 @@ class Tally:
                 )
                 for check in checks
             ],
-            "metrics": [metric_summary(total.metrics[key], elapsed_s) for key in sorted(total.metrics, key=repr)],
+            "metrics": [metric_summary(total.metrics[key], load_s) for key in sorted(total.metrics, key=repr)],
             "errors": by_number(_added(step.errors for step in steps)),
             "examples": dict(sorted(total.examples.items())),
             "points": self.points() if points else [],

@@ -127,7 +127,9 @@ class _Reader:
         words, measure, stat, name = self._metric()
         of, tags = self._of(measure, words)
         op = self._op()
+        limit_at = self._skip()
         limit, unit, value = self._limit(measure, words)
+        self._check_limit(measure, op, value, unit, limit_at)
         reading = measure.reading(unit)
         assert reading is not None
         how, window, window_s = self._window()
@@ -285,6 +287,19 @@ class _Reader:
             self._fail(_units(measure) if measure.units.keys() != {"%"} else f"a percentage, for {words} is a part", at)
         by, parts = UNITS[unit]
         return number + written, unit, float(number) * by / parts
+
+    def _check_limit(self, measure: Measure, op: Op, limit: float, unit: str, at: int) -> None:
+        """Refuse a limit that no value can have, or no value can be beyond: a mistake, whatever the run does."""
+        if measure.reading(unit) == "share":
+            if not 0 <= limit <= 1:
+                self._fail("a share from 0% to 100%", at)
+            if (op, limit) in ((">", 1), ("<", 0)):
+                self._fail(f"a limit that can be kept; nothing is {'above 100%' if limit else 'below 0%'}", at)
+        elif measure.by != "tag" or measure.source == "counter":
+            if limit < 0:
+                self._fail("a limit of 0 or more; what is measured here is never below 0", at)
+            if op == "<" and limit == 0:
+                self._fail("a limit that can be kept; nothing is below 0 here, so write == 0", at)
 
     # what follows -----------------------------------------------------------------------------------
 

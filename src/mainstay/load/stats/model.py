@@ -270,6 +270,8 @@ class ThresholdOutcome(msgspec.Struct, kw_only=True):
     """when it was broken (or met, for one that stops as passed), seconds since the start"""
     stopped: bool = False
     """it ended the run"""
+    pending: bool = False
+    """while the run goes on: a goal that is not reached yet, and neither holds nor is broken"""
 
 
 class Trust(msgspec.Struct, kw_only=True):
@@ -356,6 +358,9 @@ class Summary(msgspec.Struct, kw_only=True):
 
     header: Header
     elapsed_s: float
+    """seconds from the start to the last answer"""
+    load_s: float = 0.0
+    """seconds in which iterations were begun, by which all rates are: without the drain of a run at a rate"""
     requests: int
     """measured calls that came to an end, failed ones too"""
     failed: int

@@ -13,7 +13,7 @@ _NOTHING = Latency(
 )
 
 
-def step_summary(step: StepSum, elapsed_s: float) -> StepSummary:
+def step_summary(step: StepSum, load_s: float) -> StepSummary:
     service = step.service()
     phases = {phase: histogram.latency() for phase, histogram in step.phases.items()}
     return StepSummary(
@@ -24,7 +24,7 @@ def step_summary(step: StepSum, elapsed_s: float) -> StepSummary:
         raised=step.raised,
         raised_after=step.raised_after,
         error_rate=step.error_rate,
-        rate=per(service.count, elapsed_s),
+        rate=per(service.count, load_s),
         service=service.latency() or _NOTHING,
         ok=step.ok.latency() if step.failed.count else None,
         response=step.response.latency(),
@@ -38,7 +38,7 @@ def step_summary(step: StepSum, elapsed_s: float) -> StepSummary:
 
 
 def tag_summaries(
-    header: Header, steps: Mapping[tuple[str, str], StepSum], elapsed_s: float, *, most: int
+    header: Header, steps: Mapping[tuple[str, str], StepSum], load_s: float, *, most: int
 ) -> list[TagSummary]:
     """For each value of each tag that steps have, those steps added up."""
     found = []
@@ -48,12 +48,12 @@ def tag_summaries(
         for one in sums:
             whole.add(one.stats(), most)
         if whole.ok.count or whole.failed.count or whole.errors:
-            found.append(_tag_summary(whole, [f"{one.workflow}.{one.step}" for one in sums], elapsed_s))
+            found.append(_tag_summary(whole, [f"{one.workflow}.{one.step}" for one in sums], load_s))
     return found
 
 
-def _tag_summary(whole: StepSum, steps: list[str], elapsed_s: float) -> TagSummary:
-    one = step_summary(whole, elapsed_s)
+def _tag_summary(whole: StepSum, steps: list[str], load_s: float) -> TagSummary:
+    one = step_summary(whole, load_s)
     return TagSummary(
         tag=whole.workflow,
         value=whole.step,
@@ -74,7 +74,7 @@ def _tag_summary(whole: StepSum, steps: list[str], elapsed_s: float) -> TagSumma
     )
 
 
-def metric_summary(metric: MetricSum, elapsed_s: float) -> MetricSummary:
+def metric_summary(metric: MetricSum, load_s: float) -> MetricSummary:
     stats = metric.stats()
     value = stats.total
     if stats.type == "rate":
@@ -86,7 +86,7 @@ def metric_summary(metric: MetricSum, elapsed_s: float) -> MetricSummary:
         type=stats.type,
         tags=stats.tags,
         value=value,
-        rate=per(stats.total, elapsed_s) if stats.type == "counter" else None,
+        rate=per(stats.total, load_s) if stats.type == "counter" else None,
         count=stats.count,
         low=stats.low,
         high=stats.high,

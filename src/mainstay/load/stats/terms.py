@@ -30,7 +30,9 @@ class Term(Protocol):
 
     def add(self, piece: Piece, seconds: float) -> bool | None: ...
 
-    def finish(self, piece: Piece, seconds: float) -> bool | None: ...
+    def finish(self, piece: Piece, seconds: float, load_s: float | None = None) -> bool | None:
+        """The run is over. `load_s`: of the whole run, which its rates are by; None: the seconds that were added."""
+        ...
 
 
 class _Whole:
@@ -47,10 +49,10 @@ class _Whole:
         holds = self.finish(piece, seconds)
         return None if holds is False and self._may_come() else holds
 
-    def finish(self, piece: Piece, seconds: float) -> bool | None:
+    def finish(self, piece: Piece, seconds: float, load_s: float | None = None) -> bool | None:
         self._total.merge(piece)
         self._seconds += seconds
-        self.value, holds = _judged(self._op, self._meaning, self._total, self._seconds)
+        self.value, holds = _judged(self._op, self._meaning, self._total, load_s or self._seconds)
         return holds
 
     def _may_come(self) -> bool:
@@ -82,7 +84,7 @@ class _For:
             return False
         return True if self._held >= self._wanted else None
 
-    def finish(self, piece: Piece, seconds: float) -> bool | None:
+    def finish(self, piece: Piece, seconds: float, load_s: float | None = None) -> bool | None:  # noqa: ARG002 - a part
         # less than a second is no second; but it may be all that was measured
         if self.value is None:
             self.value = _judged(self._op, self._meaning, piece, seconds)[0]
@@ -117,7 +119,7 @@ class _Over:
             return None
         return self._look()
 
-    def finish(self, piece: Piece, seconds: float) -> bool | None:
+    def finish(self, piece: Piece, seconds: float, load_s: float | None = None) -> bool | None:  # noqa: ARG002 - a part
         if self._judged:
             return None
         self._open.merge(piece)
@@ -153,7 +155,7 @@ class _Within:
         self._pieces[-1] = (last, covered_s + seconds)
         return self._look()
 
-    def finish(self, piece: Piece, seconds: float) -> bool | None:
+    def finish(self, piece: Piece, seconds: float, load_s: float | None = None) -> bool | None:  # noqa: ARG002 - a part
         # a rate of less than a second says little, unless it is all that was measured
         if not seconds or (self._meaning.reading == "per_s" and self.value is not None):
             return None
@@ -195,7 +197,7 @@ class _CountWithin:
             told = told if not holds and self._may_come(at) else holds
         return told
 
-    def finish(self, piece: Piece, seconds: float) -> bool | None:
+    def finish(self, piece: Piece, seconds: float, load_s: float | None = None) -> bool | None:  # noqa: ARG002 - a count
         told = self.add(piece, seconds)
         if told is None and self.value is not None:
             return _COMPARE[self._op](self.value, self._meaning.limit)

@@ -226,12 +226,13 @@ class Judge:
         """How they stand."""
         return [watch.outcome(final=self._finished) for watch in self._watches]
 
-    def finish(self) -> list[ThresholdOutcome]:
-        """The run is over: how they came out."""
+    def finish(self, load_s: float | None = None) -> list[ThresholdOutcome]:
+        """The run is over: how they came out. `load_s`: what the rates of the whole run are by, as those of its
+        summary; None: the time that the windows cover."""
         if not self._finished:
             self._finished = True
             for watch in self._watches:
-                watch.finish(self._pieces[watch.key], self._covered / SECOND, self._end / SECOND)
+                watch.finish(self._pieces[watch.key], self._covered / SECOND, self._end / SECOND, load_s)
         return self.outcomes()
 
     def _advance(self, second: int) -> None:
@@ -299,17 +300,19 @@ class _Watch:
         self._value: float | None = None
         self._broken_at: float | None = None
         self._met_at: float | None = None
+        self._undecided = False
 
     def second(self, piece: Piece, covered_s: float, now_s: float) -> None:
         if not self.fired:
             self._take(self._term.add(piece, covered_s), now_s)
 
-    def finish(self, piece: Piece, left_s: float, now_s: float) -> None:
+    def finish(self, piece: Piece, left_s: float, now_s: float, load_s: float | None) -> None:
         if not self.fired:
-            self._take(self._term.finish(piece, left_s), now_s)
+            self._take(self._term.finish(piece, left_s, load_s), now_s)
 
     def _take(self, holds: bool | None, now_s: float) -> None:
         broken = self._broken_at is not None
+        self._undecided = holds is None
         if not broken or not self._term.final:
             self._value = self._term.value if self._term.value is not None else self._value
         if holds is None:
@@ -330,8 +333,17 @@ class _Watch:
             shown = value_text(self._value, meaning.measure.source, meaning.reading, meaning.unit)
         if self.threshold.stop == "passed":
             passed, at_s = self._met_at is not None, self._met_at
+            pending = not passed
         else:
             passed, at_s = self._broken_at is None and not (final and self._value is None), self._broken_at
+            # a count that is too small by now, and may be reached
+            pending = passed and self._undecided and self.threshold.how == "" and self._value is not None
         return ThresholdOutcome(
-            text=str(self.threshold), passed=passed, value=self._value, shown=shown, at_s=at_s, stopped=self.stopped
+            text=str(self.threshold),
+            passed=passed,
+            value=self._value,
+            shown=shown,
+            at_s=at_s,
+            stopped=self.stopped,
+            pending=pending and not final,
         )

@@ -143,8 +143,11 @@ def iterations_text(summary: Summary) -> str:
 
 
 def took(summary: Summary) -> str:
-    """How long the run was."""
-    return duration_text(round(summary.elapsed_s, 1)) if summary.elapsed_s >= 0.1 else time_text(summary.elapsed_s)
+    """How long the run was: the time that its rates are by, and a drain that is not part of it."""
+    load_s = summary.load_s or summary.elapsed_s
+    drained_s = round(summary.elapsed_s - load_s, 1)
+    told = duration_text(round(load_s, 1)) if load_s >= 0.1 else time_text(load_s)
+    return f"{told} (then {duration_text(drained_s)} of drain)" if drained_s > 0 else told
 
 
 def arrivals_line(summary: Summary) -> str:

@@ -186,6 +186,7 @@ def _drawn(summary: Summary) -> dict[str, Any]:
         "thresholds": [
             {
                 "passed": one.passed,
+                "pending": one.pending,
                 "text": one.text,
                 "shown": threshold_text(one.shown, one.at_s, one.stopped),
                 "part": _part(one.value, limit.value) if limit is not None else None,

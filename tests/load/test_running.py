@@ -930,6 +930,23 @@ async def test_a_run_that_is_stopped_while_it_is_set_up_sends_nothing_and_cleans
     assert told(trial_file) == ["cleaned"]
 
 
+async def test_errors_of_a_kind_have_an_example_of_each_step(target: Target, tmp_path: Path) -> None:
+    text = """
+    class Shop(Workflow):
+        iterations = 3
+        @step()
+        async def one(self) -> HTTPResponse:
+            return await self.client.http.post("/close")
+        @step()
+        async def other(self) -> HTTPResponse:
+            return await self.client.http.post("/reset")
+    """
+    summary = await ran(written(tmp_path, text), base_url=target.url)
+
+    assert {one.step: one.errors for one in summary.steps} == {"one": {"closed": 3}, "other": {"closed": 3}}
+    assert all("closed the connection" in one.examples["closed"] for one in summary.steps)
+
+
 async def test_each_workflow_has_its_own_limit_for_its_calls(target: Target, tmp_path: Path) -> None:
     text = """
     class Hasty(Workflow):

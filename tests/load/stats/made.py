@@ -69,6 +69,7 @@ _steps = st.builds(
     phases=st.dictionaries(st.sampled_from(["connect", "wait"]), _times.filter(bool).map(lambda t: sketched(*t))),
     statuses=_counts,
     errors=_counts,
+    examples=st.dictionaries(st.sampled_from(["timeout", "closed"]), st.sampled_from(["one", "two"])),
     skipped=st.integers(0, 9),
     sent=st.integers(0, 99),
     received=st.integers(0, 99),

@@ -126,6 +126,20 @@ def test_what_went_wrong_is_told_with_an_example_each() -> None:
     assert "3 × empty" in text
 
 
+def test_each_step_that_had_an_error_has_an_example_of_its_own() -> None:
+    one, other = (
+        a_step(name, [0.1] * 9, failed=count, errors={"closed 1011": count}, examples={"closed 1011": said})
+        for name, count, said in (("ask", 2, "ws://a closed it"), ("talk", 3, "ws://b closed it"))
+    )
+    summary = a_summary(steps=[one, other], errors={"closed 1011": 5}, examples={"closed 1011": "ws://a closed it"})
+
+    lines = [line.strip() for line in shown(summary).splitlines()]
+
+    assert "in talk (3), for instance: ws://b closed it" in lines
+    assert "in ask (2), for instance: ws://a closed it" in lines
+    assert "ws://b closed it" in load_html(summary)
+
+
 def test_metrics_are_told_by_their_type() -> None:
     lines = {line.split()[0]: line for line in shown(a_summary()).splitlines() if line}
 

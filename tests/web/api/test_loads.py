@@ -80,6 +80,7 @@ def telling() -> Summary:
         ),
         ended=f"failed: {said}",
         examples={"ValueError": said},
+        steps=[msgspec.structs.replace(one, examples={"ValueError": said}) for one in summary.steps],
         checks=[CheckSummary(workflow="Shop", step="buy", passed=1, failed=2, reasons={said: 2})],
         metrics=[MetricSummary(name="m", type="counter", tags={"password": "pass-1"}, value=1.0)],
         skipped={"Other": said},
@@ -109,6 +110,7 @@ async def test_the_texts_of_a_load_test_are_masked_and_left_out_where_no_payload
     assert [secret for secret in SECRETS if secret in text] == []
     said = "*** is refused by https://bob:***@example.org" if shows else "***"
     assert told["examples"] == {"ValueError": said}
+    assert {one["examples"]["ValueError"] for one in told["steps"]} == {said}
     assert told["checks"][0]["reasons"] == {said: 2}
     assert told["header"]["tags"] == {"api_key": "***", "team": "***"}
     assert told["ended"] == f"failed: {said}"

@@ -40,8 +40,8 @@ class StepRecorder:
     """One measured step in one process."""
 
     __slots__ = (
-        "_after", "_after_failed", "_errors", "_extend", "_failed", "_opened", "_optional", "_rows", "_statuses",
-        "late", "open_model", "skipped", "step", "workflow",
+        "_after", "_after_failed", "_errors", "_examples", "_exemplified", "_extend", "_failed", "_opened", "_optional",
+        "_rows", "_statuses", "late", "open_model", "skipped", "step", "workflow",
     )  # fmt: skip
 
     def __init__(self, workflow: str, step: str, *, open_model: bool, optional: bool = True) -> None:
@@ -57,6 +57,9 @@ class StepRecorder:
         self._opened: list[tuple[float, float, float]] = []
         self._failed = array("d")
         self._errors: defaultdict[str, int] = defaultdict(int)
+        self._examples: dict[str, str] = {}
+        self._exemplified: set[str] = set()
+        """kinds of errors of which an example was told: one is enough"""
         self._after = 0
         self._after_failed = 0
         self.skipped = 0
@@ -110,6 +113,15 @@ class StepRecorder:
                 _row(result.started, result.written, result.first, result.ended, spent, result.sent, result.received)
             )
 
+    def lacks_example(self, kind: str) -> bool:
+        return kind not in self._exemplified and len(self._exemplified) < _MOST_NAMES
+
+    def example(self, kind: str, said: str) -> None:
+        """What an error of this step said."""
+        if self.lacks_example(kind):
+            self._exemplified.add(kind)
+            self._examples[kind] = said
+
     def raised(self, kind: str, took: float, delay: float) -> None:
         """A call that came to no answer."""
         self._errors[kind] += 1
@@ -154,6 +166,7 @@ class StepRecorder:
             phases={name: sketch for name, sketch in phases.items() if sketch is not None},
             statuses=_named(self._statuses),
             errors=_named(self._errors),
+            examples=self._examples,
             raised_after=self._after,
             raised_after_failed=self._after_failed,
             skipped=self.skipped,
@@ -165,6 +178,7 @@ class StepRecorder:
         self._failed, self.late, self._opened = array("d"), array("d"), []
         self._statuses.clear()
         self._errors.clear()
+        self._examples = {}
         self._after = self._after_failed = self.skipped = 0
         return found
 

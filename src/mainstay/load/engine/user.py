@@ -67,9 +67,16 @@ class Notes:
         kinds = self.broken.setdefault(hook, {})
         kinds[kind] = kinds.get(kind, 0) + 1
 
-    def example(self, kind: str, error: Exception) -> None:
-        if kind not in self.examples and len(self.examples) < 50:
-            self.examples[kind] = told_of(error)[:300]
+    def example(self, kind: str, error: Exception, recorder: StepRecorder | None = None) -> None:
+        """Keep what an error said as an example of its kind: of all steps, and of the one that raised."""
+        missing = kind not in self.examples and len(self.examples) < 50
+        if not missing and (recorder is None or not recorder.lacks_example(kind)):
+            return  # to put an error into words costs more than to count it
+        said = told_of(error)[:300]
+        if missing:
+            self.examples[kind] = said
+        if recorder is not None:
+            recorder.example(kind, said)
 
 
 class User:
@@ -316,8 +323,8 @@ class _Step:
             # what could not be looked at does not hold; and it is an error like that of any step
             self._notes.checks[self.name].failed(told_of(error))
         kind = kind_of(error)
-        self._notes.example(kind, error)
         recorder = self._notes.steps[self.name]
+        self._notes.example(kind, error, recorder)
         if self.plan.kind == "measured" and isinstance(error, CallFailed):
             recorder.raised(kind, _now() - began, delay)
             if self.plan.several:

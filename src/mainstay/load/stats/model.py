@@ -64,6 +64,8 @@ class StepStats(msgspec.Struct, omit_defaults=True, kw_only=True):
     """of what was raised: after an answer, which is counted as a request"""
     raised_after_failed: int = 0
     """of these: the answer had failed, too"""
+    examples: dict[str, str] = {}
+    """by kind: what one of the errors said. A process tells one example of each kind"""
     skipped: int = 0
     """not called, because a step before it had raised"""
     sent: int = 0
@@ -201,6 +203,8 @@ class StepSummary(msgspec.Struct, kw_only=True):
     phases: dict[str, Latency] = {}
     statuses: dict[str, int] = {}
     errors: dict[str, int] = {}
+    examples: dict[str, str] = {}
+    """by kind of error: what one of them said"""
     skipped: int = 0
     sent: int = 0
     received: int = 0

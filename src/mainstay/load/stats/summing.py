@@ -31,6 +31,7 @@ def step_summary(step: StepSum, load_s: float) -> StepSummary:
         phases={phase: latency for phase, latency in phases.items() if latency is not None},
         statuses=by_number(step.statuses),
         errors=by_number(step.errors),
+        examples=dict(sorted(step.examples.items())),
         skipped=step.skipped,
         sent=step.sent,
         received=step.received,

@@ -20,8 +20,8 @@ class StepSum:
     """A step, over all windows it was in."""
 
     __slots__ = (
-        "errors", "failed", "ok", "phases", "raised_after", "raised_after_failed", "received", "response", "sent",
-        "skipped", "statuses", "step", "workflow",
+        "errors", "examples", "failed", "ok", "phases", "raised_after", "raised_after_failed", "received", "response",
+        "sent", "skipped", "statuses", "step", "workflow",
     )  # fmt: skip
 
     def __init__(self, workflow: str, step: str) -> None:
@@ -33,6 +33,7 @@ class StepSum:
         self.phases: dict[str, Histogram] = {}
         self.statuses: dict[str, int] = {}
         self.errors: dict[str, int] = {}
+        self.examples: dict[str, str] = {}
         self.raised_after = 0
         self.raised_after_failed = 0
         self.skipped = 0
@@ -47,6 +48,8 @@ class StepSum:
             _merge(self.phases.setdefault(phase, Histogram()), sketch)
         _count(self.statuses, stats.statuses, most)
         _count(self.errors, stats.errors, most)
+        for kind, said in stats.examples.items():
+            _add_example(self.examples, kind, said, most)
         self.raised_after += stats.raised_after
         self.raised_after_failed += stats.raised_after_failed
         self.skipped += stats.skipped
@@ -82,6 +85,7 @@ class StepSum:
             phases={phase: sketch for phase, sketch in sketches.items() if sketch is not None},
             statuses=_sorted(self.statuses),
             errors=_sorted(self.errors),
+            examples=dict(sorted(self.examples.items())),
             raised_after=self.raised_after,
             raised_after_failed=self.raised_after_failed,
             skipped=self.skipped,
@@ -216,7 +220,7 @@ class Fold:
                 self.metrics[name] = MetricSum(metric)
             self.metrics[name].add(metric, end)
         for kind, said in window.examples.items():
-            self._add_example(kind, said)
+            _add_example(self.examples, kind, said, self._most)
         for process, health in window.health.items():
             self._health.setdefault(process, _HealthSum()).add(health, window.width)
 
@@ -228,13 +232,6 @@ class Fold:
         known.failed += check.failed
         known.skipped += check.skipped
         _count(known.reasons, check.reasons, self._most)
-
-    def _add_example(self, kind: str, said: str) -> None:
-        # the least, and not the first: so it does not matter which window is added first
-        if kind in self.examples:
-            self.examples[kind] = min(self.examples[kind], said)
-        elif self._most is None or len(self.examples) < self._most:
-            self.examples[kind] = said
 
     @property
     def users(self) -> int:
@@ -257,6 +254,14 @@ class Fold:
             examples=dict(sorted(self.examples.items())),
             health={process: self._health[process].health() for process in sorted(self._health)},
         )
+
+
+def _add_example(examples: dict[str, str], kind: str, said: str, most: int | None) -> None:
+    # the least, and not the first: so it does not matter which window is added first
+    if kind in examples:
+        examples[kind] = min(examples[kind], said)
+    elif most is None or len(examples) < most:
+        examples[kind] = said
 
 
 def _merge(histogram: Histogram, sketch: Sketch | None) -> None:

@@ -358,7 +358,7 @@ def _errors(summary: Summary) -> str:
     ]
     more = f'<p class="soft">{len(kinds) - _KINDS:,} more kinds.</p>' if len(kinds) > _KINDS else ""
     by_step = [
-        (f"{text(one.workflow)}.{text(one.step)}", text(kind), f"{count:,}")
+        (f"{text(one.workflow)}.{text(one.step)}", text(kind), f"{count:,}", text(one.examples.get(kind, "")))
         for one in summary.steps
         for kind, count in sorted(one.errors.items(), key=lambda found: -found[1])
     ]
@@ -374,7 +374,9 @@ def _errors(summary: Summary) -> str:
         "Errors",
         table(("kind", "times", "", "for instance" if summary.examples else ""), rows, words=(0, 3), grow=2),
         more,
-        folded("By step", table(("step", "kind", "times"), by_step, words=(0, 1))) if len(by_step) > 1 else "",
+        folded("By step", table(("step", "kind", "times", "for instance"), by_step, words=(0, 1, 3)))
+        if len(by_step) > 1
+        else "",
         folded("Statuses", by_status),
     )
 

@@ -19,6 +19,8 @@ from .words import NONE, counted, digits, one_line, rate_text, share_text, size_
 
 #: of a list, so many lines
 _LINES = 12
+#: of a kind of error, examples of so many steps
+_STEPS_OF_A_KIND = 3
 #: what is said of a table's columns of response times
 RESPONSE_NOTE = "response: from the moment a request was due, with the wait before it could be sent"
 #: a name in a table may be folded to so many columns
@@ -275,11 +277,26 @@ def _show_errors(summary: Summary, console: Console) -> None:
     table.add_column(overflow="fold")
     for kind, count in kinds[:_LINES]:
         told = Text(one_line(kind), style="red")
-        if example := summary.examples.get(kind):
-            told.append(f"\nfor instance: {one_line(example)}", style="default")
+        for line in example_lines(summary, kind):
+            told.append(f"\n{line}", style="default")
         table.add_row(f"{count:,}", told)
     console.print(table)
     _show_rest(len(kinds) - _LINES, console)
+
+
+def example_lines(summary: Summary, kind: str) -> list[str]:
+    """What errors of a kind said: one of each step that had them, where there are several steps."""
+    several = len({one.workflow for one in summary.steps}) > 1
+    had = sorted((one for one in summary.steps if one.examples.get(kind)), key=lambda one: -one.errors.get(kind, 0))
+    if not had or len(summary.steps) == 1:
+        example = summary.examples.get(kind)
+        return [f"for instance: {one_line(example)}"] if example else []
+    lines = []
+    for one in had[:_STEPS_OF_A_KIND]:
+        where = f"in {step_name(one, several=several)} ({one.errors.get(kind, 0):,})"
+        lines.append(f"{where}, for instance: {one_line(one.examples[kind])}")
+    more = len(had) - _STEPS_OF_A_KIND
+    return lines + ([f"and in {counted(more, 'step')} more"] if more > 0 else [])
 
 
 def _show_checks(summary: Summary, console: Console) -> None:

@@ -46,8 +46,11 @@ class SummaryTexts:
             header=header,
             ended=f"{reason}{colon} {self._text(why.strip())}" if colon else summary.ended,
             errors=self._counted(summary.errors),
-            examples={self._kind(kind): self._text(said) for kind, said in summary.examples.items()},
-            steps=[replace(one, errors=self._counted(one.errors)) for one in summary.steps],
+            examples=self._examples(summary.examples),
+            steps=[
+                replace(one, errors=self._counted(one.errors), examples=self._examples(one.examples))
+                for one in summary.steps
+            ],
             by_tag=[
                 replace(one, value=self._tags({one.tag: one.value})[one.tag], errors=self._counted(one.errors))
                 for one in summary.by_tag
@@ -65,6 +68,9 @@ class SummaryTexts:
     def _kind(self, kind: str) -> str:
         """The kind of an error, which is its type."""
         return self._veil.text(kind) if self._masker.shows else kind
+
+    def _examples(self, examples: Mapping[str, str]) -> dict[str, str]:
+        return {self._kind(kind): self._text(said) for kind, said in examples.items()}
 
     def _counted(self, errors: Mapping[str, int]) -> dict[str, int]:
         return _summed((self._kind(kind), n) for kind, n in errors.items())

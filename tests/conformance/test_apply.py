@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from mainstay.lifecycle import Move
+from mainstay.lifecycle.seals import digest_text
 from mainstay.model import ErrorInfo, Progress
 from mainstay.stores import Change, Report
 from tests.conformance.world import World
@@ -27,7 +28,8 @@ async def test_an_applied_change_writes_the_row_and_its_events_together(world: W
     assert (row.status, row.reason, row.result, row.session, row.token) == ("succeeded", "fine", b"\x01", None, 1)
     assert row.settled_ms == world.clock.now_ms()
     last = (await world.store.events(job.id))[-1]
-    assert (last.source, last.to, last.actor, last.token, last.data) == ("running", "succeeded", "s1", 1, {"took_s": 2})
+    assert (last.source, last.to, last.actor, last.token) == ("running", "succeeded", "s1", 1)
+    assert last.data == {"took_s": 2, "result_sha256": digest_text(b"\x01")}
 
 
 async def test_a_retry_is_one_change_with_two_events(world: World) -> None:

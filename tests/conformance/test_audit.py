@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mainstay.errors import StoreClosed
 from mainstay.lifecycle import Move, apply
+from mainstay.model import Options
 from mainstay.stores import TrimPolicy
 from tests.conformance.adapters import Adapter
 from tests.conformance.world import World
@@ -80,3 +83,58 @@ async def test_a_closed_store_says_so_and_can_be_closed_again(
     await store.close()
     with pytest.raises(StoreClosed):
         await store.get(["x"])
+
+
+@pytest.mark.parametrize(
+    ("code", "changed"),
+    [
+        ("submit_changed", {"name": "demo.other"}),
+        ("submit_changed", {"queue": "elsewhere"}),
+        ("submit_changed", {"options": Options(run_timeout_s=5.0)}),
+        ("submit_changed", {"unique_key": None}),
+        ("submit_changed", {"concurrency_key": "k"}),
+        ("submit_changed", {"key": None}),
+        ("submit_changed", {"priority": 7}),
+        ("created_time", {"created_ms": 5}),
+        ("due_changed", {"due_ms": 2_646_684_800_000}),
+    ],
+)
+async def test_a_row_that_is_not_what_was_submitted_is_found(world: World, code: str, changed: dict[str, Any]) -> None:
+    options = Options(run_timeout_s=30, tags=("a",), metadata={"z": "1", "a": "2"})
+    await world.store.insert([world.new(options=options, unique_key="u", key="k", priority=3)])
+    [found] = await world.store.audit()
+
+    assert world.seen(found) == []
+    assert code in [each.code for each in world.seen(found, **changed)]
+
+
+@pytest.mark.parametrize(
+    ("code", "changed"),
+    [
+        ("result_changed", {"result": b"\x2a"}),
+        ("result_changed", {"result": None}),
+        ("bad_result", {"result": b"\xc1"}),
+        ("settled_time", {"settled_ms": 5}),
+        ("settled_time", {"expires_ms": 5}),
+    ],
+)
+async def test_a_row_that_is_not_what_was_answered_is_found(world: World, code: str, changed: dict[str, Any]) -> None:
+    await world.open("s1")
+    job = await world.running()
+    done = Move(to="succeeded", fields={"result": b"\x01", "starts": 1})
+    assert (await world.move(job, done, holder="s1")).outcome == "applied"
+    [found] = await world.store.audit()
+
+    assert world.seen(found) == []
+    assert code in [each.code for each in world.seen(found, **changed)]
+
+
+async def test_a_priority_that_was_changed_by_a_note_is_what_the_trail_says(world: World) -> None:
+    job = await world.submit()
+    note = Move(to="pending", reason="priority changed from 0 to 5", fields={"priority": 5}, flag="note")
+    await world.move(job, note)
+    [found] = await world.store.audit()
+
+    assert "submit_changed" not in [each.code for each in world.seen(found)]
+    [wrong] = [each for each in world.seen(found, priority=0) if each.code == "submit_changed"]
+    assert wrong.fix["priority"] == 5

@@ -182,7 +182,8 @@ async def test_any_other_end_skips_it_and_says_why(world: World, status: str) ->
     row = await world.row(job)
     assert (row.status, row.error) == ("skipped", None)
     assert row.reason == f"waited for job {first.id} to succeed, and it is {status}"
-    assert (await world.store.events(job.id))[-1].data == {"dependency": first.id, "dependency_status": status}
+    said = (await world.store.events(job.id))[-1].data
+    assert (said["dependency"], said["dependency_status"]) == (first.id, status)
 
 
 async def test_it_fails_instead_if_it_was_told_to(world: World) -> None:

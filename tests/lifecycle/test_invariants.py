@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mainstay.lifecycle import JOB, UNIT, Chain, Event, Move, apply, claim, submit
+from mainstay.lifecycle import JOB, UNIT, Chain, Event, Move, apply, claim, seals, submit
 from mainstay.lifecycle.invariants import INVARIANTS, Flaw, Invariant, Mend, View, fingerprint, inspect
-from mainstay.model import ErrorInfo, Job, Lane, Options
+from mainstay.model import ErrorInfo, Job, Lane, Options, RetryPolicy
 from mainstay.testing import a_job
 
 CHAIN = Chain()
@@ -262,3 +262,85 @@ def test_a_number_below_zero_or_beyond_counting_is_found_and_its_fix_is_clean(fi
         fixes = {name: fix for each in found for name, fix in each.fix.items()}
         fixed = msgspec.structs.replace(edited, **fixes)
         assert codes((fixed, events)) == []
+
+
+def unsealed(history: tuple[Job, list[Event]], *, at: int = 1) -> tuple[Job, list[Event]]:
+    """The same history, written by a version that sealed nothing from this event on."""
+    job, events = history
+    head = job.trimmed_digest
+    kept = []
+    for event in events:
+        details = None if event.seq >= at else event.details
+        body = (*msgspec.structs.astuple(event)[:9], details)
+        head = CHAIN.digest(head, body)
+        kept.append(Event(*body, head))
+    return msgspec.structs.replace(job, head=head), kept
+
+
+def test_rows_of_a_version_that_sealed_nothing_raise_no_alarm() -> None:
+    history = moved(claimed(born()), Move(to="succeeded", fields={"starts": 1, "result": b"\xc0"}))
+    job, events = unsealed(history)
+
+    assert codes((job, events)) == []
+    edited = msgspec.structs.replace(job, name="demo.other", queue="q", result=b"\x2a")
+    assert codes((edited, events)) == [], "nothing says what they were"
+
+
+def test_what_a_program_of_the_version_before_did_to_a_sealed_job_raises_no_alarm() -> None:
+    noted = Move(to="pending", reason="priority changed from 0 to 5", fields={"priority": 5}, flag="note")
+    later = Move(to="pending", reason="later", fields={"due_ms": NOW + 60_000}, flag="note")
+    waits = moved(born(), noted, later)
+    done = moved(claimed(born()), Move(to="succeeded", fields={"starts": 1, "result": b"\xc0"}))
+
+    for history, at in ((waits, 2), (done, 3)):
+        assert codes(unsealed(history, at=at)) == []
+
+
+def test_a_ready_job_of_an_earlier_version_that_is_due_in_thirty_years_is_not_sent_there() -> None:
+    job, events = unsealed(born())
+    edited = msgspec.structs.replace(job, due_ms=NOW + 946_684_800_000)
+
+    [found] = inspect(edited, events, chain=CHAIN, now_ms=NOW + 1000)
+
+    assert (found.code, found.fix) == ("wrong_rank", {"due_ms": NOW})
+
+
+def test_an_event_behind_the_one_that_the_row_was_sealed_with_is_not_believed() -> None:
+    job, events = moved(claimed(born()), Move(to="quarantined", fields={"starts": 1}))
+    last = events[-1]
+    forged = Event(job.id, last.seq + 1, NOW + 9, "quarantined", "pending", "ann", "fix", 1, "", None, last.digest)
+    row = msgspec.structs.replace(job, status="pending", version=last.seq + 1, settled_ms=None, lane=Lane.READY)
+
+    found = {each.code: each for each in inspect(row, [*events, forged], chain=CHAIN, now_ms=NOW + 1000)}
+
+    assert found["status_mismatch"].fix == {"status": "quarantined"}
+    assert "broken_chain" in found
+
+
+def test_a_job_that_only_a_changed_event_sends_to_run_is_held() -> None:
+    job, events = moved(claimed(born()), Move(to="failed", fields={"starts": 1}), Move(to="quarantined"))
+    last = msgspec.structs.replace(events[-1], to="pending")
+    row = msgspec.structs.replace(job, status="pending", settled_ms=None, lane=Lane.READY)
+
+    [found] = [
+        each
+        for each in inspect(row, [*events[:-1], last], chain=CHAIN, now_ms=NOW + 1000)
+        if each.code == "broken_chain"
+    ]
+
+    assert found.mend is Mend.HOLD
+
+
+def test_every_option_is_part_of_the_seal() -> None:
+    """A new option needs a new form of the seal: rows that were sealed before it have the old one."""
+    assert (len(Options.__struct_fields__), len(RetryPolicy.__struct_fields__)) == seals.FORMS[seals.FORM]
+
+
+def test_a_seal_of_an_older_form_covers_the_options_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seals, "FORMS", {**seals.FORMS, 0: (9, 5)})
+    plain = a_job()
+    newer = a_job(options=Options(not_before_ms=5, retry=RetryPolicy(crash_budget=9)))
+
+    assert seals.job_seal(plain, 0) == seals.job_seal(newer, 0)
+    assert seals.job_seal(plain) != seals.job_seal(newer)
+    assert seals.job_seal(plain, 0) != seals.job_seal(a_job(options=Options(tags=("a",))), 0)

@@ -8,6 +8,7 @@ import pytest
 
 from mainstay.errors import InvalidInput, InvalidTransition
 from mainstay.lifecycle import JOB, UNIT, Chain, Move, Table, apply, claim, promote, submit, tombstone
+from mainstay.lifecycle.seals import job_seal
 from mainstay.model import Job, Lane, Options
 from mainstay.testing import a_job
 
@@ -239,7 +240,8 @@ def test_a_job_begins_only_where_its_table_begins(table: Table, status: str) -> 
     made = submit(job, now_ms=NOW, actor="ann", chain=CHAIN, details={"by": "test"})
 
     (event,) = made.events
-    assert (event.seq, event.source, event.to, event.data) == (1, None, status, {"by": "test"})
+    sealed = {"by": "test", "job_sha256": job_seal(job), "due_ms": 0}
+    assert (event.seq, event.source, event.to, event.data) == (1, None, status, sealed)
     assert (made.job.version, made.job.created_ms, made.job.head) == (1, NOW, event.digest)
 
 

@@ -20,6 +20,7 @@ import msgspec
 from ..errors import InvalidInput, InvalidTransition
 from ..model import Job, Lane, expiry
 from .events import Chain, Event, details_text
+from .seals import SUBMITTED, job_seal, result_seal
 from .states import JOB, UNIT, State, Table, table_of
 
 _NOTHING: Mapping[str, Any] = {}
@@ -63,7 +64,7 @@ def apply(job: Job, *moves: Move, now_ms: int, actor: str, chain: Chain) -> Move
         if flag != "note":
             fields["reason"] = move.reason
         seq += 1
-        details = None if move.details is None else details_text(move.details)
+        details = details_text(_sealed(table.get(to), job, fields, move))
         body = (job.id, seq, now_ms, status, to, actor, move.reason, fields.get("token", job.token), flag, details)
         head = chain.digest(head, body)
         events.append(Event(*body, head))
@@ -82,7 +83,10 @@ def submit(job: Job, *, now_ms: int, actor: str, chain: Chain, details: dict[str
     table = table_of(job.parent)
     if job.status not in table.start:
         raise InvalidTransition(job.id, "new", job.status, allowed=table.start)
-    body = (job.id, 1, now_ms, None, job.status, actor, job.reason, 0, "", details_text(details))
+    sealed = {**(details or {}), "job_sha256": job_seal(job)}
+    if job.due_ms != now_ms:
+        sealed["due_ms"] = job.due_ms
+    body = (job.id, 1, now_ms, None, job.status, actor, job.reason, 0, "", details_text(sealed))
     head = chain.digest(job.head, body)
     new = msgspec.structs.replace(
         job,
@@ -133,7 +137,8 @@ def succeed(
         return apply(job, Move(to="succeeded", details=details, fields=fields), now_ms=now_ms, actor=actor, chain=chain)
     # what `apply` would come to, written out, as for `claim`
     seq = job.version + 1
-    body = (job.id, seq, now_ms, job.status, "succeeded", actor, None, job.token, "", details_text(details))
+    sealed = {**(details or {}), "result_sha256": result_seal(result)}
+    body = (job.id, seq, now_ms, job.status, "succeeded", actor, None, job.token, "", details_text(sealed))
     head = chain.digest(job.head, body)
     done = msgspec.structs.replace(
         job,
@@ -165,6 +170,21 @@ def tombstone(job: Job, *, now_ms: int, actor: str, reason: str, chain: Chain) -
     left = details_text({"name": job.name, "queue": job.queue, "created_ms": job.created_ms})
     body = (job.id, job.version + 1, now_ms, job.status, job.status, actor, reason, job.token, "tombstone", left)
     return Event(*body, chain.digest(job.head, body))
+
+
+def _sealed(state: State | None, job: Job, fields: Mapping[str, Any], move: Move) -> dict[str, Any] | None:
+    """The details of an event, with what it says about the row (`seals.py`). `fields` are those changed so far."""
+    details = move.details
+    if state is None:
+        return details
+    if state.settled or "result" in move.fields:
+        details = {**(details or {}), "result_sha256": result_seal(fields.get("result", job.result))}
+    if "due_ms" in move.fields or not (state.settled or state.holds):
+        details = {**(details or {}), "due_ms": fields.get("due_ms", job.due_ms)}
+    if any(name in move.fields for name in SUBMITTED):
+        changed = {name: fields[name] for name in (*SUBMITTED, "options") if name in fields}
+        details = {**(details or {}), "job_sha256": job_seal(msgspec.structs.replace(job, **changed))}
+    return details
 
 
 def _admit(table: Table, job: Job, status: str, move: Move) -> None:

@@ -94,7 +94,7 @@ class Files:
         finally:
             db.close()
 
-    def set(self, name: str, **columns: Any) -> None:
+    def set(self, name: str, /, **columns: Any) -> None:
         """Change columns of a row behind everybody's back."""
         changes = ", ".join(f'"{column}" = ?' for column in columns)
         self.sql(f"UPDATE jobs SET {changes} WHERE id = ?", *columns.values(), self.ids[name])

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import apsw
+import msgspec
 import pytest
 
+from mainstay.control import Control
 from mainstay.control.check import check
 from mainstay.errors import StoreDamaged
 from mainstay.lifecycle import Event
 from mainstay.lifecycle.invariants import payload_sha256
-from mainstay.model import Lane
+from mainstay.model import Lane, Options
 
 from .conftest import Files
 
@@ -48,6 +50,8 @@ def _run(files: Files, statement: str, name: str) -> None:
 
 
 FAR_MS = 32_503_680_000_001
+YEAR_2053 = 2_646_684_800_000
+OTHER_OPTIONS = msgspec.msgpack.encode(Options(run_timeout_s=5.0))
 LOST_ALL = "DELETE FROM events WHERE job_id = ?"
 
 DAMAGES = [
@@ -134,8 +138,8 @@ DAMAGES = [
     row("negative crashes", "pending", "counters", crashes=-5),
     row("absurd releases", "pending", "counters", releases=2**60),
     row("more losses than releases", "pending", "counters", losses=1),
-    row("a priority out of range", "pending", "bad_number", priority=101),
-    row("a priority far below the range", "scheduled", "bad_number", priority=-(2**40)),
+    row("a priority out of range", "pending", "submit_changed", priority=101),
+    row("a priority far below the range", "scheduled", "submit_changed", priority=-(2**40)),
     row("a negative extension", "running", "bad_number", extra_ms=-1),
     # times
     row("created before 1970", "pending", "bad_time", created_ms=-1),
@@ -155,6 +159,26 @@ DAMAGES = [
     row("an undecodable payload of a unit", "unit", "bad_payload", "cancelled", payload=b"\xc1"),
     row("another payload", "pending", "payload_changed", "quarantined", payload=b"\x80"),
     row("another payload of a finished job", "succeeded", "payload_changed", payload=b"\x80"),
+    row("another task", "pending", "submit_changed", "quarantined", name="work.other"),
+    row("another queue", "pending", "submit_changed", "quarantined", queue="elsewhere"),
+    row("another queue of a finished job", "succeeded", "submit_changed", queue="elsewhere"),
+    row("other options", "pending", "submit_changed", "quarantined", options=OTHER_OPTIONS),
+    row("other options of a running job", "running", "submit_changed", options=OTHER_OPTIONS),
+    row("a unique key that was not asked for", "scheduled", "submit_changed", "quarantined", unique_key="work.do/x"),
+    row("a concurrency key that is gone", "blocked", "submit_changed", "quarantined", concurrency_key=None, lane=1),
+    row("another idempotency key", "retried", "submit_changed", "quarantined", key="k"),
+    row("another priority", "pending", "submit_changed", priority=50, rank=1),
+    row("another result", "succeeded", "result_changed", result=b"\x2a"),
+    row("a result that is gone", "succeeded", "result_changed", result=None),
+    row("a result of a job that never answered", "cancelled", "result_changed", result=b"\x2a"),
+    row("an undecodable result", "succeeded", "bad_result", result=b"\xc1\xff"),
+    row("created earlier", "pending", "created_time", created_ms=1_600_000_000_000),
+    row("created a second later", "succeeded", "created_time", created_ms=1_700_000_002_000),
+    row("settled years ago", "succeeded", "settled_time", settled_ms=1_500_000_000_000),
+    row("kept for a moment only", "quarantined", "settled_time", expires_ms=1_700_000_000_000),
+    row("due in thirty years", "pending", "due_changed", due_ms=YEAR_2053),
+    row("due in thirty years, with the rank of it", "pending", "due_changed", due_ms=YEAR_2053, rank=YEAR_2053),
+    row("due sooner", "scheduled", "due_changed", due_ms=1_700_000_000_001),
     row("undecodable options", "pending", "unreadable", "quarantined", options=b"\xff\x00"),
     row("undecodable options of a finished job", "succeeded", "unreadable", options=b""),
     row("an undecodable error", "quarantined", "unreadable", error="{not json"),
@@ -342,8 +366,11 @@ async def test_a_session_that_just_fell_silent_is_the_sweepers_business(files: F
 
 async def test_restoring_a_job_whose_unique_key_was_taken_holds_it_back_instead(files: Files) -> None:
     # while the file said that the waiting job was settled, another took its key
-    files.set("scheduled", unique_key="only", status="failed", settled_ms=1)
-    files.set("pending", unique_key="only")
+    async with files.store() as store:
+        control = Control(store)
+        files.ids["scheduled"] = (await control.submit("work.do", {}, unique="only", delay="1h")).id
+        files.set("scheduled", status="failed", settled_ms=1)
+        files.ids["pending"] = (await control.submit("work.do", {}, unique="only")).id
 
     assert (await files.check(repair=True)).clean
 

@@ -176,7 +176,7 @@ async def test_the_leaders_duty_logs_what_it_finds(caplog: Any) -> None:
     report = await watching(life.store)(None)
 
     assert not report.clean
-    assert f"job_id={job_id} broken=bad_number" in caplog.text
+    assert f"job_id={job_id} broken=submit_changed" in caplog.text
 
 
 async def test_the_leaders_duty_looks_at_a_few_rows_a_time_and_comes_round(caplog: Any) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from ...lifecycle import Chain, Event, Move, Moved, apply, table_of
 from ...lifecycle.invariants import INVARIANTS, Finding, Mend, accepted, fingerprint, payload_sha256
 from ...lifecycle.invariants.trail import MAX_COUNT
+from ...lifecycle.seals import job_seal
 from ...model import NO_DIGEST, Job
 from ..rules.overdue import lost
 
@@ -69,6 +70,7 @@ def mended(
     if anchor:
         # the events that held these facts are no longer read, so the repair's own event carries them on
         details |= {"set_aside_through": base.version, "payload_sha256": payload_sha256(base.payload)}
+        details["job_sha256"] = job_seal(base)
     moves = _given_back(base, now_ms) if given_back else _moves(base, held, wrong)
     codes = ", ".join(dict.fromkeys(found.code for found in told))
     moved = _applied(base, moves, reason=f"repair: {codes}", details=details, chain=chain, actor=actor, now_ms=now_ms)

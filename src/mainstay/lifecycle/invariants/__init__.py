@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+import msgspec
+
 from ...model import Job
 from ..events import Chain, Event
 from ..states import table_of
@@ -37,12 +39,22 @@ INVARIANTS: tuple[Invariant, ...] = (
     Invariant("silent_holder", "a silent session is the sweeper's", place.silent_holder, Mend.NONE, notice=True),
     Invariant("ownerless", "a phase without owner waits for the next", place.ownerless, Mend.NONE, notice=True),
     Invariant("stray_claim", "only states that hold a claim have one", place.stray_claim, Mend.FIX),
-    Invariant("settled_time", "settled rows, and only they, have a settling time", place.settled_time, Mend.FIX),
+    Invariant(
+        "settled_time",
+        "settled rows, and only they, have the time of settling",
+        place.settled_time,
+        Mend.FIX,
+    ),
     Invariant("bad_payload", "the payload decodes", content.bad_payload, Mend.HOLD),
     Invariant("payload_changed", "the payload is the one submitted", content.payload_changed, Mend.HOLD),
+    Invariant("submit_changed", "what was submitted has not changed", content.submit_changed, Mend.HOLD),
+    Invariant("bad_result", "the result decodes", content.bad_result, Mend.HOLD),
+    Invariant("result_changed", "the result is the one answered", content.result_changed, Mend.HOLD),
     Invariant("bad_options", "options are sensible numbers", content.bad_options, Mend.HOLD),
     Invariant("bad_number", "numbers are within their range", content.bad_number, Mend.FIX),
     Invariant("bad_time", "times are after 1970 and before 3000; past ones have passed", content.bad_time, Mend.FIX),
+    Invariant("created_time", "the time of creation is that of the first event", place.created_time, Mend.FIX),
+    Invariant("due_changed", "the due time is the one the trail says", place.due_changed, Mend.FIX),
     Invariant("orphan_unit", "a unit's job exists", place.orphan_unit, Mend.HOLD),
     Invariant("wrong_lane", "the lane fits the status", place.wrong_lane, Mend.FIX),
     Invariant("wrong_rank", "the rank fits priority and due time", place.wrong_rank, Mend.FIX),
@@ -67,11 +79,14 @@ def inspect(
     `events` are those after `job.trimmed_seq`, in order. `silent_sessions` are known but quiet for a
     while: not yet the check's business. Never raises, whatever the row holds.
     """
+    broken = _first_break(chain, job, events)
     view = View(
         job=job,
         events=events,
         damaged=damaged or {},
-        broken=_first_break(chain, job, events),
+        broken=broken,
+        head=_head(chain, job, events) if broken else None,
+        doubtful=broken is not None and _doubtful(chain, job, events),
         now_ms=now_ms,
         live_sessions=live_sessions,
         silent_sessions=silent_sessions,
@@ -109,6 +124,27 @@ def _first_break(chain: Chain, job: Job, events: Sequence[Event]) -> str | None:
         return chain.first_break(job, events)
     except Exception as error:  # noqa: BLE001 - as in `_look`
         return f"the chain cannot be computed: {type(error).__name__}: {error}"
+
+
+def _head(chain: Chain, job: Job, events: Sequence[Event]) -> Event | None:
+    """The event that the row was sealed with, if others come after it."""
+    for n in range(len(events) - 1, 0, -1):
+        if events[n - 1].digest == job.head:
+            return events[n - 1] if _first_break(chain, job, events[:n]) is None else None
+    return None
+
+
+def _doubtful(chain: Chain, job: Job, events: Sequence[Event]) -> bool:
+    """Whether all events but the last are as they were written."""
+    if len(events) < 2:
+        return False
+    before = events[-2]
+    if _first_break(chain, msgspec.structs.replace(job, head=before.digest), events[:-1]) is not None:
+        return False
+    try:
+        return chain.digest(before.digest, msgspec.structs.astuple(events[-1])[:-1]) != events[-1].digest
+    except (TypeError, ValueError, msgspec.EncodeError):
+        return True
 
 
 def accepted(job: Job, events: Sequence[Event]) -> dict[str, str]:

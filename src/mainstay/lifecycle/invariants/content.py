@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from ...clock import MAX_MS
-from ...model import Settings, expiry, id_time_ms, rank_of
-from ..events import time_text
+from ...model import Job, Settings, expiry, id_time_ms, rank_of
+from ..events import Event, time_text
+from ..seals import SUBMITTED, digest_text, form_of, job_seal, result_seal
 from .view import Flaw, Mend, View, payload_sha256
 
 #: Clocks of different machines may disagree by this much before a time "in the future" is a mistake.
@@ -49,6 +50,65 @@ def payload_changed(view: View) -> Iterator[Flaw]:
         return
 
 
+def submit_changed(view: View) -> Iterator[Flaw]:
+    job = view.job
+    if not view.damaged.keys().isdisjoint((*SUBMITTED, "options")):
+        return  # said elsewhere
+    for at in range(len(view.events) - 1, -1, -1):
+        event = view.events[at]
+        if "job_sha256" not in (event.details or ""):
+            continue
+        wanted = event.data.get("job_sha256")
+        form = form_of(wanted)
+        if form is None or wanted == job_seal(job, form):
+            return
+        right = _sealed_priority(job, str(wanted), form)
+        if right is not None and _reprioritized(view.events[at + 1 :]):
+            return
+        if right is not None:
+            told = f"priority is {job.priority}, but event {event.seq} seals {right}"
+            rank = job.rank if fits(job.rank, job.due_ms, right) else default_rank(job.due_ms, right)
+            yield Flaw(told, {"priority": right, "rank": rank}, Mend.FIX)
+            return
+        yield Flaw(
+            f"it is not what was submitted: its name ({job.name!r}), queue ({job.queue!r}), priority ({job.priority}), "
+            f"keys or options are not those sealed in event {event.seq}"
+        )
+        return
+
+
+def _sealed_priority(job: Job, wanted: str, form: int) -> int | None:
+    """The priority with which the seal would fit."""
+    replace = msgspec.structs.replace
+    return next((each for each in PRIORITIES if job_seal(replace(job, priority=each), form) == wanted), None)
+
+
+def _reprioritized(events: Sequence[Event]) -> bool:
+    """Whether a program of an earlier version changed the priority, which it said in words only."""
+    return any(event.flag == "note" and (event.reason or "").startswith("priority ") for event in events)
+
+
+def bad_result(view: View) -> Iterator[Flaw]:
+    result = view.job.result
+    if result is None:
+        return
+    try:
+        msgspec.msgpack.decode(result)
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        yield Flaw(f"the result (sha256 {digest_text(result)}) cannot be decoded: {error}")
+
+
+def result_changed(view: View) -> Iterator[Flaw]:
+    for event in reversed(view.events):
+        if "result_sha256" in (event.details or ""):
+            wanted, found = event.data.get("result_sha256"), result_seal(view.job.result)
+            if wanted != found:
+                yield Flaw(f"the result (sha256 {found}) is not the one sealed in event {event.seq} (sha256 {wanted})")
+            return
+        if event.flag != "repair":
+            return  # an earlier version wrote it, and may have set another result
+
+
 def bad_options(view: View) -> Iterator[Flaw]:
     options = view.job.options
     numbers = {
@@ -69,7 +129,7 @@ def bad_options(view: View) -> Iterator[Flaw]:
 
 def bad_number(view: View) -> Iterator[Flaw]:
     job = view.job
-    if job.priority not in PRIORITIES:
+    if job.priority not in PRIORITIES and not any("priority" in flaw.fix for flaw in submit_changed(view)):
         bounded = min(max(job.priority, PRIORITIES[0]), PRIORITIES[-1])
         yield Flaw(f"priority is {job.priority}", {"priority": bounded, "rank": default_rank(job.due_ms, bounded)})
     if not 0 <= job.extra_ms <= MAX_MS:
@@ -82,7 +142,11 @@ def bad_time(view: View) -> Iterator[Flaw]:
     for name in _PAST:
         value = getattr(job, name)
         if value is not None and not 0 <= value <= min(latest, MAX_MS):
-            right = _created(view) if name == "created_ms" else view.last_ms
+            right = view.last_ms
+            if name == "created_ms":
+                right = _created(view)
+            elif name == "settled_ms" and view.settled_at_ms is not None:
+                right = view.settled_at_ms
             yield Flaw(f"{name} is {time_text(value)}", {name: right})
     if job.expires_ms is not None and not 0 <= job.expires_ms <= MAX_MS:
         yield Flaw(f"expires_ms is {time_text(job.expires_ms)}", {"expires_ms": _watched(view)})
@@ -97,6 +161,13 @@ def bad_time(view: View) -> Iterator[Flaw]:
 def default_rank(due_ms: int, priority: int) -> int:
     """The rank with the default worth of a point of priority; the one it was submitted under is not stored."""
     return rank_of(due_ms, priority, int(Settings().priority_boost_s * 1000))
+
+
+def fits(rank: int, due_ms: int, priority: int) -> bool:
+    """Whether a rank can be that of a job: what a point of priority is worth in waiting is up to the submitter's
+    settings, but no more than a year."""
+    ahead_ms = (due_ms - rank) * (1 if priority >= 0 else -1)
+    return 0 <= ahead_ms <= abs(priority) * 365 * SKEW_MS
 
 
 def _created(view: View) -> int:

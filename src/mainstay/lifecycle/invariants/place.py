@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from ...clock import MAX_MS
 from ...model import Lane
-from .content import PRIORITIES, SKEW_MS, default_rank
+from ..events import time_text
+from .content import PRIORITIES, SKEW_MS, default_rank, fits, submit_changed
 from .view import Flaw, View
 
 _CLAIM = ("session", "claimed_ms", "started_ms")
@@ -60,8 +61,39 @@ def settled_time(view: View) -> Iterator[Flaw]:
         moved = [event.at_ms for event in view.events if event.to == job.status and event.source != event.to]
         at_ms = moved[-1] if moved and 0 <= moved[-1] <= MAX_MS else view.last_ms
         yield Flaw(f"it is {job.status}, but has no time of settling", {"settled_ms": at_ms})
+    elif state.settled and view.settled_at_ms is not None:
+        yield from _settled_as_told(view, view.settled_at_ms)
     elif not state.settled and job.settled_ms is not None:
         yield Flaw(f"it is {job.status}, but has a time of settling", {"settled_ms": None})
+
+
+def _settled_as_told(view: View, at_ms: int) -> Iterator[Flaw]:
+    job, keep_s = view.job, view.job.options.keep_s
+    if job.settled_ms != at_ms:
+        when = time_text(job.settled_ms) if job.settled_ms is not None else "never"
+        yield Flaw(f"it settled {when}, but its event is of {time_text(at_ms)}", {"settled_ms": at_ms})
+    ends_ms = None if keep_s is None else at_ms + int(keep_s * 1000)
+    if job.expires_ms != ends_ms:
+        yield Flaw(f"its retention ends at {job.expires_ms}, but was to end at {ends_ms}", {"expires_ms": ends_ms})
+
+
+def created_time(view: View) -> Iterator[Flaw]:
+    first = view.events[0] if view.events else None
+    if first is None or view.broken or first.seq != 1 or first.source is not None:
+        return
+    if view.job.created_ms != first.at_ms and 0 <= first.at_ms <= MAX_MS:
+        told = f"it was created {time_text(view.job.created_ms)}, but its first event is of {time_text(first.at_ms)}"
+        yield Flaw(told, {"created_ms": first.at_ms})
+
+
+def due_changed(view: View) -> Iterator[Flaw]:
+    job, state, due_ms = view.job, view.state, view.due_ms
+    if state is None or state.settled or due_ms is None or job.due_ms == due_ms or not 0 <= due_ms <= MAX_MS:
+        return
+    fix = {"due_ms": due_ms}
+    if job.priority in PRIORITIES and not fits(job.rank, due_ms, job.priority):
+        fix["rank"] = default_rank(due_ms, job.priority)
+    yield Flaw(f"it is due {time_text(job.due_ms)}, but the trail says {time_text(due_ms)}", fix)
 
 
 def wrong_lane(view: View) -> Iterator[Flaw]:
@@ -81,11 +113,18 @@ def wrong_rank(view: View) -> Iterator[Flaw]:
     job = view.job
     if job.priority not in PRIORITIES or not 0 <= job.due_ms <= MAX_MS:
         return  # said elsewhere, and mended there
-    ahead_ms = (job.due_ms - job.rank) * (1 if job.priority >= 0 else -1)
-    # what a point of priority is worth in waiting is up to the submitter's settings, but no more than a year
-    if not 0 <= ahead_ms <= abs(job.priority) * 365 * SKEW_MS:
-        message = f"rank is {job.rank}, which does not fit priority {job.priority} and due time {job.due_ms}"
-        yield Flaw(message, {"rank": default_rank(job.due_ms, job.priority)})
+    if any("priority" in flaw.fix for flaw in submit_changed(view)):
+        return  # the same
+    due_ms = job.due_ms if view.due_ms is None or not 0 <= view.due_ms <= MAX_MS else view.due_ms
+    fix = {}
+    if view.due_ms is None and job.lane == Lane.READY and due_ms > view.now_ms + SKEW_MS:
+        # it got ready because it was due; a time far ahead was put there since
+        due_ms = fix["due_ms"] = min(view.last_ms, view.now_ms)
+    if not fits(job.rank, due_ms, job.priority):
+        message = f"rank is {job.rank}, which does not fit priority {job.priority} and due time {due_ms}"
+        yield Flaw(message, {**fix, "rank": default_rank(due_ms, job.priority)})
+    elif fix:
+        yield Flaw(f"it is ready, but due {time_text(job.due_ms)}", fix)
 
 
 def orphan_unit(view: View) -> Iterator[Flaw]:

@@ -20,7 +20,14 @@ def no_events(view: View) -> Iterator[Flaw]:
 
 
 def broken_chain(view: View) -> Iterator[Flaw]:
-    if view.events and view.broken:
+    if not view.events or not view.broken:
+        return
+    last, state = view.events[-1], view.state
+    runs = state is not None and not (state.settled or state.holds)
+    if view.doubtful and view.head is None and runs and last.source != last.to:
+        # that it shall run again is said by the very event that was changed
+        yield Flaw(view.broken, mend=Mend.HOLD)
+    else:
         yield Flaw(view.broken)
 
 
@@ -68,6 +75,10 @@ def after_final(view: View) -> Iterator[Flaw]:
 
 def status_mismatch(view: View) -> Iterator[Flaw]:
     job, last, state = view.job, view.last, view.state
+    if view.head is not None and state is not None and view.head.to != job.status and not state.final:
+        message = f"the row says {job.status}, but was sealed with event {view.head.seq}, which says {view.head.to}"
+        yield Flaw(message, {"status": view.head.to})
+        return
     if last is None or last.to == job.status or state is None:
         return
     message = f"the row says {job.status}, its last event ({last.seq}) says {last.to}"

@@ -12,6 +12,7 @@ import msgspec
 from ...clock import MAX_MS
 from ...model import Job
 from ..events import Event
+from ..seals import digest_text
 from ..states import State, Table, table_of
 
 
@@ -52,6 +53,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     damaged: Mapping[str, str]
     broken: str | None
     """where the chain breaks, in words"""
+    head: Event | None
+    """the event that the row was sealed with, if that is proven and others come after it: those are not ours"""
+    doubtful: bool
+    """the history is proven up to its last event, and that one was changed"""
     now_ms: int
     live_sessions: Collection[str]
     silent_sessions: Collection[str]
@@ -74,6 +79,34 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     def proof(self) -> Event | None:
         """The last event, if the chain vouches for it."""
         return None if self.broken else self.last
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the trail says that it is due; None: it does not say."""
+        if self.broken:
+            return None
+        for event in reversed(self.events):
+            state = self.table.get(event.to)
+            if "due_ms" in (event.details or ""):
+                found = event.data.get("due_ms")
+                return found if isinstance(found, int) else None
+            if event.source is None:
+                return event.at_ms if "job_sha256" in (event.details or "") else None
+            if state is None or not (state.settled or state.holds):
+                return None  # an earlier version wrote it, and may have set another time
+        return None
+
+    @property
+    def settled_at_ms(self) -> int | None:
+        """When the trail says that it settled; None: it does not say."""
+        if self.broken or self.state is None or not self.state.settled:
+            return None
+        for event in reversed(self.events):
+            if event.flag == "repair" and '"settled_ms"' in (event.details or ""):
+                return None  # an earlier version mended the time by its own rule
+            if event.to == self.job.status and event.source != event.to:
+                return event.at_ms if 0 <= event.at_ms <= MAX_MS else None
+        return None
 
     @property
     def last_ms(self) -> int:
@@ -101,5 +134,5 @@ def fingerprint(findings: Collection[Finding]) -> str:
 
 
 def payload_sha256(payload: bytes) -> str:
-    """How events name a payload: the first half of its SHA-256, in hex."""
-    return hashlib.sha256(payload).hexdigest()[:32]
+    """How events name a payload."""
+    return digest_text(payload)

@@ -194,6 +194,20 @@ async def test_match_tells_answers_from_messages_that_the_server_sends_by_itself
         assert network.unexpected == 1
 
 
+async def test_each_of_several_messages_that_come_at_once_has_its_own_times_and_bytes() -> None:
+    async with Target() as target, client() as (ws, _), ws.connect(target.websocket_url) as connection:
+        call = asyncio.ensure_future(connection.request("x", match="second".__eq__))
+        await asyncio.sleep(0)
+        # as a server that sends two messages in one packet
+        connection._came(b"\x81\x05first\x81\x06second")
+        answer = await call
+        held = await connection.receive()
+
+        assert (answer.data, answer.received) == ("second", 8)
+        assert answer.written <= answer.first <= answer.ended
+        assert (held.data, held.received) == ("first", 7)
+
+
 async def test_rubbish_instead_of_a_frame_is_a_protocol_failure() -> None:
     async def rubbish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

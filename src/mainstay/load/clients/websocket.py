@@ -276,10 +276,13 @@ class WebsocketConnection:
             self._waiting.goes_on(now)
         wire = self._wire
         wire.receive_data(data)
-        for event in wire.events_received():
+        events = wire.events_received()
+        left = sum(isinstance(event, Frame) and event.opcode in _DATA for event in events)
+        for event in events:
             if isinstance(event, Frame):
                 if event.opcode in _DATA:
-                    self._frame(event, now)
+                    left -= 1
+                    self._frame(event, now, last=left == 0)
             elif isinstance(event, Response) and wire.handshake_exc is None:
                 self._arrived(_Came(b"", False, self._first, now, self._size))
         if wire.handshake_exc is not None:
@@ -290,17 +293,19 @@ class WebsocketConnection:
         else:
             self._flush()
 
-    def _frame(self, frame: Frame, now: float) -> None:
+    def _frame(self, frame: Frame, now: float, *, last: bool) -> None:
+        """`last`: of those that came at once. What came before it is not part of its message."""
         if frame.opcode is not Opcode.CONT:
             self._text = frame.opcode is Opcode.TEXT
         self._pieces.append(bytes(frame.data))
         if frame.fin:
             content = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
             self._pieces = []
-            self._arrived(_Came(content, self._text, self._first, now, self._size))
+            size = self._size if last else min(self._size, _frame_size(content))
+            self._arrived(_Came(content, self._text, self._first or now, now, size))
 
     def _arrived(self, came: _Came) -> None:
-        self._first, self._size = 0.0, 0
+        self._first, self._size = 0.0, self._size - came.size
         waiting = self._waiting
         if waiting is None or waiting.future.done():
             self._hold(came)
@@ -422,6 +427,11 @@ class WebsocketClient:
         if whole.startswith("http"):
             whole = f"ws{whole.removeprefix('http')}"
         return parts_of(whole, "", ("ws", "wss"), "WebSocket")
+
+
+def _frame_size(content: bytes) -> int:
+    """Bytes of a message as a server sends it: in one frame, without compression."""
+    return len(content) + (2 if len(content) < 126 else 4 if len(content) < 65_536 else 10)
 
 
 def _never(_: str | bytes) -> bool:

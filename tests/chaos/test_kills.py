@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+from collections import Counter
 
 import pytest
 
@@ -61,6 +62,34 @@ async def _kill_for_a_while(fleet: Fleet, chance: random.Random) -> None:
         if kind == "supervisor":
             worker.process.wait()
             fleet.worker(processes=chance.choice([1, 2]))
+
+
+@on_every_store
+async def test_a_kill_repeats_no_more_jobs_than_the_concurrency_of_what_was_killed(fleet: Fleet) -> None:
+    """Jobs that take no time: an engine goes through thousands a second, and stores their ends in batches."""
+    concurrency = 5
+    for victim in ("engine", "supervisor", "engine"):
+        made = await fleet.control.submit_many(
+            [Request("chaos_tasks.quick", {"number": n}, {"crash_budget": 50}) for n in range(1500)]
+        )
+        ids = {one.id for one in made}
+        if not fleet.workers or not fleet.workers[-1].alive:
+            fleet.worker(concurrency=concurrency)
+        worker = fleet.workers[-1]
+        while sum(trace.job_id in ids for trace in fleet.traces()) < 400:
+            await asyncio.sleep(0.005)
+        kill(worker.pid if victim == "supervisor" else worker.engines[0], signal.SIGKILL)
+        if victim == "supervisor":
+            worker.process.wait()
+            fleet.worker(concurrency=concurrency)
+
+        jobs = [await fleet.settled(one.id, "120s") for one in made]
+
+        assert {job.status for job in jobs} == {"succeeded"}
+        begun = Counter(trace.job_id for trace in fleet.traces(what="start"))
+        now = {job_id for job_id in ids if begun[job_id] > 1}
+        assert len(now) <= concurrency, f"{len(now)} jobs ran twice after the kill of one {victim}"
+        assert max(begun[job_id] for job_id in ids) <= 2
 
 
 @on_every_store

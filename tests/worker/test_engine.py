@@ -695,6 +695,42 @@ async def test_endings_are_kept_while_the_store_is_away_and_written_when_it_is_b
     assert engine.held == 0
 
 
+@pytest.mark.parametrize(("unstored", "most"), [(0, 3), (7, 7)])
+async def test_no_more_jobs_have_begun_and_are_not_stored_than_the_concurrency(
+    shift: Shift, unstored: int, most: int
+) -> None:
+    """What is not stored as ended runs again if the process is killed. A setting makes it more."""
+    begun: list[str] = []
+    written = asyncio.Event()
+
+    async def quick() -> None:
+        begun.append(context().id)
+
+    shift.act(quick)
+    shift.control.settings = shift.control.settings.changed(unstored=unstored)
+    complete = shift.control.complete
+    batches: list[int] = []
+
+    async def slow(done: Sequence[Any]) -> Any:
+        batches.append(len(done))
+        await written.wait()
+        return await complete(done)
+
+    shift.control.complete = slow  # type: ignore[method-assign, assignment]
+    ids = [await shift.submit("quick") for _ in range(40)]
+    await shift.begin(concurrency=3)
+    await asyncio.wait_for(_tick(lambda: len(begun) >= most), 60)
+    for _ in range(50):
+        await asyncio.sleep(0.001)
+
+    assert len(begun) == most
+    written.set()
+    for job_id in ids:
+        assert (await shift.settled(job_id)).status == "succeeded"
+    assert len(begun) == 40
+    assert max(batches) <= most
+
+
 async def test_a_claimed_job_that_cannot_begin_goes_back_for_others(
     shift: Shift, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     payload_limit: Annotated[int, _Doc(gt=0, description="largest payload in bytes")] = 1_048_576
     priority_boost_s: Annotated[float, _Doc(ge=0, description="how much waiting one point of priority is worth")] = 60.0
     concurrency: Annotated[int, _Doc(ge=1, description="jobs one engine runs at a time")] = 10
+    unstored: Annotated[
+        int,
+        _Doc(
+            ge=0, description="jobs that one engine has begun and whose ends are not stored, at most; 0: `concurrency`"
+        ),
+    ] = 0
     claim_batch: Annotated[int, _Doc(ge=1, le=10_000, description="most jobs taken in one claim")] = 100
     check_s: Annotated[float, _Doc(gt=0, description="how often the leader checks the invariants")] = 60.0
     recheck_s: (

@@ -98,8 +98,10 @@ class Engine:
         self._keep = keep
         """what to do with endings that the store does not take before the grace is over; None: wait on"""
         self.rng = rng or random.Random()
-        self._ledger = Ledger(control, rng=self.rng, before_write=self.reports.send)
+        self._ledger = Ledger(control, rng=self.rng, before_write=self.reports.send, on_stored=self._stored)
         concurrency = concurrency or settings.concurrency
+        self._most_unstored = settings.unstored or concurrency
+        """how many jobs may have begun and not be stored as ended: that many run again if this process is killed"""
         self._pace = Pace(concurrency=concurrency, batch=settings.claim_batch)
         self._claims = Claims(
             control.store,
@@ -252,7 +254,13 @@ class Engine:
 
     def _begin_held(self, now_ms: int) -> None:
         """`now_ms` is lease time: whoever calls this has just read it."""
-        while self._held and self._free and self._draining is None and not self._alone:
+        while (
+            self._held
+            and self._free
+            and len(self._running) + self._ledger.unstored < self._most_unstored
+            and self._draining is None
+            and not self._alone
+        ):
             if not runs_alone(self._held.first):
                 self._begin(self._held.next(), now_ms)
             elif self._running:
@@ -370,6 +378,12 @@ class Engine:
         self._pace.finished(now_ms - run.began_ms, at_ms=self.loop.time() * 1000, waiting=len(self._held))
         self._begin_held(now_ms)
         self._made_room()
+
+    def _stored(self) -> None:
+        """Endings have reached the store: others may begin in their place."""
+        if self._held:
+            self._begin_held(self._clock.lease_ms())
+            self._made_room()
 
     def _let_go(self, run: Run) -> None:
         run.over = True

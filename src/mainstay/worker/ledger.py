@@ -56,12 +56,21 @@ class Ledger:
     """Add endings; they are written in the background, in the order they came."""
 
     def __init__(
-        self, control: Control, *, rng: random.Random, before_write: Callable[[], Awaitable[None]] | None = None
+        self,
+        control: Control,
+        *,
+        rng: random.Random,
+        before_write: Callable[[], Awaitable[None]] | None = None,
+        on_stored: Callable[[], None] | None = None,
     ) -> None:
         self._control = control
         self._rng = rng
         self._before_write = before_write
         """what has to be stored before endings are; only the store may stop it"""
+        self._on_stored = on_stored
+        """called when `unstored` may have become less"""
+        self.unstored = 0
+        """of the jobs whose endings are on their way, those that had begun: if this process dies they run again"""
         self._entries: list[Entry] = []
         self._writing: list[Entry] = []
         self._wanted = asyncio.Event()
@@ -89,6 +98,8 @@ class Ledger:
     def add(self, entry: Entry) -> None:
         """Take an ending; it is on its way."""
         self._entries.append(entry)
+        if entry.started_ms is not None:
+            self.unstored += 1
         self._settled.clear()
         self._wanted.set()
 
@@ -105,6 +116,7 @@ class Ledger:
         left = [*self._writing, *self._entries]
         await self.stop()
         self._writing, self._entries = [], []
+        self.unstored = 0
         self._settled.set()
         recording = Recording(self._control.store)
         control = Control(cast("JobStore", recording), settings=self._control.settings, rng=self._rng)
@@ -136,6 +148,10 @@ class Ledger:
                 self._wanted.set()
             else:
                 self._settled.set()
+            # what came meanwhile, and what has to be written again
+            self.unstored = sum(entry.started_ms is not None for entry in self._entries)
+            if self._on_stored is not None:
+                self._on_stored()
 
     async def _write_all(self, entries: list[Entry]) -> None:
         """Together; if that fails through no fault of the store, one by one, so that it shows which one it is."""

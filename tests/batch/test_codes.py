@@ -28,7 +28,7 @@ def test_words_and_layout_do_not_count_and_what_it_does_counts() -> None:
     same.__name__ = "plain"
 
     def code(function: object) -> str:
-        return code_of(function, None, name="f")  # type: ignore[arg-type]
+        return code_of(function, None, name="f").version  # type: ignore[arg-type]
 
     assert code(plain) == code(plain)
     assert len({code(plain), code(other)}) == 2
@@ -44,12 +44,14 @@ def test_a_docstring_does_not_count(tmp_path: object) -> None:
         import linecache
 
         linecache.cache[code.co_filename] = (1, None, source.format(words).splitlines(keepends=True), code.co_filename)
-        codes.add(code_of(module.f, None, name="f"))
+        codes.add(code_of(module.f, None, name="f").version)
     assert len(codes) == 1
 
 
 def test_a_version_that_is_given_is_the_version() -> None:
-    assert code_of(plain, "2024-10", name="f") == "2024-10"
+    code = code_of(plain, "2024-10", name="f")
+    assert code.version == "2024-10"
+    assert code.source == code_of(plain, None, name="f").version, "the source is known all the same"
     with pytest.raises(InvalidInput, match="version"):
         code_of(plain, "", name="f")
 
@@ -59,3 +61,4 @@ def test_code_that_cannot_be_read_has_to_be_named() -> None:
     exec("def f(a): return a", made)
     with pytest.raises(InvalidInput, match='version="1"'):
         code_of(made["f"], None, name="f")  # type: ignore[arg-type]
+    assert code_of(made["f"], "1", name="f") == ("1", "")  # type: ignore[arg-type]

@@ -87,7 +87,7 @@ async def test_an_aggregation_by_another_version_of_its_code_is_refused(root: Pa
         assert status.job.status == "partial"
         (row,) = await unit_rows(app.control, run.id, "total")
         assert row.error is not None
-        assert "it was submitted for version" in row.error.message
+        assert "it was submitted for code" in row.error.message
 
 
 async def test_a_forced_run_that_is_resumed_sums_up_what_it_made_and_not_what_was_there(app: App, box: Harness) -> None:

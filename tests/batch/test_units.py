@@ -379,7 +379,7 @@ async def test_units_that_were_submitted_for_another_version_of_the_code_are_ref
         assert (job.status, ran) == ("failed", [])
         assert {(row.status, row.failures) for row in rows} == {("failed", 1)}, "trying again would not help"
         assert rows[0].error is not None
-        assert "submitted for version 1 of study, and this worker has 2" in rows[0].error.message
+        assert "submitted for code 1 of study, and this worker has 2" in rows[0].error.message
 
         await run.resume(reason="with the right code")
         async with working(old):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.studying import EXPECTED, GRID, Lab
+from tests.cli.studying import EXPECTED, GRID, STUDY, Lab
 
 pytestmark = pytest.mark.slow
 
@@ -173,6 +173,33 @@ def test_what_is_asked_of_a_batch_is_refused_for_another_job(partial: tuple[Lab,
     assert lab.json("jobs", "status", job_id)["status"] == "pending"
     assert "sir.greet pending" in lab.command("jobs", "status", job_id).stdout
     assert lab.command("jobs", "status", job_id, "--watch", "--for", "1ms").exit_code == 2
+
+
+def test_what_is_missing_is_made_by_mended_code_with_this_code(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.spoil()
+    job_id = ran(lab)
+    mended = STUDY.replace("if params", "if False and params")
+    (tmp_path / "sir.py").write_text(mended, encoding="utf-8")
+    by_app = ("--app", "sir:app", "--with-this-code")
+
+    planned = lab.run("jobs", "resume", job_id, *by_app, "--dry-run")
+    with working(lab):
+        resumed = lab.run("jobs", "resume", job_id, *by_app, "--wait", "--json")
+
+    assert "a resume would run 4 units" in planned.stdout, planned.stderr
+    assert "it was submitted for" in planned.stdout
+    assert resumed.returncode == 0, resumed.stderr
+    told = json.loads(resumed.stdout)
+    assert (told["resumed_from"], told["status"]) == (job_id, "succeeded")
+    assert (told["units"]["there"], told["units"]["succeeded"]) == (8, 4)
+    note = "4 units were made by other code than the batch was submitted with"
+    assert told["mixed"] == note
+    assert lab.json("jobs", "status", job_id)["status"] == "succeeded", "the batch itself is whole as well"
+    assert note in lab.command("jobs", "status", job_id).stdout
+    assert f"; {note}" in lab.command("jobs", "report", job_id).stdout
+    refused = lab.command("jobs", "resume", job_id, "--with-this-code")
+    assert (refused.exit_code, "--app MODULE:APP" in refused.output) == (2, True)
 
 
 def test_resume_runs_what_is_missing_and_a_second_one_finds_nothing(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from ..control import Control, Plan, Request, Submitted, decoded
 from ..control.driving import driver_id
-from ..errors import InvalidTransition, MainstayError, StoreError, VersionChanged
+from ..errors import InvalidInput, InvalidTransition, MainstayError, StoreError, VersionChanged
 from ..lifecycle import Move, table_of
 from ..model import IdSource, Job
 from ..outputs import Group, Manifest, OutputStore, Unit, output_path, save_manifest
@@ -25,6 +25,7 @@ from .outside import kept
 from .places import Places
 from .planning import wanted_in
 from .spec import KIND, UNREACHED, Begun, Spec, State, Tallied, spec_of, tallied
+from .study import Batch
 
 #: units of a batch that are asked what they wait for
 _ASKED = 20
@@ -85,7 +86,8 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     """the job that goes on: the same one, or the one that was made for it"""
     how: Literal["resumed", "linked", "nothing"]
-    """linked: it had succeeded, so a job of its own repairs the damage; nothing: there is no damage"""
+    """linked: a job of its own makes what is missing, for this one had succeeded or other code is to run it than it was
+    submitted for; nothing: there is no damage"""
     units: int = 0
     """of a linked job: units that lack something"""
 
@@ -309,12 +311,30 @@ class Desk:
                     yield ToRun(group=group, index=wanted.index, unit=unit.label, why=wanted.why, run=wanted.run)
 
     async def resume(
-        self, job_id: str, *, actor: str = "client", reason: str = "resumed on request", version: int | None = None
+        self,
+        job_id: str,
+        *,
+        actor: str = "client",
+        reason: str = "resumed on request",
+        version: int | None = None,
+        by: Batch | None = None,
     ) -> Resumed:
         """Run the units again whose outputs are missing or corrupt: in the same job, or, if that had succeeded, in a
-        new one that is linked to it. Of two who ask at the same time one is refused, or gets the other's job."""
+        new one that is linked to it. Of two who ask at the same time one is refused, or gets the other's job.
+
+        `by` is the study as it is declared now: its code makes what is missing, in a linked job, though the batch was
+        submitted for other code. What is intact stays. Every entry names the source that made it, and validations count
+        the units that were made by other code."""
         job = await self._get(job_id, version)
         spec = spec_of(job, self._sealer)
+        if by is not None:
+            _check_same_outputs(spec, by)
+            state = table_of(None).get(job.status)
+            if job.status not in (*RESUMABLE, "succeeded"):
+                raise InvalidTransition(
+                    job.id, job.status, "pending", allowed=state.next if state else (), why="it cannot be resumed now"
+                )
+            return await self._repair(job, spec, run_by=by.fingerprint)
         if job.status == "succeeded":  # which is final: its version is the same for ever
             return await self._repair(job, spec)
         # a store takes two who wish the same at once for one that is repeated: this tells them apart
@@ -348,7 +368,7 @@ class Desk:
             raise VersionChanged(job_id, version, now=job.version)
         return job
 
-    async def _repair(self, job: Job, spec: Spec) -> Resumed:
+    async def _repair(self, job: Job, spec: Spec, *, run_by: str = "") -> Resumed:
         units = 0
         async for one in self.to_run(job.id):
             units += one.run
@@ -356,7 +376,7 @@ class Desk:
             return Resumed(id=job.id, how="nothing")
         manifest = await self.places.manifest(spec.outputs, job.id)
         made = await self.submit(
-            msgspec.structs.replace(spec, resumed_from=job.id, force=False),
+            msgspec.structs.replace(spec, resumed_from=job.id, force=False, run_by=run_by or spec.run_by),
             manifest.groups,
             Plan(
                 options=msgspec.structs.replace(
@@ -364,7 +384,7 @@ class Desk:
                 ),
                 queue=job.queue,
                 priority=job.priority,
-                unique=f"repair {job.id}",
+                unique=f"repair {job.id} {run_by}".strip(),
             ),
         )
         return Resumed(id=made.id, how="linked", units=units)
@@ -395,6 +415,17 @@ class Desk:
         if not made.created:
             await _forget(store, job_id)
         return made
+
+
+def _check_same_outputs(spec: Spec, study: Batch) -> None:
+    """What other code makes must have the same places: else it is another batch."""
+    now = [one.name for one in study.aggregations]
+    if (study.name, study.outputs, now) != (spec.study, spec.files, [one.name for one in spec.aggregations]):
+        raise InvalidInput(
+            "study",
+            f"{study.name} declares other outputs or aggregations now than the batch of {spec.study} was submitted "
+            "with; submit it again",
+        )
 
 
 async def _forget(store: OutputStore, job_id: str) -> None:

@@ -47,12 +47,23 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: int = 0
     units: int = 0
     """units that lack something, aggregations included"""
+    other_code: int = 0
+    """units that are whole and were made by other code than the batch was submitted with, aggregations included"""
     first: tuple[Lacking, ...] = ()
     """the first few of what is lacking"""
     listed: str = ""
     """where all of it is listed, in the store of the outputs: how the names of its pages begin"""
     why: str = ""
     """of an unknown verdict"""
+
+    @property
+    def mixed(self) -> str:
+        """That some of it was made by other code, in words; empty if nothing was."""
+        n = self.other_code
+        if not n:
+            return ""
+        what = f"{n:,} units were" if n > 1 else "1 unit was"
+        return f"{what} made by other code than the batch was submitted with"
 
     @property
     def told(self) -> str:
@@ -88,10 +99,13 @@ class Tally:
         self.first: list[Lacking] = []
         self.page: list[Lacking] = []
         self.units = 0
+        self.other_code = 0
         self.why = ""
 
-    def add(self, group: int, index: int, seen: Seen, files: dict[str, str]) -> None:
+    def add(self, group: int, index: int, seen: Seen, files: dict[str, str], source: str = "") -> None:
+        """What was seen of a unit. `source`: of the code that it was to be made by, if that is known."""
         if seen.whole:
+            self.other_code += bool(source and seen.source and seen.source != source)
             self.states["present"] += len(seen.outputs)
             return
         self.units += 1

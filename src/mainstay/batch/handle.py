@@ -14,6 +14,7 @@ from ..outputs import Unit
 from ..task.client import Client
 from .desk import Desk, Output, Resumed, Status, ToRun
 from .findings import Validation
+from .study import Batch
 
 
 class BatchRun:
@@ -62,13 +63,14 @@ class BatchRun:
     def to_run_sync(self) -> list[ToRun]:
         return self._client.run(self.to_run, what="to_run_sync")
 
-    async def resume(self, *, reason: str = "resumed on request") -> Resumed:
-        """Run the units again whose outputs are missing or corrupt."""
+    async def resume(self, *, reason: str = "resumed on request", by: Batch | None = None) -> Resumed:
+        """Run the units again whose outputs are missing or corrupt. `by` is the study whose code, as it is now, makes
+        them, though the batch was submitted for other code: in a job of its own, which is linked to this one."""
         await self._client.open()
-        return await self._desk().resume(self.id, reason=reason)
+        return await self._desk().resume(self.id, reason=reason, by=by)
 
-    def resume_sync(self, *, reason: str = "resumed on request") -> Resumed:
-        return self._client.run(lambda: self.resume(reason=reason), what="resume_sync")
+    def resume_sync(self, *, reason: str = "resumed on request", by: Batch | None = None) -> Resumed:
+        return self._client.run(lambda: self.resume(reason=reason, by=by), what="resume_sync")
 
     async def outputs(self) -> list[Output]:
         """Every expected output, and what is there of it."""

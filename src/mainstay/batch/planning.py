@@ -127,6 +127,7 @@ def request_of(
         spec.outputs,
         spec.verify,
         force=wanted.anew,
+        run_by=spec.run_by,
     )
     name = unit.label if group == 0 else f"{role} {unit.label}"
     plan: Plan = msgspec.structs.replace(

@@ -19,6 +19,7 @@ import msgspec
 from ..control import Decide
 from ..errors import BadArguments, BadResult, OutputMissing, PathBlocked, StoreError
 from ..outputs import About, Group, Outputs, OutputStore, Unit, output_path
+from ..outputs.entry import SOURCE
 from ..outputs.writing import Scratch
 from ..task.running import begin
 from ..worker import Mode, context
@@ -57,7 +58,9 @@ class UnitWork:
     def unpack(self, payload: bytes) -> UnitCall:
         """What the unit is to do; refused if it was submitted for another version of the code."""
         call = call_of(payload, self._study.client.sealer)
-        if self._aggregation is None:
+        if call.run_by:
+            _check_code(self._study.name, call.run_by, self._study.fingerprint)
+        elif self._aggregation is None:
             _check_code(self._study.name, call.code, self._study.code)
         return call
 
@@ -162,8 +165,9 @@ class _Staged:
         """What an aggregation is made of; refused if it was submitted for another version of the code."""
         manifest = await self._places.manifest(self._call.outputs, self._context.job.parent or "")
         inputs = manifest.groups[self._call.group - 1]
-        code = code_of_aggregation(self._study.code, aggregation, inputs, seeds_of(manifest))
-        _check_code(self._function.name, self._call.code, code)
+        if not self._call.run_by:
+            code = code_of_aggregation(self._study.code, aggregation, inputs, seeds_of(manifest))
+            _check_code(self._function.name, self._call.code, code)
         return inputs_of(manifest, self._call.group, self._call.index, over=aggregation.over)
 
     async def _inputs(self, wanted: Group, folder: Path) -> dict[str, Any]:
@@ -182,7 +186,8 @@ class _Staged:
             path = output_path(self._unit, self._files[lacking[0]])
             raise OutputMissing(str(self._unit), ", ".join(lacking), path=path, why="it ended without writing it")
         job = self._context.job
-        more = {MADE_OF: self._made_of} if self._made_of else {}
+        source = self._study.source if self._aggregation is None else self._aggregation.source
+        more = {name: digest for name, digest in ((MADE_OF, self._made_of), (SOURCE, source)) if digest}
         about = About(job=job.parent, attempt=self._context.attempt, by=job.session, more=more)
         loop = asyncio.get_running_loop()
         until, wait_s = loop.time() + _PATIENCE_S, _FIRST_WAIT_S
@@ -224,8 +229,10 @@ def _check_code(name: str, submitted: str, here: str) -> None:
     if submitted != here:
         raise BadArguments(
             "code",
-            f"it was submitted for version {submitted} of {name}, and this worker has {here}; run a worker with the "
-            "code it was submitted with, or submit the study again",
+            f"it was submitted for code {submitted} of {name}, and this worker has {here}: the function, or something "
+            "of its project that it depends on, differs. Run a worker with the code it was submitted with, run what is "
+            "missing with the code at hand (mainstay jobs resume JOB --with-this-code --app MODULE:APP), or submit the "
+            "study again, which runs every unit",
         )
 
 

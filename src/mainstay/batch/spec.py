@@ -54,6 +54,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     force: bool = False
     runner: str = "local"
     resumed_from: str | None = None
+    sources: tuple[str, ...] = ()
+    """a digest of the source it was submitted with: of the unit's function and of each aggregation"""
+    run_by: str = ""
+    """the code that runs it (`Batch.fingerprint`) in place of the code it was submitted for; empty: that one"""
     schema: int = SCHEMA
 
 
@@ -71,6 +75,8 @@ class UnitCall(msgspec.Struct, frozen=True, array_like=True):
     outputs: str
     verify: Verify
     force: bool = False
+    run_by: str = ""
+    """as in `Spec`"""
 
 
 class Tallied(msgspec.Struct, frozen=True, kw_only=True):

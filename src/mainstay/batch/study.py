@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Unpack
 
@@ -67,7 +68,7 @@ class Aggregation:
             raise InvalidInput(
                 title, 'it takes `out`, so say what it writes: aggregate=Aggregate(function, outputs={"name": "file"})'
             )
-        self.code = code_of(function, wanted.version, name=title)
+        self.code, self.source = code_of(function, wanted.version, name=title)
 
 
 class Batch:
@@ -92,7 +93,7 @@ class Batch:
             raise InvalidInput("outputs", f'{self.name} declares none; write @app.batch(outputs={{"result": "a.npy"}})')
         self.outputs = files_of(given["outputs"])
         check_name(row_name(self.name, DRIVER))
-        self.code = code_of(function, given.get("version"), name=self.name)
+        self.code, self.source = code_of(function, given.get("version"), name=self.name)
         self.failure_budget = check_budget(given.get("failure_budget"))
         self.verify: Verify = given.get("verify") or "content"
         if self.verify not in ("size", "content"):
@@ -119,6 +120,17 @@ class Batch:
         if self._process is None:
             return "loop" if function.is_async else "process"
         return "process" if self._process else "loop" if function.is_async else "thread"
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Digests of the source of the unit's function and of each aggregation; empty ones cannot be read."""
+        return self.source, *(one.source for one in self.aggregations)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all its code: a batch that is resumed with other code than it was submitted with names it by this."""
+        of = [self.code, *self.sources, *(one.code for one in self.aggregations)]
+        return hashlib.sha256("\n".join(of).encode()).hexdigest()[:12]
 
     @property
     def queue(self) -> str:

@@ -80,6 +80,7 @@ async def submit_batch(
         verify=study.verify,
         force=force,
         runner=runner,
+        sources=study.sources,
     )
     # the same work is not begun twice at a time: whoever submits it again gets the job that is at it
     place = hashlib.sha256(spec.outputs.encode()).hexdigest()[:16]

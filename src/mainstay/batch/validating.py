@@ -41,8 +41,9 @@ async def look(
     pages = _Pages(store, name)
     try:
         for number, group in enumerate(manifest.groups):
+            source = spec.sources[number] if number < len(spec.sources) else ""
             async for index, seen in seen_in(store, group, verify=spec.verify, fresh=fresh):
-                found.add(number, index, seen, group.outputs)
+                found.add(number, index, seen, group.outputs, source)
                 if len(found.page) >= PAGE:
                     if not found.states["unreadable"]:
                         await pages.add(found.page)
@@ -189,6 +190,7 @@ def _told(found: Tally, spec: Spec, *, at_ms: int, attempt: int, by: str, listed
         corrupt=found.states["corrupt"],
         unreadable=found.states["unreadable"],
         units=found.units,
+        other_code=found.other_code,
         first=tuple(found.first),
         listed=listed,
         why=found.why[:500],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ..batch import Desk, Output, Resumed, Status, ToRun, Validation
+from ..batch import Batch, Desk, Output, Resumed, Status, ToRun, Validation
 from ..batch.spec import KIND
 from ..clock import seconds
 from ..errors import InvalidInput
@@ -20,7 +21,7 @@ from ..report.batch import BatchReport, advice_for, batch_report
 from ..report.batch_html import batch_html
 from . import batch_lists, batch_view, watch, watch_view, watching
 from .act import myself
-from .batch_desk import at_desk
+from .batch_desk import at_desk, study_of, with_studies
 from .batch_follow import code_of, follow, follow_as_data
 from .batch_report_view import show_report
 from .batch_watching import BatchSeen, Rate, look
@@ -72,6 +73,11 @@ Run the units of a batch again whose outputs are missing or corrupt, and nothing
 The same job goes on. If it had succeeded, and was damaged afterwards, a job of its own that is linked to it makes the
 rest. With --dry-run it is only told what would be run, and why.
 
+A batch belongs to the code it was submitted with: workers that have other code refuse its units. With --with-this-code
+the code of --app as it is now makes what is missing, in a job of its own that is linked to this one. What is intact
+stays, every entry names the source that made it, and reports say how many units were made by other code. To make every
+unit with the new code, submit the study again.
+
 Exit codes: 0 resumed, or nothing to do (with --wait: it succeeded), 1 with --wait: it settled otherwise, 2 error, or it
 cannot be resumed now; 3 with --wait: it is partial; 130 Ctrl-C.
 
@@ -79,6 +85,7 @@ cannot be resumed now; 3 with --wait: it is partial; 130 Ctrl-C.
 
   mainstay jobs resume 4de452e6b59d --dry-run
   mainstay jobs resume 4de452e6b59d --wait
+  mainstay jobs resume 4de452e6b59d --with-this-code --app sir:app --wait
   mainstay jobs resume 4de452e6b59d --dry-run --json | jq -r .run[].unit
 """)
 
@@ -229,6 +236,9 @@ def resume(
     where: Where,
     job_id: IdArgument,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run, and why.")] = False,
+    with_this_code: Annotated[
+        bool, typer.Option("--with-this-code", help="Run what is missing by the code of --app as it is now.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Look on until it is settled.")] = False,
     for_: ForOption = None,
     limit: LimitOption = 50,
@@ -240,33 +250,61 @@ def resume(
     """Resume a batch, or say what that would do."""
     if dry_run:
         with _busy("looking at the outputs", quiet=as_json):
-            whole, units, names = at_desk(where, job_id, _to_run)
+            seen = with_studies(
+                where, job_id, lambda desk, whole, studies: _to_run(desk, whole, studies, by_app=with_this_code)
+            )
         if as_json:
-            print_json(batch_lists.to_run_data(whole, units, names))
+            print_json({**batch_lists.to_run_data(seen.id, seen.units, seen.names), "code": seen.code})
         else:
-            batch_lists.show_to_run(units, names, limit, screen())
+            batch_lists.show_to_run(seen.units, seen.names, limit, screen())
+            if seen.code:
+                screen().print(Text(seen.code, style="dim"))
         return
     pace = Pace(every_s=_EVERY_S, for_s=None if for_ is None else seconds(for_, field="for"))
 
-    async def work(desk: Desk, whole: str) -> BatchReport | None:
-        done = await desk.resume(whole, actor=myself(), reason=reason)
+    async def work(desk: Desk, whole: str, studies: Mapping[str, Batch] | None) -> BatchReport | None:
+        by = await study_of(desk, whole, studies) if with_this_code else None
+        done = await desk.resume(whole, actor=myself(), reason=reason, by=by)
         waits = (wait or for_ is not None) and done.how != "nothing"
         if not (as_json and waits):
             _tell_resumed(done, where, as_json=as_json)
         if not waits:
             return None
         await follow(desk, done.id, pace, Console(stderr=True, highlight=False, soft_wrap=True, quiet=as_json))
+        if by is not None:
+            await _move_on(desk, whole)
         return await batch_report(desk, done.id)
 
-    told = at_desk(where, job_id, work)
+    told = with_studies(where, job_id, work)
     if told is not None:
         _show_report(told, where, as_json=as_json)
         _leave(code_of(told.status))
 
 
-async def _to_run(desk: Desk, job_id: str) -> tuple[str, list[ToRun], list[str]]:
-    names = ["units", *(one.name for one in (await desk.spec(job_id)).aggregations)]
-    return job_id, [one async for one in desk.to_run(job_id)], names
+class _Planned(msgspec.Struct, frozen=True):
+    """What a resume would run."""
+
+    id: str
+    units: list[ToRun]
+    names: list[str]
+    code: str
+    """by which code, in words, if that is not the code it was submitted for"""
+
+
+async def _to_run(desk: Desk, job_id: str, studies: Mapping[str, Batch] | None, *, by_app: bool) -> _Planned:
+    spec = await desk.spec(job_id)
+    names = ["units", *(one.name for one in spec.aggregations)]
+    code = ""
+    if by_app:
+        by = await study_of(desk, job_id, studies)
+        code = f"by code {by.source or by.code}; it was submitted for {(spec.sources or (spec.code,))[0] or spec.code}"
+    return _Planned(job_id, [one async for one in desk.to_run(job_id)], names, code)
+
+
+async def _move_on(desk: Desk, job_id: str) -> None:
+    """The batch that was partial may be whole by now. One that is not stays as it is."""
+    if (await desk.control.get(job_id)).status == "partial":
+        await desk.validate(job_id, actor=myself())
 
 
 def _tell_resumed(done: Resumed, where: Where, *, as_json: bool) -> None:
@@ -278,7 +316,7 @@ def _tell_resumed(done: Resumed, where: Where, *, as_json: bool) -> None:
         typer.echo(f"{done.id} goes on: what is missing or corrupt is made again")
         aside(where.again(f"mainstay jobs status {done.id} --watch"), style="cyan")
     else:
-        typer.echo(f"it had succeeded, so a job of its own makes {done.units:,} units again: {done.id}")
+        typer.echo(f"a job of its own, linked to it, makes {done.units:,} units again: {done.id}")
         aside(where.again(f"mainstay jobs status {done.id} --watch"), style="cyan")
 
 

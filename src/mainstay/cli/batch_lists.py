@@ -37,7 +37,9 @@ def show_outputs(
 
 
 def show_lacking(found: Validation, console: Console) -> None:
-    """The first of what a validation found lacking."""
+    """The first of what a validation found lacking, and whether other code made some of it."""
+    if found.mixed:
+        console.print(Text(found.mixed, style="yellow"))
     if not found.first:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))

@@ -73,7 +73,7 @@ def _show_facts(report: BatchReport, console: Console) -> None:
         ),
         ("took", took),
         ("kept in", report.place),
-        ("code", report.code),
+        ("code", report.code + (f"; {report.mixed}" if report.mixed else "")),
         ("repairs", report.resumed_from or ""),
     ]
     grid = Table.grid(padding=(0, 2, 0, 0))

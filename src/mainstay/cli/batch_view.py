@@ -46,6 +46,8 @@ def frame(seen: BatchSeen, width: int) -> RenderableType:
         parts.append(Text(printable(f"{outside}: {how or 'about to be started'}"), overflow="fold"))
     if status.trouble:
         parts.append(Text(printable(status.trouble), style="yellow", overflow="fold"))
+    if status.validation is not None and status.validation.mixed:
+        parts.append(Text(status.validation.mixed, style="yellow", overflow="fold"))
     if now := _now(seen):
         parts.append(Text(printable(now), style="dim", overflow="ellipsis", no_wrap=True))
     return Group(*parts)

@@ -26,6 +26,8 @@ from .layout import DIGITS
 
 SCHEMA = 1
 PREFIX = "_entry-"
+#: a field of `About.more`: a digest of the source that made the outputs
+SOURCE = "source"
 DAMAGED = "its entry is damaged"
 _OWN_DIGITS = 16
 _NAME = re.compile(r"_entry-(\d{1,12})-([0-9a-f]{12})-([0-9a-f]{12})(?:-([0-9a-f]{16}))?-[0-9a-f]{8}\.json")
@@ -75,8 +77,13 @@ class Name(NamedTuple):
     """of the entry itself; empty: written by an earlier version"""
 
 
+class _Source(msgspec.Struct):
+    source: str = ""
+
+
 _KNOWN = frozenset(Entry.__struct_fields__)
 _decode = msgspec.json.Decoder(Entry).decode
+_decode_source = msgspec.json.Decoder(_Source).decode
 _decode_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -115,11 +122,6 @@ def read_name(name: str) -> Name | None:
     return Name(int(found[1]), found[2], found[3], found[4] or "") if found else None
 
 
-def is_named_by(told: Name, sha256: str) -> bool:
-    """Whether a body with this digest is the one that the name was made for."""
-    return sha256[:_OWN_DIGITS] == told.own
-
-
 def is_intact(folder: str, name: str, body: bytes) -> bool:
     """Whether an entry is what was written: every byte of it; of an earlier version, its unit and its files. A name
     that does not follow the rules proves nothing, so the body has to speak for itself."""
@@ -129,7 +131,7 @@ def is_intact(folder: str, name: str, body: bytes) -> bool:
     if told.length != len(body):
         return False
     if told.own:
-        return is_named_by(told, hashlib.sha256(body).hexdigest())
+        return hashlib.sha256(body).hexdigest()[:_OWN_DIGITS] == told.own
     try:
         found = read_body(body)
         address = Unit(found.study, found.code, found.params, found.seed).address
@@ -159,6 +161,14 @@ def read_body(body: bytes) -> Entry:
     if entry.schema > SCHEMA:
         raise NewerEntry
     return entry
+
+
+def source_in(body: bytes) -> str:
+    """A digest of the source that made the outputs; empty if the entry does not tell."""
+    try:
+        return _decode_source(body).source
+    except msgspec.DecodeError:
+        return ""
 
 
 def unknown_fields(body: bytes) -> dict[str, Any]:

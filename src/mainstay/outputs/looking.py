@@ -24,8 +24,8 @@ Verify = Literal["size", "content"]
 
 #: units at a time: their listings are held in memory
 _CHUNK = 10_000
-#: files whose digests are remembered, entries included
-_REMEMBERED = 300_000
+#: files whose digests are remembered, and as many entries
+_REMEMBERED = 200_000
 
 
 class Finding(NamedTuple):
@@ -47,6 +47,8 @@ class Seen(NamedTuple):
     outputs: Mapping[str, Finding]
     contents: str = ""
     """of a unit that is whole: a digest that differs when its outputs do; empty if its entry does not tell"""
+    source: str = ""
+    """of a unit that is whole, by content: a digest of the source that made it; empty if its entry does not tell"""
 
     @property
     def whole(self) -> bool:
@@ -55,8 +57,6 @@ class Seen(NamedTuple):
 
 
 PRESENT = Finding("present")
-#: remembered of an entry of an earlier version in place of a digest
-_INTACT = "intact"
 
 
 class Known:
@@ -66,6 +66,7 @@ class Known:
         self.current: set[str] = set()
         """studies of which nothing is in the older layout: nobody writes that any more"""
         self._found: dict[str, tuple[Blob, str]] = {}
+        self._entries: dict[str, tuple[Blob, str]] = {}
 
     def add(self, path: str, blob: Blob, sha256: str) -> None:
         if len(self._found) >= _REMEMBERED:
@@ -74,6 +75,16 @@ class Known:
 
     def get(self, path: str, blob: Blob) -> str | None:
         found = self._found.get(path)
+        return found[1] if found is not None and found[0] == blob else None
+
+    def add_entry(self, path: str, blob: Blob, source: str) -> None:
+        """One that is intact, and the source that it tells of."""
+        if len(self._entries) >= _REMEMBERED:
+            self._entries.pop(next(iter(self._entries)))
+        self._entries[path] = (blob, source)
+
+    def entry(self, path: str, blob: Blob) -> str | None:
+        found = self._entries.get(path)
         return found[1] if found is not None and found[0] == blob else None
 
 
@@ -115,24 +126,25 @@ class Look:
         for start in range(0, len(order), _CHUNK):
             chunk = order[start : start + _CHUNK]
             found = await self._looked([(folder, units[place]) for folder, place in chunk])
-            for (_, place), (outputs, contents) in zip(chunk, found, strict=True):
-                answers[place] = Seen(units[place], outputs, contents)
+            for (_, place), (outputs, contents, source) in zip(chunk, found, strict=True):
+                answers[place] = Seen(units[place], outputs, contents, source)
         seen = [answer for answer in answers if answer is not None]
         return await self._with_legacy(seen)
 
-    async def _looked(self, chunk: Sequence[tuple[str, Unit]]) -> list[tuple[Mapping[str, Finding], str]]:
+    async def _looked(self, chunk: Sequence[tuple[str, Unit]]) -> list[tuple[Mapping[str, Finding], str, str]]:
+        """Of each unit: its outputs, their contents and the source that made them."""
         listings = await self._blobs.find([folder for folder, _ in chunk])
         folders = [folder for folder, _ in chunk]
         digests = await self._digests(folders, listings) if self._content else {}
-        intact = await self._intact(folders, listings, digests) if self._content else set()
-        answers: list[tuple[Mapping[str, Finding], str]] = []
+        intact = await self._intact(folders, listings) if self._content else {}
+        answers: list[tuple[Mapping[str, Finding], str, str]] = []
         doubtful: list[int] = []
         for place, ((folder, _), files) in enumerate(zip(chunk, listings, strict=True)):
             if isinstance(files, StoreError):
-                answers.append((self._all(Finding("unreadable", str(files), error=files)), ""))
+                answers.append((self._all(Finding("unreadable", str(files), error=files)), "", ""))
                 continue
-            contents = self._fits(folder, files, digests, intact)
-            answers.append((self._whole, contents))
+            contents, source = self._fits(folder, files, digests, intact)
+            answers.append((self._whole, contents, source))
             if not contents:
                 doubtful.append(place)
         bodies = await self._entries([(chunk[place][0], listings[place]) for place in doubtful])
@@ -140,29 +152,31 @@ class Look:
             folder, unit = chunk[place]
             files = listings[place]
             assert not isinstance(files, StoreError)
-            answers[place] = self._explained(unit, folder, files, entries, digests), ""
+            answers[place] = self._explained(unit, folder, files, entries, digests), "", ""
         return answers
 
-    def _fits(self, folder: str, files: Files, digests: Mapping[str, str | StoreError | None], intact: set[str]) -> str:
+    def _fits(
+        self, folder: str, files: Files, digests: Mapping[str, str | StoreError | None], intact: Mapping[str, str]
+    ) -> tuple[str, str]:
         """By the names of the entries, of those that are intact if contents count: the contents that one tells of what
-        is there; nothing if none fits."""
+        is there, and its source; nothing if none fits."""
         entries = [
-            told
+            (told, intact.get(f"{folder}/{name}", ""))
             for name, blob in files.items()
             if (told := _named(name, blob)) and (not self._content or f"{folder}/{name}" in intact)
         ]
         if not entries or not all(file in files for file in self._outputs.values()):
-            return ""
+            return "", ""
         data = {name: blob for name, blob in files.items() if not name.startswith("_")}
         sizes = entry.digest_of(folder, ((name, blob.size) for name, blob in data.items()))
-        fitting = [told.contents for told in entries if told.sizes == sizes]
+        fitting = {told.contents: source for told, source in entries if told.sizes == sizes}
         if not self._content or not fitting:
-            return min(fitting, default="")
+            return min(fitting, default=""), ""
         contents = {name: digests.get(f"{folder}/{name}") for name in data}
         if not all(isinstance(sha256, str) for sha256 in contents.values()):
-            return ""
+            return "", ""
         wanted = entry.digest_of(folder, ((name, str(sha256)) for name, sha256 in contents.items()))
-        return wanted if wanted in fitting else ""
+        return (wanted, fitting[wanted]) if wanted in fitting else ("", "")
 
     async def _digests(
         self, folders: Sequence[str], listings: Sequence[Files | StoreError]
@@ -174,7 +188,7 @@ class Look:
             if isinstance(files, StoreError) or not any(name.startswith(entry.PREFIX) for name in files):
                 continue
             for name, blob in files.items():
-                if name.startswith("_") and not ((told := _named(name, blob)) and told.own):
+                if name.startswith("_"):
                     continue
                 path = f"{folder}/{name}"
                 if self._fresh or (sha256 := self._known.get(path, blob)) is None:
@@ -190,34 +204,25 @@ class Look:
                 self._known.add(path, blob, found.sha256)
         return digests
 
-    async def _intact(
-        self,
-        folders: Sequence[str],
-        listings: Sequence[Files | StoreError],
-        digests: Mapping[str, str | StoreError | None],
-    ) -> set[str]:
-        """The paths of entries that are what was written. Those of earlier versions have no digest in their name, so
-        they are read."""
-        intact: set[str] = set()
+    async def _intact(self, folders: Sequence[str], listings: Sequence[Files | StoreError]) -> dict[str, str]:
+        """The paths of entries that are what was written, with the source that each tells of."""
+        intact: dict[str, str] = {}
         todo: list[tuple[str, str, Blob]] = []
         for folder, files in zip(folders, listings, strict=True):
             for name, blob in {} if isinstance(files, StoreError) else files.items():
-                if (told := _named(name, blob)) is None:
+                if _named(name, blob) is None:
                     continue
                 path = f"{folder}/{name}"
-                if told.own:
-                    sha256 = digests.get(path)
-                    if isinstance(sha256, str) and entry.is_named_by(told, sha256):
-                        intact.add(path)
-                elif not self._fresh and self._known.get(path, blob) == _INTACT:
-                    intact.add(path)
-                else:
+                if self._fresh or (source := self._known.entry(path, blob)) is None:
                     todo.append((folder, name, blob))
+                else:
+                    intact[path] = source
         bodies = await self._blobs.read([f"{folder}/{name}" for folder, name, _ in todo])
         for (folder, name, blob), body in zip(todo, bodies, strict=True):
             if isinstance(body, bytes) and entry.is_intact(folder, name, body):
-                intact.add(f"{folder}/{name}")
-                self._known.add(f"{folder}/{name}", blob, _INTACT)
+                path = f"{folder}/{name}"
+                intact[path] = entry.source_in(body)
+                self._known.add_entry(path, blob, intact[path])
         return intact
 
     async def _entries(

@@ -238,7 +238,9 @@ class OutputStore:
         return found == [file.sha256 for file in contents.values()]
 
     def _learn(self, folder: str, contents: Mapping[str, File], after: Files, own: str, body: bytes) -> None:
-        for name, found in {**contents, own: File(len(body), _sha256(body))}.items():
+        if own in after:
+            self._known.add_entry(f"{folder}/{own}", after[own], entry.source_in(body))
+        for name, found in contents.items():
             if name in after and after[name].size == found.size:
                 self._known.add(f"{folder}/{name}", after[name], found.sha256)
 

@@ -131,6 +131,8 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
     other_troubles: OtherTroubles | None = None
     """what `troubles` leaves out"""
     resumed_from: str | None = None
+    mixed: str = ""
+    """that units were made by other code than it was submitted with, in words; by its last validation"""
     runner: str = "local"
 
 
@@ -179,6 +181,7 @@ async def batch_report(desk: Desk, job_id: str, *, told: Callable[[Job], Job] | 
         outcomes=outcomes,
         validations=await _validations(desk, job_id, events),
         resumed_from=spec.resumed_from,
+        mixed="" if status.validation is None else status.validation.mixed,
         runner=spec.runner.partition(":")[0],
     )
 

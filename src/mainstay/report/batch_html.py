@@ -203,7 +203,7 @@ def _validations(report: BatchReport) -> str:
 def _about(report: BatchReport) -> str:
     facts = [
         ("outputs are in", f"<code>{escape(report.place)}</code>"),
-        ("code version", f"<code>{escape(report.code)}</code>"),
+        ("code version", f"<code>{escape(report.code)}</code>" + (f"; {escape(report.mixed)}" if report.mixed else "")),
         ("submitted", time_text(report.submitted_ms)),
         ("started", "" if report.began_ms is None else time_text(report.began_ms)),
         ("ended", "" if report.ended_ms is None else time_text(report.ended_ms)),

@@ -9,6 +9,8 @@ import pytest
 
 from mainstay import Aggregate, App, Outputs, grid
 from mainstay.batch import Made
+from mainstay.errors import StoreUnavailable
+from mainstay.outputs import OutputStore, Unit
 from mainstay.testing import Harness
 from tests.batch.studies import delete, lacking, made, path, unit_rows
 
@@ -189,3 +191,98 @@ async def test_another_aggregation_is_made_of_the_units_that_are_there(app: App,
         assert (await run.wait()).status == "succeeded"
         assert await run.read("highest.json", {"n": 1}) == b"2"
     assert ran == []
+
+
+class Fetches:
+    """What is fetched for aggregations: files by name, and the first few of them by an outage."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.files: list[str] = []
+        self.outages = 0
+        real = OutputStore.save_to
+
+        async def save_to(store: OutputStore, unit: Unit, file: str, target: Path) -> Path:
+            if self.outages:
+                self.outages -= 1
+                raise StoreUnavailable("the storage is away")
+            self.files.append(file)
+            return await real(store, unit, file, target)
+
+        monkeypatch.setattr(OutputStore, "save_to", save_to)
+
+
+@pytest.fixture
+def fetches(monkeypatch: pytest.MonkeyPatch) -> Fetches:
+    return Fetches(monkeypatch)
+
+
+TWO = {"big": "big.bin", "small": "small.json"}
+
+
+def writes_two(params: dict, seed: int, out: Outputs) -> None:
+    out.save("big", b"x" * 1000)
+    out.save("small", str(seed).encode())
+
+
+async def test_only_what_an_aggregation_asks_for_is_fetched(app: App, box: Harness, fetches: Fetches) -> None:
+    paths: list[Path] = []
+
+    def total(sets: list[Made]) -> int:
+        paths.extend(one["small"] for one in sets)
+        assert all(path.is_file() for path in paths)
+        assert "big" in sets[0].files
+        return sum(one.json("small") for one in sets)
+
+    study = app.batch(name="study", outputs=TWO, overall=total, retries=0)(writes_two)
+    run = await app.submit_batch(study, params=PARAMS, seeds=40)
+    await box.drain()
+
+    assert (await run.wait()).status == "succeeded"
+    assert int(await run.read("total.json")) == 2 * sum(range(40))
+    assert fetches.files == ["small.json"] * 80
+    assert not any(path.exists() for path in paths), "they are gone when it has ended"
+
+
+async def test_for_an_async_aggregation_everything_is_there(app: App, box: Harness, fetches: Fetches) -> None:
+    async def total(sets: list[Made]) -> int:
+        return sum(len(one.read("big")) for one in sets)
+
+    study = app.batch(name="study", outputs=TWO, overall=total, retries=0)(writes_two)
+    run = await app.submit_batch(study, params=PARAMS, seeds=2)
+    await box.drain()
+
+    assert int(await run.read("total.json")) == 4000
+    assert sorted(set(fetches.files)) == ["big.bin", "small.json"]
+
+
+async def test_storage_that_is_away_when_an_input_is_asked_for_is_no_failure(
+    app: App, box: Harness, fetches: Fetches
+) -> None:
+    def total(sets: list[Made]) -> int:
+        return len([one.read("small") for one in sets])
+
+    study = app.batch(name="study", outputs=TWO, overall=total, retries=0)(writes_two)
+    run = await app.submit_batch(study, params=PARAMS, seeds=2)
+    fetches.outages = 2
+    await box.drain()
+
+    assert (await run.wait()).status == "succeeded"
+    [row] = await unit_rows(app.control, run.id, "total")
+    assert (row.status, row.failures, row.releases > 0) == ("succeeded", 0, True)
+
+
+async def test_what_is_not_json_is_named_with_its_unit(app: App, box: Harness) -> None:
+    def total(sets: list[Made]) -> float:
+        return sum(one.json("result") for one in sets)
+
+    @app.batch(name="study", outputs={"result": "result.json"}, overall=total, retries=0)
+    def study(seed: int, out: Outputs) -> None:
+        out.save("result", json.dumps(float("nan") if seed == 1 else 1.0).encode())
+
+    run = await app.submit_batch(study, seeds=2)
+    await box.drain()
+
+    [row] = await unit_rows(app.control, run.id, "total")
+    assert row.error is not None
+    assert "result of unit unit-s1 of study: it is not JSON" in row.error.message
+    assert "json.loads(run.read('result'))" in row.error.message

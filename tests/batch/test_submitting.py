@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from mainstay import App, Batch, Outputs, grid
-from mainstay.errors import InvalidInput
+from mainstay.errors import InvalidInput, PayloadTooLarge
 from mainstay.testing import Harness
 from tests.batch.studies import unit_rows
 
@@ -141,3 +141,31 @@ async def test_units_that_differ_in_what_a_path_cannot_hold_have_labels_that_dif
     assert all(label.isprintable() and len(label) <= 60 for label in labels)
     validation = await run.validate()
     assert {one.unit for one in validation.first} == set(labels)
+
+
+class Cities(msgspec.Struct):
+    names: set[str]
+
+
+async def test_a_set_among_parameters_has_one_order_in_every_process(app: App) -> None:
+    @app.batch(name="typed", outputs=["a.txt"])
+    def typed(params: Cities, out: Outputs) -> None: ...
+
+    @app.batch(name="untyped", outputs=["a.txt"])
+    def untyped(params: dict, out: Outputs) -> None: ...
+
+    names = {f"city {n}" for n in range(50)}
+    for study in (typed, untyped):
+        run = await app.submit_batch(study, params=[{"names": names}])
+        (one,) = (await run._desk().manifest(run.id)).groups[0].params
+        assert one["names"] == sorted(names)
+    with pytest.raises(InvalidInput, match=r"params\[0\]: cannot be stored as data"):
+        await app.submit_batch(untyped, params=[{"names": {1, "a"}}])
+
+
+async def test_parameters_that_no_unit_could_carry_are_refused_at_submit(app: App) -> None:
+    @app.batch(name="study", outputs=["a.txt"])
+    def study(params: dict, out: Outputs) -> None: ...
+
+    with pytest.raises(PayloadTooLarge, match=r"params\[1\]: .* does not fit into the payload limit"):
+        await app.submit_batch(study, params=[{"data": "small"}, {"data": "x" * (1 << 20)}])

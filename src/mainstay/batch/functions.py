@@ -60,7 +60,8 @@ class Function:
     def stored(self, data: dict[str, Any]) -> dict[str, Any]:
         """The same as data, however it was written: with the defaults of what is declared, and its kinds of numbers. So
         the same parameters have the same address, from a program and from a command line."""
-        made = msgspec.to_builtins(self.given(data), str_keys=True)
+        # a set has another order in every process; its address must not
+        made = msgspec.to_builtins(self.given(data), str_keys=True, order="deterministic")
         return made if isinstance(made, dict) else dict(data)
 
     def __call__(self, offered: dict[str, Any]) -> Any:

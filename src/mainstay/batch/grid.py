@@ -38,7 +38,8 @@ def sets_of(params: Any) -> list[dict[str, Any]]:
     found = []
     for index, one in enumerate(params):
         try:
-            data = msgspec.to_builtins(one, str_keys=True, enc_hook=_number)
+            # a set is stored as a sorted list: it has another order in every process
+            data = msgspec.to_builtins(one, str_keys=True, enc_hook=_number, order="deterministic")
         except TypeError as error:
             raise InvalidInput(f"params[{index}]", f"cannot be stored as data: {error}") from None
         if not isinstance(data, dict):

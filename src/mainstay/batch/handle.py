@@ -95,7 +95,7 @@ class BatchRun:
             known = ", ".join(name for group in manifest.groups for name in group.outputs)
             raise InvalidInput("output", f"the batch makes no output {output!r}; it makes {known}")
         group = groups[0]
-        given = msgspec.to_builtins(params or {}, str_keys=True)
+        given = msgspec.to_builtins(params or {}, str_keys=True, order="deterministic")
         # as they are stored: to Python 1 and 1.0 are equal, and an address tells them apart
         stored = next((one for one in group.params if one == given), given)
         return await store.read(Unit(group.study, group.code, stored, seed), group.outputs[output])

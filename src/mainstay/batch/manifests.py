@@ -10,14 +10,18 @@ from typing import Any
 
 import msgspec
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, PayloadTooLarge
 from ..outputs import Group, Manifest, Unit
 from .study import Aggregation, Batch, Over
+
+#: of the payload of a unit, for all but its parameters: names, the URL of its outputs, what a codec adds
+_ROOM = 4096
 
 
 def groups_of(study: Batch, sets: Sequence[dict[str, Any]], seeds: Sequence[int | None]) -> list[Group]:
     """The units of a study; then, for each aggregation, its own. Refuses a set that is there twice."""
     sets = [study.unit.stored(params) for params in sets]
+    _check_sizes(study, sets)
     units = Group.of((Unit(study.name, study.code, one, seed) for one in sets for seed in seeds), study.outputs)
     if len(units.params) < len(sets):
         raise InvalidInput("params", f"{len(sets) - len(units.params)} of the {len(sets)} sets are there twice")
@@ -25,6 +29,19 @@ def groups_of(study: Batch, sets: Sequence[dict[str, Any]], seeds: Sequence[int 
     for aggregation in study.aggregations:
         groups.append(_aggregated(study, aggregation, groups[-1], seeds))
     return groups
+
+
+def _check_sizes(study: Batch, sets: Sequence[dict[str, Any]]) -> None:
+    """Each unit carries its parameters: one that could not be stored is refused before anything is."""
+    limit = study.client.settings.payload_limit
+    for index, one in enumerate(sets):
+        size = len(msgspec.msgpack.encode(one))
+        if size + _ROOM > limit:
+            raise PayloadTooLarge(
+                f"params[{index}]",
+                f"a set of {size:,} bytes does not fit into the payload limit of {limit:,}, with {_ROOM:,} for the "
+                "rest of a unit; keep the data in a file, and a reference to it in the parameters",
+            )
 
 
 def _aggregated(study: Batch, aggregation: Aggregation, inputs: Group, seeds: Sequence[int | None]) -> Group:

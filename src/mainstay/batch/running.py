@@ -24,7 +24,7 @@ from ..outputs.writing import Scratch
 from ..task.running import begin
 from ..worker import Mode, context
 from .functions import Function
-from .made import Made, fetched
+from .made import Inputs, Made
 from .manifests import code_of_aggregation, digest_of_inputs, inputs_of, seeds_of
 from .places import Places
 from .planning import MADE_OF
@@ -87,6 +87,7 @@ class UnitWork:
             staged.returned = self._function(offered)
         except BaseException:
             run(staged.__aexit__(*sys.exc_info()))
+            staged.put_off_if_away()
             raise
         run(staged.__aexit__(None, None, None))
 
@@ -113,6 +114,7 @@ class _Staged:
         self._call = call
         self._unit = Unit(call.study, call.code, call.params, call.seed)
         self._began_s = 0.0
+        self._fetching: Inputs | None = None
         self._made_of = ""
         """of an aggregation: a digest of its inputs, kept with what it makes"""
         self._stack = AsyncExitStack()
@@ -175,8 +177,17 @@ class _Staged:
         # before they are read: one that is replaced in between makes it look older than it is, and it is made again
         looked = await self._store.look(units, wanted.outputs)
         self._made_of = digest_of_inputs([seen.contents for seen in looked])
-        made: list[Made] = await fetched(self._store, units, wanted.outputs, folder)
+        inputs = self._fetching = Inputs(self._store, units, wanted.outputs, folder)
+        self._stack.push_async_callback(inputs.close)
+        if self._function.is_async:
+            await inputs.all()
+        made: list[Made] = inputs.made()
         return {"runs": made, "sets": made}
+
+    def put_off_if_away(self) -> None:
+        """For a function that failed because storage was away when it asked for an input."""
+        if self._fetching is not None and self._fetching.away is not None:
+            self._put_off(self._fetching.away)
 
     async def _publish(self) -> None:
         if self._aggregation is not None and self._aggregation.returns_data:

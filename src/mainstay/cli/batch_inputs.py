@@ -175,7 +175,7 @@ def typed(sets: Iterable[dict[str, Any]], convert: Callable[[dict[str, Any]], An
     made = []
     for place, one in enumerate(sets):
         try:
-            found = msgspec.to_builtins(convert(one))
+            found = msgspec.to_builtins(convert(one), order="deterministic")
         except MainstayError as error:
             error.args = (f"set {place + 1}: {error}",)
             raise

@@ -12,6 +12,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from ..errors import InvalidInput
 from .keys import check_key
 from .options import check_options, duration_of, is_on, number_of
+from .runtime_exit import settle_at_exit
 from .urls import shown_url
 
 Bucket = S3Store | GCSStore | AzureStore
@@ -72,6 +73,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def connect(self, *, retries: int) -> Bucket:
+        settle_at_exit()
         kinds: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
         made: Bucket = kinds[self.scheme](
             self.bucket,

@@ -40,6 +40,8 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     waiting: bool = False
     """nothing was done: this sweeper's own beats do not get through, or did not, and it gives the others a lease to be
     heard"""
+    again_s: float | None = None
+    """a session is suspected to be dead: look again this soon; None: at the usual time"""
 
     @property
     def total(self) -> int:
@@ -78,7 +80,8 @@ class Sweeper:
                 # whatever became of it (somebody else was faster, say), it had its turn in this sweep
                 seen.add(item.job.id)
             if len(found) < limit or limit >= _MOST:
-                return Swept(moved=dict(moved), failed=tuple(failed), closed=tuple(closed))
+                again_s: float | None = getattr(self._store, "look_again_s", None)
+                return Swept(moved=dict(moved), failed=tuple(failed), closed=tuple(closed), again_s=again_s)
             if len(fresh) < limit // 2:
                 limit *= 2
 

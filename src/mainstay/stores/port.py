@@ -339,7 +339,10 @@ class JobStore(Protocol):
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
         """Declare sessions dead whose lease is over (or whose lock is free), then list rows held by dead
-        sessions and unsettled rows past their `expires_ms`. A dead session's beats are refused from here on."""
+        sessions and unsettled rows past their `expires_ms`. A dead session's beats are refused from here on.
+
+        A store may have an attribute `look_again_s`. It is not None while a session is suspected to be dead: then it
+        says how soon this should be called again, instead of at the next sweep."""
         ...
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:

@@ -98,6 +98,8 @@ class Keeper:
                         swept = await self._control.sweep()
                     if not swept.waiting:
                         outage.over()
+                    if swept.again_s is not None:
+                        wait_s = min(wait_s, swept.again_s)
                     self.swept.set()
                 except Exception as error:  # noqa: BLE001 - recovery must not stop, whatever it met
                     wait_s = outage.failed(error)

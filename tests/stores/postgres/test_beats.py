@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from typing import Any
 
 import msgspec
@@ -219,19 +218,28 @@ async def test_those_who_are_being_woken_are_not_waited_for(world: World, postgr
                 assert await waiting is True
 
 
-async def test_an_outage_shorter_than_two_seconds_is_no_death(world: World, proxy: Proxy, stores: Stores) -> None:
+async def test_a_session_that_is_back_in_time_after_an_outage_is_not_dead(
+    world: World, proxy: Proxy, stores: Stores, postgres_url: str
+) -> None:
     other = await stores.open(proxy.url)
     await other.store.open_session(Session(id="s1", pid=os.getpid(), lease_s=HOUR_S))
+    lost = f"SELECT lost_ms IS NOT NULL FROM {schema_of(world)}.sessions WHERE id = 's1'"
     proxy.refuse()
     proxy.cut()
-    begun = time.monotonic()
-    await world.store.overdue()
-    accepting = asyncio.get_running_loop().call_later(1.5, proxy.accept)
 
-    while time.monotonic() - begun < 4:
+    async def is_noted() -> bool:
+        # the clock of the judge stands still, so that the time it takes on a busy machine counts for nothing
+        ask(postgres_url, f"UPDATE {schema_of(world)}.sessions SET lost_ms = NULL")
         await world.store.overdue()
-        assert [session.dead for session in await world.store.sessions()] == [False]
-        await asyncio.sleep(0.05)
+        return ask(postgres_url, lost) == [(True,)]
 
-    accepting.cancel()
+    await until(is_noted)
+    proxy.accept()
+
+    async def is_held_again() -> bool:
+        return ask(postgres_url, lost) == [(False,)]
+
+    await until(is_held_again)
+    await world.store.overdue()
+    assert [session.dead for session in await world.store.sessions()] == [False]
     assert (await other.store.beat(["s1"]))[0].known

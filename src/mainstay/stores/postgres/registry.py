@@ -18,7 +18,8 @@ from .selection import free_slots
 #: more sleepers than this need not be counted for
 _MOST_WOKEN = 1000
 
-#: the sessions that hold rows, found by as many looks into the index as there are; not by reading what they hold
+#: the dead sessions that hold rows, found by as many looks into the index as there are holders, not by reading what
+#: they hold; and NULL if there is a session of which it is not known yet whether it is dead
 _HELD_BY_THE_DEAD = """
 WITH RECURSIVE holders (id) AS (
     (SELECT session FROM mainstay.jobs WHERE session IS NOT NULL ORDER BY session LIMIT 1)
@@ -31,6 +32,8 @@ WITH RECURSIVE holders (id) AS (
 )
 SELECT h.id FROM holders h
 WHERE h.id IS NOT NULL AND NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.id = h.id AND NOT s.dead)
+UNION ALL
+(SELECT NULL FROM mainstay.sessions s WHERE s.lost_ms IS NOT NULL AND s.locked AND NOT s.dead LIMIT 1)
 """
 #: the time as a value of its own, so that the index is gone by
 _LATE = f"""
@@ -93,11 +96,13 @@ async def sessions(engine: Engine) -> list[Session]:
     ]
 
 
-async def overdue(engine: Engine, limit: int, chain: Chain) -> list[Overdue]:
-    """Declare the dead dead, then list what they held and what is past its time. Each statement is a transaction of its
-    own: a sweeper that stands still between two of them keeps nothing locked."""
+async def overdue(engine: Engine, limit: int, chain: Chain) -> tuple[list[Overdue], bool]:
+    """Declare the dead dead, then list what they held and what is past its time; and whether there is a session whose
+    lock is free, so that it may be dead in a moment. Each statement is a transaction of its own: a sweeper that stands
+    still between two of them keeps nothing locked."""
     await engine.call("SELECT mainstay.bury($1)", engine.given_lease_ms)
-    dead = [row[0] for row in await engine.call(_HELD_BY_THE_DEAD)]
+    rows = [row[0] for row in await engine.call(_HELD_BY_THE_DEAD)]
+    dead = [each for each in rows if each is not None]
     held: list[Any] = []
     if dead:
         held = await engine.call(f"{SELECT_JOB} WHERE session = ANY ($1) LIMIT $2", dead, limit)
@@ -109,7 +114,7 @@ async def overdue(engine: Engine, limit: int, chain: Chain) -> list[Overdue]:
     for row in held:
         job, _ = readable_job(row, chain)
         found[job.id] = Overdue(job, "session")
-    return list(found.values())[:limit]
+    return list(found.values())[:limit], len(dead) < len(rows)
 
 
 # -- leadership -------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ from .migrating import admit, admit_key, first_connection
 from .pool import hang_up
 from .promises import SETTINGS, promised
 from .texts import admit_jobs, admit_names
+from .times import AGAIN_S
 from .trouble import translated
 from .wake import Board
 
@@ -77,6 +78,7 @@ class PostgresStore:
         self.observer: Observer | None = None
         self.durability = ""
         self.findings: tuple[str, ...] = ()
+        self.look_again_s: float | None = None
         self._settings: Mapping[str, str] = {}
         self._address = address
         self._home = home
@@ -138,6 +140,7 @@ class PostgresStore:
 
     async def _hang_up(self) -> None:
         await self._board.close()
+        await self._locks.close()
         if self._line is not None:
             await self._line.close()
         await self._engine.close()
@@ -176,7 +179,9 @@ class PostgresStore:
         return await self._look(lambda: reading.due(self._engine, queues))
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
-        return await self._home.run(lambda: registry.overdue(self._engine, limit, self.chain))
+        found, suspected = await self._home.run(lambda: registry.overdue(self._engine, limit, self.chain))
+        self.look_again_s = AGAIN_S if suspected else None
+        return found
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         return await self._look(
@@ -219,7 +224,13 @@ class PostgresStore:
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
         admit_names(sessions=sessions)
-        return await self._home.run(lambda: self._beats.beat(sessions, reports))
+        return await self._home.run(lambda: self._beat(sessions, reports))
+
+    async def _beat(self, sessions: Sequence[str], reports: Sequence[Report]) -> list[Pulse]:
+        pulses = await self._beats.beat(sessions, reports)
+        if sessions:
+            self._locks.witness([pulse.session for pulse in pulses if pulse.known])
+        return pulses
 
     async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
         admit_names(sessions=sessions)

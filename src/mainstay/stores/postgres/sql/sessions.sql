@@ -24,6 +24,13 @@ LANGUAGE sql STABLE AS $$
     SELECT hashtextextended(session, 'mainstay.sessions'::regclass::oid::bigint)
 $$;
 
+-- The one that the process holds that beats for a session: its supervisor. While it is held the session is not given up
+-- because its own lock is free: a supervisor sees the death of its engine by itself, and at once.
+CREATE OR REPLACE FUNCTION mainstay.witness_of(session text) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+    SELECT hashtextextended('beats for ' || session, 'mainstay.sessions'::regclass::oid::bigint)
+$$;
+
 -- Open a session, or say again that it is there. `has_lock`: the caller's process holds the lock by now.
 CREATE OR REPLACE FUNCTION mainstay.open_session(
     session text, of_worker text, on_host text, with_pid integer, at_ms bigint, lease double precision,
@@ -54,24 +61,30 @@ BEGIN
 END
 $$;
 
--- Whether a session's process is gone: its lock is free, though it was given by this run of the server, and nobody has
--- come back for it in two seconds. The first look only notes that it is free. A beat takes the note back: then the lease
--- decides until the lock is held again. A session that is just heard of is not waited for: it lives.
+-- Whether a session's process is gone: its lock is free, though it was given by this run of the server, so is that of its
+-- supervisor, and neither has come back for it in one second. If sessions of other workers have lost theirs as well, it
+-- may be the network between them and the server: then two seconds. The first look only notes that it is free. A beat
+-- takes the note back: then the lease decides until the lock is held again. A session that is just heard of is not waited
+-- for: it lives.
 CREATE OR REPLACE FUNCTION mainstay.is_gone(session text, lease_now_ms bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     found_lost_ms bigint;
     given_by text;
     now_by text;
+    of_worker text;
+    on_host text;
 BEGIN
-    SELECT s.lost_ms, s.incarnation INTO found_lost_ms, given_by
+    SELECT s.lost_ms, s.incarnation, s.worker, s.host INTO found_lost_ms, given_by, of_worker, on_host
     FROM mainstay.sessions s WHERE s.id = session AND s.locked AND NOT s.dead;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
     SELECT i.name INTO now_by FROM mainstay.incarnation() i;
     -- shared, and for this transaction: whoever comes back for it waits for a moment, and others can look, too
-    IF given_by <> now_by OR NOT pg_try_advisory_xact_lock_shared(mainstay.lock_of(session)) THEN
+    IF given_by <> now_by OR NOT pg_try_advisory_xact_lock_shared(mainstay.lock_of(session))
+        OR NOT pg_try_advisory_xact_lock_shared(mainstay.witness_of(session))
+    THEN
         IF found_lost_ms IS NOT NULL THEN
             PERFORM FROM mainstay.sessions s WHERE s.id = session FOR UPDATE SKIP LOCKED;
             IF FOUND THEN
@@ -87,7 +100,10 @@ BEGIN
         END IF;
         RETURN false;
     END IF;
-    RETURN lease_now_ms - found_lost_ms >= 2000;
+    RETURN lease_now_ms - found_lost_ms >= CASE WHEN EXISTS (
+        SELECT FROM mainstay.sessions s
+        WHERE s.lost_ms IS NOT NULL AND NOT s.dead AND (s.worker, s.host) <> (of_worker, on_host)
+    ) THEN 2000 ELSE 1000 END;
 END
 $$;
 

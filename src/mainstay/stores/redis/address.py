@@ -19,11 +19,22 @@ import msgspec
 from ...errors import InvalidInput, UnknownOption
 from ...storage.options import duration_of, is_on, number_of
 from ...storage.urls import shown_url
+from ..durability import Durability, check_durability
 
 TLS_SCHEMES = ("rediss", "valkeys")
 
 _TLS_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
-_OPTIONS = ("prefix", "pool", "connect_timeout", "retries", "allow_eviction", "auto_migrate", "db", *_TLS_OPTIONS)
+_OPTIONS = (
+    "prefix",
+    "pool",
+    "connect_timeout",
+    "retries",
+    "durability",
+    "allow_eviction",
+    "auto_migrate",
+    "db",
+    *_TLS_OPTIONS,
+)
 _PREFIX = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _CERT_REQS = ("required", "none")
 _PORT = 6379
@@ -50,6 +61,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout_s: float = 5.0
     retries: int = 6
     """how often a call is sent again after the connection was lost"""
+    durability: Durability | None = None
+    """of what is submitted and of what ends; None: as the server is set"""
     allow_eviction: bool = False
     auto_migrate: bool = False
 
@@ -85,6 +98,7 @@ def parse(url: str, options: Mapping[str, str]) -> Address:
         pool=number_of(options, "pool", 8, least=1, most=1000),
         connect_timeout_s=duration_of(options, "connect_timeout", "5s"),
         retries=number_of(options, "retries", 6, least=0, most=1000),
+        durability=check_durability(options["durability"]) if "durability" in options else None,
         allow_eviction=is_on(options, "allow_eviction"),
         auto_migrate=is_on(options, "auto_migrate"),
         **place,

@@ -25,6 +25,8 @@ class Base:
         self.chain = chain
         self.rng = rng or random.Random()
         self.scripts = Scripts(server, clock, self.rng)
+        self.forced = False
+        """what is submitted and what ends is forced to the server's disk before it is answered"""
         self.observer: Observer | None = None
 
     def key(self, name: str) -> str:

@@ -8,11 +8,14 @@ import msgspec
 from redis import exceptions as driver
 
 from ...errors import StoreError, StoreReadOnly, UnsafeEngine
+from ..durability import Durability, refused
 from .address import Address
 from .wire import Wire
 
 OLDEST = (7, 0)
 _KEEPS = "noeviction"
+#: the first that knows WAITAOF; Valkey began with it
+_WAITS_FOR_DISK = (7, 2)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +30,30 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     appendonly: bool | None = None
     appendfsync: str | None = None
     """None: the server does not let us ask"""
+
+    @property
+    def forces(self) -> bool:
+        """Whether every answer is on the disk anyway."""
+        return self._forcing == "always"
+
+    def check_forced(self, level: Durability) -> None:
+        """Refuse a level that this server cannot give."""
+        if level != "local":
+            raise refused(level, "no answer of a Redis server waits for its replicas", can=["local"])
+        if self._forcing == "off":
+            raise refused(level, "the server keeps no append-only file (appendonly no): set appendonly yes there")
+        if not self.forces and _numbers(self.version) < _WAITS_FOR_DISK:
+            raise refused(
+                level,
+                f"to wait for its disk (WAITAOF) takes Redis 7.2 or Valkey, and this is {self.product} {self.version}: "
+                "upgrade it, or set appendfsync always there",
+            )
+
+    def durability_at(self, level: Durability | None) -> str:
+        """What an answer survives at a level, in words."""
+        if level is None or self.forces:
+            return self.durability
+        return _FORCED
 
     @property
     def durability(self) -> str:
@@ -50,7 +77,8 @@ _SURVIVES: Mapping[str, str] = {
     ),
     "everysec": (
         "an answer survives the death of this process; the death of the server's machine may take the last second or "
-        "two of answered calls (appendfsync everysec), and so may the death of the server while its disk is slow"
+        "two of answered calls (appendfsync everysec), and so may the death of the server, which keeps in its memory "
+        "what it answers while it syncs"
     ),
     "no": (
         "an answer survives the death of this process; the death of the server's machine may take the last half minute "
@@ -65,6 +93,11 @@ _SURVIVES: Mapping[str, str] = {
         "does not let this user ask (CONFIG GET appendonly, appendfsync)"
     ),
 }
+
+_FORCED = (
+    "an answer to a submit, and to the end of a job, survives the death of this process, of the server and of its "
+    "machine: it waits for the disk (WAITAOF); a failover to a replica may lose what was not copied yet"
+)
 
 
 async def facts(wire: Wire) -> Facts:

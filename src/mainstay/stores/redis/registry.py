@@ -1,7 +1,7 @@
 """Sessions, leadership, queue settings, limits and schedules: calls of the script `registry`.
 
-Liveness rests on the lease alone: Redis drops nothing when a connection dies that others could see. A supervisor
-buries its own engines at once; a whole machine that dies is found when its sessions' leases are over.
+A supervisor buries its own engines at once. That a whole worker was killed is known from its subscriptions (`link.py`);
+a machine that vanished is found when its sessions' leases are over.
 """
 
 from __future__ import annotations
@@ -44,6 +44,11 @@ async def open_session(base: Base, session: Session) -> None:
     await _do(base, "open", *fields, session.supervisor)
 
 
+async def link(base: Base, sessions: Sequence[str]) -> None:
+    """This process has subscribed for these sessions."""
+    await _do(base, "link", list(sessions))
+
+
 async def beat(base: Base, sessions: Sequence[str], reports: Sequence[Report]) -> list[Pulse]:
     """Keep sessions alive, and record what they report, in one call."""
     told = await base.scripts.run("beat", [list(sessions), [report_arg(item) for item in reports]])
@@ -65,15 +70,20 @@ async def sessions(base: Base) -> list[Session]:
     return sorted(found, key=lambda session: (session.started_ms, session.id))
 
 
-async def overdue(base: Base, limit: int) -> list[Overdue]:
-    """Declare the dead dead, then list what they held and what is past its time."""
+async def overdue(base: Base, limit: int) -> tuple[list[Overdue], bool]:
+    """Declare the dead dead, then list what they held and what is past its time; and whether there is a session that
+    nobody subscribes for, so that it may be dead in a moment."""
     found = []
+    suspected = False
     for cause, job_id, *parts in await _do(base, "overdue", limit):
+        if cause == b"suspected":
+            suspected = True
+            continue
         row, fixed, beside = (*parts, None, None, None)[:3]
         if row is not None:  # an entry without a row is the check's business
             job, _ = readable_job(job_id.decode(), Raw(row, fixed, beside), base.chain)
             found.append(Overdue(job, "session" if cause == b"session" else "time"))
-    return found
+    return found, suspected
 
 
 async def lead(base: Base, name: str, session: str, ttl_s: float) -> Leadership:

@@ -21,7 +21,7 @@ import msgspec
 from redis import exceptions as driver
 
 from ...clock import Clock
-from ...errors import StoreLocked
+from ...errors import InvalidInput, StoreLocked, StoreUnavailable
 from ...lifecycle import JOB, UNIT
 from ...model import AWAITS_MS
 from ..bounds import LONG
@@ -49,6 +49,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "retention": (*_WRITES, "changing"),
     "audit": (*_WRITES, "changing"),
     "waits": (),
+    "force": (),
 }
 
 #: scripts that write nothing
@@ -57,6 +58,8 @@ _READS = ("look", "reading")
 #: how long a call stands back behind decisions that have the turn
 _MOST_PATIENCE_S = 30.0
 _LONGEST_PAUSE_S = 0.02
+#: how long a call waits for the server's disk; less than a connection waits for an answer
+FORCED_WITHIN_S = 10.0
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -74,9 +77,9 @@ class Scripts:
         """A key of this namespace; `lua/prelude.lua` lists them."""
         return self.tag + name
 
-    async def run(self, name: str, args: Sequence[Any]) -> list[Any]:
+    async def run(self, name: str, args: Sequence[Any], *, forced: bool = False) -> list[Any]:
         """Run a script; what it answers, without the time. Stands back while another decision about the same jobs has
-        the turn (`transaction.py`)."""
+        the turn (`transaction.py`). `forced`: answer when what it wrote, or found written, is on the server's disk."""
         text, sha = script(name)
         packed = _encode([blob(arg) if isinstance(arg, bytes) else arg for arg in args])
         sent_before = False
@@ -95,6 +98,8 @@ class Scripts:
                     answer = await wire.ask("EVALSHA", sha, *rest)
                 except driver.NoScriptError:
                     answer = await wire.ask("EVAL", text, *rest)
+                if forced:
+                    await self._force(wire)
             except driver.ResponseError as error:
                 if not str(error).startswith("TURN "):
                     raise
@@ -114,6 +119,28 @@ class Scripts:
                 )
             await asyncio.sleep(self._rng.uniform(0, _LONGEST_PAUSE_S))
         return answer[1:]
+
+    async def _force(self, wire: Wire) -> None:
+        """Wait until the server's file is on its disk up to here. The server waits for what this connection wrote, so
+        something is written first: the script may have found what another connection has just written."""
+        mark, _ = script("force")
+        place = self._server.address.shown
+        try:
+            _, forced = await asyncio.gather(
+                wire.ask("EVAL", mark, 1, self.tag, "", "", "0", _encode([])),
+                wire.ask("WAITAOF", 1, 0, round(FORCED_WITHIN_S * 1000)),
+            )
+        except driver.ResponseError as error:
+            raise InvalidInput(
+                "durability",
+                f"{place} cannot wait for its disk ({error}). What was asked is done, and not forced to the disk; "
+                "leave the durability out, or set appendonly yes on the server",
+            ) from error
+        if forced[0] < 1:
+            raise StoreUnavailable(
+                f"{place} did not force its file to the disk within {FORCED_WITHIN_S:g} s. What was asked is done, and "
+                "may be lost if the server dies now; asking again is safe, with an idempotency key for a submit"
+            )
 
 
 def blob(value: bytes) -> msgspec.Raw:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
@@ -11,7 +12,7 @@ from ...clock import Clock, SystemClock
 from ...errors import StoreClosed
 from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
-from ..durability import Durability, refused
+from ..durability import Durability
 from ..ending import Ending
 from ..home import Home
 from ..port import (
@@ -40,6 +41,7 @@ from . import audit, door, namespace, reading, registry, retention, selection, w
 from .address import Address
 from .base import Base
 from .connection import Server
+from .link import AGAIN_S, SessionLink
 from .wake import Listener
 
 log = logging.getLogger("mainstay.stores.redis")
@@ -50,19 +52,21 @@ T = TypeVar("T")
 class RedisStore:
     """Jobs on a Redis or Valkey server. Open it with `open_store("redis://host")`.
 
-    Liveness is the lease alone: a session that does not beat for that long is dead.
+    A session whose process is gone is known by its connection, any other by its lease.
     """
 
     def __init__(self, url: str, home: Home, base: Base, facts: door.Facts) -> None:
         self.url = url
         self.clock: Clock = base.clock
         self.chain = base.chain
-        self.durability = facts.durability
+        self.durability = facts.durability_at(base.server.address.durability)
         self.findings: tuple[str, ...] = ()
         self._facts = facts
         self._home = home
         self._base = base
         self._listener = Listener(base.server, home, lambda args: base.scripts.run("wake", args))
+        self._link = SessionLink(base.server, lambda sessions: registry.link(base, sessions))
+        self.look_again_s: float | None = None
         self._claiming: dict[str, asyncio.Lock] = {}
         self._ending = Ending()
         self._busy: set[asyncio.Task[Any]] = set()
@@ -79,9 +83,12 @@ class RedisStore:
             try:
                 found = await server.call(door.facts)
                 door.admit(found, address)
+                if address.durability is not None:
+                    found.check_forced(address.durability)
                 if isinstance(ours, ServerClock):
                     await server.hear(ours)
                 base = Base(server, clock=ours, chain=chain)
+                base.forced = address.durability is not None and not found.forces
                 await namespace.admit(base)
                 return base, found, await audit.fast_findings(base)
             except BaseException:
@@ -118,6 +125,7 @@ class RedisStore:
     async def _let_go(self) -> None:
         while self._busy:
             await asyncio.wait(tuple(self._busy))
+        await self._link.close()
         await self._listener.close()
         await self._base.server.close()
 
@@ -144,12 +152,14 @@ class RedisStore:
     # -- jobs ---------------------------------------------------------------------------------
 
     def durability_of(self, level: Durability) -> str:
-        raise refused(level, "what an answer of a Redis server survives is set on the server, for all jobs alike")
+        self._facts.check_forced(level)
+        return self._facts.durability_at(level)
 
     async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
         if durability is not None:
-            self.durability_of(durability)
-        return await self._run(lambda: writing.insert(self._base, jobs)) if jobs else []
+            self._facts.check_forced(durability)
+        forced = durability is not None and not self._facts.forces
+        return await self._run(lambda: writing.insert(self._base, jobs, forced=forced)) if jobs else []
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         return await self._run(lambda: self._base.jobs(ids))
@@ -179,7 +189,9 @@ class RedisStore:
         return await self._run(lambda: reading.due(self._base, queues))
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
-        return await self._run(lambda: registry.overdue(self._base, limit))
+        found, suspected = await self._run(lambda: registry.overdue(self._base, limit))
+        self.look_again_s = AGAIN_S if suspected else None
+        return found
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         return await self._run(lambda: reading.events(self._base, job_id, after, limit))
@@ -208,16 +220,32 @@ class RedisStore:
 
     async def open_session(self, session: Session) -> None:
         admit_session(session.id)
-        await self._run(lambda: registry.open_session(self._base, session))
+
+        async def opened() -> None:
+            await registry.open_session(self._base, session)
+            if session.pid == os.getpid():
+                self._link.hold(session.id)
+
+        await self._run(opened)
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
-        return await self._run(lambda: registry.beat(self._base, sessions, reports))
+        async def beaten() -> list[Pulse]:
+            pulses = await registry.beat(self._base, sessions, reports)
+            if sessions:
+                self._link.beat([pulse.session for pulse in pulses if pulse.known])
+            return pulses
+
+        return await self._run(beaten)
 
     async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
         return await self._run(lambda: registry.drain(self._base, sessions, by))
 
     async def close_session(self, session: str) -> None:
-        await self._run(lambda: registry.close_session(self._base, session))
+        async def closed() -> None:
+            await registry.close_session(self._base, session)
+            self._link.release(session)
+
+        await self._run(closed)
         self._claiming.pop(session, None)
 
     async def sessions(self) -> list[Session]:

@@ -284,7 +284,7 @@ async def _transact(
         if not tx.writes and lead is None:
             return value, []
         entering = Entering(tx.new, {**known.ended, **tx.settling}, now_ms=tx.now_ms, chain=base.chain)
-        outcome, *rest = await base.scripts.run("commit", tx.args(lead, entering, turn.who))
+        outcome, *rest = await base.scripts.run("commit", tx.args(lead, entering, turn.who), forced=base.forced)
         if outcome == b"done":
             base.tell([*tx.written, *entering.written(answers := _decode(rest[0]))])
             return value, answers_of(tx.new, answers)

@@ -89,6 +89,10 @@ class Wire(asyncio.Protocol):
             if transport is not None:  # the server takes nothing any more: what was to be sent would stay for ever
                 transport.abort()
 
+    async def lost(self) -> None:
+        """Wait until the connection has ended, whoever ended it."""
+        await self._gone.wait()
+
     # -- of the loop --------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

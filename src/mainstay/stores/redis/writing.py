@@ -27,12 +27,12 @@ _decode = msgspec.msgpack.Decoder().decode
 _APPLIED, _LAST = ord("0"), ord("1")
 
 
-async def insert(base: Base, jobs: Sequence[NewJob]) -> list[Inserted]:
-    """Insert all or nothing."""
+async def insert(base: Base, jobs: Sequence[NewJob], *, forced: bool = False) -> list[Inserted]:
+    """Insert all or nothing. `forced`: to the server's disk, before it is answered."""
     known = Known()
     while True:
         entering = Entering(jobs, known.ended, now_ms=base.clock.now_ms(), chain=base.chain)
-        outcome, packed = await base.scripts.run("insert", [entering.args])
+        outcome, packed = await base.scripts.run("insert", [entering.args], forced=forced or base.forced)
         answers = _decode(packed)
         if outcome == b"done":
             base.tell(entering.written(answers))
@@ -45,7 +45,8 @@ async def insert(base: Base, jobs: Sequence[NewJob]) -> list[Inserted]:
 async def apply_changes(base: Base, changes: Sequence[Change], lead: Leadership | None) -> list[Answer]:
     """Write each change on its own merits, all in one commit."""
     if are_plain(changes):
-        [told] = await base.scripts.run("apply", [fence(lead), [change_arg(change) for change in changes]])
+        args = [fence(lead), [change_arg(change) for change in changes]]
+        [told] = await base.scripts.run("apply", args, forced=base.forced)
         if told is None:
             raise deposed(lead)
         if all(outcome in (_APPLIED, _LAST) for outcome in told):

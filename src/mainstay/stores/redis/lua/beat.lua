@@ -6,9 +6,11 @@ finish()
 local answer = {NOW}
 for i, session in ipairs(ARGS[1]) do
   local key = P .. 's:' .. session
-  local found = call('HMGET', key, 'dead', 'draining_by')
+  local found = call('HMGET', key, 'dead', 'draining_by', 'lost_ms')
   if found[1] == '0' then
     call('HSET', key, 'beat_ms', LEASE)
+    -- it lives, though nobody subscribes for it: the lease decides until somebody does again
+    if found[3] then call('HDEL', key, 'lost_ms', 'linked') end
     answer[i + 1] = {call('SMEMBERS', P .. 'stopping:' .. session), found[2]}
   else
     answer[i + 1] = false

@@ -2,14 +2,16 @@
 --
 -- Keys beside those of the prelude:
 --   s:<session>       hash     worker, host, pid, started_ms, beat_ms, lease_s, supervisor (and dead, nonce, claimed);
---                              draining_ms and draining_by once it is asked to drain
+--                              draining_ms and draining_by once it is asked to drain; linked: the run of the server on
+--                              which its process has subscribed to alive:<session>, a channel; lost_ms: since when that
+--                              is known to have no subscriber
 --   leads             set      names of leaderships
 --   queues            hash     queue -> JSON of what an operator set
 --   schedules         set      names of schedules
 --   schedule:<name>   hash     spec, paused (0 or 1), last (the last tick, '' for none)
 --   ticked:<name>     zset     times of ticks that were turned into jobs, by themselves
 --   facts             hash     of the namespace: run (the server's run_id), back_ms (when it was first seen after a
---                              restart)
+--                              restart), forced_ms (when a call last waited for the disk)
 --   meta              hash     version (of the layout), audit (the fingerprint of the key that seals the trail)
 
 local MOST_WOKEN = 1000 -- more sleepers than this need not be counted for
@@ -19,10 +21,51 @@ local does = {}
 local function back_ms()
   local run = string.match(call('INFO', 'server'), 'run_id:(%w+)')
   local facts = call('HMGET', P .. 'facts', 'run', 'back_ms')
-  if not run or run == facts[1] then return tonumber(facts[2] or 0) end
+  if not run or run == facts[1] then return tonumber(facts[2] or 0), run end
   local back = facts[1] and LEASE or 0
   call('HSET', P .. 'facts', 'run', run, 'back_ms', back)
-  return back
+  return back, run
+end
+
+-- Which of these sessions have no subscriber, of those that had one on this run of the server. One whose process comes
+-- back gets a second for it, or two if other workers have lost theirs at the same time. Answers with the ids of those
+-- whose time is over, and with whether there are others.
+local function unlinked(sessions, run)
+  local linked, channels, suspects, workers, gone = {}, {}, {}, {}, {}
+  for _, id in ipairs(sessions) do
+    local found = call('HMGET', P .. 's:' .. id, 'linked', 'lost_ms', 'worker', 'host')
+    if run and found[1] == run then
+      linked[#linked + 1] = {id, tonumber(found[2] or ''), (found[3] or '') .. '@' .. (found[4] or '')}
+      channels[#channels + 1] = P .. 'alive:' .. id
+    elseif found[2] then
+      call('HDEL', P .. 's:' .. id, 'lost_ms')
+    end
+  end
+  local workers_lost = 0
+  for first = 1, #channels, 1000 do
+    local counts = redis.pcall('PUBSUB', 'NUMSUB', unpack(channels, first, math.min(first + 999, #channels)))
+    if counts.err then return gone, false end -- it may not ask; the lease decides
+    for i = first, math.min(first + 999, #channels) do
+      local session = linked[i]
+      if tonumber(counts[2 * (i - first) + 2]) > 0 then
+        if session[2] then call('HDEL', P .. 's:' .. session[1], 'lost_ms') end
+      else
+        suspects[#suspects + 1] = session
+        if not workers[session[3]] then workers[session[3]], workers_lost = true, workers_lost + 1 end
+      end
+    end
+  end
+  local patience_ms = workers_lost > 1 and 2000 or 1000
+  local more = false
+  for _, session in ipairs(suspects) do
+    if not session[2] then call('HSET', P .. 's:' .. session[1], 'lost_ms', LEASE) end
+    if session[2] and LEASE - session[2] >= patience_ms then
+      gone[session[1]] = true
+    else
+      more = true
+    end
+  end
+  return gone, more
 end
 
 -- A session is dead: whatever it leads is free.
@@ -66,6 +109,19 @@ function does.open(id, worker, host, pid, started_ms, lease_s, supervisor)
   return {NOW}
 end
 
+-- The process of these sessions has subscribed to their channels.
+function does.link(sessions)
+  local _, run = back_ms()
+  for _, id in ipairs(sessions) do
+    local key = P .. 's:' .. id
+    if run and call('HGET', key, 'dead') == '0' then
+      call('HSET', key, 'linked', run)
+      call('HDEL', key, 'lost_ms')
+    end
+  end
+  return {NOW}
+end
+
 -- Asks sessions to drain; the first who asked stays on record. Answers, per session, whether it lives.
 function does.drain(sessions, by)
   local answer = {NOW}
@@ -97,12 +153,15 @@ function does.sessions()
 end
 
 -- Declares the dead dead, then answers with what they held and what is past its time: cause, id, row, fixed part and
--- what is beside it, for each.
+-- what is beside it, for each. And 'suspected' if a session may be dead in a moment.
 function does.overdue(limit)
-  local back, dead, alive = back_ms(), {}, {}
-  for _, id in ipairs(call('SMEMBERS', P .. 'sessions')) do
+  local back, run = back_ms()
+  local dead, alive, sessions = {}, {}, call('SMEMBERS', P .. 'sessions')
+  local gone, suspected = unlinked(sessions, run)
+  for _, id in ipairs(sessions) do
     local found = call('HMGET', P .. 's:' .. id, 'dead', 'beat_ms', 'lease_s')
-    if found[1] == '0' and LEASE - math.max(tonumber(found[2]) or 0, back) > (tonumber(found[3]) or 0) * 1000 then
+    local silent = LEASE - math.max(tonumber(found[2]) or 0, back) > (tonumber(found[3]) or 0) * 1000
+    if found[1] == '0' and (silent or gone[id]) then
       call('HSET', P .. 's:' .. id, 'dead', 1)
       depose(id)
       found[1] = '1'
@@ -141,6 +200,7 @@ function does.overdue(limit)
       answer[#answer + 1] = {causes[ids[i]], ids[i], found[at + 1], found[at + 2], found[at + 3]}
     end
   end
+  if suspected then answer[#answer + 1] = {'suspected', ''} end
   return answer
 end
 

@@ -40,6 +40,8 @@ async def test_what_is_denied_is_unreadable_and_the_rest_is_not(unit: Unit) -> N
         async with await open_outputs(f"file://{place}/outputs") as store:
             for one in (unit, other):
                 await store.publish(one, FILES)
+            # shared on purpose, so that only the folder of one unit is denied
+            (place / "outputs").chmod(0o755)
             with without_permission(place / "outputs" / unit_folder(unit)):
                 denied, there = await store.look([unit, other], list(FILES))
                 with pytest.raises(StoreDenied, match="check owner and permissions"):

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -116,6 +117,31 @@ def test_the_environment_is_as_before_and_the_folder_gone_when_serving_ends() ->
 
     assert not folder.exists()
     assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *(("127.0.0.1", 200), ("localhost:9464", 200), ("LOCALHOST", 200), ("[::1]:9464", 200), ("127.0.0.9", 200)),
+        *(
+            ("evil.example", 403),
+            ("evil.example:9464", 403),
+            ("10.0.0.7", 403),
+            ("localhost.evil.example", 403),
+            ("", 403),
+        ),
+    ],
+)
+def test_metrics_of_this_machine_are_for_those_who_call_it_by_its_name(host: str, status: int) -> None:
+    with serving("127.0.0.1:0") as served:
+        asked = urllib.request.Request(served.url, headers={"Host": host})
+        try:
+            with urllib.request.urlopen(asked, timeout=20) as answer:
+                found = answer.status
+        except urllib.error.HTTPError as error:
+            found = error.code
+            error.close()
+    assert found == status
 
 
 def test_an_address_that_is_taken_is_named() -> None:

@@ -68,6 +68,8 @@ def _folder_here(part: str = "") -> Path:
     why = "it cannot be written to"
     try:
         folder = Path(FOLDER, part).absolute()
+        # what was recorded may hold answers of the target
+        Path(FOLDER).mkdir(mode=0o700, exist_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK | os.X_OK):
             return folder

@@ -26,6 +26,7 @@ import msgspec
 import zstandard
 
 from ..errors import InvalidInput
+from ..storage.private import open_private
 from .aside import Aside
 from .stats.folding import SECOND, Tally, merge_windows
 from .stats.model import Header, Moment, Summary, Window
@@ -106,7 +107,7 @@ class _Lines:
         self._failed: OSError | None = None
 
     def begin(self, header: Header) -> None:
-        self._file = self._path.open("wb")
+        self._file = open(self._path, "wb", opener=open_private)  # noqa: SIM115 - closed with the stream
         # held until the file is closed or this process dies: so a reader knows a run that goes on from one that is lost
         with contextlib.suppress(OSError):
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -153,6 +154,8 @@ def serving(address: str) -> Iterator[Served]:
             server, thread = start_http_server(port, addr=host, registry=registry)
         except OSError as error:
             raise InvalidInput("metrics", f"cannot listen on {address}: {error.strerror or error}") from None
+        if _is_loopback(host):
+            server.set_app(_of_this_machine(server.get_app()))
         served = Served(_url(host, server.server_port), queues)
         log.info("serving metrics at %s", served.url)
         try:
@@ -162,6 +165,28 @@ def serving(address: str) -> Iterator[Served]:
             server.server_close()
             thread.join()
             queues.close()
+
+
+def _of_this_machine(app: Any) -> Any:
+    """Refuses whoever calls this machine by another name. A page of a stranger can have its own name point to 127.0.0.1
+    (DNS rebinding) and would read all that is answered; but its browser still says that name as the host."""
+
+    def checked(environ: dict[str, Any], start_response: Any) -> Any:
+        host = environ.get("HTTP_HOST", "")
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if _is_loopback(name):
+            return app(environ, start_response)
+        start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"metrics are served to this machine: ask for them as 127.0.0.1 or localhost\n"]
+
+    return checked
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name.lower() == "localhost"
 
 
 @contextlib.contextmanager

@@ -9,11 +9,13 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from ..errors import InvalidInput, MainstayError
+from ..storage.private import report_exposed
 from ..worker.ports import opening, raise_open_files
 from .options import WebOptions
 from .security.connection import connection_class
@@ -69,6 +71,9 @@ def tls_context(options: WebOptions) -> ssl.SSLContext | None:
         raise InvalidInput(
             "tls-cert", f"{files} cannot be used ({error.strerror or error}); both have to be PEM, without a password"
         ) from None
+    # without a key of its own, the file of the certificate has it
+    key = options.tls_key or options.tls_cert
+    report_exposed(f"the TLS key {key}", [Path(key)])
     context.set_alpn_protocols(["http/1.1"])
     return context
 

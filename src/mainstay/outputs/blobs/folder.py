@@ -37,6 +37,7 @@ from ...errors import (
 )
 from ...storage.keys import check_key
 from ...storage.options import check_options, is_on
+from ...storage.private import make_private_folder, report_exposed
 from ...storage.urls import shown_url, split_url
 from . import Blob, Blobs, Digest, Files
 
@@ -295,7 +296,8 @@ class FolderBlobs:
         if not self._folder.parent.is_dir():
             raise StoreError(f"the parent of {self._folder} does not exist; create it first")
         if create:
-            self._folder.mkdir(exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                make_private_folder(self._folder)
         if not self._folder.is_dir():
             raise StoreError(f"{self._folder} is not a folder; there are no outputs here")
         if self._marker.exists():
@@ -311,6 +313,7 @@ class FolderBlobs:
             _force(str(self._folder))
         else:
             raise StoreError(f"{self._folder} is empty; is its disk mounted, and is this the right folder?")
+        report_exposed(f"the outputs in {self._folder}", [self._folder])
         with contextlib.suppress(OSError):  # whoever only reads needs none
             self._aside.mkdir(exist_ok=True)
             self._sweep()

@@ -16,6 +16,7 @@ from ...clock import Clock, SystemClock
 from ...errors import StoreDamaged, StoreError, StoreLocked, StoreReadOnly, UnsafeEngine
 from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
+from ...storage.private import make_private_file, make_private_folder, report_exposed
 from ..durability import LEVELS, Durability, refused
 from ..ending import Ending
 from ..judge import given_back
@@ -112,6 +113,7 @@ class SqliteStore:
                 refuses=self._refusal(),
             )
             undo.pop_all()
+        report_exposed(f"the store {path}", [path, *_beside(path), self._folder], beside=True)
         for finding in self.findings:
             log.warning("%s: %s; run: mainstay check --store %s", path, finding, self.url)
 
@@ -322,6 +324,9 @@ class SqliteStore:
         setup = os.open(self._folder / "setup", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             self._wait_for(setup)
+            # SQLite would make it readable for all; the files beside it get its permissions
+            with contextlib.suppress(OSError):  # SQLite says why not
+                make_private_file(self.path)
             db = self._connect()
             try:
                 if db.readonly("main"):
@@ -376,10 +381,15 @@ def _give_back(tx: Tx, claimed: Sequence[Job], chain: Chain) -> None:
     writing.apply_changes(tx, [given_back(job, now_ms=tx.now_ms, chain=chain) for job in claimed], chain)
 
 
+def _beside(path: Path) -> list[Path]:
+    """The files of SQLite beside the database."""
+    return [path.with_name(path.name + end) for end in ("-wal", "-shm")]
+
+
 def _made_side_folder(path: Path) -> Path:
     folder = side_folder(path)
     try:
-        folder.mkdir(exist_ok=True)
+        make_private_folder(folder, like=path)
     except FileNotFoundError:
         raise StoreError(f"the folder of {path} does not exist; create it first") from None
     except PermissionError as error:

@@ -38,6 +38,7 @@ from ...errors import (
 )
 from ...storage.keys import check_key
 from ...storage.options import check_options, duration_of
+from ...storage.private import make_private_folder, report_exposed
 from ...storage.urls import shown_url, split_url
 from .door import check_listing, check_value, new_version
 from .names import keys_in, path_of
@@ -198,13 +199,14 @@ class FileVersioned:
         if not self._folder.parent.is_dir():
             raise StoreError(f"the parent of {self._folder} does not exist; create it first")
         with contextlib.suppress(FileExistsError):
-            self._folder.mkdir()
+            make_private_folder(self._folder)
         if not self._folder.is_dir():
             raise StoreError(f"{self._folder} is not a folder; name one")
         if not self._marker.exists() and set(os.listdir(self._folder)) - _HARMLESS - {self._marker.name}:
             raise StoreError(
                 f"{self._folder} is not empty and not a versioned store of Mainstay; choose another folder"
             )
+        report_exposed(f"the store {self._folder}", [self._folder])
         self._locks.mkdir(exist_ok=True)
         self._new.mkdir(exist_ok=True)
         with self._locked("format"):

@@ -19,6 +19,7 @@ import apsw
 from ...errors import InvalidInput, SchemaTooNew, StoreError
 from ...storage.keys import check_key
 from ...storage.options import check_options, duration_of
+from ...storage.private import make_private_file, make_private_folder, report_exposed
 from ...storage.urls import shown_url, split_url
 from ..sqlite.door import side_folder
 from ..sqlite.sql import all_rows, first_row
@@ -57,17 +58,20 @@ class SqliteVersioned:
             if self._path.exists() and self._path.stat().st_size:
                 self._look()
             folder = side_folder(self._path)
-            folder.mkdir(exist_ok=True)
+            make_private_folder(folder, like=self._path)
             self._turnstile = Turnstile(folder, timeout_s=busy_timeout_s)
             undo.callback(self._turnstile.close)
             self._turnstile.enter()
             try:
+                with contextlib.suppress(OSError):  # SQLite says why not
+                    make_private_file(self._path)
                 self._db = self._connect()
                 undo.callback(self._db.close)
                 self._prepare()
             finally:
                 self._turnstile.leave()
             undo.pop_all()
+        report_exposed(f"the store {self._path}", [self._path, folder], beside=True)
         self._writer = Threads(1, place=self._place)
         self._readers = Threads(2, place=self._place)
 

@@ -174,7 +174,9 @@ def _bad_tls(network: Network, parts: Parts, error: Exception) -> CallFailed:
             return CallFailed("tls", f"{what}; call the server by a name that its certificate has, or {off}")
         known = f"its authority is not in {network.tls.ca}; " if network.tls.ca is not None else ""
         return CallFailed(
-            "tls", f"{what}; {known}name its authority with --ca (in code: LoadOptions(ca=...)), or {off}"
+            "tls",
+            f"{what}; {known}name its authority with --ca, or switch verification off with --insecure (in code: "
+            "LoadOptions(ca=...), LoadOptions(verify=False))",
         )
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
     return CallFailed("tls", f"there is no TLS with {where} ({reason})")

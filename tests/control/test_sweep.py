@@ -524,3 +524,18 @@ async def test_the_unique_key_of_a_job_that_a_sweep_gives_up_is_free(bench: Benc
     assert (again.id, again.created) == (lost.id, False), "it waits to be run again, and holds its key"
     assert (await bench.control.get(lost.id)).status == "quarantined"
     assert fresh.created
+
+
+async def test_a_job_that_a_sweep_gives_up_is_an_error_in_the_log_with_its_id(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "mainstay")
+    lost, given_up = await bench.running(), await bench.running(crash_budget=1)
+    bench.clock.advance(9)
+
+    await bench.control.sweep()
+
+    errors = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert [vars(one)["job_id"] for one in errors] == [given_up.id]
+    assert errors[0].getMessage().startswith("quarantined: WorkerLost: session")
+    assert any(lost.id in one.getMessage() for one in caplog.records), "what runs again is told, too"

@@ -26,6 +26,7 @@ PROMISED = {
     "key_ttl": "1d",
     "payload_limit": "1048576",
     "concurrency": "10",
+    "children": "0",
     "unstored": "0",
     "claim_batch": "100",
     "check": "1m",

@@ -202,3 +202,17 @@ async def test_more_than_a_page_is_dealt_with(grave: Grave) -> None:
     row = await grave.now(jobs[0])
     assert row.error is not None
     assert row.error.message.endswith("while it ran this and 2 other jobs")
+
+
+async def test_each_job_that_is_blamed_is_logged_with_its_id(grave: Grave, caplog: pytest.LogCaptureFixture) -> None:
+    """A warning if it is tried again, an error if it is given up."""
+    again, given_up = await grave.hold(1, crash_budget=2), await grave.hold(1, crash_budget=1)
+
+    await grave.bury(grave.ran(*again, *given_up))
+
+    said = {vars(one)["job_id"]: one for one in caplog.records if one.name == "mainstay.job"}
+    assert {job_id: one.levelname for job_id, one in said.items()} == {
+        again[0].id: "WARNING",
+        given_up[0].id: "ERROR",
+    }
+    assert said[given_up[0].id].getMessage().startswith("quarantined: WorkerCrashed: its engine was killed")

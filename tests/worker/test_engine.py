@@ -1052,7 +1052,8 @@ async def test_the_log_tells_of_each_failed_attempt_and_of_the_last_with_its_tra
         "failed, retry 1 of 1 in 1s: LookupError: no such address",
     )
     assert last.levelname == "ERROR"
-    assert last.getMessage().startswith("quarantined: LookupError: no such address\nTraceback")
+    assert last.getMessage() == "quarantined: LookupError: no such address"
+    assert (last.exc_text or "").startswith("Traceback")
     assert {vars(record)["job_id"] for record in (first, last)} == {job_id}
 
 

@@ -29,6 +29,7 @@ class AppSettings(TypedDict, total=False):
     payload_limit: int
     priority_boost: Duration
     concurrency: int
+    children: int
     unstored: int
     claim_batch: int
     check: Duration

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -9,6 +10,9 @@ import msgspec
 from ..errors import MainstayError
 from ..model import ErrorInfo
 from .trace import trace_text
+
+#: control characters, separators of lines, and halves of characters that no encoding takes
+_CONTROLS = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 8_000
@@ -40,6 +44,19 @@ def error_info(error: BaseException, *, retryable: bool | None = None) -> ErrorI
             retryable=retryable if retryable is not None else said if isinstance(said, bool) else None,
         )
     )
+
+
+def one_line(text: str) -> str:
+    """The same on one line, for a log or a terminal: what breaks lines or controls a terminal is escaped.
+
+    >>> print(one_line("no\\nsuch \\x1b[31maddress\\0"))
+    no\\nsuch \\x1b[31maddress\\x00
+    """
+    return text if text.isprintable() else _CONTROLS.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return repr(found[0])[1:-1]
 
 
 def bounded(error: ErrorInfo) -> ErrorInfo:

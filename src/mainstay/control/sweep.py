@@ -16,6 +16,7 @@ import msgspec
 from ..errors import StoreError
 from ..model import Job
 from ..stores import JobStore, Overdue
+from .ended_log import log_end
 from .rules import overdue
 from .rules.guard import SweepGuard
 from .writer import Decision, Moves, Outcome, Wish, Writer
@@ -77,6 +78,8 @@ class Sweeper:
                     if outcome.last and outcome.job.parent is not None:
                         closed.append(outcome.job.parent)
                     log.info("swept job_id=%s cause=%s to=%s", item.job.id, item.cause, outcome.job.status)
+                    if _failed(item.job, outcome.job):
+                        log_end(outcome)
                 # whatever became of it (somebody else was faster, say), it had its turn in this sweep
                 seen.add(item.job.id)
             if len(found) < limit or limit >= _MOST:
@@ -138,3 +141,9 @@ class Sweeper:
             return overdue.lost(job, now_ms=now_ms)
 
         return decide
+
+
+def _failed(before: Job, after: Job) -> bool:
+    """Whether an attempt was counted against it, or it was given up without one (it missed its queue deadline)."""
+    counted = (after.failures, after.crashes) != (before.failures, before.crashes)
+    return counted or (after.error is not None and after.error != before.error and after.settled_ms is not None)

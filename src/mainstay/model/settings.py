@@ -64,6 +64,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     payload_limit: Annotated[int, _Doc(gt=0, description="largest payload in bytes")] = 1_048_576
     priority_boost_s: Annotated[float, _Doc(ge=0, description="how much waiting one point of priority is worth")] = 60.0
     concurrency: Annotated[int, _Doc(ge=1, description="jobs one engine runs at a time")] = 10
+    children: Annotated[
+        int,
+        _Doc(ge=0, le=10_000, description="child processes of one engine, at most; 0: as many as it has processors"),
+    ] = 0
     unstored: Annotated[
         int,
         _Doc(

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ..control import Control, Failure
+from ..control.ended_log import log_end
 from ..control.rules.blame import runs_alone
 from ..control.rules.overdue import has_stalled
 from ..lifecycle import is_stopping, table_of
@@ -89,6 +90,8 @@ async def bury(control: Control, death: Death) -> Buried:
         control.release(fates.unbegun, reason="its worker died before the work began", lost=not on_purpose),
     )
     await control.close_session(death.session)
+    for outcome in (*outcomes[0], *outcomes[1], *outcomes[2]):
+        log_end(outcome)
     crashed, overran, stalled, stopped, unbegun = [sum(outcome.ok for outcome in part) for part in outcomes]
     return Buried(
         crashed=crashed,

@@ -25,7 +25,7 @@ from ..model import Session
 from ..parent import die_with_parent
 from ..stores import Change
 from ..stores.home import adopt
-from . import logs
+from . import logs, processors
 from .children import Children
 from .engine import Engine
 from .exits import leave_at_once
@@ -84,7 +84,7 @@ class EngineHost:
         recorder = Recorder(self._config.recorder_fd)
         children = Children(
             self._config.target,
-            most=children_at_most(self._concurrency, processors=os.cpu_count() or 1),
+            most=control.settings.children or children_at_most(self._concurrency, processors=processors.available()),
             name=self._config.name,
             log_level=self._config.log_level,
             json_logs=self._config.json_logs,

@@ -16,6 +16,7 @@ from typing import Literal, cast
 import msgspec
 
 from ..control import Completion, Control, Decide, Failure, Outcome, Quarantine, error_info
+from ..control.ended_log import log_end
 from ..errors import InvalidInput, StoreError
 from ..model import Job
 from ..stores import Change, JobStore
@@ -24,7 +25,6 @@ from .kept_aside import Recording
 from .outage import Outage
 
 log = logging.getLogger("mainstay.worker")
-jobs_log = logging.getLogger("mainstay.job")
 
 #: why a run was made to stop; what is written about it depends on that
 CANCELLED, OVERRAN, STALLED, DRAINED, LOST = "cancelled", "overran", "stalled", "drained", "lost"
@@ -221,7 +221,7 @@ class Ledger:
     async def _fail(self, entries: Sequence[Entry]) -> None:
         failures = [_failure(entry) for entry in entries]
         for entry, outcome in zip(entries, await self._control.fail(failures), strict=True):
-            _tell(outcome)
+            log_end(outcome)
             self._look_at(entry, outcome)
 
     async def _halt(self, cause: str, entries: Sequence[Entry]) -> None:
@@ -235,7 +235,7 @@ class Ledger:
             limit: Literal["run", "stall"] = "stall" if cause == STALLED else "run"
             outcomes = await self._control.time_out(jobs, cause=limit, decide=[entry.decide for entry in entries])
             for outcome in outcomes:
-                _tell(outcome)
+                log_end(outcome)
         for entry, outcome in zip(entries, outcomes, strict=True):
             self._look_at(entry, outcome)
 
@@ -264,20 +264,6 @@ class Ledger:
             self.add(entry)
         elif outcome.outcome in ("invalid", "conflict", "missing"):
             log.error("ending refused job_id=%s outcome=%s: %s", entry.job.id, outcome.outcome, outcome.error)
-
-
-def _tell(outcome: Outcome) -> None:
-    """Say that an attempt failed; with its traceback, when it was the last one."""
-    job = outcome.job
-    if outcome.outcome != "applied" or job is None or job.error is None:
-        return
-    fields = {"job_id": job.id, "job_name": job.name, "failures": job.failures, "crashes": job.crashes}
-    what = f"{job.error.type}: {job.error.message}"
-    if job.settled_ms is None:
-        jobs_log.warning("failed, %s: %s", job.reason or "again", what, extra=fields)
-    else:
-        trace = f"\n{job.error.traceback.rstrip()}" if job.error.traceback else ""
-        jobs_log.error("%s: %s%s", job.status, what, trace, extra=fields)
 
 
 def _failure(entry: Entry) -> Failure:

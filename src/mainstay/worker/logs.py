@@ -1,5 +1,8 @@
 """What a worker says: one line a record, on stderr; the same in its supervisor and its engines.
 
+Control characters are escaped, so that the text of an error can neither end a line nor control a terminal. A traceback
+follows its record; each of its lines begins with a mark, so that none can pass for a record.
+
 Fields given as `extra` (those of a job come with `context().log`) follow the message as `key=value`; with JSON they
 are keys beside it.
 """
@@ -13,7 +16,11 @@ from typing import IO, Any
 
 import msgspec
 
+from ..control.failure import one_line
 from ..errors import InvalidInput
+
+#: what each line of a traceback begins with
+_TRACE = "  | "
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -43,9 +50,9 @@ class PlainLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {key}={_quoted(value)}" for key, value in extras(record).items())
         at = datetime.fromtimestamp(record.created).astimezone()
-        text = f"{at:%Y-%m-%d %H:%M:%S} {record.levelname.lower()} {record.name} {record.getMessage()}{fields}"
-        trace = _trace(self, record)
-        return f"{text}\n{trace}" if trace else text
+        said = one_line(record.getMessage())
+        text = f"{at:%Y-%m-%d %H:%M:%S} {record.levelname.lower()} {record.name} {said}{fields}"
+        return "\n".join([text, *(f"{_TRACE}{one_line(line)}" for line in _trace(self, record).split("\n") if line)])
 
 
 class JsonLines(logging.Formatter):
@@ -79,4 +86,4 @@ def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 def _quoted(value: object) -> str:
     text = str(value)
-    return repr(text) if not text or any(c.isspace() for c in text) else text
+    return text if text.isprintable() and text and not any(c.isspace() for c in text) else repr(text)

@@ -53,6 +53,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Self
 
 
 class MainstayError(Exception):
@@ -311,9 +312,21 @@ class CallFailed(MainstayError):
 
     code = "call_failed"
 
+    sent = 0
+    """bytes that the call had sent"""
+    received = 0
+    """bytes that had come of its answer"""
+
     def __init__(self, kind: str, message: str) -> None:
         self.kind = kind
         super().__init__(message)
+
+    def of_call(self, sent: int, received: int) -> Self:
+        """The same failure, of a call that had sent and received these bytes: what ends a connection ends several
+        calls."""
+        found = type(self)(self.kind, str(self))
+        found.sent, found.received = sent, received
+        return found
 
 
 class RequestRefused(MainstayError):

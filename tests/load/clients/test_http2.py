@@ -503,3 +503,17 @@ def test_any_split_of_the_frames_gives_the_same_answer(cuts: list[int]) -> None:
             return found.status, found.content, found.headers["x-long"]
 
     assert asyncio.run(answer()) == (200, b"one two", "y" * 50)
+
+
+async def test_calls_that_fail_or_are_aborted_leave_their_bytes() -> None:
+    async with Target() as target, client() as (http2, network):
+        with pytest.raises(CallFailed) as failed:
+            await http2.get(f"{target.url}/?delay=1h", timeout="50ms")
+        call = asyncio.ensure_future(http2.get(f"{target.url}/?delay=1h"))
+        while network.sent < 2:
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+
+    assert failed.value.sent > 9
+    assert (network.aborted, network.aborted_sent > 9) == (1, True)

@@ -271,3 +271,28 @@ async def test_the_beginning_of_an_answer_is_not_unexpected() -> None:
         with pytest.raises(CallFailed, match="closed the connection"):
             await tcp.bidirectional(f"tcp://{place}", b"x\n", until=b"\n")
         assert network.unexpected == 0
+
+
+async def test_a_call_that_fails_or_is_aborted_leaves_its_bytes() -> None:
+    heard = asyncio.Event()
+
+    async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if await reader.readexactly(5) == b"close":
+            writer.write(b"half")
+        else:
+            heard.set()
+            await reader.read()
+        writer.close()
+
+    listening = await asyncio.start_server(half, "127.0.0.1", 0)
+    url = f"tcp://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    async with listening, client() as (tcp, network):
+        with pytest.raises(CallFailed) as failed:
+            await tcp.bidirectional(url, b"close", size=9)
+        call = asyncio.ensure_future(tcp.bidirectional(url, b"waits", size=9))
+        await heard.wait()
+        call.cancel()
+        await asyncio.wait([call])
+
+    assert (failed.value.sent, failed.value.received) == (5, 4)
+    assert (network.aborted, network.aborted_sent, network.aborted_received) == (1, 5, 0)

@@ -264,3 +264,44 @@ async def test_a_path_is_put_behind_the_base_of_the_test() -> None:
     async with Target() as target, client() as (ws, _):
         ws.base_url = target.url
         assert (await ws.send("/ws", "x")).data == "x"
+
+
+async def test_a_ping_before_the_answer_is_no_part_of_its_times() -> None:
+    async def talk(server: ServerConnection) -> None:
+        async for message in server:
+            # the pong has come before the answer is sent
+            await (await server.ping())
+            await server.send(message)
+
+    async with talking(talk) as url, client() as (ws, _):
+        for _ in range(3):
+            answer = await ws.send(url, "hello")
+            assert answer.data == "hello"
+            assert answer.started <= answer.written <= answer.first <= answer.ended
+
+
+async def test_a_call_that_fails_has_its_bytes() -> None:
+    async def talk(server: ServerConnection) -> None:
+        await server.recv()
+        await server.close(4001)
+
+    async with talking(talk) as url, client() as (ws, _):
+        with pytest.raises(CallFailed) as failed:
+            await ws.send(url, "hello")
+    assert failed.value.sent == 2 + 4 + 5
+
+
+async def test_a_call_that_is_aborted_leaves_its_bytes() -> None:
+    heard = asyncio.Event()
+
+    async def talk(server: ServerConnection) -> None:
+        await server.recv()
+        heard.set()
+        await server.wait_closed()
+
+    async with talking(talk) as url, client() as (ws, network):
+        call = asyncio.ensure_future(ws.send(url, "hello"))
+        await heard.wait()
+        call.cancel()
+        await asyncio.wait([call])
+    assert (network.aborted, network.aborted_sent) == (1, 2 + 4 + 5)

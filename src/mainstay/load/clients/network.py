@@ -111,6 +111,9 @@ class Network:
         self.sent = 0
         self.answered = 0
         self.aborted = 0
+        self.aborted_sent = 0
+        """bytes of calls that were aborted"""
+        self.aborted_received = 0
         self.resent = 0
         """calls that were sent again, because the server had closed or refused them before it answered"""
         self.unexpected = 0
@@ -119,6 +122,12 @@ class Network:
         self._addresses: dict[tuple[str, int, int], list[Address]] = {}
         self._asking: dict[tuple[str, int, int], asyncio.Future[list[Address]]] = {}
         self._kept: dict[Any, Any] = {}
+
+    def abort(self, sent: int, received: int) -> None:
+        """A call was given up while it was under way, after these bytes."""
+        self.aborted += 1
+        self.aborted_sent += sent
+        self.aborted_received += received
 
     async def resolve(self, host: str, port: int, kind: int = socket.SOCK_STREAM) -> Address:
         """Where it is; asked once per host and port, and remembered for the whole run."""

@@ -7,8 +7,9 @@ name is what steps write), so another protocol needs no change here.
 What a session's calls return is a `Result`; what goes wrong is raised as `CallFailed`, whose `kind` is counted.
 A session tells the `Network` of its calls: `network.sent += 1` when the first byte of one is about to be written,
 `network.answered += 1` when the answer is complete, `network.aborted += 1` for one that was given up while it was under
-way (closed, cancelled); a call that failed otherwise is neither of the last two. `network.resent += 1` for each time a
-call is sent once more, and `network.unexpected += 1` for each message that the session discards because it came when no
+way (closed, cancelled), or `network.abort(sent, received)` with its bytes; a call that failed otherwise is neither of
+the last two, and its error has its bytes (`CallFailed.of_call`). `network.resent += 1` for each time a call is sent
+once more, and `network.unexpected += 1` for each message that the session discards because it came when no
 call waited for one: reports show both, so that the calls of a target and of a report can be compared.
 """
 

@@ -118,10 +118,14 @@ class TCPConnection:
             self._begin(data)
             content: bytes = await self._watch.answer(waiting)
         except BaseException as error:
-            network.aborted += isinstance(error, asyncio.CancelledError) and bool(data)
+            came = len(self._held)
+            if isinstance(error, asyncio.CancelledError) and data:
+                network.abort(len(data), came)
             self._waiting = None
             self._held.clear()  # the beginning of its answer
             self.give_up()
+            if isinstance(error, CallFailed):
+                raise error.of_call(len(data), came) from None
             raise
         ended = waiting.last
         self._waiting = None

@@ -87,10 +87,14 @@ class _Endpoint:
                 waiting.settle((self._held.popleft(), written))
             content, first = await self._watch.answer(waiting)
         except BaseException as error:
-            network.aborted += isinstance(error, asyncio.CancelledError) and data is not None
+            size = len(data or b"")
+            if isinstance(error, asyncio.CancelledError) and data is not None:
+                network.abort(size, 0)
             # an answer that comes late must not be taken for that of the next call
             self._waiting = None
             self.give_up()
+            if isinstance(error, CallFailed):
+                raise error.of_call(size, 0) from None
             raise
         self._waiting = None
         network.answered += data is not None

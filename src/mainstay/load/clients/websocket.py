@@ -195,13 +195,17 @@ class WebsocketConnection:
         if answered:
             self._waiting, self._match = waiting, match
         network.sent += data is not None
+        sent = 0
         try:
             sent = self._send(data) if data is not None else 0
             came = await self._next(waiting, answered=answered, asked=data is not None)
         except BaseException as error:
-            network.aborted += isinstance(error, asyncio.CancelledError) and data is not None
+            if isinstance(error, asyncio.CancelledError) and data is not None:
+                network.abort(sent, self._size)
             self._waiting = None
             self.give_up()
+            if isinstance(error, CallFailed):
+                raise error.of_call(sent, self._size) from None
             raise
         if answered:
             self._waiting = None
@@ -283,6 +287,9 @@ class WebsocketConnection:
                 if event.opcode in _DATA:
                     left -= 1
                     self._frame(event, now, last=left == 0)
+                elif not self._pieces:
+                    # a ping is no part of the message that comes after it
+                    self._first = 0.0
             elif isinstance(event, Response) and wire.handshake_exc is None:
                 self._arrived(_Came(b"", False, self._first, now, self._size))
         if wire.handshake_exc is not None:
@@ -291,10 +298,14 @@ class WebsocketConnection:
             self._flush()
             self._over(_closed(self._parts, wire))
         else:
+            # a pong, say: the call was sent when its own message was
+            gone = self._gone
             self._flush()
+            self._gone = gone
 
     def _frame(self, frame: Frame, now: float, *, last: bool) -> None:
         """`last`: of those that came at once. What came before it is not part of its message."""
+        self._first = self._first or now
         if frame.opcode is not Opcode.CONT:
             self._text = frame.opcode is Opcode.TEXT
         self._pieces.append(bytes(frame.data))

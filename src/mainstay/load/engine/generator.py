@@ -43,6 +43,17 @@ from .messages import (
 from .recorder import MetricRecorder
 from .runners import either, runner_of
 
+#: what a window has of calls -> how a network counts it
+_CALLS = {
+    "sent_calls": "sent",
+    "answered_calls": "answered",
+    "resent_calls": "resent",
+    "unexpected": "unexpected",
+    "aborted": "aborted",
+    "aborted_sent": "aborted_sent",
+    "aborted_received": "aborted_received",
+}
+
 
 class Generator:
     """Runs workflows as it is told. `say` takes what it has to say and does not wait."""
@@ -62,7 +73,7 @@ class Generator:
         self._metrics = MetricRecorder()
         self._bucket = 0
         """the window that is open"""
-        self._calls = (0, 0, 0, 0, 0)
+        self._calls: dict[str, int] = {}
         """sent, answered and aborted, as they were told last"""
         self._stopped: Stop | None = None
         self._stopping = asyncio.Event()
@@ -240,22 +251,13 @@ class Generator:
         crowds = self._crowds.values()
         steps = [found for crowd in crowds for step in crowd.notes.steps.values() if (found := step.take())]
         checks = [seen for crowd in crowds for check in crowd.notes.checks.values() if (seen := check.take())]
-        networks = self._networks.values()
-        sent = sum(one.sent for one in networks)
-        answered = sum(one.answered for one in networks)
-        aborted = sum(one.aborted for one in networks)
-        resent = sum(one.resent for one in networks)
-        unexpected = sum(one.unexpected for one in networks)
-        before, self._calls = self._calls, (sent, answered, aborted, resent, unexpected)
+        counted = {name: sum(getattr(one, field) for one in self._networks.values()) for name, field in _CALLS.items()}
+        before, self._calls = self._calls, counted
         window = Window(
             bucket=bucket,
             process=self._seat.process,
             users=sum(crowd.take_users() for crowd in crowds),
-            sent_calls=sent - before[0],
-            answered_calls=answered - before[1],
-            aborted=aborted - before[2],
-            resent_calls=resent - before[3],
-            unexpected=unexpected - before[4],
+            **{name: count - before.get(name, 0) for name, count in counted.items()},
             steps=steps,
             checks=checks,
             metrics=self._metrics.take(),

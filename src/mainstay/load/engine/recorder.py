@@ -122,10 +122,12 @@ class StepRecorder:
             self._exemplified.add(kind)
             self._examples[kind] = said
 
-    def raised(self, kind: str, took: float, delay: float) -> None:
-        """A call that came to no answer."""
+    def raised(self, kind: str, took: float, delay: float, *, sent: int = 0, received: int = 0) -> None:
+        """A call that came to no answer, after these bytes."""
         self._errors[kind] += 1
         self._failed.append(took)
+        if sent or received:
+            self._extend(_row(math.nan, math.nan, math.nan, math.nan, math.nan, sent, received))
         if self.open_model:
             self.late.append(took + delay)
 
@@ -146,10 +148,11 @@ class StepRecorder:
         times = rows[~np.isnan(rows[:, 0])] if self._failed else rows
         phases: dict[str, Sketch | None] = {}
         if len(times):
+            # a server may answer before it has read all of a request: no phase takes less than no time
             phases = {
-                "send": sketch_of(times[:, 1] - times[:, 0] - times[:, 4]),
-                "wait": sketch_of(times[:, 2] - times[:, 1]),
-                "receive": sketch_of(times[:, 3] - times[:, 2]),
+                "send": sketch_of(np.maximum(times[:, 1] - times[:, 0] - times[:, 4], 0.0)),
+                "wait": sketch_of(np.maximum(times[:, 2] - times[:, 1], 0.0)),
+                "receive": sketch_of(np.maximum(times[:, 3] - times[:, 2], 0.0)),
             }
         if self._opened:
             opened = np.array(self._opened)

@@ -326,7 +326,7 @@ class _Step:
         recorder = self._notes.steps[self.name]
         self._notes.example(kind, error, recorder)
         if self.plan.kind == "measured" and isinstance(error, CallFailed):
-            recorder.raised(kind, _now() - began, delay)
+            recorder.raised(kind, _now() - began, delay, sent=error.sent, received=error.received)
             if self.plan.several:
                 for answer in answers:
                     recorder.note(answer, delay)

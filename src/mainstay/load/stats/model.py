@@ -148,6 +148,9 @@ class Window(msgspec.Struct, omit_defaults=True, kw_only=True):
     """closed models: users that could not begin, because their on_start raised"""
     aborted: int = 0
     """calls under way that were given up"""
+    aborted_sent: int = 0
+    """bytes of these, which are in no step"""
+    aborted_received: int = 0
     sent_calls: int = 0
     """by all clients, measured or not"""
     answered_calls: int = 0
@@ -393,6 +396,9 @@ class Summary(msgspec.Struct, kw_only=True):
     """closed models: users that could not begin, because their on_start raised"""
     aborted: int = 0
     """calls that were under way when the run ended and could not be waited for"""
+    aborted_sent: int = 0
+    """bytes of these, which are in no step, and not in `sent`"""
+    aborted_received: int = 0
     sent_calls: int = 0
     """calls that were sent, measured or not, by all clients"""
     answered_calls: int = 0

@@ -10,7 +10,7 @@ from .model import CheckStats, Health, MetricStats, Sketch, StepStats, Window
 #: what is just added up of windows
 _COUNTS = (
     "begun", "iterations", "failed_iterations", "aborted_iterations", "arrivals", "dropped", "unbegun", "refused_users",
-    "aborted", "sent_calls", "answered_calls", "resent_calls", "unexpected",
+    "aborted", "aborted_sent", "aborted_received", "sent_calls", "answered_calls", "resent_calls", "unexpected",
 )  # fmt: skip
 #: where what is beyond a limit of kinds goes
 OTHERS = "(others)"

@@ -82,7 +82,7 @@ def _show_totals(summary: Summary, console: Console) -> None:
         ("users", f"{summary.users:,} at most, {iterations_text(summary)}"),
         ("started", ends_line(summary)),
         ("arrivals", arrivals_line(summary)),
-        ("aborted", f"{counted(summary.aborted, 'call')} under way, not waited for" if summary.aborted else ""),
+        ("aborted", aborted_line(summary)),
         ("sent again", resent_line(summary)),
         ("unexpected", unexpected_line(summary)),
         ("bytes", f"{size_text(summary.sent)} sent, {size_text(summary.received)} received"),
@@ -119,6 +119,15 @@ def ends_line(summary: Summary) -> str:
         return ""
     completed = summary.iterations - failed
     return f"{counted(summary.begun, 'iteration')}: {completed:,} completed, {failed:,} failed, {aborted:,} aborted"
+
+
+def aborted_line(summary: Summary) -> str:
+    """Calls that were given up, and their bytes, which are in no other number."""
+    if not summary.aborted:
+        return ""
+    told = f"{counted(summary.aborted, 'call')} under way, not waited for"
+    sizes = summary.aborted_sent, summary.aborted_received
+    return f"{told}; {size_text(sizes[0])} sent, {size_text(sizes[1])} received" if any(sizes) else told
 
 
 def resent_line(summary: Summary) -> str:

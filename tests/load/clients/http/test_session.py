@@ -548,3 +548,41 @@ async def test_a_server_that_does_not_read_is_a_write_timeout(http: HTTPClient) 
 async def test_a_timeout_that_is_no_time_is_refused(http: HTTPClient, timeout: object) -> None:
     with pytest.raises(InvalidInput, match="timeout"):
         http.get("http://127.0.0.1:1", timeout=timeout)  # type: ignore[arg-type]
+
+
+async def test_a_call_that_fails_has_the_bytes_that_it_had_sent_and_received(http: HTTPClient) -> None:
+    part = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"
+
+    async def answer(heard: Heard, talk: Talk) -> None:
+        await talk.say(part)
+
+    async with serving(answer) as server:
+        with pytest.raises(CallFailed) as failed:
+            await http.get(f"{server.url}/a")
+
+    assert failed.value.kind == "closed"
+    assert (failed.value.sent, failed.value.received) == (len(_request(server)), len(part))
+
+
+async def test_a_call_that_is_aborted_leaves_its_bytes(network: Network) -> None:
+    came = asyncio.Event()
+
+    async def answer(heard: Heard, talk: Talk) -> None:
+        came.set()
+        await talk.gone()
+
+    http = HTTPClient(network)
+    async with serving(answer) as server:
+        call = asyncio.ensure_future(http.get(f"{server.url}/a"))
+        await came.wait()
+        await http.close()
+        await asyncio.wait([call])
+
+    assert (network.aborted, network.aborted_sent) == (1, len(_request(server)))
+
+
+async def test_a_call_that_was_never_sent_has_no_bytes(http: HTTPClient) -> None:
+    with pytest.raises(CallFailed) as failed:
+        await http.get("http://127.0.0.1:9/")
+
+    assert (failed.value.sent, failed.value.received) == (0, 0)

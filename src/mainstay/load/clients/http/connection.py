@@ -212,6 +212,7 @@ class Connection:
         elif waiter.done():
             return
         elif head.encoding and head.location is None and (broken := response.broken_body()) is not None:
+            broken.sent, broken.received = response.sent, response.received
             waiter.set_exception(broken)
         elif head.cookies or head.location is not None:
             self._settle(call, response, waiter)
@@ -244,14 +245,25 @@ class Connection:
     def _fail(self, error: CallFailed) -> None:
         waiter, reading = self._waiter, self.reading
         given_up = waiter is not None and waiter.cancelled()
+        error.sent, error.received = self._bytes()
+        unsent = self.unsent
         self.call = self._waiter = self.reading = self.opening = None
         self.close()
         if reading is not None and reading.stream is not None:
             reading.stream.fail(error, _now())
         elif given_up:
-            self._network.aborted += not self.unsent
+            if not unsent:
+                self._network.abort(error.sent, error.received)
         elif waiter is not None and not waiter.done():
             waiter.set_exception(error)
+
+    def _bytes(self) -> tuple[int, int]:
+        """What was sent of the call that is under way, and what came of its answer."""
+        call, reading = self.call, self.reading
+        sent = 0
+        if call is not None and not self.unsent:
+            sent = call.size - (len(self._rest) if self._rest is not None and call.upload is None else 0)
+        return sent, reading.received if reading is not None else 0
 
     def leave(self) -> None:
         """Whoever reads the stream has enough. That is an end, too: of an endless stream there is no other."""
@@ -266,8 +278,8 @@ class Connection:
 
     def give_up(self) -> None:
         """Whoever made the call does not want it any more."""
-        if self.call is not None:
-            self._network.aborted += not self.unsent
+        if self.call is not None and not self.unsent:
+            self._network.abort(*self._bytes())
         waiter, reading = self._waiter, self.reading
         self.call = self._waiter = self.reading = self.opening = None
         self.close()

@@ -212,7 +212,11 @@ class HTTPClient:
         self._go_on(self._repeat(call, started, sent), waiter)
 
     async def _repeat(self, call: Call, started: float, sent: int) -> HTTPResponse:
-        response = await self._perform(call, started, fresh=True)
+        try:
+            response = await self._perform(call, started, fresh=True)
+        except CallFailed as error:
+            error.sent += sent
+            raise
         response.sent += sent
         return response
 
@@ -220,7 +224,12 @@ class HTTPClient:
         parts = next_parts(call, location)
         if call.redirects == USED_UP:
             raise CallFailed("redirects", f"{call.parts.shown} leads on to {parts.shown}, and too often already")
-        response = await self._perform(self._encoder.next_call(call, answer.status, parts), answer.started)
+        try:
+            response = await self._perform(self._encoder.next_call(call, answer.status, parts), answer.started)
+        except CallFailed as error:
+            error.sent += answer.sent
+            error.received += answer.received
+            raise
         # the way there is part of waiting for the answer
         response.written = answer.written
         response.opening = answer.opening

@@ -126,7 +126,7 @@ class Connection:
     def give_up(self, exchange: Exchange) -> None:
         """Whoever made the call does not want it any more."""
         if self._exchanges.get(exchange.id) is exchange:
-            self._network.aborted += 1
+            self._network.abort(exchange.sent, exchange.received)
             self.drop(exchange)
 
     def leave(self, exchange: Exchange) -> None:
@@ -149,7 +149,7 @@ class Connection:
         """Give up all that is under way."""
         closed = CallFailed("closed", "the session was closed while the call was under way")
         for exchange in tuple(self._exchanges.values()):
-            self._network.aborted += 1
+            self._network.abort(exchange.sent, exchange.received)
             self._fail(exchange, closed)
         self._end()
 

@@ -139,16 +139,16 @@ class HTTP2Client:
             self._network.resent += wasted > 0
             try:
                 response: HTTP2Response = await connection.watch.answer(waiting)
-            except NotProcessed:
+            except NotProcessed as error:
                 wasted += exchange.sent
                 if attempt == _MOST_TRIES or call.upload is not None:
-                    raise
+                    raise error.of_call(wasted, exchange.received) from None
             except asyncio.CancelledError:
                 connection.give_up(exchange)
                 raise
-            except CallFailed:
+            except CallFailed as error:
                 connection.drop(exchange)
-                raise
+                raise error.of_call(exchange.sent + wasted, exchange.received) from None
             else:
                 response.sent += wasted
                 return response

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from http.cookiejar import Cookie
+from pathlib import Path
 
 import pytest
 
+from mainstay.web.security.tokens import Tokens
+from tests.web.conftest import serving
 from tests.web.security.doors import BASE, Door, cookie_value, problem, set_cookie
 
 
@@ -172,6 +176,25 @@ async def test_a_sign_out_ends_the_session_itself(door: Door) -> None:
     assert (done.status_code, done.headers["location"]) == (303, "/login")
     assert set_cookie(done)["max-age"] == "0"
     assert problem(await door.client(Cookie=f"mainstay-8330={kept}").get("/read")) == (401, "token_needed")
+
+
+async def test_a_sign_out_holds_on_other_servers_and_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAINSTAY_SESSION_KEY", "k" * 64)
+    tokens = Tokens(tmp_path / "tokens.json")
+    secret = tokens.add("ann", ["read"])
+    async with serving(tokens=tokens) as here, serving(tokens=Tokens(tokens.path)) as there:
+        await here.client.post("/login", data={"token": secret})
+        kept = {"Cookie": f"mainstay-8330={cookie_value(here.client)}"}
+        page = await here.client.get("/jobs")
+        csrf = re.search(r'name="csrf-token" content="([^"]+)"', page.text)
+        assert csrf is not None
+        assert (await there.client.get("/api/v1/jobs", headers=kept)).status_code == 200
+        assert (await here.client.post("/logout", data={"csrf_token": csrf[1]})).status_code == 303
+        assert (await there.client.get("/api/v1/jobs", headers=kept)).status_code == 401
+    async with serving(tokens=Tokens(tokens.path)) as again:
+        assert (await again.client.get("/api/v1/jobs", headers=kept)).status_code == 401
 
 
 @pytest.mark.parametrize("data", [{}, {"csrf_token": "guessed"}])

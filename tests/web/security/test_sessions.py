@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mainstay.testing import VirtualClock
+from mainstay.web.security.ended import EndedSessions
 from mainstay.web.security.sessions import LASTS_S, Sessions
 
 KEY = b"k" * 32
@@ -95,3 +97,51 @@ def test_only_the_csrf_token_of_the_session_is_one(given: str) -> None:
     assert not sessions.is_csrf_token(session, given)
     assert not sessions.is_csrf_token(session, sessions.csrf_token(other))
     assert sessions.is_csrf_token(session, sessions.csrf_token(session))
+
+
+def test_a_session_that_was_ended_is_ended_for_all_servers_and_after_a_restart(tmp_path: Path) -> None:
+    clock = VirtualClock()
+
+    def server() -> Sessions:
+        return Sessions(key=KEY, clock=clock, ended=EndedSessions(tmp_path / "tokens.json.ended"))
+
+    here, there = server(), server()
+    cookie, other = here.begin("ab12"), here.begin("ab12")
+    session = there.read(cookie)
+    assert session is not None
+    here.end(session)
+
+    assert [each.read(cookie) for each in (here, there, server())] == [None] * 3
+    assert all(each.read(other) is not None for each in (here, there, server()))
+    assert (tmp_path / "tokens.json.ended").stat().st_mode & 0o777 == 0o700
+
+
+def test_what_is_kept_of_ended_sessions_goes_when_they_would_be_over(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    folder = tmp_path / "ended"
+    sessions = Sessions(key=KEY, clock=clock, ended=EndedSessions(folder))
+
+    def end_one() -> None:
+        session = sessions.read(sessions.begin("ab12"))
+        assert session is not None
+        sessions.end(session)
+
+    end_one()
+    end_one()
+    assert len(list(folder.iterdir())) == 2
+    clock.advance(LASTS_S + 1)
+    end_one()
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_folder_that_cannot_be_written_ends_the_session_here_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "ended").write_text("a file")
+    sessions = Sessions(key=KEY, ended=EndedSessions(tmp_path / "ended"))
+    cookie = sessions.begin("ab12")
+    session = sessions.read(cookie)
+    assert session is not None
+    sessions.end(session)
+    assert sessions.read(cookie) is None
+    assert "a session was ended here only" in caplog.text

@@ -9,6 +9,7 @@ what a browser sends has to come from our own pages under a name of this machine
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from starlette.requests import Request
 
@@ -18,6 +19,7 @@ from ..caller import Caller, Scope
 from ..options import WebOptions
 from ..problems import Problem
 from .buckets import Buckets, address_of
+from .ended import EndedSessions
 from .origin import SAFE_METHODS, check_host, check_origin, place_of
 from .sessions import Session, Sessions, given_key
 from .tokens import LOCAL, Token, Tokens, caller_of
@@ -51,7 +53,10 @@ class Guard:
         clock: Clock | None = None,
     ) -> None:
         self.options = options
-        self.sessions = Sessions(key=given_key(os.environ), clock=clock)
+        key = given_key(os.environ)
+        shared = key is not None and tokens is not None
+        ended = EndedSessions(Path(f"{tokens.path}.ended") if tokens is not None and shared else None)
+        self.sessions = Sessions(key=key, clock=clock, ended=ended)
         self._tokens = tokens
         self._rates = Buckets(options.rate, burst=options.rate * BURST_S, clock=clock)
         self._sign_ins = Buckets(_SIGN_INS_PER_S, burst=_SIGN_INS, clock=clock)

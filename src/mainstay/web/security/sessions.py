@@ -2,8 +2,8 @@
 
 The token itself is not in it. The key that signs is made when the server starts and kept nowhere: kept beside the
 tokens, it would let whoever reads that file sign in, which their digests do not. So a restart signs everybody out, and
-several servers that share their visitors need one key: MAINSTAY_SESSION_KEY. Who signs out is then known to that server
-alone; the cookie is deleted in any case.
+several servers that share their visitors need one key: MAINSTAY_SESSION_KEY. Who has signed out is then kept beside the
+tokens (`ended`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import msgspec
 
 from ...clock import Clock, SystemClock
 from ...errors import InvalidInput
+from .ended import EndedSessions
 
 ENVIRON = "MAINSTAY_SESSION_KEY"
 _LEAST = 32
@@ -47,11 +48,14 @@ class Sessions:
     ('ab12', None)
     """
 
-    def __init__(self, *, key: bytes | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, *, key: bytes | None = None, clock: Clock | None = None, ended: EndedSessions | None = None
+    ) -> None:
         self._key = key or secrets.token_bytes(32)
         self._clock = clock or SystemClock()
         self._ended: dict[str, int] = {}
         """session -> when it would have ended by itself"""
+        self._ended_elsewhere = ended or EndedSessions()
 
     def begin(self, token_id: str) -> str:
         """A new session, as the cookie's value."""
@@ -73,6 +77,8 @@ class Sessions:
             return None
         if self._clock.now_ms() >= session.expires_ms or session.id in self._ended:
             return None
+        if session.id in self._ended_elsewhere:
+            return None
         return session
 
     def end(self, session: Session) -> None:
@@ -80,6 +86,7 @@ class Sessions:
         now_ms = self._clock.now_ms()
         self._ended = {key: expires_ms for key, expires_ms in self._ended.items() if expires_ms > now_ms}
         self._ended[session.id] = session.expires_ms
+        self._ended_elsewhere.add(session.id, session.expires_ms, now_ms=now_ms)
 
     def csrf_token(self, session: Session) -> str:
         """What a page of this session has to say with each change; no other site can know it."""

@@ -167,6 +167,19 @@ async def test_sessions_of_several_workers_that_lose_their_locks_at_once_get_mor
     assert world.store.look_again_s is None  # type: ignore[attr-defined]
 
 
+async def test_a_look_that_waited_for_a_server_that_stood_still_judges_nobody(world: World, postgres_url: str) -> None:
+    await world.open("s1", lease_s=HOUR_S)
+    schema = postgres(world)._address.schema
+    ask(postgres_url, f"UPDATE {schema}.sessions SET lease_s = 0, beat_ms = beat_ms - 1000")
+
+    late = f"SELECT {schema}.bury(NULL, {schema}.clock(NULL) - 2000)"
+    assert ask(postgres_url, late) == [([],)]
+    assert await known(world) == ["s1"]
+
+    await world.store.overdue()
+    assert await known(world) == []
+
+
 async def known(world: World) -> list[str]:
     return sorted(session.id for session in await world.store.sessions() if not session.dead)
 

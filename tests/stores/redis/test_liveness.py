@@ -13,6 +13,7 @@ import redis
 
 from mainstay.model import Session
 from mainstay.stores import JobStore, open_store
+from mainstay.stores.redis.store import RedisStore
 from servers import Proxy
 from tests.conformance.world import World
 from tests.stores.postgres.stands import until
@@ -217,6 +218,20 @@ async def test_a_subscription_on_another_run_of_the_server_proves_nothing(
     assert await known(judge) == ["s1"]
     assert plain("HGET", "s:s1", "lost_ms") is None
     assert judge.store.look_again_s is None  # type: ignore[attr-defined]
+
+
+async def test_a_look_that_waited_for_a_server_that_stood_still_judges_nobody(judge: World, plain: Plain) -> None:
+    await judge.open("s1", lease_s=HOUR_S)
+    plain("HSET", "s:s1", "lease_s", 0, "beat_ms", 1)
+    store = judge.store
+    assert isinstance(store, RedisStore)
+    sent_ms = store.clock.now_ms() - 2500
+
+    await store._home.run(lambda: store._base.scripts.run("registry", ["overdue", 100, sent_ms]))
+    assert await known(judge) == ["s1"]
+
+    await store.overdue()
+    assert await known(judge) == []
 
 
 async def test_a_session_opened_for_another_process_is_judged_by_its_lease(judge: World, plain: Plain) -> None:

@@ -100,7 +100,7 @@ async def overdue(engine: Engine, limit: int, chain: Chain) -> tuple[list[Overdu
     """Declare the dead dead, then list what they held and what is past its time; and whether there is a session whose
     lock is free, so that it may be dead in a moment. Each statement is a transaction of its own: a sweeper that stands
     still between two of them keeps nothing locked."""
-    await engine.call("SELECT mainstay.bury($1)", engine.given_lease_ms)
+    await engine.call("SELECT mainstay.bury($1, $2)", engine.given_lease_ms, engine.clock.now_ms())
     rows = [row[0] for row in await engine.call(_HELD_BY_THE_DEAD)]
     dead = [each for each in rows if each is not None]
     held: list[Any] = []

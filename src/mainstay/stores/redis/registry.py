@@ -14,6 +14,7 @@ import msgspec
 from ...model import Leadership, QueueSettings, Schedule, Session
 from ..bounds import TICKS_KEPT_MS
 from ..port import Inserted, NewJob, Overdue, Pulse, Report
+from ..server_clock import ServerClock
 from ..session_names import admit_session
 from .base import Base
 from .rows import Raw, readable_job
@@ -75,7 +76,8 @@ async def overdue(base: Base, limit: int) -> tuple[list[Overdue], bool]:
     nobody subscribes for, so that it may be dead in a moment."""
     found = []
     suspected = False
-    for cause, job_id, *parts in await _do(base, "overdue", limit):
+    sent_ms = base.clock.now_ms() if isinstance(base.clock, ServerClock) else False
+    for cause, job_id, *parts in await _do(base, "overdue", limit, sent_ms):
         if cause == b"suspected":
             suspected = True
             continue

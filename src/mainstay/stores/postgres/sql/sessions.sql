@@ -200,8 +200,9 @@ $$;
 -- counts from when this run of the server began to listen: while it was away, nobody could have been heard.
 --
 -- Nobody is waited for, and none of those who live is locked: whoever is being heard of this moment, or buried by somebody
--- else, is passed over.
-CREATE OR REPLACE FUNCTION mainstay.bury(given_lease_ms bigint) RETURNS text[]
+-- else, is passed over. And nothing is judged by a call that was sent (`sent_ms`) two seconds ago or more: the server
+-- stood still meanwhile, or the caller did, and beats may wait behind the call.
+CREATE OR REPLACE FUNCTION mainstay.bury(given_lease_ms bigint, sent_ms bigint) RETURNS text[]
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     lease_now_ms bigint := mainstay.clock(given_lease_ms);
@@ -212,6 +213,9 @@ DECLARE
     buried text[];
 BEGIN
     IF given_lease_ms IS NULL THEN
+        IF lease_now_ms - sent_ms >= 2000 THEN
+            RETURN '{}';
+        END IF;
         SELECT i.since_ms INTO listening_ms FROM mainstay.incarnation() i;
     END IF;
     FOR found IN SELECT s.id, s.beat_ms, s.lease_s FROM mainstay.sessions s WHERE NOT s.dead ORDER BY s.id
@@ -238,6 +242,14 @@ BEGIN
     END IF;
     PERFORM mainstay.forget_dead();
     RETURN coalesce(buried, '{}');
+END
+$$;
+
+-- The same for programs of the version before, which do not say when they asked.
+CREATE OR REPLACE FUNCTION mainstay.bury(given_lease_ms bigint) RETURNS text[]
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN mainstay.bury(given_lease_ms, NULL);
 END
 $$;
 

@@ -153,15 +153,19 @@ function does.sessions()
 end
 
 -- Declares the dead dead, then answers with what they held and what is past its time: cause, id, row, fixed part and
--- what is beside it, for each. And 'suspected' if a session may be dead in a moment.
-function does.overdue(limit)
+-- what is beside it, for each. And 'suspected' if a session may be dead in a moment. Nobody is declared dead by a call that
+-- was sent (by the server's clock) two seconds ago or more: the server stood still meanwhile, or the caller did, and beats
+-- may wait behind the call.
+function does.overdue(limit, sent_ms)
+  local late = sent_ms and LEASE - sent_ms >= 2000
   local back, run = back_ms()
   local dead, alive, sessions = {}, {}, call('SMEMBERS', P .. 'sessions')
-  local gone, suspected = unlinked(sessions, run)
+  local gone, suspected = {}, false
+  if not late then gone, suspected = unlinked(sessions, run) end
   for _, id in ipairs(sessions) do
     local found = call('HMGET', P .. 's:' .. id, 'dead', 'beat_ms', 'lease_s')
     local silent = LEASE - math.max(tonumber(found[2]) or 0, back) > (tonumber(found[3]) or 0) * 1000
-    if found[1] == '0' and (silent or gone[id]) then
+    if found[1] == '0' and not late and (silent or gone[id]) then
       call('HSET', P .. 's:' .. id, 'dead', 1)
       depose(id)
       found[1] = '1'

@@ -152,7 +152,7 @@ WHERE minute > at.now_ms / 60000 - {RATE_MINUTES} GROUP BY status
 UNION ALL
 SELECT 'counted', NULL, NULL, min(minute) FROM mainstay.flow
 UNION ALL
-(SELECT 'first', NULL, id::text, NULL FROM mainstay.jobs ORDER BY id LIMIT 1)
+(SELECT 'first', NULL, id::text, NULL FROM mainstay.jobs ORDER BY jobs.id LIMIT 1)
 UNION ALL
 SELECT 'sessions', NULL, NULL, count(*) FROM mainstay.sessions WHERE NOT dead
 UNION ALL

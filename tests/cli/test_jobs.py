@@ -79,6 +79,15 @@ def made(tmp_path: Path) -> Made:
     return made
 
 
+def test_list_shows_a_job_with_a_damaged_status_and_says_so(made: Made) -> None:
+    made.sql("UPDATE jobs SET status = 'pend1ng' WHERE id = ?", [made.ids["failed"]])
+
+    for words in (["list"], ["list", "--queue", "sums"]):
+        done = made.run(*words, columns=200)
+        assert made.ids["failed"] in done.stdout
+        assert "pend1ng (unknown: see mainstay check)" in done.stdout
+
+
 def test_list_shows_the_newest_first(made: Made) -> None:
     done = made.run("list")
 

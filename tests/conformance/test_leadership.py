@@ -147,3 +147,42 @@ async def test_the_lead_of_a_session_nobody_knows_is_judged_by_time_alone(world:
     old = await world.store.lead("main", "never-opened", 10)
     await world.store.overdue()
     assert await world.store.lead("main", "s2", 10) == old
+
+
+async def test_a_lead_that_ends_later_than_can_be_asked_for_is_not_waited_for(world: World) -> None:
+    old = await world.store.lead("main", "nobody-knows", 1_000_000)
+
+    new = await world.store.lead("main", "s2", 10)
+
+    assert (new.holder, new.epoch) == ("s2", old.epoch + 1)
+    assert await world.store.lead("main", "s3", 10) == new
+    with pytest.raises(NotLeader):
+        await world.store.apply([], lead=old)
+
+
+async def test_statistics_name_the_session_that_leads(world: World) -> None:
+    assert (await world.store.stats()).leader is None
+    await world.open("s1", lease_s=600)
+    lead = await world.store.lead("leader", "s1", 10)
+    await world.store.lead("backup", "s2", 10)
+    assert (await world.store.stats()).leader == "s1"
+
+    world.clock.advance(10.001)
+    assert (await world.store.stats()).leader is None
+    await world.store.lead("leader", "s1", 10)
+    await world.store.resign(lead)
+    assert (await world.store.stats()).leader is None
+
+
+async def test_a_lead_that_ends_too_far_ahead_is_found_and_ended(world: World) -> None:
+    await world.store.lead("leader", "nobody-knows", 10 * 86_400)
+    assert (await world.store.stats()).leader is None, "it is not believed"
+
+    [found] = await world.store.check()
+    assert (found.code, found.repaired) == ("bad_leader", None)
+    [mended] = await world.store.check(repair=True)
+    assert mended.repaired == "its time was ended"
+
+    assert await world.store.check() == []
+    assert (await world.store.lead("leader", "s2", 20 * 86_400)).holder == "s2"
+    await world.store.check(repair=True)

@@ -168,8 +168,11 @@ def print_command(command: str, console: Console, *, indent: int = 2) -> None:
 
 
 def coloured(status: str) -> Text:
-    """A status as people see it; one that only a newer version knows, too."""
-    return Text(printable(status), style=_COLOURS.get(status, "bold"))
+    """A status as people see it. One that this version does not know is marked: a newer version wrote it, or the row is
+    damaged; `mainstay check` tells which."""
+    if status not in _COLOURS:
+        return Text(f"{printable(status)} (unknown: see mainstay check)", style="bold red")
+    return Text(printable(status), style=_COLOURS[status])
 
 
 def printable(text: str) -> str:

@@ -119,6 +119,8 @@ def _show(seen: _Seen, console: Console, *, check_with: str) -> None:
     for key, most in seen.limits.items():
         console.print(Text(f"limit: at most {most} at a time of {printable(key)}", style="dim"))
     console.print(_sessions(seen))
+    if stats.leader is None and any(map(seen.at_work, seen.sessions)):
+        console.print(Text("no session leads: no schedule ticks until one does, within seconds", style="yellow"))
     if stats.aside:
         console.print(Text(f"{stats.aside} rows are set aside because they cannot be read", style="bold red"))
     for finding in stats.findings:
@@ -176,7 +178,7 @@ def _sessions(seen: _Seen) -> Text:
         elif not seen.at_work(session):
             heard = Text(f"silent for {silent}, nobody has swept it yet", style="not dim red")
         else:
-            heard = Text(f"heard of {silent} ago", style="dim")
+            heard = Text(f"heard of {silent} ago{', leads' if session.id == seen.stats.leader else ''}", style="dim")
         text.append(f"\n  {_who(session)}  ", style="not dim").append_text(heard)
     if len(seen.sessions) > _SHOWN:
         text.append(f"\n  ... and {len(seen.sessions) - _SHOWN} more; --json shows all")

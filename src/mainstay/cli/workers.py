@@ -133,7 +133,13 @@ def _drains(crew: list[Session]) -> str:
 
 
 def _data(seen: Seen) -> dict[str, object]:
-    return {"at_work": seen.at_work, "silent_ms": seen.silent_ms, "age_ms": seen.age_ms, "holds": seen.holds}
+    return {
+        "at_work": seen.at_work,
+        "silent_ms": seen.silent_ms,
+        "age_ms": seen.age_ms,
+        "holds": seen.holds,
+        "leads": seen.leads,
+    }
 
 
 def _state(seen: Seen) -> Text:
@@ -141,7 +147,10 @@ def _state(seen: Seen) -> Text:
         return Text("dead", style="red")
     if not seen.at_work:
         return Text("silent", style="red")
-    return Text("alive", style="green") if seen.session.draining_ms is None else Text("draining", style="yellow")
+    leads = ", leads" if seen.leads else ""
+    if seen.session.draining_ms is None:
+        return Text(f"alive{leads}", style="green")
+    return Text(f"draining{leads}", style="yellow")
 
 
 def _show(seen: list[Seen], console: Console) -> None:
@@ -178,6 +187,9 @@ def _show(seen: list[Seen], console: Console) -> None:
         console.print(Text(f"... and {len(seen) - _SHOWN} more; --json shows all", style="dim"))
     for crew in _crews([each.session for each in seen if each.at_work and each.session.draining_ms is not None]):
         console.print(Text(_drains(crew), style="dim"))
+    if any(each.at_work for each in seen) and not any(each.leads for each in seen):
+        said = "none of them leads: no schedule ticks until one does, within seconds"
+        console.print(Text(said, style="yellow"))
     lost = sum(not each.at_work and each.holds for each in seen)
     if lost:
         said = "1 job is" if lost == 1 else f"{lost} jobs are"

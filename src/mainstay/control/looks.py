@@ -55,6 +55,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     age_ms: int
     held: list[Job]
     """the newest, up to `COUNTED`"""
+    leads: bool = False
+    """it runs schedules, retention and checks"""
 
     @property
     def holds(self) -> int:
@@ -114,6 +116,7 @@ async def sessions(store: JobStore) -> list[Seen]:
     """Who is at work, the living first, and what they hold."""
     lease_ms, now_ms = store.clock.lease_ms(), store.clock.now_ms()
     found = []
+    leader = (await store.stats()).leader
     for session in await store.sessions():
         page = await store.find(Query(session=session.id), limit=COUNTED)
         found.append(
@@ -123,6 +126,7 @@ async def sessions(store: JobStore) -> list[Seen]:
                 silent_ms=max(0, lease_ms - session.beat_ms),
                 age_ms=max(0, now_ms - session.started_ms),
                 held=page.jobs,
+                leads=session.id == leader,
             )
         )
     return sorted(found, key=lambda seen: (not seen.at_work, seen.session.worker, seen.session.started_ms))

@@ -45,10 +45,14 @@ AGE = Metric(
 SESSIONS = Metric("mainstay_sessions", "gauge", (), "engines and other sessions that are alive")
 ASIDE = Metric("mainstay_rows_aside", "gauge", (), "rows set aside because they cannot be read; see mainstay check")
 
+LEADER = Metric(
+    "mainstay_leader", "gauge", (), "1 if a session runs schedules, retention and checks, else 0; 0 lasts for seconds"
+)
+
 _FOR_A_PERSON = tuple(state.name for state in JOB.states.values() if state.settled and not state.final)
 
 #: what is asked of the store at each scrape
-GAUGES = (UP, JOBS, AGE, SESSIONS, ASIDE)
+GAUGES = (UP, JOBS, AGE, SESSIONS, ASIDE, LEADER)
 METRICS = (*COUNTED, *GAUGES)
 
 
@@ -236,10 +240,11 @@ def _families(stats: Stats) -> Iterator[Any]:
             jobs.add_metric((queue, status), n)
         oldest_ms = found.oldest_ready_ms
         age.add_metric((queue,), 0 if oldest_ms is None else max(0, stats.at_ms - oldest_ms) / 1000)
-    sessions, aside = _family(SESSIONS), _family(ASIDE)
+    sessions, aside, leader = _family(SESSIONS), _family(ASIDE), _family(LEADER)
     sessions.add_metric((), stats.sessions)
     aside.add_metric((), stats.aside)
-    yield from (jobs, age, sessions, aside)
+    leader.add_metric((), stats.leader is not None)
+    yield from (jobs, age, sessions, aside, leader)
 
 
 def told_counts(counts: Mapping[str, int]) -> dict[str, int]:

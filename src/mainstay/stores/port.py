@@ -199,6 +199,9 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """rows set aside because they could not be read"""
     findings: tuple[str, ...] = ()
     """what the fast check at open found"""
+    leader: str | None = None
+    """the session that runs schedules, retention and checks; None: no session does, which lasts for seconds while
+    sessions are at work"""
 
 
 class TrimPolicy(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from mainstay.errors import StoreDamaged
 from mainstay.lifecycle import Event
 from mainstay.lifecycle.invariants import payload_sha256
 from mainstay.model import Lane, Options
+from mainstay.stores.boot import boot_id
 
 from .conftest import Files
 
@@ -509,3 +510,26 @@ async def test_a_table_declared_otherwise_is_a_damaged_file(files: Files, table:
 
     with pytest.raises(StoreDamaged, match="damaged as a file"):
         await files.check(repair=True)
+
+
+async def test_what_belongs_to_no_job_is_found_and_mended(files: Files) -> None:
+    files.sql("INSERT INTO refusals VALUES ('018bcfe5-6800-7000-8000-ffffffffffff', 1, 's', 'succeeded', 1)")
+    files.sql("INSERT INTO leaders VALUES ('leader', 'nobody.00', 1, ?, ?)", 1 << 60, boot_id())
+
+    found = await files.check()
+    assert {each.code for each in found.violations} == {"stray_refusal", "bad_leader"}
+    assert (await files.check(repair=True)).clean
+    assert (await files.check()).violations == ()
+
+
+async def test_a_schedule_that_cannot_be_read_is_found_and_paused_and_kept(files: Files) -> None:
+    files.sql("INSERT INTO schedules VALUES ('nightly', x'c1ff', 0, NULL)")
+
+    [found] = (await files.check()).violations
+    assert (found.code, found.repaired) == ("bad_schedule", None)
+    assert "'nightly' cannot be read" in found.message
+
+    assert (await files.check(repair=True)).clean
+    again = await files.check()
+    assert (again.violations, [each.code for each in again.notices]) == ((), ["bad_schedule"])
+    assert files.sql("SELECT spec, paused FROM schedules") == [(b"\xc1\xff", 1)]

@@ -49,7 +49,7 @@ def test_a_damaged_open_claim_is_mended_and_its_holder_can_still_end_it(postgres
 
     found = run(postgres_url, "--json")
     assert found.exit_code == 1
-    assert {each["code"] for each in json.loads(found.stdout)["violations"]} == {"bad_number"}
+    assert {each["code"] for each in json.loads(found.stdout)["violations"]} == {"submit_changed"}
     assert run(postgres_url, "--repair").exit_code == 0
     assert run(postgres_url).exit_code == 0
 

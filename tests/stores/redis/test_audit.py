@@ -239,3 +239,38 @@ async def test_beside_workers_that_write_the_check_finds_nothing(world: World) -
         found += await world.store.check()
     await working
     assert found == []
+
+
+async def test_a_check_does_not_ask_once_for_each_job(world: World, plain: Plain) -> None:
+    await world.store.insert([world.new(key=f"k{n}", unique_key=f"u{n}") for n in range(300)])
+    asked = "cmdstat_evalsha", "cmdstat_zscan", "cmdstat_sscan"
+
+    def calls() -> int:
+        told = plain.client.info("commandstats")
+        return sum(told.get(name, {}).get("calls", 0) for name in asked)
+
+    before = calls()
+    assert await world.store.check() == []
+
+    assert calls() - before < 100
+
+
+async def test_an_entry_too_many_is_found_in_small_and_in_big_lists(world: World, plain: Plain) -> None:
+    [made] = await world.store.insert([world.new()])
+    plain("ZADD", "key:nothing", 0, made.id)
+    plain("ZADD", "tag:big", *[word for n in range(300) for word in (0, f"{made.id[:-4]}{n:04}")])
+
+    found = await world.store.check()
+
+    assert len([each for each in found if each.code == "index_damaged"]) == 301
+    await world.store.check(repair=True)
+    assert await world.store.check() == []
+
+
+async def test_a_refusal_of_a_job_that_does_not_exist_is_found_and_removed(world: World, plain: Plain) -> None:
+    plain("HSET", "refusals:018bcfe5-6800-7000-8000-ffffffffffff", "1", "x")
+
+    [found] = await world.store.check()
+    assert (found.code, found.job_id) == ("stray_refusal", "018bcfe5-6800-7000-8000-ffffffffffff")
+    await world.store.check(repair=True)
+    assert await world.store.check() == []

@@ -12,11 +12,12 @@ from functools import partial
 
 import msgspec
 
-from ...errors import RowDamaged, StoreError
+from ...errors import InvalidInput, RowDamaged, StoreError
 from ...lifecycle import UNIT, Chain, table_of
 from ...lifecycle.invariants import Finding, inspect
 from ...model import Job, Session
 from ...stores import Audited, JobStore, Query, Violation
+from ..schedules.spec import read_spec
 from .mending import Look, mended
 
 PAGE = 200
@@ -97,7 +98,10 @@ def watching(store: JobStore, *, rows: int = WATCHED_ROWS) -> Callable[[object],
         nonlocal place
         began = store.clock.lease_ms()
         run.begin()
-        violations = await run.engine(repair=False, quick=True) if not place else []
+        violations = []
+        if not place:
+            violations += await run.engine(repair=False, quick=True)
+            violations += await run.schedules(repair=False)
         async for page in run.pages(after=place):
             violations += await run.page(page, repair=False)
             place = page[-1].job.id
@@ -141,6 +145,7 @@ class _Run:
     async def once(self, *, repair: bool) -> list[Violation]:
         self.begin()
         violations = await self.engine(repair=repair)
+        violations += await self.schedules(repair=repair)
         total = await self._total()
         async for page in self.pages():
             violations += await self.page(page, repair=repair)
@@ -154,6 +159,24 @@ class _Run:
 
     async def engine(self, *, repair: bool, quick: bool = False) -> list[Violation]:
         return await self._store.check(repair=repair, quick=quick)
+
+    async def schedules(self, *, repair: bool) -> list[Violation]:
+        """Schedules that cannot be read never tick. A repair pauses them: what is left of them stays for a person."""
+        found = []
+        for row in await self._store.schedules():
+            try:
+                read_spec(row.spec)
+            except InvalidInput as error:
+                message = f"the schedule {row.name!r} cannot be read: {error.rule}"
+            else:
+                continue
+            if row.paused:
+                self.notices.append(Violation(code="bad_schedule", message=f"{message} (it is paused)"))
+                continue
+            if repair:
+                await self._store.pause_schedule(row.name, paused=True)
+            found.append(Violation(code="bad_schedule", message=message, repaired="it was paused" if repair else None))
+        return found
 
     def report(self, violations: list[Violation], began_ms: int) -> Report:
         return Report(

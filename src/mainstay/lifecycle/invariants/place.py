@@ -110,17 +110,16 @@ def wrong_lane(view: View) -> Iterator[Flaw]:
 
 
 def wrong_rank(view: View) -> Iterator[Flaw]:
-    job = view.job
+    job, told_ms = view.job, view.due_ms
     if job.priority not in PRIORITIES or not 0 <= job.due_ms <= MAX_MS:
         return  # said elsewhere, and mended there
-    if any("priority" in flaw.fix for flaw in submit_changed(view)):
-        return  # the same
-    due_ms = job.due_ms if view.due_ms is None or not 0 <= view.due_ms <= MAX_MS else view.due_ms
+    due_ms = job.due_ms if told_ms is None or not 0 <= told_ms <= MAX_MS else told_ms
     fix = {}
-    if view.due_ms is None and job.lane == Lane.READY and due_ms > view.now_ms + SKEW_MS:
+    if told_ms is None and job.lane == Lane.READY and due_ms > view.now_ms + SKEW_MS:
         # it got ready because it was due; a time far ahead was put there since
         due_ms = fix["due_ms"] = min(view.last_ms, view.now_ms)
-    if not fits(job.rank, due_ms, job.priority):
+    wrong = not fits(job.rank, due_ms, job.priority)
+    if wrong and not any("priority" in flaw.fix for flaw in submit_changed(view)):  # else mended with the priority
         message = f"rank is {job.rank}, which does not fit priority {job.priority} and due time {due_ms}"
         yield Flaw(message, {**fix, "rank": default_rank(due_ms, job.priority)})
     elif fix:

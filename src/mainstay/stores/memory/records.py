@@ -6,7 +6,9 @@ import msgspec
 
 from ...errors import NotLeader
 from ...model import Leadership, Schedule
-from ..bounds import TICKS_KEPT_MS
+from ..bounds import LONGEST_LEAD_MS, TICKS_KEPT_MS
+from ..findings import bad_lead
+from ..port import Violation
 
 
 class Leaders:
@@ -17,7 +19,9 @@ class Leaders:
 
     def lead(self, name: str, session: str, ttl_s: float, lease_ms: int) -> Leadership:
         current = self._current.get(name)
-        if current is not None and current.holder != session and current.until_ms > lease_ms:
+        # one that ends later than its holder can have asked for is not waited for: nobody would lead until then
+        latest_ms = lease_ms + 2 * round(ttl_s * 1000)
+        if current is not None and current.holder != session and lease_ms < current.until_ms <= latest_ms:
             return current
         epoch = 1 if current is None else current.epoch + (current.holder != session)
         taken = Leadership(name=name, holder=session, epoch=epoch, until_ms=lease_ms + round(ttl_s * 1000))
@@ -36,6 +40,21 @@ class Leaders:
 
     def current(self, name: str) -> Leadership | None:
         return self._current.get(name)
+
+    def leading(self, name: str, lease_ms: int) -> str | None:
+        """Who leads at this moment."""
+        found = self._current.get(name)
+        if found is None or not found.holder or not lease_ms < found.until_ms <= lease_ms + LONGEST_LEAD_MS:
+            return None
+        return found.holder
+
+    def check(self, lease_ms: int, *, repair: bool) -> list[Violation]:
+        """Leads that end too far ahead."""
+        wrong = [lead for lead in self._current.values() if lead.until_ms > lease_ms + LONGEST_LEAD_MS]
+        if repair:
+            for lead in wrong:
+                self.resign(lead)
+        return [bad_lead(lead.name, lead.holder, lead.until_ms, repaired=repair) for lead in wrong]
 
     def holders(self) -> set[str]:
         """The sessions that lead anything."""

@@ -17,8 +17,9 @@ from ...clock import Clock, SystemClock
 from ...errors import Conflict, InvalidInput, InvalidTransition, SessionLost, StoreClosed
 from ...lifecycle import Chain, Event, claim, is_stopping, promote, tombstone
 from ...model import AWAITS_MS, Job, Lane, Leadership, QueueSettings, Schedule, Session
-from ..bounds import SUBMITTED
+from ..bounds import LEADER, SUBMITTED
 from ..durability import Durability, refused
+from ..findings import stray_refusal
 from ..judge import SINCE, deletion, is_settled, judge, landed, may_be_last, parent_move, refusal, reported
 from ..port import (
     Answer,
@@ -339,6 +340,7 @@ class MemoryStore:
                 submitted=submitted,
                 sessions=sum(not session.dead for session in self._sessions.values()),
                 aside=sum(job.lane == Lane.ASIDE for job in rows.jobs.values()),
+                leader=self._leaders.leading(LEADER, self.clock.lease_ms()),
             )
 
     async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:
@@ -349,8 +351,7 @@ class MemoryStore:
             over = [name for name, (key, _) in self._keys.items() if key.until_ms <= now_ms]
             for name in over[: policy.batch]:
                 del self._keys[name]
-            for job_id in [job_id for job_id in self._refusals if job_id not in self._rows.jobs]:
-                del self._refusals[job_id]
+            self._forget_refusals()
             self._schedules.forget_ticks()
             more = more_jobs or more_events or len(over) > policy.batch
             return Trimmed(jobs, events, min(len(over), policy.batch), more)
@@ -359,7 +360,14 @@ class MemoryStore:
         self, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None = None
     ) -> list[Deletion]:
         with self._writing() as now_ms:
-            return [self._delete(job_id, actor, reason, versions, now_ms) for job_id in ids]
+            answers = [self._delete(job_id, actor, reason, versions, now_ms) for job_id in ids]
+            self._forget_refusals()
+            return answers
+
+    def _forget_refusals(self) -> None:
+        """Those of jobs that are gone."""
+        for job_id in [job_id for job_id in self._refusals if job_id not in self._rows.jobs]:
+            del self._refusals[job_id]
 
     def _delete(
         self, job_id: str, actor: str, reason: str, versions: Mapping[str, int] | None, now_ms: int
@@ -502,7 +510,12 @@ class MemoryStore:
 
     async def check(self, *, repair: bool = False, quick: bool = False) -> list[Violation]:  # noqa: ARG002 - as good
         with self._writing() as now_ms:
-            return check(self._rows, self._limits, self.chain, now_ms, repair=repair)
+            found = check(self._rows, self._limits, self.chain, now_ms, repair=repair)
+            found += self._leaders.check(self.clock.lease_ms(), repair=repair)
+            strays = [job_id for job_id in self._refusals if job_id not in self._rows.jobs]
+            if repair:
+                self._forget_refusals()
+            return [*found, *(stray_refusal(job_id, repaired=repair) for job_id in strays)]
 
     async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
         with self._writing() as now_ms:

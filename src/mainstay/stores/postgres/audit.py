@@ -6,13 +6,15 @@ nothing. A repair looks again in a transaction of its own and writes what that s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 import asyncpg
 
 from ...lifecycle import JOB, UNIT, Chain, Event
 from ...model import Job, Lane
+from ..bounds import LONGEST_LEAD_MS
+from ..findings import bad_lead, stray_refusal
 from ..open_claim import claim_event
 from ..port import Audited, Violation
 from . import duplicates, objects, waits
@@ -123,11 +125,12 @@ async def check(engine: Engine, chain: Chain, *, repair: bool) -> list[Violation
     unsure = {index.name for index in missing.indexes if index.unique}
     found: list[Violation] = []
     if not repair:
-        return await engine.read(lambda db: _looked(Tx(db, 0, 0), chain, missing, unsure))
+        looks = (*_LOOKS, _leads(engine.given_lease_ms))
+        return await engine.read(lambda db: _looked(Tx(db, 0, 0), chain, missing, unsure, looks))
     if unsure:
         found += await engine.transact(lambda tx: duplicates.check(tx, unsure, chain, repair=True))
     found += await objects.make(engine, missing)
-    for look in (_stray_events, _tallies, _stranded_keys, waits.check):
+    for look in (*_LOOKS, _leads(engine.given_lease_ms)):
         found += await engine.transact(_repairing(look, chain))
     return found
 
@@ -142,11 +145,13 @@ def _repairing(look: _Look, chain: Chain) -> Callable[[Tx], Awaitable[list[Viola
     return lambda tx: look(tx, chain, repair=True)
 
 
-async def _looked(tx: Tx, chain: Chain, missing: objects.Missing, unsure: set[str]) -> list[Violation]:
+async def _looked(
+    tx: Tx, chain: Chain, missing: objects.Missing, unsure: set[str], looks: Iterable[_Look]
+) -> list[Violation]:
     """Nothing is written; `tx` is of a moment that does not pass."""
     found = await duplicates.check(tx, unsure, chain, repair=False)
     found += missing.told()
-    for look in (_stray_events, _tallies, _stranded_keys, waits.check):
+    for look in looks:
         found += await look(tx, chain, repair=False)
     return found
 
@@ -211,3 +216,28 @@ async def _stranded_keys(tx: Tx, _chain: Chain, *, repair: bool) -> list[Violati
         done = "the best of them is ready again" if repair else None
         found.append(Violation(code="key_stranded", message=message, repaired=done))
     return found
+
+
+async def _stray_refusals(tx: Tx, _chain: Chain, *, repair: bool) -> list[Violation]:
+    strays = "FROM mainstay.refusals WHERE NOT EXISTS (SELECT FROM mainstay.jobs WHERE jobs.id = refusals.job_id)"
+    rows = await tx.db.fetch(f"SELECT DISTINCT job_id::text {strays}")
+    if repair and rows:
+        await tx.db.execute(f"DELETE {strays}")
+    return [stray_refusal(job_id, repaired=repair) for (job_id,) in rows]
+
+
+def _leads(given_lease_ms: int | None) -> _Look:
+    """Leads that end too far ahead. `given_lease_ms`: the time, where it is not the server's."""
+
+    async def look(tx: Tx, _chain: Chain, *, repair: bool) -> list[Violation]:
+        latest = f"(SELECT mainstay.clock($1) + {LONGEST_LEAD_MS})"
+        where = f"WHERE until_ms > {latest}"
+        rows = await tx.db.fetch(f"SELECT name, holder, until_ms FROM mainstay.leaders {where}", given_lease_ms)
+        if repair and rows:
+            await tx.db.execute(f"UPDATE mainstay.leaders SET until_ms = 0 {where}", given_lease_ms)
+        return [bad_lead(*row, repaired=repair) for row in rows]
+
+    return look
+
+
+_LOOKS: tuple[_Look, ...] = (_stray_events, _tallies, _stranded_keys, waits.check, _stray_refusals)

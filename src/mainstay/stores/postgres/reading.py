@@ -21,7 +21,7 @@ import msgspec
 from ...errors import InvalidInput
 from ...lifecycle import Chain
 from ...model import AWAITS_MS, Job, check_id, first_id_at
-from ..bounds import MOST_STRETCHES, RATE_MINUTES, SUBMITTED, WINDOW
+from ..bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, RATE_MINUTES, SUBMITTED, WINDOW
 from ..matching import is_listed
 from ..port import Page, Query, QueueStats, Refusal, Stats
 from ..rates import per_minute
@@ -75,7 +75,8 @@ async def stats(engine: Engine, findings: tuple[str, ...]) -> Stats:
     entered: dict[str, int] = {}
     single: dict[str, int] = {}
     oldest_job: str | None = None
-    for what, queue, status, n in await engine.call(_STATS, engine.given_ms):
+    leader: str | None = None
+    for what, queue, status, n in await engine.call(_STATS, engine.given_ms, engine.given_lease_ms):
         if what == "count":
             counts.setdefault(queue, {})[status] = n
         elif what == "oldest":
@@ -84,6 +85,8 @@ async def stats(engine: Engine, findings: tuple[str, ...]) -> Stats:
             entered[status] = n
         elif what == "first":
             oldest_job = status
+        elif what == "leader":
+            leader = status
         else:
             single[what] = n
     rates = per_minute(entered, now_ms=single["now"], first_counted=single["counted"], oldest_job=oldest_job)
@@ -99,6 +102,7 @@ async def stats(engine: Engine, findings: tuple[str, ...]) -> Stats:
         sessions=single["sessions"],
         aside=single["aside"],
         findings=findings,
+        leader=leader,
     )
 
 
@@ -157,6 +161,10 @@ UNION ALL
 SELECT 'sessions', NULL, NULL, count(*) FROM mainstay.sessions WHERE NOT dead
 UNION ALL
 SELECT 'aside', NULL, NULL, count(*) FROM mainstay.jobs WHERE lane = 4
+UNION ALL
+SELECT 'leader', NULL, holder, until_ms FROM mainstay.leaders, (SELECT mainstay.clock($2) AS now_ms) AS lease
+WHERE name = '{LEADER}' AND until_ms > lease.now_ms AND until_ms <= lease.now_ms + {LONGEST_LEAD_MS}
+AND NOT EXISTS (SELECT FROM mainstay.sessions WHERE sessions.id = leaders.holder AND dead)
 """
 
 #: who waits for other jobs waits for no time: $2 is their due time
@@ -269,10 +277,24 @@ def _source(query: Query, values: _Values) -> _Source:
         # said once more as the index says it: of an argument the planner does not conclude it
         return _Source("kind", values(query.kind), "kind", where="kind <> 'task' AND parent IS NULL")
     if query.status is None:
-        labels = "(SELECT DISTINCT status AS label FROM mainstay.tallies)"
+        labels = _EVERY_STATUS
     else:
         labels = _labels(query.status, values)
     return _Source("status", "source.label", "status", labels=labels)
+
+
+#: The statuses that rows have, by one look into the index for each. Not from the counters: a status that was damaged is
+#: in none of them, and its row must be listed all the same.
+_EVERY_STATUS = """(
+WITH RECURSIVE there (label) AS (
+    (SELECT status FROM mainstay.jobs WHERE parent IS NULL ORDER BY status LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT j.status FROM mainstay.jobs j WHERE j.parent IS NULL AND j.status > t.label ORDER BY j.status LIMIT 1
+    )
+    FROM there t WHERE t.label IS NOT NULL
+)
+SELECT label FROM there WHERE label IS NOT NULL)"""
 
 
 def _labels(statuses: Sequence[str], values: _Values) -> str:

@@ -14,6 +14,8 @@ from typing import Any
 
 from ...lifecycle import JOB, UNIT, Event
 from ...model import Job
+from ..bounds import LONGEST_LEAD_MS
+from ..findings import bad_lead, stray_refusal
 from ..open_claim import claim_event
 from ..port import Audited, Violation
 from . import waits
@@ -60,6 +62,7 @@ _SORTED = (
 _SETS = ("held:", "stopping:", "slots:", "open:")
 #: a job's own keys, before its id
 _OWN = (b"r:", b"f:", b"x:", b"e:")
+_REFUSALS = b"refusals:"
 
 
 async def audit(base: Base, after: str, limit: int) -> list[Audited]:
@@ -152,6 +155,7 @@ async def check(base: Base, *, repair: bool, quick: bool = False) -> list[Violat
     await look.at_promises()
     await look.at_tallies()
     await look.at_blocked()
+    await look.at_leads()
     return [*look.found, *await waits.check(base, repair=repair, rest_s=rest_s)]
 
 
@@ -181,9 +185,11 @@ class _Look:
             names = [key[len(prefix) :] for key in keys]
             ids = {name[2:] for name in names if name[:2] in _OWN}
             await self._unlisted(ids)
+            refused = [name[len(_REFUSALS) :] for name in names if name.startswith(_REFUSALS)]
+            for part in _parts(refused, _STEP):
+                self._say(await self._do("refusals", [blob(each) for each in part]))
             lists += [name for name in names if _is_list(name)]
-        for name in sorted(set(lists)):
-            await self._entries(name)
+        await self._lists(sorted(set(lists)))
 
     async def at_promises(self) -> None:
         """Unique keys and idempotency keys."""
@@ -214,6 +220,11 @@ class _Look:
             message = f"queue {queue!r} counts {told} {status} jobs but has {true}"
             done = "recounted" if self._repair else None
             self.found.append(Violation(code="tally_wrong", message=message, repaired=done))
+
+    async def at_leads(self) -> None:
+        [found] = await self._do("leads", LONGEST_LEAD_MS)
+        for _, name, holder, until_ms in found:
+            self.found.append(bad_lead(_text(name), _text(holder), _text(until_ms), repaired=self._repair))
 
     async def at_blocked(self) -> None:
         for _, key, queue, n in (await self._do("stranded", _MOST_READY))[0]:
@@ -261,8 +272,21 @@ class _Look:
                 await self._rows(unknown)
                 self._unlisted_rows = self._unlisted_rows or len(self.found) > said
 
+    async def _lists(self, names: Sequence[bytes]) -> None:
+        """Many lists a step: most have one entry or a few."""
+        at = 0
+        while at < len(names):
+            part = names[at : at + _STEP]
+            found, big, done = await self._do("lists", [[blob(name), _is_set(name)] for name in part], _STEP)
+            self._say([found])
+            for place in big:
+                await self._entries(part[place - 1])
+            at += done
+            if self._rest_s:
+                await asyncio.sleep(self._rest_s)
+
     async def _entries(self, name: bytes) -> None:
-        is_set = name.startswith(tuple(each.encode() for each in _SETS))
+        is_set = _is_set(name)
         async for found in self._scan(b"SSCAN" if is_set else b"ZSCAN", name):
             for part in _parts(found if is_set else found[::2], _STEP):
                 self._say(await self._do("entries", blob(name), [blob(each) for each in part], is_set))
@@ -340,6 +364,8 @@ def _violation(line: Sequence[Any], repair: bool) -> Violation:
         why = "does not belong there" if rest[1] else "is not there"
         message = f"the index {_text(rest[0])} lists it, and it {why}"
         done = "it was taken off the list"
+    elif kind == b"refusal":
+        return stray_refusal(name, repaired=repair)
     elif kind == b"rowless":
         message = "it is listed, and there is neither a row nor an event of it"
         done = "what was left of it was removed"
@@ -347,6 +373,10 @@ def _violation(line: Sequence[Any], repair: bool) -> Violation:
         message = f"job {_text(rest[1])} holds the unique key {_text(rest[0])!r} as well; cancel one of them"
         return Violation(code="duplicate_unique", job_id=name, message=message)
     return Violation(code="index_damaged", job_id=name, message=message, repaired=done if repair else None)
+
+
+def _is_set(name: bytes) -> bool:
+    return name.startswith(tuple(each.encode() for each in _SETS))
 
 
 def _is_list(name: bytes) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 from ...errors import InvalidInput
 from ...lifecycle import JOB, UNIT, Event
 from ...model import Job, check_id, first_id_at
-from ..bounds import RATE_MINUTES, SUBMITTED, WINDOW
+from ..bounds import LEADER, LONGEST_LEAD_MS, RATE_MINUTES, SUBMITTED, WINDOW
 from ..left_out import shortened
 from ..matching import matches
 from ..port import Page, Query, QueueStats, Refusal, Stats
@@ -55,8 +55,8 @@ async def find(base: Base, query: Query, cursor: str | None, limit: int) -> Page
 
 
 async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
-    counted, oldest, moves, sessions, aside, now_ms, counted_from, first_job = await base.scripts.run(
-        "reading", ["stats", RATE_MINUTES, list(JOB.states)]
+    counted, oldest, moves, sessions, aside, now_ms, counted_from, first_job, leader = await base.scripts.run(
+        "reading", ["stats", RATE_MINUTES, list(JOB.states), LEADER, LONGEST_LEAD_MS]
     )
     counts: dict[str, dict[str, int]] = {}
     for field, n in zip(counted[::2], counted[1::2], strict=True):
@@ -85,6 +85,7 @@ async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
         sessions=sessions,
         aside=aside,
         findings=findings,
+        leader=leader.decode() or None,
     )
 
 

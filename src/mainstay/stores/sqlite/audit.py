@@ -11,6 +11,9 @@ import msgspec
 from ...errors import StoreDamaged
 from ...lifecycle import JOB, UNIT, Chain, Event, Move, apply
 from ...model import Job
+from ..boot import boot_id
+from ..bounds import LONGEST_LEAD_MS
+from ..findings import bad_lead, stray_refusal
 from ..port import Audited, Violation
 from . import waits
 from .engine import Tx
@@ -157,6 +160,8 @@ def check(tx: Tx, path: Path, chain: Chain, *, repair: bool) -> list[Violation]:
         lambda: _stray_events(tx, chain, repair=repair),
         lambda: _tallies(tx, repair=repair),
         lambda: _stranded_keys(tx, repair=repair),
+        lambda: _leads(tx, repair=repair),
+        lambda: _stray_refusals(tx, repair=repair),
         lambda: waits.check(tx, chain, repair=repair),
     )
     broken_text = None
@@ -307,6 +312,21 @@ def _tallies(tx: Tx, *, repair: bool) -> list[Violation]:
         message = f"queue {queue!r} counts {was} {status} jobs but has {is_now}"
         found.append(Violation(code="tally_wrong", message=message, repaired="recounted" if repair else None))
     return found
+
+
+def _leads(tx: Tx, *, repair: bool) -> list[Violation]:
+    sql = "SELECT name, holder, until_ms FROM leaders WHERE boot = ? AND until_ms > ?"
+    rows = all_rows(tx.db, sql, (boot_id(), tx.lease_ms + LONGEST_LEAD_MS))
+    if repair:
+        tx.db.executemany("UPDATE leaders SET until_ms = 0 WHERE name = ?", [row[:1] for row in rows])
+    return [bad_lead(*row, repaired=repair) for row in rows]
+
+
+def _stray_refusals(tx: Tx, *, repair: bool) -> list[Violation]:
+    rows = all_rows(tx.db, "SELECT DISTINCT job_id FROM refusals WHERE job_id NOT IN (SELECT id FROM jobs)")
+    if repair:
+        tx.db.executemany("DELETE FROM refusals WHERE job_id = ?", rows)
+    return [stray_refusal(job_id, repaired=repair) for (job_id,) in rows]
 
 
 def _stranded_keys(tx: Tx, *, repair: bool) -> list[Violation]:

@@ -25,10 +25,10 @@ from .rows import readable_jobs
 from .sql import all_rows, first_row
 
 _IDLE = "parent IS NULL AND session IS NULL"
-_NAMES = f"SELECT CAST(name AS BLOB) FROM jobs WHERE {_IDLE} AND queue = ? AND status = ?"
+_NAMES = f"SELECT CAST(name AS BLOB) FROM jobs WHERE {_IDLE} AND queue = ? AND status = CAST(? AS TEXT)"
 _FIRST_NAME = f"{_NAMES} ORDER BY name LIMIT 1"
 _NEXT_NAME = f"{_NAMES} AND name > CAST(? AS TEXT) ORDER BY name LIMIT 1"
-_NAMED = f"{_IDLE} AND queue = ? AND status = ? AND name = CAST(? AS TEXT)"
+_NAMED = f"{_IDLE} AND queue = ? AND status = CAST(? AS TEXT) AND name = CAST(? AS TEXT)"
 
 
 class Clause(NamedTuple):
@@ -56,10 +56,21 @@ def stretches(db: apsw.Connection, query: Query, most: int) -> list[Clause] | No
 
 def by_status(db: apsw.Connection, query: Query) -> list[Clause]:
     """Stretches that have all jobs of the statuses of a query, or of every status there is."""
-    statuses = query.status
-    if statuses is None:
-        statuses = tuple(row[0] for row in all_rows(db, "SELECT DISTINCT status FROM tallies"))
-    return [Clause(f"{_IDLE} AND status = ?", (each,)) for each in dict.fromkeys(statuses)]
+    if query.status is None:
+        return [Clause(f"{_IDLE} AND status = CAST(? AS TEXT)", (each,)) for each in _statuses(db)]
+    return [Clause(f"{_IDLE} AND status = ?", (each,)) for each in dict.fromkeys(query.status)]
+
+
+def _statuses(db: apsw.Connection, where: str = _IDLE, values: tuple[Any, ...] = ()) -> list[bytes]:
+    """The statuses that rows have, by one look into the index for each. Not from the counters: a status that was
+    damaged is in none of them, and its row must be listed all the same."""
+    found: list[bytes] = []
+    look = f"SELECT CAST(status AS BLOB) FROM jobs WHERE {where}"
+    row = first_row(db, f"{look} ORDER BY status LIMIT 1", values)
+    while row is not None:
+        found.append(row[0])
+        row = first_row(db, f"{look} AND status > CAST(? AS TEXT) ORDER BY status LIMIT 1", (*values, row[0]))
+    return found
 
 
 def page_of(
@@ -94,13 +105,14 @@ def by_rowid(db: apsw.Connection, rows: Sequence[tuple[bytes, int]], *, value_by
     return readable_jobs(db, tail, (str([rowid for _, rowid in rows]),), value_bytes=value_bytes)
 
 
-def _counted(db: apsw.Connection, query: Query) -> list[tuple[str, str]]:
+def _counted(db: apsw.Connection, query: Query) -> list[tuple[str, bytes]]:
     """The queues and statuses that have or had jobs."""
     if query.queue is None:
-        pairs = all_rows(db, "SELECT queue, status FROM tallies")
+        pairs = all_rows(db, "SELECT queue, CAST(status AS BLOB) FROM tallies")
     else:
-        pairs = all_rows(db, "SELECT queue, status FROM tallies WHERE queue = ?", (query.queue,))
-    return [(queue, status) for queue, status in pairs if query.status is None or status in query.status]
+        pairs = [(query.queue, each) for each in _statuses(db, f"{_IDLE} AND queue = ?", (query.queue,))]
+    wanted = None if query.status is None else {each.encode() for each in query.status}
+    return [(queue, status) for queue, status in pairs if wanted is None or status in wanted]
 
 
 def _ids(db: apsw.Connection, tail: str, values: tuple[Any, ...]) -> list[tuple[bytes, int]]:

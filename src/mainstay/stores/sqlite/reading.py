@@ -17,7 +17,7 @@ from ...clock import Clock
 from ...errors import InvalidInput
 from ...model import AWAITS_MS, Job, check_id, first_id_at
 from ..boot import boot_id
-from ..bounds import MOST_STRETCHES, SUBMITTED, WINDOW
+from ..bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, SUBMITTED, WINDOW
 from ..matching import is_listed
 from ..port import Page, Query, QueueStats, Refusal, Stats
 from ..rates import first_rate_minute, per_minute
@@ -91,7 +91,18 @@ def stats(db: apsw.Connection, clock: Clock, findings: tuple[str, ...]) -> Stats
         sessions=value(db, "SELECT count(*) FROM sessions WHERE dead = 0 AND boot = ?", (boot_id(),)),
         aside=value(db, "SELECT count(*) FROM jobs WHERE lane = 4"),
         findings=findings,
+        leader=_leader(db, clock.lease_ms()),
     )
+
+
+def _leader(db: apsw.Connection, lease_ms: int) -> str | None:
+    row = first_row(
+        db,
+        "SELECT holder FROM leaders WHERE name = ? AND boot = ? AND until_ms > ? AND until_ms <= ? "
+        "AND holder NOT IN (SELECT id FROM sessions WHERE dead)",
+        (LEADER, boot_id(), lease_ms, lease_ms + LONGEST_LEAD_MS),
+    )
+    return None if row is None else row[0]
 
 
 def due(db: apsw.Connection, queues: list[str]) -> int | None:

@@ -136,7 +136,9 @@ def lead(tx: Tx, locks: SessionLocks, name: str, session: str, ttl_s: float) -> 
         epoch = 1
     else:
         holder, epoch, held_until_ms, boot = row
-        current = boot == boot_id() and held_until_ms > tx.lease_ms
+        # one that ends later than its holder can have asked for is not waited for: nobody would lead until then
+        latest_ms = tx.lease_ms + 2 * int(ttl_s * 1000)
+        current = boot == boot_id() and tx.lease_ms < held_until_ms <= latest_ms
         if current and holder != session and not _is_dead(tx, locks, holder):
             return Leadership(name=name, holder=holder, epoch=epoch, until_ms=held_until_ms)
         if holder != session or boot != boot_id():

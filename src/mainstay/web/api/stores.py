@@ -48,6 +48,8 @@ class StatsSeen(msgspec.Struct, kw_only=True):
     aside: int
     """rows set aside because they could not be read"""
     findings: list[str]
+    leader: str | None
+    """the session that runs schedules, retention and checks"""
 
 
 async def list_stores(ask: Ask[Nothing, None]) -> Response:

@@ -158,6 +158,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     limits: dict[str, int]
     aside: int
     findings: tuple[str, ...]
+    leader: str | None = None
+    """the session that runs schedules, retention and checks"""
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -82,6 +82,7 @@ async def numbers(place: Place, _: Masker) -> Found:
         "oldest_ready_ms": min((q.oldest_ready_ms for q in queues if q.oldest_ready_ms is not None), default=None),
         "queues": queues,
         "aside": stats.aside,
+        "leader": stats.leader,
         "findings": stats.findings,
     }
 

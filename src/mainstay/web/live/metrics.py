@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ...errors import MissingExtra
-from ...report.metrics import AGE, ASIDE, JOBS, SESSIONS, UP, told_counts
+from ...report.metrics import AGE, ASIDE, JOBS, LEADER, SESSIONS, UP, told_counts
 from ...stores.metered import Metric, check_installed
 from ..problems import Problem
 from .counting import BOUNDS_S, Requests
@@ -54,6 +54,7 @@ OF_STORES = tuple(
         PASSING,
         SESSIONS,
         ASIDE,
+        LEADER,
     )
 )
 OF_SERVER = (REQUESTS, REQUEST_SECONDS, OPEN)
@@ -121,6 +122,7 @@ def _of_store(seen: Snapshot) -> Iterator[tuple[Metric, Row]]:
         yield PASSING, ((status,), max(0, seen.at_ms - since_ms) / 1000)
     yield SESSIONS, ((), seen.live_sessions)
     yield ASIDE, ((), seen.aside)
+    yield LEADER, ((), float(seen.leader is not None))
 
 
 def _of_server(requests: Requests) -> Iterator[Any]:

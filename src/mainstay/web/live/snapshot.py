@@ -137,6 +137,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     live_sessions: int = 0
     aside: int = 0
     """rows set aside because they could not be read"""
+    leader: str | None = None
+    """the session that runs schedules, retention and checks"""
     findings: tuple[str, ...] = ()
     schedules: list[dict[str, Any]] = []
     failures: Failures = Failures()

@@ -146,7 +146,7 @@ end
 
 -- Entries of an index: is there a row that belongs there? Those of a row that cannot be read are left: mending it comes
 -- first.
-function does.entries(repair, name, ids, is_set)
+local function check_entries(repair, name, ids, is_set)
   load(ids)
   for _, id in ipairs(ids) do
     local row = rows[id]
@@ -163,6 +163,53 @@ function does.entries(repair, name, ids, is_set)
       end
       -- the list of all is what jobs without a row are found by
       if removed and name ~= 'all' then say('extra', id, name, there(id) and 1 or 0) end
+    end
+  end
+end
+
+function does.entries(repair, name, ids, is_set)
+  check_entries(repair, name, ids, is_set)
+  return {NOW, found}
+end
+
+-- Several indexes, [name, is a set] each, whole: many have one entry (each idempotency key has an index). Answers with
+-- those that have more than `most` (by their number, from 1), which are left, and with how many were looked at.
+function does.lists(repair, lists, most)
+  local big, looked, done = {}, 0, 0
+  for at, list in ipairs(lists) do
+    local name, is_set = list[1], list[2]
+    local size = call(is_set and 'SCARD' or 'ZCARD', P .. name)
+    if size > most then
+      big[#big + 1] = at
+    elseif looked > 0 and looked + size > most then
+      break
+    else
+      check_entries(repair, name, is_set and call('SMEMBERS', P .. name) or call('ZRANGE', P .. name, 0, -1), is_set)
+      looked = looked + size
+    end
+    done = at
+  end
+  return {NOW, found, big, done}
+end
+
+-- Leads whose time ends too far ahead: nobody was given that much.
+function does.leads(repair, longest_ms)
+  for _, name in ipairs(call('SMEMBERS', P .. 'leads')) do
+    local lead = call('HMGET', P .. 'lead:' .. name, 'holder', 'until_ms')
+    if lead[2] and (tonumber(lead[2]) or math.huge) > LEASE + longest_ms then
+      say('lead', name, lead[1] or '', lead[2])
+      if repair then call('HSET', P .. 'lead:' .. name, 'until_ms', 0) end
+    end
+  end
+  return {NOW, found}
+end
+
+-- Refusals by job: is there such a job?
+function does.refusals(repair, ids)
+  for _, id in ipairs(ids) do
+    if call('EXISTS', P .. 'refusals:' .. id) == 1 and not there(id) and not call('ZSCORE', P .. 'all', id) then
+      say('refusal', id)
+      if repair then call('DEL', P .. 'refusals:' .. id) end
     end
   end
   return {NOW, found}

@@ -97,7 +97,7 @@ local function oldest_in(queue)
   return low
 end
 
-function does.stats(minutes, statuses)
+function does.stats(minutes, statuses, leads, longest_ms)
   local oldest, seen = {}, {}
   local counts = call('HGETALL', P .. 'tallies')
   for i = 1, #counts, 2 do
@@ -126,7 +126,13 @@ function does.stats(minutes, statuses)
   for _, id in ipairs(call('SMEMBERS', P .. 'sessions')) do
     if call('HGET', P .. 's:' .. id, 'dead') == '0' then alive = alive + 1 end
   end
-  return {NOW, counts, oldest, moves, alive, call('ZCARD', P .. 'aside'), string.format('%d', NOW), counted, first}
+  local lead, leader = call('HMGET', P .. 'lead:' .. leads, 'holder', 'until_ms'), ''
+  local until_ms = tonumber(lead[2] or 0) or 0
+  if lead[1] and until_ms > LEASE and until_ms <= LEASE + longest_ms
+    and call('HGET', P .. 's:' .. lead[1], 'dead') ~= '1' then
+    leader = lead[1]
+  end
+  return {NOW, counts, oldest, moves, alive, call('ZCARD', P .. 'aside'), string.format('%d', NOW), counted, first, leader}
 end
 
 return does[ARGS[1]](unpack(ARGS, 2))

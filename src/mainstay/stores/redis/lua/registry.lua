@@ -214,8 +214,9 @@ function does.lead(name, session, ttl_ms)
   local found = call('HMGET', key, 'holder', 'epoch', 'until_ms')
   local holder, epoch, until_ms = found[1], tonumber(found[2] or 1), tonumber(found[3] or 0)
   if holder and holder ~= session then
-    -- one nobody knows is judged by time
-    if until_ms > LEASE and call('HGET', P .. 's:' .. holder, 'dead') ~= '1' then
+    -- One nobody knows is judged by time. One that ends later than its holder can have asked for is not waited for:
+    -- nobody would lead until then.
+    if until_ms > LEASE and until_ms <= LEASE + 2 * ttl_ms and call('HGET', P .. 's:' .. holder, 'dead') ~= '1' then
       return {NOW, holder, epoch, string.format('%d', until_ms)}
     end
     epoch = epoch + 1

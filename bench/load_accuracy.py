@@ -189,7 +189,7 @@ async def rate(test: LoadTest, processes: int, seconds: int) -> list[Finding]:
     return [
         Finding(what=what, processes=processes, truth=RATE, seen=seen, most=RATE_OFF)
         for what, seen in (
-            (f"rate over {seconds} s, at the target", counted / summary.elapsed_s),
+            (f"rate over {seconds} s, at the target", counted / summary.load_s),
             ("rate, of the second that is furthest off", furthest),
         )
     ]

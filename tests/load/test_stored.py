@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from mainstay.load import works
-from mainstay.load.stats.model import Summary
-from mainstay.load.works import stored
+from mainstay.load.stats.model import Summary, Verdict
+from mainstay.load.works import as_job_stands, stored
+from mainstay.model import BLANK, Job
 from tests.report.load.runs import a_summary
 
 
@@ -34,3 +35,49 @@ def test_what_there_is_no_room_for_is_left_out_curves_first(
         found = stored(whole)
 
     assert msgspec.msgpack.decode(found, type=Summary) == wanted
+
+
+def job(status: str, *, token: int = 1, result: bytes | None = None, reason: str | None = None) -> Job:
+    return msgspec.structs.replace(
+        BLANK, id="j1", kind="load", name="shop", status=status, token=token, result=result, reason=reason
+    )
+
+
+def of_claim(token: int, verdict: Verdict, ended: str) -> Summary:
+    whole = a_summary(verdict=verdict, ended=ended)
+    return msgspec.structs.replace(whole, header=msgspec.structs.replace(whole.header, token=token))
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "ended", "told"),
+    [
+        ("running", "running", "running", "running"),
+        ("running", "passed", "finished", "running"),
+        ("running", "lost", "lost: the recording has 3 s and no end", "running"),
+        ("cancelling", "interrupted", "interrupted", "interrupted"),
+        ("failed", "failed", "finished", "failed"),
+        ("cancelled", "interrupted", "cancelled: enough", "interrupted"),
+        ("quarantined", "running", "running", "lost"),
+        ("quarantined", "passed", "finished", "lost"),
+        # it was retried, and waits for its next attempt
+        ("pending", "running", "running", "lost"),
+    ],
+)
+def test_a_run_has_the_verdict_that_the_state_of_its_job_allows(
+    status: str, verdict: Verdict, ended: str, told: str
+) -> None:
+    found = as_job_stands(job(status), of_claim(1, verdict, ended))
+
+    assert found is not None
+    assert found.verdict == told
+
+
+def test_only_a_job_with_a_result_has_passed() -> None:
+    summary = of_claim(1, "passed", "finished")
+
+    assert as_job_stands(job("succeeded", result=b"x"), summary) == summary
+
+
+def test_what_an_earlier_attempt_stored_is_not_told_of_the_one_that_runs() -> None:
+    assert as_job_stands(job("running", token=2), of_claim(1, "running", "running")) is None
+    assert as_job_stands(job("running", token=2), of_claim(2, "running", "running")) is not None

@@ -22,7 +22,7 @@ from mainstay.errors import InvalidInput
 from mainstay.load.plan import LoadOptions
 from mainstay.load.stats.folding import from_json
 from mainstay.load.stats.model import Summary
-from mainstay.load.stream import read_stream
+from mainstay.load.stream import read_stream, remade
 from mainstay.load.target import Target, TargetOptions
 from mainstay.load.works import summary_of
 from mainstay.model import Job
@@ -165,6 +165,25 @@ async def test_a_threshold_that_is_not_kept_fails_the_job_once(place: Place, tar
     assert job.error.code == "threshold_failed"
     assert "error rate < 1%" in job.error.message
     assert (summary.verdict, summary.requests) == ("failed", target.counts().completed)
+
+
+async def test_a_job_that_is_retried_keeps_the_recording_of_each_attempt(place: Place, target: Target) -> None:
+    async with place.app(GET) as app:
+        options = LoadOptions(vus=2, iterations=20, thresholds=("requests < 1",), base_url=target.url)
+        handle = await app.submit_load("shop", options)
+        place.worker()
+        first = summary_in(app, await handle.wait("30s"))
+        await app.control.retry(handle.id, actor="ann")
+        async with asyncio.timeout(30):
+            while (job := await handle.job()).starts < 2 or job.settled_ms is None:
+                await asyncio.sleep(0.05)
+        second = summary_in(app, job)
+
+    assert (first.header.token, second.header.token) == (1, 2)
+    assert first.stream != second.stream
+    for one in (first, second):
+        recorded = remade(one.stream)
+        assert (recorded.header, recorded.requests, recorded.verdict) == (one.header, 20, "failed")
 
 
 async def test_a_job_that_is_cancelled_drains_and_keeps_what_it_measured(place: Place, target: Target) -> None:

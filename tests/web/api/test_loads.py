@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mainstay.control import Completion, Failure
-from mainstay.load.stats.model import CheckSummary, MetricSummary, OutputOutcome, Summary
+from mainstay.load.stats.model import CheckSummary, MetricSummary, OutputOutcome, Summary, Trust
 from mainstay.load.works import stored
 from mainstay.model import ErrorInfo
 from mainstay.report.load.compare import as_run
@@ -79,6 +79,7 @@ def telling() -> Summary:
             ],
         ),
         ended=f"failed: {said}",
+        trust=Trust(ok=False, reasons=[f"3 users could not begin (on_start raised ValueError: {said}): too few"]),
         examples={"ValueError": said},
         steps=[msgspec.structs.replace(one, examples={"ValueError": said}) for one in summary.steps],
         checks=[CheckSummary(workflow="Shop", step="buy", passed=1, failed=2, reasons={said: 2})],
@@ -114,6 +115,8 @@ async def test_the_texts_of_a_load_test_are_masked_and_left_out_where_no_payload
     assert told["checks"][0]["reasons"] == {said: 2}
     assert told["header"]["tags"] == {"api_key": "***", "team": "***"}
     assert told["ended"] == f"failed: {said}"
+    raised = f"ValueError: {said}" if shows else "***"
+    assert told["trust"]["reasons"] == [f"3 users could not begin (on_start raised {raised}): too few"]
     assert told["stream"] == ("/srv/private/run.ndjson.zst" if shows else "")
     assert ("is refused" in text) is shows
 

@@ -6,6 +6,7 @@ are masked like those of any job, and left out where no payloads are shown.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from ...model import Job
 from ...stores import JobStore
 from .masking import MASK, Masker
 from .veil import Veil, veil_of
+
+_RAISED = re.compile(r"(\(on_start raised ).*(\):)", re.DOTALL)
 
 if TYPE_CHECKING:
     from ...load.stats.model import Summary
@@ -59,11 +62,18 @@ class SummaryTexts:
             metrics=[replace(one, tags=self._tags(one.tags)) for one in summary.metrics],
             skipped={name: self._text(why) for name, why in summary.skipped.items()},
             outputs=[replace(one, error=self._text(one.error) if one.error else "") for one in summary.outputs],
+            trust=replace(summary.trust, reasons=[self._doubt(reason) for reason in summary.trust.reasons]),
             stream=summary.stream if self._masker.shows else "",
         )
 
     def _text(self, text: str) -> str:
         return self._veil.text(text) if self._masker.shows else MASK
+
+    def _doubt(self, reason: str) -> str:
+        """Why a result is not trustworthy: our own words and numbers, and what an on_start raised."""
+        if self._masker.shows:
+            return self._veil.text(reason)
+        return _RAISED.sub(rf"\g<1>{MASK}\g<2>", reason)
 
     def _kind(self, kind: str) -> str:
         """The kind of an error, which is its type."""

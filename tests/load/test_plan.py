@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,9 @@ from hypothesis import strategies as st
 from mainstay.errors import InvalidInput
 from mainstay.load.hooks import depends, step
 from mainstay.load.plan import LoadOptions, WorkflowPlan, plan_of
+from mainstay.load.running import Planned
 from mainstay.load.workflow import Workflow
+from tests.load.trials import GET, written
 
 
 def made(name: str = "Shop", base: type = Workflow, **fields: Any) -> type[Workflow]:
@@ -224,3 +228,24 @@ def test_values_of_a_class_that_have_no_effect_are_noted() -> None:
         "Paced.pacing has no effect",
     ]
     assert plan_of({"Paced": paced}, LoadOptions(stages="1s:9")).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "processes", "note"),
+    [
+        ({"vus": 2, "processes": 500}, 2, "2 of 500 processes are started: there are no more users"),
+        ({"iterations": 3, "vus": 9, "processes": 4}, 3, "3 of 4 processes are started: there are no more users"),
+        ({"vus": 50, "processes": 5}, 5, "5 generator processes share 2 cores: they wait for each other"),
+        ({"vus": 50, "processes": 4}, 4, ""),
+    ],
+)
+def test_processes_that_have_nothing_to_do_are_not_started_and_a_crowd_of_them_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], processes: int, note: str
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+
+    planned = Planned(written(tmp_path, GET), LoadOptions(**options))
+
+    assert planned.processes == processes
+    assert [one for one in planned.notes if note in one] == planned.notes
+    assert bool(planned.notes) == bool(note)

@@ -46,11 +46,11 @@ class Problem(Exception):
 
 
 _TITLES = {
-    400: "Bad request", 401: "Not signed in", 403: "Not allowed", 404: "Not found", 405: "Not that method",
-    406: "Not in that form", 408: "Too slow", 409: "Conflict", 410: "Gone", 412: "Changed meanwhile", 413: "Too large",
-    414: "Too long", 415: "Not in that form", 422: "Not accepted", 428: "If-Match is needed", 429: "Too many requests",
-    431: "Too large",
-    500: "Something went wrong here", 503: "Not now",
+    400: "Bad request", 401: "Not signed in", 403: "Not allowed", 404: "Not found", 405: "Method not allowed",
+    406: "Not acceptable", 408: "Too slow", 409: "Conflict", 410: "Gone", 412: "Changed meanwhile", 413: "Too large",
+    414: "Too long", 415: "Unsupported media type", 422: "Not accepted", 428: "If-Match is needed",
+    429: "Too many requests", 431: "Too large",
+    500: "Something went wrong here", 503: "Service unavailable",
 }  # fmt: skip
 
 

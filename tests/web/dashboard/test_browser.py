@@ -269,7 +269,7 @@ def test_a_queue_is_paused_and_opened_again(page: Page, house: House, site: Site
     expect(row).to_contain_text("by web:")
     expect(row).to_contain_text("month's end")
     row.get_by_role("button", name="Resume").click()
-    expect(row).to_contain_text("open")
+    expect(row).to_contain_text("active")
     assert never_reloaded(page)
 
 

@@ -132,7 +132,7 @@ async def test_the_overview_says_what_comes_in_and_of_which_time_its_curves_are(
     await looked(server)
     text = await text_of(server, "/")
     assert re.findall(r"<h2>Submitted</h2>\s*<p class=\"figure\">(\S+) <small>a minute", text) == ["60"]
-    assert "Curves are of the last 10 minutes" in text
+    assert "Curves show the last 10 minutes" in text
 
 
 async def test_filters_are_in_the_url_and_narrow_the_list(server: Server) -> None:

@@ -141,7 +141,7 @@ def page_route(site: Site, path: str, handler: Handler) -> Route:
 
 def refused(view: View, problem: Problem) -> Response:
     """A page that says why not."""
-    title = {404: "Not found", 503: "Not now"}.get(problem.status, "Refused")
+    title = {404: "Not found", 503: "Service unavailable"}.get(problem.status, "Refused")
     page = view.page("error.html", status=problem.status, problem=problem, title=title)
     page.headers.update(problem.headers)
     return page

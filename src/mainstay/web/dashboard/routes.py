@@ -42,7 +42,7 @@ def routes(site: Site) -> list[BaseRoute]:
 
 
 async def nowhere(view: View) -> Response:
-    raise Problem(404, "not_found", f"there is no page {view.request.scope['path'][:200]}; the links above lead to all")
+    raise Problem(404, "not_found", f"there is no page {view.request.scope['path'][:200]}; use the links at the top")
 
 
 __all__ = ["routes"]

@@ -161,7 +161,7 @@ class Guard:
             raise Problem(
                 401,
                 "token_needed",
-                "who are you? send a token as Authorization: Bearer mst_..., or sign in at /login",
+                "a token is needed: send it as Authorization: Bearer mst_..., or sign in at /login",
                 headers=_CHALLENGE,
             )
         if request.method not in SAFE_METHODS:

@@ -41,7 +41,8 @@ _PAGE = """<!doctype html>
  spellcheck="false" aria-describedby="hint"{invalid}>
 <input type="hidden" name="next" value="{after}">
 <button type="submit">Sign in</button>
-<p id="hint">Whoever runs this server makes one: <code>mainstay tokens add NAME --scope operate</code></p>
+<p id="hint">Ask the administrator of this server for a token, made with
+<code>mainstay tokens add NAME --scope operate</code></p>
 </form>
 </main>
 </body>

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from mainstay.cli import app
 from mainstay.control import Completion, Control
+from mainstay.model import Offer, private_queue
 from mainstay.stores import open_store
 
 runner = CliRunner()
@@ -185,3 +186,35 @@ async def _submit_later_and_now(path: Path) -> None:
 
 async def _touch(path: Path) -> None:
     await (await open_store(f"sqlite:///{path}")).close()
+
+
+def test_the_queue_of_one_load_run_is_in_no_table_and_no_total(path: Path) -> None:
+    async def submit() -> None:
+        store = await open_store(f"sqlite:///{path}")
+        await Control(store, rng=random.Random(2)).submit("Shop", queue=private_queue("3f9c"))
+        await store.close()
+
+    before = json.loads(run("--store", f"sqlite:///{path}", "--json").stdout)["queues"]
+    asyncio.run(submit())
+
+    assert json.loads(run("--store", f"sqlite:///{path}", "--json").stdout)["queues"] == before
+    by_state = words_of(run("--store", f"sqlite:///{path}").stdout)
+    assert any(line[:2] == ["pending", "3"] for line in by_state)
+
+
+def test_what_no_live_worker_takes_is_said(path: Path) -> None:
+    async def make() -> None:
+        store = await open_store(f"sqlite:///{path}")
+        control = Control(store, rng=random.Random(3))
+        for session in await store.sessions():
+            await store.close_session(session.id)
+        await control.open_session(worker="w-2", host="here", offer=Offer(queues=("mail",), tasks={"a": {}}))
+        await store.close()
+
+    asyncio.run(make())
+
+    told = "no live worker listens on queue night: 3 jobs wait"
+    assert told in run("--store", f"sqlite:///{path}").stdout
+    data = json.loads(run("--store", f"sqlite:///{path}", "--json").stdout)
+    assert data["unserved"] == [{"queue": "night", "task": None, "jobs": 3, "told": told}]
+    assert [session["queues"] for session in data["sessions"] if session["worker"] == "w-2"] == [["mail"]]

@@ -18,7 +18,7 @@ from ..clock import Clock
 from ..control import Control, Duty, decoded
 from ..control.schedules import CatchUp, Overlap, ScheduleSpec, ScheduleView, When
 from ..errors import InvalidInput, MainstayError, UnknownTask
-from ..model import Settings
+from ..model import Settings, route_of
 from ..stores import JobStore, shown_url, usual_settings
 from ..task import AsyncTask, BeforeSubmit, Call, Client, Codec, Handle, PlainTask, Task, TaskOptions
 from ..task.drafts import check_hook
@@ -481,6 +481,15 @@ class App:
         found = works.get(name)
         if found is None:
             raise UnknownTask(name, works)
+        return found
+
+    def offer(self) -> Mapping[str, Mapping[str, Any]]:
+        """Everything that workers of this app can run, and the options that a submit by name takes from each task."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for kind, works in self._works.items():
+            for name in works:
+                task = self._tasks.get(name) if kind == "task" else None
+                found[route_of(kind, name)] = {} if task is None else task.plain_defaults
         return found
 
     def pack(self, value: Any) -> bytes:

@@ -27,6 +27,7 @@ from ..load.works import Attached, LoadWork
 from ..model import Job, Session, private_queue
 from ..worker.engine import Engine
 from ..worker.outage import Outage
+from ..worker.program import offer_of
 from ..worker.state_folder import state_folder
 from .app import App
 
@@ -153,7 +154,7 @@ async def _engine(app: App, queue: str, stop: asyncio.Event) -> AsyncIterator[No
     control = app.control
 
     async def open_session() -> Session:
-        return await control.open_session(worker="load", pid=os.getpid())
+        return await control.open_session(worker="load", pid=os.getpid(), offer=offer_of(app, [queue]))
 
     async with app.lifespan():
         session = await open_session()

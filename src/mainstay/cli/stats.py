@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ..control.data import session_data
 from ..control.explain import is_alive
+from ..control.unserved import Unserved, unserved
 from ..lifecycle import JOB
 from ..model import QueueSettings, Session, is_private
 from ..stores import JobStore, Stats
@@ -59,6 +60,10 @@ class _Seen(msgspec.Struct, frozen=True, kw_only=True):
     def silent_ms(self, session: Session) -> int:
         return max(0, self.lease_ms - session.beat_ms)
 
+    @property
+    def unserved(self) -> list[Unserved]:
+        return unserved(self.stats, self.sessions, self.lease_ms)
+
     def at_work(self, session: Session) -> bool:
         return is_alive(session, self.lease_ms)
 
@@ -91,9 +96,12 @@ async def _look(store: JobStore) -> _Seen:
 def _data(seen: _Seen) -> dict[str, Any]:
     stats = msgspec.to_builtins(seen.stats)
     settings = {queue.name: queue for queue in seen.queues}
+    del stats["routed"]
+    stats["queues"] = {name: queue for name, queue in stats["queues"].items() if not is_private(name)}
     for name in sorted(stats["queues"].keys() | settings.keys()):
         queue = stats["queues"].setdefault(name, {"counts": {}, "oldest_ready_ms": None})
         queue["paused"] = name in settings and settings[name].paused
+    stats["unserved"] = [{**msgspec.to_builtins(each), "told": each.told} for each in seen.unserved]
     # the count is that of the living; the list says who they are, and who is silent or was found dead
     stats["live_sessions"] = sum(map(seen.at_work, seen.sessions))
     stats["sessions"] = [
@@ -118,6 +126,8 @@ def _show(seen: _Seen, console: Console, *, check_with: str) -> None:
         console.print(Text(f"queue {printable(name)} is paused{why}", style="yellow"))
     for key, most in seen.limits.items():
         console.print(Text(f"limit: at most {most} at a time of {printable(key)}", style="dim"))
+    for each in seen.unserved:
+        console.print(Text(printable(each.told), style="bold yellow"))
     console.print(_sessions(seen))
     if stats.leader is None and any(map(seen.at_work, seen.sessions)):
         console.print(Text("no session leads: no schedule ticks until one does, within seconds", style="yellow"))
@@ -149,8 +159,9 @@ def _by_queue(stats: Stats, paused: Collection[str]) -> Table:
 
 def _by_state(stats: Stats) -> Table:
     total: Counter[str] = Counter()
-    for queue in stats.queues.values():
-        total.update(queue.counts)
+    for name, queue in stats.queues.items():
+        if not is_private(name):
+            total.update(queue.counts)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("state", overflow="fold")
     table.add_column("jobs", justify="right", no_wrap=True)

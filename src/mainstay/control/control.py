@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ..clock import seconds
 from ..errors import InvalidInput
 from ..lifecycle import Event
-from ..model import Job, Leadership, Progress, QueueSettings, Session, Settings
+from ..model import Job, Leadership, Offer, Progress, QueueSettings, Session, Settings
 from ..stores import Deletion, JobStore, NewJob, Page, Pulse, Query, Refusal, Report, Stats, Trimmed, usual_settings
 from . import retention
 from .attempts import Attempts, Completion, Failure
@@ -141,12 +141,14 @@ class Control:
         pid: int = 0,
         lease_s: float | None = None,
         supervisor: int = 0,
+        offer: Offer | None = None,
     ) -> Session:
         """Open a session (a worker process) under a fresh id, which begins with the worker's name (1 to 64 letters,
         digits, `.`, `_`, `-`). Without a `host` it is this machine's; `pid` set to this process's lets its death be
-        noticed at once. `supervisor` is the pid of the worker that it is an engine of, if there is one."""
+        noticed at once. `supervisor` is the pid of the worker that it is an engine of, if there is one. With an `offer`
+        it is given only jobs of tasks that it names; without, every job of the queues it claims from."""
         return await self._holder.open_session(
-            worker=worker, host=host, pid=pid, lease_s=lease_s, supervisor=supervisor
+            worker=worker, host=host, pid=pid, lease_s=lease_s, supervisor=supervisor, offer=offer
         )
 
     async def close_session(self, session: str) -> None:

@@ -78,9 +78,12 @@ def readable_value(stored: bytes) -> Any:
 
 
 def session_data(session: Session) -> dict[str, Any]:
-    """A session. Its last beat is left out: that is time of the lease clock, and no date."""
-    data: dict[str, Any] = msgspec.to_builtins(session)
-    del data["beat_ms"]
+    """A session, with the names of the queues and tasks that it serves; None: it does not say. Its last beat is left
+    out: that is time of the lease clock, and no date."""
+    data: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(session, offer=None))
+    del data["beat_ms"], data["offer"]
+    data["queues"] = None if session.offer is None else list(session.offer.queues)
+    data["tasks"] = None if session.offer is None else sorted(session.offer.tasks)
     return data
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from ..clock import duration_text
 from ..errors import Conflict, InvalidInput, JobNotFound, StaleClaim
 from ..lifecycle import Move, table_of
-from ..model import Job, Progress, Session, Settings
+from ..model import Job, Offer, Progress, Session, Settings
 from ..stores import JobStore, Pulse, Report
 from .options import check_queue, check_text
 from .progress import checked_checkpoint, checked_progress, checked_report
@@ -45,7 +45,14 @@ class Holder:
         """sessions kept alive from here: while there is one, there are beats to miss"""
 
     async def open_session(
-        self, *, worker: str, host: str | None, pid: int, lease_s: float | None, supervisor: int
+        self,
+        *,
+        worker: str,
+        host: str | None,
+        pid: int,
+        lease_s: float | None,
+        supervisor: int,
+        offer: Offer | None,
     ) -> Session:
         """Open a session under a fresh id: the worker's name, so that traces of it tell whose it was when the session
         itself is forgotten, and chance."""
@@ -60,6 +67,7 @@ class Holder:
             beat_ms=self._store.clock.lease_ms(),
             lease_s=self._settings.lease_s if lease_s is None else self._checked_lease(lease_s),
             supervisor=supervisor,
+            offer=offer,
         )
         await self._store.open_session(session)
         self._mine.add(session.id)

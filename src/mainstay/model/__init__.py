@@ -6,7 +6,7 @@ Layer: above errors and clock, below lifecycle. Start from `Job`, `Options` and 
 from .ids import IdSource, check_id, first_id_at, id_time_ms
 from .job import AWAITS_MS, BLANK, NO_DIGEST, ErrorInfo, Job, Lane, Options, Progress, RetryPolicy, expiry, rank_of
 from .queues import PRIVATE, is_private, private_queue
-from .records import Leadership, QueueSettings, Schedule, Session
+from .records import Leadership, Offer, QueueSettings, Schedule, Session, route_of
 from .settings import Settings
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Job",
     "Lane",
     "Leadership",
+    "Offer",
     "Options",
     "Progress",
     "QueueSettings",
@@ -33,4 +34,5 @@ __all__ = [
     "is_private",
     "private_queue",
     "rank_of",
+    "route_of",
 ]

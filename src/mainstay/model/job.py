@@ -33,6 +33,8 @@ class Lane(IntEnum):
     """over the limit of its concurrency key; the next free slot takes the best of these"""
     ASIDE = 4
     """damaged: set aside so that the rest of a batch goes on; `mainstay check` tells more"""
+    ROUTED = 5
+    """a worker of its queue does not know its task; only sessions that offer the task claim it"""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
+
+
+def route_of(kind: str, name: str) -> str:
+    """What a session must offer to run a job: the name of its task, with the kind before it for other kinds.
+
+    >>> route_of("task", "mail.send"), route_of("batch", "sweep")
+    ('mail.send', 'batch:sweep')
+    """
+    return name if kind == "task" else f"{kind}:{name}"
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a session serves: the queues that it claims from, and the tasks that its program has."""
+
+    queues: tuple[str, ...] = ()
+    tasks: Mapping[str, Mapping[str, Any]] = {}
+    """by `route_of`: the options that a submit without its own takes from the task (plain data, `queue` among them)"""
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +44,16 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     """since when it is asked to take no more jobs and to end, by wall time"""
     draining_by: str = ""
     """who asked"""
+    offer: Offer | None = None
+    """None: it does not say what it serves (an older version, say), and is given everything"""
+
+    def serves(self, queue: str) -> bool | None:
+        """Whether it claims from a queue; None: it does not say."""
+        return None if self.offer is None else queue in self.offer.queues
+
+    def knows(self, kind: str, name: str) -> bool | None:
+        """Whether its program has the task; None: it does not say."""
+        return None if self.offer is None else route_of(kind, name) in self.offer.tasks
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):

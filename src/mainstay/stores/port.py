@@ -202,6 +202,9 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     leader: str | None = None
     """the session that runs schedules, retention and checks; None: no session does, which lasts for seconds while
     sessions are at work"""
+    routed: dict[str, dict[str, int]] = {}
+    """by queue and task (`model.route_of`): jobs and units that a worker met which does not have their task. They wait
+    for a session that offers it"""
 
 
 class TrimPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,7 +318,9 @@ class JobStore(Protocol):
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         """Take up to n ready rows, lowest rank first over all the queues, for an open session.
 
-        Due rows are promoted first (with their event). Paused queues give nothing. A row whose concurrency key
+        Due rows are promoted first (with their event). Paused queues give nothing. Of a session with an offer only the
+        tasks that it names are given: other rows go to `Lane.ROUTED`, and come back when a session that has their task
+        claims (`routes`). A row whose concurrency key
         is at its limit goes to `Lane.BLOCKED` instead. A row past its `expires_ms` (its queue deadline) is passed over
         and left to the sweeper, so that nothing more has to be written about what was taken. A session that is dead or
         not known raises `SessionLost`, whether there is anything to claim or not: its worker would idle for ever
@@ -377,7 +382,9 @@ class JobStore(Protocol):
 
     # sessions and leadership --------------------------------------------------------------------
 
-    async def open_session(self, session: Session) -> None: ...
+    async def open_session(self, session: Session) -> None:
+        """Open it, or take a new offer of one that is open."""
+        ...
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
         """Keep sessions alive, in one write, with whatever they have to report."""

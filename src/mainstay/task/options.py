@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from ..clock import duration_text
 from ..control import Decide
 from ..errors import InvalidInput, UnknownOption
 from ..stores import Durability
@@ -103,6 +104,29 @@ def merged(task: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
             made[name] = {**made[name], **value}
         elif name == "after":
             made[name] = _ids(value)
+        else:
+            made[name] = value
+    return made
+
+
+def plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a task as data that any store can keep, in the words that the HTTP API takes.
+
+    >>> plain({"timeout": timedelta(minutes=5), "tags": {"b", "a"}, "retries": 2})
+    {'timeout': '5m', 'tags': ['a', 'b'], 'retries': 2}
+    """
+    made: dict[str, Any] = {}
+    for name, value in options.items():
+        if isinstance(value, timedelta):
+            made[name] = duration_text(value.total_seconds())
+        elif isinstance(value, datetime):
+            made[name] = value.isoformat()
+        elif isinstance(value, AbstractSet):
+            made[name] = sorted(value)
+        elif isinstance(value, Mapping):
+            made[name] = dict(value)
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            made[name] = list(value)
         else:
             made[name] = value
     return made

@@ -16,7 +16,7 @@ from .client import Client
 from .failing import Judge
 from .handle import Handle
 from .naming import check_function, is_async, name_of
-from .options import SubmitOptions, TaskOptions, check_task_options, merged
+from .options import SubmitOptions, TaskOptions, check_task_options, merged, plain
 from .returns import Returns
 from .running import begin
 from .signature import Arguments, Signature
@@ -121,6 +121,11 @@ class Task(Submits[P, R]):
     def defaults(self) -> dict[str, Any]:
         """The options it was given."""
         return dict(self._options)
+
+    @property
+    def plain_defaults(self) -> dict[str, Any]:
+        """The same as plain data, for who submits by name over HTTP, and its queue."""
+        return {**plain(self._options), "queue": self.queue}
 
     def annotation(self, name: str) -> Any:
         """What is declared of its argument with this name; Any if nothing is."""

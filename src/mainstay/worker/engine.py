@@ -25,11 +25,14 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ..control import Control, error_info
 from ..control.rules.blame import is_suspect, runs_alone
 from ..errors import SessionLost, StoreError, UnknownTask
 from ..model import Job, Session
 from ..stores import Change, Query
+from ..stores.routes import Offers
 from .account import Account, Claim
 from .attempt import attempt
 from .claims import Claims
@@ -38,7 +41,7 @@ from .held import Held
 from .ledger import CANCELLED, DRAINED, LOST, OVERRAN, STALLED, Entry, Ledger, Parked
 from .outage import Outage
 from .pace import Pace
-from .program import Program, Work
+from .program import Program, Work, offer_of
 from .recorder import Recorder
 from .reports import Reports
 from .run import Run
@@ -116,6 +119,7 @@ class Engine:
         # for work that belongs into a process of its own where there are none: never two at a time in this process
         self._one_thread = ThreadPoolExecutor(1, thread_name_prefix="mainstay-job-alone")
         self._works: dict[tuple[str, str], Work] = {}
+        self._offers = Offers()
         self._free = list(range(concurrency - 1, -1, -1))
         self._held = Held()
         self._running: dict[int, Run] = {}
@@ -305,6 +309,7 @@ class Engine:
             try:
                 work = self._works[job.kind, job.name] = self.program.work(job.kind, job.name)
             except UnknownTask as error:
+                self._offers.warn(job)
                 self._ledger.add(Entry(job, _parked(job, error)))
                 self._made_room()
                 return
@@ -543,6 +548,7 @@ class Engine:
             await asyncio.sleep(_RECONCILE_S)
             with contextlib.suppress(StoreError):  # told by whoever claims and acknowledges
                 await self._reconcile()
+                await self._offer_again()
 
     async def _reconcile(self) -> None:
         """Give back what we hold by the store's account and know nothing of, and stop what we run and it says we do not
@@ -563,6 +569,16 @@ class Engine:
             self._give_back([rows[claim] for claim in unknown])
         if absent:
             self._lose_claims(absent)
+
+    async def _offer_again(self) -> None:
+        """A task may have been added since the session was opened, by a module that a job imported."""
+        session, now = self.session, offer_of(self.program, self.queues)
+        if session.offer is None or now is None or now.tasks.keys() == session.offer.tasks.keys():
+            return
+        (pulse,) = await self.control.beat([session.id])
+        if pulse.known and session.id == self.session.id and not self._renewing.locked():
+            self.session = msgspec.structs.replace(session, offer=now)
+            await self.control.store.open_session(self.session)
 
     def _at_work(self, session: str) -> set[Claim]:
         """What we hold under a session, begun or not, and were not told to stop."""

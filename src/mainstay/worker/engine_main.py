@@ -20,7 +20,7 @@ import msgspec
 
 from ..control import Control
 from ..control.check import watching
-from ..errors import MainstayError, StoreError, StoreLocked, StoreUnavailable
+from ..errors import InvalidInput, MainstayError, StoreError, StoreLocked, StoreUnavailable
 from ..model import Session
 from ..parent import die_with_parent
 from ..stores import Change
@@ -32,7 +32,7 @@ from .exits import leave_at_once
 from .kept_aside import keep
 from .messages import Drain, EngineConfig, FromEngine, Go, Hello, Retiring, ToEngine, Unfit, line
 from .outage import Outage
-from .program import Program, load
+from .program import Program, load, offer_of
 from .recorder import Recorder
 from .solitude import Solitude
 from .spawn import leave_stopping_to_the_supervisor
@@ -79,6 +79,7 @@ class EngineHost:
         return 0
 
     async def _work(self) -> None:
+        self._check_offer()
         control = self._control = await self._opened()
         session = await self._open_session()
         recorder = Recorder(self._config.recorder_fd)
@@ -120,6 +121,18 @@ class EngineHost:
             logging.shutdown()
             os._exit(0)
 
+    def _check_offer(self) -> None:
+        """A worker that can run nothing would look alive while every job of its queues waits."""
+        offer = offer_of(self._program, self._queues)
+        if offer is not None and not offer.tasks:
+            error = InvalidInput(
+                "app",
+                f"{self._config.target} has no tasks, studies or load tests, so this worker could run nothing: name "
+                "the module that imports them (mainstay worker package.main:app), or import them where the app is made",
+            )
+            self._say(Unfit(str(error)))
+            raise error
+
     async def _opened(self) -> Control:
         """The store, as soon as it can be had."""
         outage = Outage("open", random.Random())
@@ -139,7 +152,10 @@ class EngineHost:
         while True:
             try:
                 session = await self._control.open_session(
-                    worker=self._config.name, pid=os.getpid(), supervisor=self._config.supervisor_pid
+                    worker=self._config.name,
+                    pid=os.getpid(),
+                    supervisor=self._config.supervisor_pid,
+                    offer=offer_of(self._program, self._queues),
                 )
             except StoreError as error:
                 if self._drained.is_set():

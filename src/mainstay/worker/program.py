@@ -6,14 +6,14 @@ arguments, arguments into a call, and what comes back into stored bytes. Nothing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import msgspec
 
 from ..control import Control, Decide, Duty
-from ..model import Settings
+from ..model import Offer, Settings
 from .context import Context
 from .loading import find
 
@@ -102,6 +102,20 @@ class Program(Protocol):
     def duties(self, control: Control) -> Sequence[Duty]:
         """What the leader does for this program, beside what it does for every store."""
         ...
+
+
+@runtime_checkable
+class Offering(Protocol):
+    """A program that can say what it has. `App` is one; the sessions of another are given every job of their queues."""
+
+    def offer(self) -> Mapping[str, Mapping[str, Any]]:
+        """Everything it can run, by `model.route_of`, with the options that a submit by name takes from it."""
+        ...
+
+
+def offer_of(program: Program, queues: Sequence[str]) -> Offer | None:
+    """What a session for this program serves; None: the program does not say."""
+    return Offer(queues=tuple(queues), tasks=program.offer()) if isinstance(program, Offering) else None
 
 
 def load(target: str) -> Program:

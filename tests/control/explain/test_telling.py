@@ -9,7 +9,18 @@ import pytest
 from mainstay.control.explain import Awaited, Explanation, Facts, Held, explain
 from mainstay.control.explain.words import moment
 from mainstay.lifecycle import JOB, UNIT, Event
-from mainstay.model import AWAITS_MS, ErrorInfo, Job, Lane, Options, Progress, QueueSettings, RetryPolicy, Session
+from mainstay.model import (
+    AWAITS_MS,
+    ErrorInfo,
+    Job,
+    Lane,
+    Offer,
+    Options,
+    Progress,
+    QueueSettings,
+    RetryPolicy,
+    Session,
+)
 from mainstay.stores import Refusal
 from mainstay.testing import a_job
 
@@ -52,6 +63,11 @@ def section(told: Explanation, title: str) -> str:
 
 def commands(told: Explanation) -> list[str]:
     return [advice.command for advice in told.advice]
+
+
+def serving(worker: str, *, tasks: tuple[str, ...], queues: tuple[str, ...] = ("mail",), **more: Any) -> Session:
+    offer = Offer(queues=queues, tasks={task: {} for task in tasks})
+    return Session(id=f"{worker}.{CHANCE}", worker=worker, beat_ms=NOW, offer=offer, **more)
 
 
 def held_here(**fields: Any) -> Held:
@@ -98,6 +114,35 @@ def held_here(**fields: Any) -> Held:
             "2 sessions are at work, but none of them holds a job of queue mail now.",
             "mainstay workers list",
             id="only a silent one works on it",
+        ),
+        pytest.param(
+            waiting(),
+            facts(serving("day", queues=("sums", "default"), tasks=("a",))),
+            "No live worker listens on queue mail. Those at work listen on default, sums.",
+            "mainstay worker MODULE:APP --queues mail",
+            id="no one listens",
+        ),
+        pytest.param(
+            waiting(name="mail.send"),
+            facts(serving("day", tasks=("a",)), serving("night", queues=("night",), tasks=("mail.send",))),
+            "No live worker knows mail.send: day listens on queue mail without it. It is known to night, which does "
+            "not listen on the queue.",
+            "mainstay worker MODULE:APP --queues mail",
+            id="no one that listens knows it",
+        ),
+        pytest.param(
+            waiting(name="mail.send", kind="batch"),
+            facts(serving("day", tasks=("mail.send",))),
+            "No live worker knows batch mail.send: day listens on queue mail without it.",
+            "mainstay worker MODULE:APP --queues mail",
+            id="known as another kind",
+        ),
+        pytest.param(
+            waiting(name="a", lane=Lane.ROUTED),
+            facts(serving("day", tasks=("a",), draining_ms=NOW), serving("new", tasks=("b",))),
+            "No live worker knows a: new listens on queue mail without it.",
+            "mainstay worker MODULE:APP --queues mail",
+            id="the one that knows it drains",
         ),
         pytest.param(
             waiting(),

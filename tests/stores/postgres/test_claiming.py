@@ -10,10 +10,11 @@ import pytest
 
 from mainstay.errors import StoreLocked
 from mainstay.lifecycle import JOB, UNIT
-from mainstay.model import Progress
+from mainstay.model import Job, Progress
 from mainstay.stores import Report
 from mainstay.stores.open_claim import CLAIMED_FROM
 from mainstay.stores.postgres import selection
+from mainstay.stores.routes import Offers
 from servers import Proxy
 from tests.conformance.world import World
 
@@ -93,9 +94,8 @@ async def test_a_claim_that_is_sent_again_gets_the_same_rows_and_no_others(world
     engine, chain = postgres(world)._engine, world.store.chain
 
     async def sent(nonce: str) -> list[str]:
-        return [
-            job.id for job in await selection.claim_jobs(engine, ["default"], "s1", 2, nonce, chain, observed=False)
-        ]
+        jobs, _ = await selection.claim_jobs(engine, ["default"], "s1", 2, nonce, chain, Offers(), observed=False)
+        return [job.id for job in jobs]
 
     first = await postgres(world)._home.run(lambda: sent("a"))
     again = await postgres(world)._home.run(lambda: sent("a"))
@@ -111,13 +111,14 @@ async def test_of_rows_that_were_ended_or_given_away_since_a_claim_sent_again_he
     await world.store.insert([world.new() for _ in range(3)])
     engine, chain = postgres(world)._engine, world.store.chain
 
-    def sent() -> object:
-        return selection.claim_jobs(engine, ["default"], "s1", 3, "a", chain, observed=False)
+    async def sent() -> list[Job]:
+        jobs, _ = await selection.claim_jobs(engine, ["default"], "s1", 3, "a", chain, Offers(), observed=False)
+        return jobs
 
-    first = await postgres(world)._home.run(sent)  # type: ignore[arg-type]
+    first = await postgres(world)._home.run(sent)
     await world.move(first[0], "succeeded", holder="s1")
     await world.move(first[1], "pending", holder="s1")
-    again = await postgres(world)._home.run(sent)  # type: ignore[arg-type]
+    again = await postgres(world)._home.run(sent)
 
     assert [job.id for job in again] == [first[2].id]
 

@@ -168,7 +168,12 @@ async def _whole(path: Path) -> None:
     await world.store.close()
 
 
+def to_version_6(path: Path) -> None:
+    raw(path, "DROP INDEX jobs_routed", "DROP TABLE offers", "DROP TABLE routes", "PRAGMA user_version = 6")
+
+
 def to_version_5(path: Path) -> None:
+    to_version_6(path)
     raw(path, "DROP INDEX jobs_listed", "DROP INDEX jobs_status")
     raw(path, "CREATE INDEX jobs_status ON jobs (status, id) WHERE parent IS NULL", "PRAGMA user_version = 5")
 

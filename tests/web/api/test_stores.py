@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from mainstay.model import Offer, private_queue
 from tests.web.conftest import Server, serving
 
 
@@ -51,6 +52,42 @@ async def test_a_worker_that_is_not_there_cannot_be_drained(stored: Server) -> N
     answer = await stored.client.post("/api/v1/workers/nobody/drain")
     assert (answer.status_code, answer.json()["type"]) == (404, "worker_not_found")
     assert "mainstay workers list" in answer.json()["detail"]
+
+
+async def test_workers_say_which_queues_and_tasks_they_serve(stored: Server) -> None:
+    offer = Offer(queues=("mail",), tasks={"b": {"queue": "mail"}, "a": {}})
+    await stored.control.open_session(worker="w-1", offer=offer)
+    await stored.control.open_session(worker="w-2")
+    first, second = (await stored.client.get("/api/v1/workers")).json()["sessions"]
+    assert (first["queues"], first["tasks"]) == (["mail"], ["a", "b"])
+    assert (second["queues"], second["tasks"]) == (None, None)
+
+
+async def test_stats_name_what_no_live_worker_takes(stored: Server) -> None:
+    await stored.control.submit("a", queue="night")
+    await stored.control.submit("unheard.of", queue="mail")
+    offer = Offer(queues=("mail",), tasks={"a": {}})
+    session = await stored.control.open_session(worker="w-1", offer=offer)
+    assert await stored.control.claim(["mail"], session.id, 1) == []
+
+    found = (await stored.client.get("/api/v1/stats")).json()
+
+    assert "routed" not in found
+    assert found["unserved"] == [
+        {"queue": "night", "task": None, "jobs": 1, "told": "no live worker listens on queue night: 1 job waits"},
+        {
+            "queue": "mail",
+            "task": "unheard.of",
+            "jobs": 1,
+            "told": "no live worker knows unheard.of: 1 job waits in queue mail",
+        },
+    ]
+
+
+async def test_stats_leave_out_the_queue_of_one_load_run(stored: Server) -> None:
+    await stored.control.submit("Shop", queue=private_queue("3f9c"))
+    await stored.control.submit("a")
+    assert list((await stored.client.get("/api/v1/stats")).json()["queues"]) == ["default"]
 
 
 async def test_stats_tell_counts_paused_queues_and_limits(stored: Server) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from ...lifecycle import table_of
-from ...model import Job, Lane
+from ...model import Job, Lane, Session
 from .facts import Awaited, Facts, is_alive
 from .words import Names, count, moment, sentence, span
 
@@ -47,10 +47,11 @@ def obstacles(job: Job, facts: Facts) -> list[Obstacle]:
         found.append(_time(job, facts))
     found += _pause(job, facts)
     found += _slot(job, facts)
-    found += _nobody(job, facts)
+    found += _nobody(job, facts) or _unserved(job, facts)
     if found:
         return found
-    found += _elsewhere(job, facts)
+    if not _all_say(facts):
+        found += _elsewhere(job, facts)
     if facts.ahead:
         found.append(_line(job, facts))
     return found
@@ -137,8 +138,47 @@ def _nobody(job: Job, facts: Facts) -> list[Obstacle]:
     return [Obstacle(told=told, advice=(start,))]
 
 
+def _serving(facts: Facts) -> list[Session]:
+    """Those that take jobs."""
+    return [each for each in facts.sessions if is_alive(each, facts.lease_ms) and each.draining_ms is None]
+
+
+def _all_say(facts: Facts) -> bool:
+    """Whether every session says what it serves."""
+    return all(session.offer is not None for session in _serving(facts))
+
+
+def _unserved(job: Job, facts: Facts) -> list[Obstacle]:
+    live = _serving(facts)
+    if not live or not _all_say(facts):
+        return []
+    queue, what = job.queue, job.name if job.kind == "task" else f"{job.kind} {job.name}"
+    command = f"mainstay worker MODULE:APP --queues {shlex.quote(queue)}"
+    here = [session for session in live if session.serves(queue)]
+    if not here:
+        others = sorted({name for session in live if session.offer for name in session.offer.queues})
+        told = f"No live worker listens on queue {queue}. Those at work listen on {_listed(others)}."
+        return [Obstacle(told=told, advice=(Advice(why=f"start a worker that listens on {queue}", command=command),))]
+    if any(session.knows(job.kind, job.name) for session in here):
+        return []
+    names = Names(facts.sessions)
+    told = (
+        f"No live worker knows {what}: {_listed(names[each.id] for each in here)} listens on queue {queue} without it."
+    )
+    if elsewhere := [session for session in live if session.knows(job.kind, job.name)]:
+        told += f" It is known to {_listed(names[each.id] for each in elsewhere)}, which does not listen on the queue."
+    why = f"start a worker whose program has {what}: import the module that defines it"
+    return [Obstacle(told=told, advice=(Advice(why=why, command=command),))]
+
+
+def _listed(found: Iterable[str]) -> str:
+    several = list(dict.fromkeys(found))
+    more = f" and {len(several) - _NAMED} more" if len(several) > _NAMED else ""
+    return ", ".join(several[:_NAMED]) + more
+
+
 def _elsewhere(job: Job, facts: Facts) -> list[Obstacle]:
-    """Sessions do not say what they listen on; what they hold is a hint."""
+    """Of sessions that do not say what they listen on, what they hold is a hint."""
     alive = {session.id for session in facts.sessions if is_alive(session, facts.lease_ms)}
     if any(held.queue == job.queue and held.session in alive for held in facts.held):
         return []

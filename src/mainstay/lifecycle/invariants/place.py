@@ -101,7 +101,7 @@ def wrong_lane(view: View) -> Iterator[Flaw]:
     if state is None:
         return
     if state.claimable:
-        fits = [Lane.READY, Lane.DUE, *([Lane.BLOCKED] if job.concurrency_key is not None else [])]
+        fits = [Lane.READY, Lane.DUE, Lane.ROUTED, *([Lane.BLOCKED] if job.concurrency_key is not None else [])]
     else:
         fits = [Lane.DUE if state.waiting else Lane.NONE]
     if job.lane not in fits:

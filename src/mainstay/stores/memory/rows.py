@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from ...lifecycle import Chain, Event
-from ...model import Job, Lane
+from ...model import Job, Lane, route_of
 from ..bounds import RATE_MINUTES
 from ..judge import GONE, dependant_move, entered, falls_due, freed, is_settled, keeps_waiting, slot, topics
 from ..port import Written
@@ -32,6 +32,8 @@ class Rows:
         self.due: defaultdict[str, Ranked] = defaultdict(Ranked)
         self.expiring = Ranked()
         self.blocked: defaultdict[str, defaultdict[str, Ranked]] = defaultdict(lambda: defaultdict(Ranked))
+        self.routed: defaultdict[str, defaultdict[str, Ranked]] = defaultdict(lambda: defaultdict(Ranked))
+        """by queue and route: rows whose task a session of their queue does not have"""
         self.slots: defaultdict[str, set[str]] = defaultdict(set)
         self.held: defaultdict[str, set[str]] = defaultdict(set)
         self.kinds: defaultdict[str, set[str]] = defaultdict(set)
@@ -193,6 +195,8 @@ class Rows:
             self.due[job.queue].put(job.id, job.due_ms)
         elif job.lane == Lane.BLOCKED and job.concurrency_key is not None:
             self.blocked[job.concurrency_key][job.queue].put(job.id, job.rank)
+        elif job.lane == Lane.ROUTED:
+            self.routed[job.queue][route_of(job.kind, job.name)].put(job.id, job.rank)
         if job.session is not None:
             self.held[job.session].add(job.id)
         if key := slot(job):
@@ -219,6 +223,8 @@ class Rows:
             self.due[job.queue].drop(job.id)
         elif job.lane == Lane.BLOCKED and job.concurrency_key is not None:
             _drop(self.blocked, job.concurrency_key, job.queue, job.id)
+        elif job.lane == Lane.ROUTED:
+            _drop(self.routed, job.queue, route_of(job.kind, job.name), job.id)
         self.expiring.drop(job.id)
         if job.session is not None:
             _discard(self.held, job.session, job.id)

@@ -16,7 +16,7 @@ import msgspec
 from ...clock import Clock, SystemClock
 from ...errors import Conflict, InvalidInput, InvalidTransition, SessionLost, StoreClosed
 from ...lifecycle import Chain, Event, claim, is_stopping, promote, tombstone
-from ...model import AWAITS_MS, Job, Lane, Leadership, QueueSettings, Schedule, Session
+from ...model import AWAITS_MS, Job, Lane, Leadership, QueueSettings, Schedule, Session, route_of
 from ..bounds import LEADER, SUBMITTED
 from ..durability import Durability, refused
 from ..findings import stray_refusal
@@ -42,6 +42,7 @@ from ..port import (
     TrimPolicy,
     Violation,
 )
+from ..routes import EVERYBODY, Offers
 from ..session_names import admit_session
 from .check import check
 from .entry import Entry
@@ -89,6 +90,7 @@ class MemoryStore:
         self._queues = tables.queues
         self._limits = tables.limits
         self._schedules = tables.schedules
+        self._offers = Offers()
 
     async def close(self) -> None:
         with self._lock:
@@ -152,14 +154,19 @@ class MemoryStore:
             holder = self._sessions.get(session)
             if holder is None or holder.dead:
                 raise SessionLost(session)
+            tasks = None if holder.offer is None else holder.offer.tasks
             for queue in queues:
                 self._promote_due(queue, now_ms)
+                self._bring_back(queue, tasks, n, now_ms)
+            may_route = tasks is not None and all(each.offer is not None for each in self._living())
             taken: list[Job] = []
             late: list[Job] = []
             while len(taken) < n and (best := self._best(queues)) is not None:
                 if best.expires_ms is not None and best.expires_ms <= now_ms:
                     self._rows.ready[best.queue].drop(best.id)
                     late.append(best)
+                elif may_route and tasks is not None and route_of(best.kind, best.name) not in tasks:
+                    self._route(best, now_ms)
                 elif (job := self._take(best, session, now_ms)) is not None:
                     taken.append(job)
             for row in late:
@@ -171,6 +178,27 @@ class MemoryStore:
                 if self._rows.woken[topic] > 0:
                     self._rows.woken[topic] -= 1
             return taken
+
+    def _living(self) -> list[Session]:
+        return [session for session in self._sessions.values() if not session.dead]
+
+    def _bring_back(self, queue: str, tasks: Mapping[str, object] | None, n: int, now_ms: int) -> None:
+        """Make routed rows ready that the session can run, as many as it asks for."""
+        if queue not in self._rows.routed or self._is_paused(queue):
+            return
+        for route, line in list(self._rows.routed[queue].items()):
+            if tasks is not None and route not in tasks:
+                continue
+            for _ in range(n):
+                if (best := line.first()) is None:
+                    break
+                self._rows.write(msgspec.structs.replace(self._rows.jobs[best[1]], lane=Lane.READY), (), now_ms)
+
+    def _route(self, row: Job, now_ms: int) -> None:
+        """Put a row where only sessions that have its task look, and wake all: which of them have it is not known."""
+        self._rows.write(msgspec.structs.replace(row, lane=Lane.ROUTED), (), now_ms)
+        self._rows.woken[f"queue:{row.queue}"] += EVERYBODY
+        self._offers.warn(row)
 
     def _promote_due(self, queue: str, now_ms: int) -> None:
         rows = self._rows
@@ -341,6 +369,11 @@ class MemoryStore:
                 sessions=sum(not session.dead for session in self._sessions.values()),
                 aside=sum(job.lane == Lane.ASIDE for job in rows.jobs.values()),
                 leader=self._leaders.leading(LEADER, self.clock.lease_ms()),
+                routed={
+                    queue: {route: len(line) for route, line in sorted(lines.items()) if len(line)}
+                    for queue, lines in sorted(rows.routed.items())
+                    if any(map(len, lines.values()))
+                },
             )
 
     async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:

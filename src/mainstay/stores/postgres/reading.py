@@ -74,6 +74,7 @@ async def stats(engine: Engine, findings: tuple[str, ...]) -> Stats:
     oldest: dict[str, int] = {}
     entered: dict[str, int] = {}
     single: dict[str, int] = {}
+    routed: dict[str, dict[str, int]] = {}
     oldest_job: str | None = None
     leader: str | None = None
     for what, queue, status, n in await engine.call(_STATS, engine.given_ms, engine.given_lease_ms):
@@ -83,6 +84,8 @@ async def stats(engine: Engine, findings: tuple[str, ...]) -> Stats:
             oldest[queue] = n
         elif what == "entered":
             entered[status] = n
+        elif what == "routed":
+            routed.setdefault(queue, {})[status] = n
         elif what == "first":
             oldest_job = status
         elif what == "leader":
@@ -103,6 +106,7 @@ async def stats(engine: Engine, findings: tuple[str, ...]) -> Stats:
         aside=single["aside"],
         findings=findings,
         leader=leader,
+        routed=routed,
     )
 
 
@@ -157,6 +161,11 @@ UNION ALL
 SELECT 'counted', NULL, NULL, min(minute) FROM mainstay.flow
 UNION ALL
 (SELECT 'first', NULL, id::text, NULL FROM mainstay.jobs ORDER BY jobs.id LIMIT 1)
+UNION ALL
+SELECT 'routed', r.queue, r.route, lined.n FROM mainstay.routes r CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM mainstay.jobs j
+    WHERE j.lane = 5 AND j.queue = r.queue AND j.kind = r.kind AND j.name = r.name
+) AS lined WHERE lined.n > 0
 UNION ALL
 SELECT 'sessions', NULL, NULL, count(*) FROM mainstay.sessions WHERE NOT dead
 UNION ALL

@@ -10,6 +10,7 @@ from ...lifecycle import Chain
 from ...model import Leadership, QueueSettings, Schedule, Session
 from ..bounds import TICKS_KEPT_MS
 from ..port import Inserted, NewJob, Overdue
+from ..routes import offer_from, offer_text
 from . import writing
 from .engine import Engine, Tx
 from .rows import SELECT_JOB, read_text, readable_job, stored_text
@@ -35,6 +36,10 @@ WHERE h.id IS NOT NULL AND NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.i
 UNION ALL
 (SELECT NULL FROM mainstay.sessions s WHERE s.lost_ms IS NOT NULL AND s.locked AND NOT s.dead LIMIT 1)
 """
+#: offers of sessions that are forgotten; those that are swept go when another session is opened or closed
+_FORGET_OFFERS = """
+DELETE FROM mainstay.offers o WHERE NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.id = o.session)
+"""
 #: the time as a value of its own, so that the index is gone by
 _LATE = f"""
 {SELECT_JOB} WHERE expires_ms <= (SELECT mainstay.clock($1)) AND settled_ms IS NULL ORDER BY expires_ms LIMIT $2
@@ -58,6 +63,17 @@ async def open_session(engine: Engine, session: Session, *, locked: bool) -> Non
         engine.given_lease_ms,
         session.supervisor,
     )
+    await engine.call(_FORGET_OFFERS)
+    if session.offer is None:
+        await engine.call("DELETE FROM mainstay.offers WHERE session = $1", session.id)
+    else:
+        await engine.call(
+            "INSERT INTO mainstay.offers (session, routes, offer) VALUES ($1, $2, $3) "
+            "ON CONFLICT (session) DO UPDATE SET routes = excluded.routes, offer = excluded.offer",
+            session.id,
+            [stored_text(route) for route in session.offer.tasks],
+            stored_text(offer_text(session.offer) or ""),
+        )
 
 
 async def drain(engine: Engine, sessions: Sequence[str], by: str) -> list[bool]:
@@ -71,12 +87,13 @@ async def drain(engine: Engine, sessions: Sequence[str], by: str) -> list[bool]:
 async def close_session(engine: Engine, session: str) -> None:
     """Forgotten at once, unless rows still name it: then it stays, dead, until they are reaped."""
     await engine.call("SELECT mainstay.close_session($1)", session)
+    await engine.call(_FORGET_OFFERS)
 
 
 async def sessions(engine: Engine) -> list[Session]:
     rows = await engine.call(
-        "SELECT id, worker, host, pid, started_ms, beat_ms, lease_s, dead, supervisor, draining_ms, draining_by "
-        "FROM mainstay.sessions ORDER BY started_ms, id"
+        "SELECT id, worker, host, pid, started_ms, beat_ms, lease_s, dead, supervisor, draining_ms, draining_by, offer "
+        "FROM mainstay.sessions LEFT JOIN mainstay.offers ON session = id ORDER BY started_ms, id"
     )
     return [
         Session(
@@ -91,6 +108,7 @@ async def sessions(engine: Engine) -> list[Session]:
             supervisor=row["supervisor"],
             draining_ms=row["draining_ms"],
             draining_by=read_text(row["draining_by"]) or "",
+            offer=offer_from(read_text(row["offer"])),
         )
         for row in rows
     ]

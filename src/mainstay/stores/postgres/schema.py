@@ -313,8 +313,32 @@ CREATE INDEX CONCURRENTLY jobs_listed ON mainstay.jobs (queue, status, name, id)
     WHERE parent IS NULL AND session IS NULL;
 """
 
+# What each session offers: its queues and tasks, as JSON, and the tasks once more for claims. Routes list the tasks of
+# which there may be routed jobs (`routes.py`), so that a claim looks at one table that is nearly always empty.
+_V7 = """
+CREATE TABLE mainstay.offers (
+    session text COLLATE "C" NOT NULL,
+    routes text[] COLLATE "C" NOT NULL,
+    offer text COLLATE "C" NOT NULL,
+    CONSTRAINT offers_session PRIMARY KEY (session)
+);
+CREATE TABLE mainstay.routes (
+    queue text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    route text COLLATE "C" NOT NULL,
+    CONSTRAINT routes_name PRIMARY KEY (queue, kind, name)
+) WITH (fillfactor = 25, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+"""
+
+# Jobs whose task a worker of their queue does not have, by task.
+_V8 = f"""{OUTSIDE}
+DROP INDEX CONCURRENTLY IF EXISTS mainstay.jobs_routed;
+CREATE INDEX CONCURRENTLY jobs_routed ON mainstay.jobs (queue, kind, name, rank) WHERE lane = 5;
+"""
+
 #: Migration i brings a schema from version i to i + 1. Landed entries never change.
-MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4, _V5, _V6)
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4, _V5, _V6, _V7, _V8)
 VERSION = len(MIGRATIONS)
 
 _OURS = re.compile(r"\bmainstay\.(?=[a-z_])")

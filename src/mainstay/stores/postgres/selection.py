@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -20,12 +20,13 @@ import msgspec
 
 from ...errors import InvalidTransition, SessionLost
 from ...lifecycle import Chain, promote, table_of
-from ...model import Job, Lane
+from ...model import Job, Lane, route_of
 from ..open_claim import claim_event
 from ..port import Change, Written
+from ..routes import EVERYBODY, Offers
 from .changing import write_moves
 from .engine import Engine, Tx
-from .rows import JOB_COLUMNS, JOB_FIELDS, job_from
+from .rows import JOB_COLUMNS, JOB_FIELDS, job_from, stored_text
 
 log = logging.getLogger("mainstay.stores.postgres")
 
@@ -39,14 +40,27 @@ _order = itemgetter(JOB_FIELDS.index("rank"), JOB_FIELDS.index("due_ms"), _N)
 
 
 async def claim_jobs(
-    engine: Engine, queues: Sequence[str], session: str, n: int, nonce: str, chain: Chain, *, observed: bool
-) -> list[Job]:
-    """Take up to n rows for a session that is known and alive. A nonce that was used before means that its answer was
-    lost. If it is `observed`, the observer hears of it."""
+    engine: Engine,
+    queues: Sequence[str],
+    session: str,
+    n: int,
+    nonce: str,
+    chain: Chain,
+    offers: Offers,
+    *,
+    observed: bool,
+) -> tuple[list[Job], int]:
+    """Take up to n rows for a session that is known and alive, and say how many others were met whose task it does not
+    have. A nonce that was used before means that its answer was lost. If it is `observed`, the observer hears of it."""
     names = list(queues)
     rows = await _asked(engine, names, session, n, nonce, promoted=False)
     if rows and rows[0][_STATE] == "due":
-        await engine.transact(lambda tx: promote_due(tx, names, chain), lasting=False)
+
+        async def make_ready(tx: Tx) -> None:
+            await promote_due(tx, names, chain)
+            await tx.db.execute("SELECT mainstay.bring_back($1, $2, $3)", names, session, n)
+
+        await engine.transact(make_ready, lasting=False)
         rows = await _asked(engine, names, session, n, nonce, promoted=True)
     jobs: list[Job] = []
     broken: list[tuple[str, object]] = []
@@ -67,9 +81,12 @@ async def claim_jobs(
             woken.update(f"queue:{name}" for name in names)
     if broken or odd:
         await engine.transact(lambda tx: _clear_away(tx, broken, odd, session))
+    claimed = len(jobs)
+    if (tasks := offers.tasks_of(session)) is not None:
+        jobs = await _without_strangers(engine, jobs, session, tasks, offers)
     written = _as_written(jobs, rows) if observed else []
     engine.tell(written, woken)
-    return jobs
+    return jobs, claimed - len(jobs)
 
 
 async def _asked(engine: Engine, queues: list[str], session: str, n: int, nonce: str, *, promoted: bool) -> list[Any]:
@@ -149,6 +166,61 @@ async def free_slots(tx: Tx, key: str) -> None:
         back = sum(n for _, n in rows)
         for queue, n in rows:
             tx.wake(f"queue:{queue}", n)
+
+
+# -- what another session must run ---------------------------------------------------------------
+
+
+async def _without_strangers(
+    engine: Engine, jobs: list[Job], session: str, tasks: Mapping[str, object], offers: Offers
+) -> list[Job]:
+    """Of claimed jobs those whose task the session has. The others are unclaimed, and wait for a session that has it;
+    unless a live session does not say what it has, for it would never look there."""
+    strange = [job for job in jobs if route_of(job.kind, job.name) not in tasks]
+    if not strange:
+        return jobs
+    routed = await engine.transact(lambda tx: _route(tx, strange, session))
+    for job in strange:
+        if job.id in routed:
+            offers.warn(job)
+    return [job for job in jobs if job.id not in routed]
+
+
+async def _route(tx: Tx, jobs: Sequence[Job], session: str) -> set[str]:
+    silent = (
+        "SELECT 1 FROM mainstay.sessions s WHERE NOT s.dead "
+        "AND NOT EXISTS (SELECT FROM mainstay.offers o WHERE o.session = s.id) LIMIT 1"
+    )
+    if await tx.db.fetchval(silent) is not None:
+        return set()
+    places = sorted({(job.queue, job.kind, job.name) for job in jobs})
+    await tx.db.execute(
+        # written also when it is there: its lock keeps whoever brings rows back from dropping it
+        "INSERT INTO mainstay.routes (queue, kind, name, route) "
+        "SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) "
+        "ON CONFLICT (queue, kind, name) DO UPDATE SET route = excluded.route",
+        [stored_text(queue) for queue, _, _ in places],
+        [stored_text(kind) for _, kind, _ in places],
+        [stored_text(name) for _, _, name in places],
+        [stored_text(route_of(kind, name)) for _, kind, name in places],
+    )
+    rows = await tx.db.fetch(
+        "UPDATE mainstay.jobs j SET status = 'pending', version = version - 1, token = token - 1, session = NULL, "
+        f"claimed_ms = NULL, open = false, lane = {int(Lane.ROUTED)}, expires_ms = g.expires_ms "
+        "FROM unnest($1::text[]::uuid[], $2::bigint[]) AS g (id, expires_ms) "
+        "WHERE j.id = g.id AND j.open AND j.session = $3 RETURNING j.id::text, j.queue, j.parent, j.concurrency_key",
+        [job.id for job in jobs],
+        [job.options.start_by_ms if job.starts == 0 else None for job in jobs],
+        session,
+    )
+    for _, queue, parent, _ in rows:
+        tx.wake(f"queue:{queue}", EVERYBODY)
+        if parent is None:
+            tx.count(queue, "running", "pending")
+            tx.entered["running"] -= 1
+    for key in sorted({key for *_, key in rows if key is not None}):
+        await free_slots(tx, key)
+    return {row[0] for row in rows}
 
 
 # -- what cannot be claimed ----------------------------------------------------------------------

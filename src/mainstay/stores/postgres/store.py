@@ -40,6 +40,7 @@ from ..port import (
     Wake,
     Written,
 )
+from ..routes import MOST_CLAIMS, Offers
 from ..session_names import admit_session
 from . import audit, looking, reading, registry, retention, selection, waits, writing
 from .address import Address
@@ -90,6 +91,7 @@ class PostgresStore:
         self._board = Board(engine, home, self._line)
         self._beats = Beats(engine)
         self._claiming: dict[str, asyncio.Lock] = {}
+        self._offers = Offers()
         self._places: retention.Places = {}
         self._door = threading.Lock()
         self._closing = False
@@ -321,9 +323,11 @@ class PostgresStore:
         # the lock comes first: a session that is stored without one would look dead
         locked = session.pid == os.getpid() and await self._locks.hold(session.id)
         await registry.open_session(self._engine, session, locked=locked)
+        self._offers.opened(session)
 
     async def _close_session(self, session: str) -> None:
         await registry.close_session(self._engine, session)
+        self._offers.closed(session)
         await self._locks.release(session)
         self._claiming.pop(session, None)
 
@@ -331,15 +335,20 @@ class PostgresStore:
         # one at a time for a session: it remembers its last claim, for the case that the answer is lost
         await self._board.ready()
         async with self._claiming.setdefault(session, asyncio.Lock()):
-            return await selection.claim_jobs(
-                self._engine,
-                queues,
-                session,
-                n,
-                os.urandom(12).hex(),
-                self.chain,
-                observed=self.observer is not None,
-            )
+            for _ in range(MOST_CLAIMS):
+                jobs, routed = await selection.claim_jobs(
+                    self._engine,
+                    queues,
+                    session,
+                    n,
+                    os.urandom(12).hex(),
+                    self.chain,
+                    self._offers,
+                    observed=self.observer is not None,
+                )
+                if jobs or not routed:
+                    return jobs
+            return []
 
     async def _give_back(self, claimed: list[Job]) -> None:
         """Release what nobody heard of."""

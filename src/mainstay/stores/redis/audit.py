@@ -50,6 +50,7 @@ _SORTED = (
     "since:",
     "due:",
     "blocked:",
+    "routed:",
     "units:",
     "tag:",
     "group:",

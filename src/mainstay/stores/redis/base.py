@@ -11,6 +11,7 @@ from ...lifecycle import Chain, Event
 from ...model import Job
 from ..open_claim import claim_event
 from ..port import Observer, Written
+from ..routes import Offers
 from .connection import Server
 from .rows import Raw, is_open, readable_event, readable_job
 from .scripts import Scripts
@@ -27,6 +28,7 @@ class Base:
         self.scripts = Scripts(server, clock, self.rng)
         self.forced = False
         """what is submitted and what ends is forced to the server's disk before it is answered"""
+        self.offers = Offers()
         self.observer: Observer | None = None
 
     def key(self, name: str) -> str:

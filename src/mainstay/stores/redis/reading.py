@@ -55,7 +55,7 @@ async def find(base: Base, query: Query, cursor: str | None, limit: int) -> Page
 
 
 async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
-    counted, oldest, moves, sessions, aside, now_ms, counted_from, first_job, leader = await base.scripts.run(
+    counted, oldest, moves, sessions, aside, now_ms, counted_from, first_job, leader, lined = await base.scripts.run(
         "reading", ["stats", RATE_MINUTES, list(JOB.states), LEADER, LONGEST_LEAD_MS]
     )
     counts: dict[str, dict[str, int]] = {}
@@ -74,6 +74,11 @@ async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
         oldest_job=first_job.decode() or None,
     )
     submitted = rates.pop(SUBMITTED, 0.0)
+    routed: dict[str, dict[str, int]] = {}
+    for place, n in sorted(lined):
+        queue, _, route = place.decode(errors="replace").partition("\0")
+        if n:
+            routed.setdefault(queue, {})[route] = n
     return Stats(
         at_ms=int(now_ms),
         queues={
@@ -86,6 +91,7 @@ async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
         aside=aside,
         findings=findings,
         leader=leader.decode() or None,
+        routed=routed,
     )
 
 

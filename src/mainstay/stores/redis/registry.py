@@ -14,6 +14,7 @@ import msgspec
 from ...model import Leadership, QueueSettings, Schedule, Session
 from ..bounds import TICKS_KEPT_MS
 from ..port import Inserted, NewJob, Overdue, Pulse, Report
+from ..routes import offer_from, offer_text
 from ..server_clock import ServerClock
 from ..session_names import admit_session
 from .base import Base
@@ -31,7 +32,7 @@ class _Queue(msgspec.Struct, frozen=True):
 
 
 #: what is told of a session
-_SESSION_FIELDS = 11
+_SESSION_FIELDS = 12
 _encode_queue = msgspec.json.Encoder().encode
 _decode_queue = msgspec.json.Decoder(_Queue).decode
 
@@ -42,7 +43,10 @@ _decode_queue = msgspec.json.Decoder(_Queue).decode
 async def open_session(base: Base, session: Session) -> None:
     admit_session(session.id)
     fields = (session.id, session.worker, session.host, session.pid, session.started_ms, session.lease_s)
-    await _do(base, "open", *fields, session.supervisor)
+    offer = session.offer
+    tasks = [] if offer is None else list(offer.tasks)
+    await _do(base, "open", *fields, session.supervisor, offer_text(offer) or False, tasks)
+    base.offers.opened(session)
 
 
 async def link(base: Base, sessions: Sequence[str]) -> None:
@@ -64,6 +68,7 @@ async def drain(base: Base, sessions: Sequence[str], by: str) -> list[bool]:
 
 async def close_session(base: Base, session: str) -> None:
     await _do(base, "close", session)
+    base.offers.closed(session)
 
 
 async def sessions(base: Base) -> list[Session]:
@@ -192,7 +197,7 @@ def _pulse(session: str, answer: list[Any] | None) -> Pulse:
 def _session(fields: Sequence[bytes | None]) -> Session:
     # an answer ends at its last word
     several = (*fields, *[None] * (_SESSION_FIELDS - len(fields)))
-    name, worker, host, pid, started_ms, beat_ms, lease_s, dead, supervisor, since_ms, by = (
+    name, worker, host, pid, started_ms, beat_ms, lease_s, dead, supervisor, since_ms, by, offer = (
         field or b"" for field in several
     )
     return Session(
@@ -207,6 +212,7 @@ def _session(fields: Sequence[bytes | None]) -> Session:
         supervisor=_number(supervisor),
         draining_ms=_number(since_ms) if since_ms else None,
         draining_by=by.decode(),
+        offer=offer_from(offer),
     )
 
 

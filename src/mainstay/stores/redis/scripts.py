@@ -37,6 +37,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "insert": (*_WRITES, "entering"),
     "claim": (*_WRITES, "changing"),
     "unclaim": _WRITES,
+    "route": _WRITES,
     "apply": (*_WRITES, "changing"),
     "report": (*_WRITES, "reporting"),
     "beat": (*_WRITES, "reporting"),

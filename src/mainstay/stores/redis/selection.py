@@ -14,10 +14,11 @@ import msgspec
 
 from ...errors import InvalidTransition, SessionLost
 from ...lifecycle import promote, table_of
-from ...model import Job
+from ...model import Job, route_of
 from ..judge import given_back
 from ..open_claim import claim_event
 from ..port import Change, Written
+from ..routes import MOST_CLAIMS
 from .base import Base
 from .rows import Raw, is_open, job_from, stored_head, unclaimed
 from .writing import apply_changes, change_arg
@@ -36,6 +37,15 @@ class _Promotion(msgspec.Struct):
 
 async def claim_jobs(base: Base, queues: Sequence[str], session: str, n: int) -> list[Job]:
     """Take up to n rows for a session that is known and alive."""
+    for _ in range(MOST_CLAIMS):
+        jobs, routed = await _claimed(base, queues, session, n)
+        if jobs or not routed:
+            return jobs
+    return []
+
+
+async def _claimed(base: Base, queues: Sequence[str], session: str, n: int) -> tuple[list[Job], int]:
+    """What one claim took, and how many others it met whose task the session does not have."""
     names = list(dict.fromkeys(queues))
     found = await _claim(base, names, session, n, _Promotion(), at_once=False)
     if found[0] == b"due":
@@ -45,6 +55,28 @@ async def claim_jobs(base: Base, queues: Sequence[str], session: str, n: int) ->
     if found[0] == b"lost":
         raise SessionLost(session)
     return await _taken(base, session, found[2:])
+
+
+async def _without_strangers(base: Base, jobs: list[Job], session: str) -> list[Job]:
+    """Of claimed jobs those whose task the session has; the others go where sessions look that have it."""
+    tasks = base.offers.tasks_of(session)
+    strange = [] if tasks is None else [job for job in jobs if route_of(job.kind, job.name) not in tasks]
+    if not strange:
+        return jobs
+    args = [
+        [
+            job.id,
+            f"{job.queue}\0{route_of(job.kind, job.name)}",
+            (job.options.start_by_ms if job.starts == 0 else None) or False,
+        ]
+        for job in strange
+    ]
+    [routed] = await base.scripts.run("route", [args, session])
+    away = {job_id.decode() for job_id in routed}
+    for job in strange:
+        if job.id in away:
+            base.offers.warn(job)
+    return [job for job in jobs if job.id not in away]
 
 
 async def _claim(
@@ -66,7 +98,7 @@ async def give_back(base: Base, claimed: Sequence[Job]) -> None:
     await apply_changes(base, [given_back(job, now_ms=now_ms, chain=base.chain) for job in claimed], None)
 
 
-async def _taken(base: Base, session: str, found: Sequence[Any]) -> list[Job]:
+async def _taken(base: Base, session: str, found: Sequence[Any]) -> tuple[list[Job], int]:
     jobs: list[Job] = []
     unusable: list[str] = []
     told: list[Written] = []
@@ -82,8 +114,12 @@ async def _taken(base: Base, session: str, found: Sequence[Any]) -> list[Job]:
             told.append((unclaimed(job, stored_head(raw)), job, (claim_event(job),)))
     if unusable:
         await base.scripts.run("unclaim", [unusable, session])
+    mine = await _without_strangers(base, jobs, session)
+    if len(mine) < len(jobs):
+        taken = {job.id for job in mine}
+        told = [each for each in told if each[1].id in taken]
     base.tell(told)
-    return jobs
+    return mine, len(jobs) - len(mine)
 
 
 def _promote(base: Base, found: Sequence[Any]) -> _Promotion:

@@ -12,11 +12,12 @@ from typing import Any
 
 from ...clock import Clock
 from ...lifecycle import Chain, Event
-from ...model import Job
+from ...model import Job, Lane
 from ..bounds import RATE_MINUTES
 from ..judge import falls_due, topics
 from ..memory import MemoryStore
 from ..port import Written
+from ..routes import EVERYBODY
 from . import documents
 from .documents import BY_TABLE, SMALL, Extras, Line
 from .journal import ABSENT, Journal, RowBefore, WaitBefore
@@ -203,6 +204,8 @@ class Replica:
                     rows.events.pop(job_id, None)
                 continue
             woken.update(topics(before[job_id], row))
+            if row.lane == Lane.ROUTED:
+                woken[f"queue:{row.queue}"] += EVERYBODY
             if falls_due(before[job_id], row):
                 woken[f"queue:{row.queue}"] += 1
         return woken

@@ -15,7 +15,7 @@ import apsw
 
 from ...clock import Clock
 from ...errors import InvalidInput
-from ...model import AWAITS_MS, Job, check_id, first_id_at
+from ...model import AWAITS_MS, Job, check_id, first_id_at, route_of
 from ..boot import boot_id
 from ..bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, SUBMITTED, WINDOW
 from ..matching import is_listed
@@ -92,6 +92,7 @@ def stats(db: apsw.Connection, clock: Clock, findings: tuple[str, ...]) -> Stats
         aside=value(db, "SELECT count(*) FROM jobs WHERE lane = 4"),
         findings=findings,
         leader=_leader(db, clock.lease_ms()),
+        routed=_routed(db),
     )
 
 
@@ -103,6 +104,15 @@ def _leader(db: apsw.Connection, lease_ms: int) -> str | None:
         (LEADER, boot_id(), lease_ms, lease_ms + LONGEST_LEAD_MS),
     )
     return None if row is None else row[0]
+
+
+def _routed(db: apsw.Connection) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    counted = "SELECT count(*) FROM jobs WHERE lane = 5 AND queue = ? AND kind = ? AND name = ?"
+    for queue, kind, name in all_rows(db, "SELECT queue, kind, name FROM routes ORDER BY 1, 2, 3"):
+        if n := value(db, counted, (queue, kind, name)):
+            found.setdefault(queue, {})[route_of(kind, name)] = n
+    return found
 
 
 def due(db: apsw.Connection, queues: list[str]) -> int | None:

@@ -12,6 +12,7 @@ from ...model import Leadership, QueueSettings, Schedule, Session
 from ..boot import boot_id
 from ..bounds import TICKS_KEPT_MS
 from ..port import Inserted, NewJob, Overdue, Pulse
+from ..routes import offer_from, offer_text
 from .engine import Tx
 from .liveness import SessionLocks
 from .rows import readable_jobs
@@ -32,7 +33,7 @@ _MOST_WOKEN = 1000
 #: a beat of another boot says nothing about this one: its sessions are dead, whoever has noticed so far
 _SESSION = (
     "SELECT id, worker, host, pid, started_ms, beat_ms, lease_s, dead OR boot != ?, supervisor, draining_ms, "
-    "draining_by FROM sessions"
+    "draining_by, offer FROM sessions LEFT JOIN offers ON session = id"
 )
 
 
@@ -53,6 +54,10 @@ def open_session(tx: Tx, session: Session) -> None:
             session.supervisor,
         ),
     )
+    if session.offer is None:
+        tx.db.execute("DELETE FROM offers WHERE session = ?", (session.id,))
+    else:
+        tx.db.execute("INSERT OR REPLACE INTO offers VALUES (?, ?)", (session.id, offer_text(session.offer)))
 
 
 def beat(tx: Tx, sessions: Sequence[str]) -> list[Pulse]:
@@ -95,6 +100,7 @@ def sessions(db: apsw.Connection) -> list[Session]:
             supervisor=row[8],
             draining_ms=row[9],
             draining_by=row[10],
+            offer=offer_from(row[11]),
         )
         for row in rows
     ]
@@ -252,3 +258,4 @@ def _bury(tx: Tx) -> None:
     tx.db.execute(
         "DELETE FROM sessions WHERE dead = 1 AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.session = sessions.id)"
     )
+    tx.db.execute("DELETE FROM offers WHERE session NOT IN (SELECT id FROM sessions)")

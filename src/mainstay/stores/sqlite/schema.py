@@ -223,9 +223,23 @@ DROP INDEX jobs_status;
 CREATE INDEX jobs_status ON jobs (status, id) WHERE parent IS NULL AND session IS NULL;
 """
 
+_V7 = """
+-- What each session offers: its queues and tasks, as JSON. Apart from the sessions, whose rows every beat writes whole.
+CREATE TABLE offers (session TEXT PRIMARY KEY, offer TEXT NOT NULL) STRICT, WITHOUT ROWID;
+-- Jobs whose task a worker of their queue does not have, by task; `routes` lists what there may be, so that a claim
+-- looks at one table that is nearly always empty.
+CREATE INDEX jobs_routed ON jobs (queue, kind, name, rank) WHERE lane = 5;
+CREATE TABLE routes (
+    queue TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    PRIMARY KEY (queue, kind, name)
+) STRICT, WITHOUT ROWID;
+"""
+
 #: Migration i brings a database from version i to i + 1. Landed entries never change. Programs of the version before
 #: go on with what a migration leaves: `stores/compatibility.py` has the rule, docs/upgrades.md the recipe.
-MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4, _V5, _V6)
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4, _V5, _V6, _V7)
 VERSION = len(MIGRATIONS)
 
 

@@ -5,20 +5,24 @@ merged from their heads; one sort over all of them costs 28-39 ms at 200,000 wai
 
 Jobs of one concurrency key share its slots. A claim counts the rows held under the key (the batch itself
 included); those over the limit go to the blocked lane, out of the way, and come back when a slot is freed.
+
+Jobs whose task the session does not have go to the routed lane, and come back when one that has it claims (`routes`).
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 
 import msgspec
 
 from ...errors import InvalidTransition, SessionLost
 from ...lifecycle import Chain, Event, claim, promote, table_of
-from ...model import Job, Lane
+from ...model import Job, Lane, route_of
+from ..boot import boot_id
+from ..routes import EVERYBODY, MOST_ROUTED, Offers
 from .engine import Tx
 from .rows import CLAIM_JOB, INSERT_EVENT, JOB_FIELDS, event_values, job_from
 from .sql import Row, all_rows, first_row, value
@@ -33,7 +37,7 @@ _MOST_FREED = 10_000
 _order = itemgetter(JOB_FIELDS.index("rank"), JOB_FIELDS.index("due_ms"), -1)
 
 
-def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain) -> list[Job]:
+def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain, offers: Offers) -> list[Job]:
     """Take up to n rows for a session that is known and alive."""
     if not first_row(tx.db, "SELECT 1 FROM sessions WHERE id = ? AND dead = 0", (session,)):
         raise SessionLost(session)
@@ -41,7 +45,10 @@ def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain
     open_queues = [name for name in dict.fromkeys(queues) if name not in paused]
     for name in _those_with(tx, open_queues, "lane = 2 AND due_ms <= ?2", tx.now_ms):
         promote_due(tx, name, chain)
+    tasks = offers.tasks_of(session)
+    _bring_back(tx, open_queues, tasks, n)
     limits = Slots(tx)
+    strangers = Strangers(tx, tasks, offers)
     jobs: list[Job] = []
     updates: list[tuple[object, ...]] = []
     written: list[tuple[Job | None, Job, tuple[Event, ...]]] = []
@@ -50,8 +57,10 @@ def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain
         job = _usable(tx, rowid, row)
         if job is None:
             continue
-        if job.concurrency_key is not None and not limits.take(job.concurrency_key, rowid):
-            if limits.blocked == _MOST_BLOCKED:
+        if (tasks is not None and strangers.route(job, rowid)) or (
+            job.concurrency_key is not None and not limits.take(job.concurrency_key, rowid)
+        ):
+            if limits.blocked == _MOST_BLOCKED or strangers.routed == MOST_ROUTED:
                 # this write has been long enough; whoever is woken goes on from here
                 for name in open_queues:
                     tx.wake(f"queue:{name}")
@@ -86,6 +95,51 @@ def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain
     tx.db.executemany(INSERT_EVENT, [event_values(event) for _, _, events in written for event in events])
     tx.wrote(written)
     return jobs
+
+
+def _bring_back(tx: Tx, queues: Sequence[str], tasks: Mapping[str, object] | None, n: int) -> None:
+    """Make routed rows ready that the session can run, as many as it asks for."""
+    for queue, kind, name in all_rows(tx.db, "SELECT queue, kind, name FROM routes"):
+        if queue not in queues or (tasks is not None and route_of(kind, name) not in tasks):
+            continue
+        there = "SELECT rowid FROM jobs WHERE lane = 5 AND queue = ? AND kind = ? AND name = ? ORDER BY rank LIMIT ?"
+        back = all_rows(tx.db, there, (queue, kind, name, n))
+        for (rowid,) in back:
+            _set_lane(tx, rowid, Lane.READY)
+        if len(back) < n:
+            tx.db.execute("DELETE FROM routes WHERE queue = ? AND kind = ? AND name = ?", (queue, kind, name))
+
+
+class Strangers:
+    """Rows of one claim whose task its session does not have."""
+
+    def __init__(self, tx: Tx, tasks: Mapping[str, object] | None, offers: Offers) -> None:
+        self._tx = tx
+        self._tasks = tasks
+        self._offers = offers
+        self._may: bool | None = None
+        self._places: set[tuple[str, str, str]] = set()
+        self.routed = 0
+
+    def route(self, job: Job, rowid: int) -> bool:
+        """Put a row of another's task where only sessions that have it look; False if it is to be claimed. That is so
+        also while some session does not say what it has."""
+        if self._tasks is None or route_of(job.kind, job.name) in self._tasks:
+            return False
+        if self._may is None:
+            silent = "SELECT 1 FROM sessions WHERE dead = 0 AND boot = ? AND id NOT IN (SELECT session FROM offers)"
+            self._may = first_row(self._tx.db, silent, (boot_id(),)) is None
+        if not self._may:
+            return False
+        place = (job.queue, job.kind, job.name)
+        if place not in self._places:
+            self._places.add(place)
+            self._tx.db.execute("INSERT OR IGNORE INTO routes VALUES (?, ?, ?)", place)
+            self._offers.warn(job)
+            self._tx.wake(f"queue:{job.queue}", EVERYBODY)
+        _set_lane(self._tx, rowid, Lane.ROUTED)
+        self.routed += 1
+        return True
 
 
 def promote_due(tx: Tx, queue: str, chain: Chain) -> None:

@@ -40,6 +40,7 @@ from ..port import (
     Violation,
     Wake,
 )
+from ..routes import Offers
 from ..session_names import admit_session
 from . import audit, reading, registry, retention, schema, selection, waits, writing
 from .door import admit_path, side_folder
@@ -92,6 +93,7 @@ class SqliteStore:
         self.schema_version = self.schema_found = schema.VERSION
         """as it is now, and as it was found (0: it was made)"""
         self._ending = Ending()
+        self._offers = Offers()
         with contextlib.ExitStack() as undo, in_our_words(path):
             admit_path(path, busy_timeout_s=busy_timeout_s)
             self._folder = _made_side_folder(path)
@@ -150,7 +152,7 @@ class SqliteStore:
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         return await self._engine.write(
-            lambda tx: selection.claim_jobs(tx, queues, session, n, self.chain),
+            lambda tx: selection.claim_jobs(tx, queues, session, n, self.chain, self._offers),
             undo=lambda claimed: lambda tx: _give_back(tx, claimed, self.chain),
             lasting=False,
         )
@@ -213,6 +215,7 @@ class SqliteStore:
         if session.pid == os.getpid():
             self._locks.hold(session.id)
         await self._engine.write(lambda tx: registry.open_session(tx, session))
+        self._offers.opened(session)
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
         def run(tx: Tx) -> list[Pulse]:
@@ -226,6 +229,7 @@ class SqliteStore:
 
     async def close_session(self, session: str) -> None:
         await self._engine.write(lambda tx: registry.close_session(tx, session))
+        self._offers.closed(session)
         self._locks.release(session)
 
     async def sessions(self) -> list[Session]:

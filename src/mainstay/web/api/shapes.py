@@ -47,7 +47,14 @@ else:
     )
     EventShape = _shape("Event", Event, "One line of a job's audit trail.", details=dict[str, Any] | None, digest=str)
     RefusalShape = _shape("Refusal", Refusal, "A write of a lost claim that was refused.")
-    _seen = {"without": ("beat_ms",), "at_work": bool, "silent_ms": int, "age_ms": int}
+    _seen = {
+        "without": ("beat_ms", "offer"),
+        "queues": list[str] | None,
+        "tasks": list[str] | None,
+        "at_work": bool,
+        "silent_ms": int,
+        "age_ms": int,
+    }
     SessionShape = _shape("Session", Session, "A worker's process.", **_seen)
     WorkingShape = _shape(
         "Working",

@@ -10,6 +10,8 @@ from starlette.responses import Response
 
 from ...control import looks
 from ...control.check import watching
+from ...control.unserved import unserved
+from ...model import is_private
 from .operation import Answered, Ask, Nothing, Operation, told
 from .seen import Checked, QueueCounts, Stores
 from .shapes import SessionShape, WorkingShape
@@ -33,6 +35,16 @@ class Drained(msgspec.Struct, kw_only=True):
     sessions: list[SessionShape]
 
 
+class UnservedSeen(msgspec.Struct, kw_only=True):
+    """Jobs that wait for a worker which is not there."""
+
+    queue: str
+    task: str | None
+    """null: no live worker listens on the queue; else none of those that do knows this task"""
+    jobs: int
+    told: str
+
+
 class StatsSeen(msgspec.Struct, kw_only=True):
     """A store at a glance."""
 
@@ -50,6 +62,8 @@ class StatsSeen(msgspec.Struct, kw_only=True):
     findings: list[str]
     leader: str | None
     """the session that runs schedules, retention and checks"""
+    unserved: list[UnservedSeen]
+    """jobs that no live worker takes"""
 
 
 async def list_stores(ask: Ask[Nothing, None]) -> Response:
@@ -97,14 +111,19 @@ async def drain_worker(ask: Ask[Nothing, None]) -> Response:
 
 async def get_stats(ask: Ask[Nothing, None]) -> Response:
     store = ask.place.store
-    found: dict[str, Any] = msgspec.to_builtins(await store.stats())
+    stats = await store.stats()
+    found: dict[str, Any] = msgspec.to_builtins(stats)
+    del found["routed"]
+    found["queues"] = {name: queue for name, queue in found["queues"].items() if not is_private(name)}
     settings = {queue.name: queue for queue in await store.queues()}
     for name in settings.keys() - found["queues"].keys():
         found["queues"][name] = {"counts": {}, "oldest_ready_ms": None}
     for name, queue in found["queues"].items():
         queue["paused"] = name in settings and settings[name].paused
     lease_ms, now_ms = store.clock.lease_ms(), store.clock.now_ms()
-    sessions = [session_view(each, lease_ms=lease_ms, now_ms=now_ms) for each in await store.sessions()]
+    there = await store.sessions()
+    found["unserved"] = [{**msgspec.to_builtins(each), "told": each.told} for each in unserved(stats, there, lease_ms)]
+    sessions = [session_view(each, lease_ms=lease_ms, now_ms=now_ms) for each in there]
     living = sum(each["at_work"] for each in sessions)
     return told({**found, "live_sessions": living, "sessions": sessions, "limits": await store.limits()})
 

@@ -132,6 +132,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     """since when it is asked to take no more jobs and to end"""
     draining_by: str
     """who asked"""
+    queues: tuple[str, ...] | None = None
+    """the queues that it claims from; None: it does not say"""
+    tasks: tuple[str, ...] | None = None
+    """the tasks that its program has; None: it does not say"""
     at_work: bool
     silent_ms: int
     age_ms: int
@@ -142,6 +146,16 @@ class Working(Session, frozen=True, kw_only=True):
 
     holds: int
     jobs: tuple[Job, ...]
+
+
+class Unserved(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that wait for a worker which is not there."""
+
+    queue: str
+    task: str | None
+    """None: no live worker listens on the queue; else none of those that do knows this task"""
+    jobs: int
+    told: str
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +174,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...]
     leader: str | None = None
     """the session that runs schedules, retention and checks"""
+    unserved: tuple[Unserved, ...] = ()
+    """jobs that no live worker takes"""
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import msgspec
 from ...control import schedules
 from ...control.data import schedule_data
 from ...control.explain import is_alive
+from ...control.unserved import unserved
 from ...lifecycle import JOB
 from ...model import Job, is_private
 from ...stores import JobStore, Query
@@ -84,6 +85,7 @@ async def numbers(place: Place, _: Masker) -> Found:
         "aside": stats.aside,
         "leader": stats.leader,
         "findings": stats.findings,
+        "unserved": [each.told for each in unserved(stats, await store.sessions(), store.clock.lease_ms())],
     }
 
 
@@ -109,6 +111,7 @@ async def sessions(place: Place, masker: Masker) -> Found:
                 supervisor=session.supervisor,
                 draining_ms=session.draining_ms,
                 draining_by=session.draining_by,
+                queues=None if session.offer is None else list(session.offer.queues),
                 silent_ms=max(0, lease_ms - session.beat_ms),
                 holds=len(page.jobs),
                 more=page.cursor is not None,

@@ -62,6 +62,8 @@ class SessionSeen(msgspec.Struct, frozen=True, kw_only=True):
     draining_ms: int | None
     """since when it is asked to take no more jobs and to end"""
     draining_by: str
+    queues: list[str] | None
+    """the queues that it claims from; null: it does not say"""
     silent_ms: int
     """since its last heartbeat"""
     holds: int
@@ -140,6 +142,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     leader: str | None = None
     """the session that runs schedules, retention and checks"""
     findings: tuple[str, ...] = ()
+    unserved: list[str] = []
+    """which jobs no live worker takes, a sentence each"""
     schedules: list[dict[str, Any]] = []
     failures: Failures = Failures()
     runs: list[Run] = []

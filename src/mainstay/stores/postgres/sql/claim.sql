@@ -1,7 +1,8 @@
 -- Take up to `most` ready rows of these queues for a session, lowest rank first. Answers with the rows as they are now
 -- and a `state`: '' a claimed row; and instead of those, or after them,
 --   lost     the session is dead or not known; nothing was taken
---   due      rows wait whose time has come: they are promoted elsewhere, and then this is asked again as `promoted`
+--   due      rows wait whose time has come, or routed ones that this session can run: they are made ready elsewhere,
+--            and then this is asked again as `promoted`
 --   odd      a ready row that is not in the state a claim is made from; it was left alone
 --   more     so many rows went out of the way of full keys that this was enough, or rows of a key were passed over that
 --            somebody else counts just now; there may be others
@@ -83,9 +84,12 @@ BEGIN
     SELECT coalesce(array_agg(g.q), '{}'), coalesce(array_agg(mainstay.head_of(g.q)), '{}') INTO names, starts
     FROM (SELECT DISTINCT q FROM unnest(from_queues) q) g
     WHERE NOT EXISTS (SELECT FROM mainstay.queues s WHERE s.name = g.q AND s.paused);
-    IF NOT promoted AND EXISTS (
-        SELECT FROM unnest(names) q
-        WHERE EXISTS (SELECT FROM mainstay.jobs j WHERE j.lane = 2 AND j.queue = q AND j.due_ms <= now_ms)
+    IF NOT promoted AND (
+        EXISTS (
+            SELECT FROM unnest(names) q
+            WHERE EXISTS (SELECT FROM mainstay.jobs j WHERE j.lane = 2 AND j.queue = q AND j.due_ms <= now_ms)
+        )
+        OR EXISTS (SELECT FROM mainstay.routes r WHERE r.queue = ANY (names) AND mainstay.may_run(who, r.route))
     ) THEN
         state := 'due';
         RETURN NEXT;

@@ -19,6 +19,10 @@ local function places(id, row)
   local at = {all = 0}
   local lane, score = place(row)
   if lane then at[lane] = score end
+  if row[LANE] == routing.LANE then
+    local place_of = call('HGET', P .. 'route', id)
+    if place_of then at['routed:' .. place_of] = row[RANK] end
+  end
   if not row[PARENT] then at['status:' .. row[STATUS]] = 0 end
   if row[SESSION] then
     at['held:' .. row[SESSION]] = true

@@ -81,6 +81,35 @@ if #due > 0 then
 end
 flush()
 
+-- Routed rows that this session can run get ready, as many as it asks for.
+routing.there = call('SMEMBERS', P .. 'routes')
+if #routing.there > 0 then
+  local is_open, offered = {}, false
+  for _, queue in ipairs(open) do is_open[queue] = true end
+  local tasks = call('HGET', P .. 's:' .. WHO, 'tasks')
+  if tasks then
+    offered = {}
+    for _, task in ipairs(cmsgpack.unpack(tasks)) do offered[task] = true end
+  end
+  for _, place_of in ipairs(routing.there) do
+    local queue, task = string.match(place_of, '^(.-)%z(.*)$')
+    if is_open[queue] and (not offered or offered[task]) then
+      local ids = call('ZRANGE', P .. 'routed:' .. place_of, 0, MOST - 1)
+      load(ids)
+      for _, id in ipairs(ids) do
+        if rows[id] and rows[id][LANE] == routing.LANE then
+          set(id, {[LANE] = READY})
+        else
+          gather(zrems, 'routed:' .. place_of, id)
+          later('HDEL', 'route', id)
+        end
+      end
+      if #ids < MOST then later('SREM', 'routes', place_of) end
+    end
+  end
+  flush()
+end
+
 local heads, page = {}, math.max(#open == 1 and 1 or PAGE, math.ceil(MOST / math.max(1, #open)))
 
 -- The next ready row of a queue. What is taken leaves the index only at the end, so places stay what they are.

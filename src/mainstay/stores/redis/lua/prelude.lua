@@ -16,6 +16,9 @@
 --   blockedq:<key>    set      queues that may have rows blocked by this key
 --   blockedkeys       set      keys that may have blocked rows
 --   aside             zset     rows that cannot be read (score 0)
+--   routed:<place>    zset     rows whose task a worker of their queue does not have, by rank; a place is <queue> NUL <task>
+--   route             hash     id of such a row -> its place
+--   routes            set      places that may have such rows
 --   held:<session>    set      ids a session holds
 --   holders           set      sessions that hold something
 --   stopping:<session>  set    ids a session holds that are asked to stop
@@ -37,7 +40,8 @@
 --   tallies           hash     queue NUL status -> how many jobs
 --   flow:<minute>     hash     status -> how many moves into it
 --   s:<session>       hash     a session: worker, host, pid, started_ms, beat_ms, lease_s, dead (0 or 1), and of its last
---                              claim nonce and claimed (ids and tokens)
+--                              claim nonce and claimed (ids and tokens); offer (JSON) and tasks (msgpack) if it says
+--                              what it serves
 --   sessions          set      ids of sessions
 --   queues            hash     queue -> JSON of what an operator set
 --   paused            set      queues that are paused
@@ -66,14 +70,16 @@
 local P = KEYS[1]
 local call = redis.call
 local pack, unpack_one = cmsgpack.pack, cmsgpack.unpack_one
-local sub, find = string.sub, string.find
+local sub = string.sub
 
 local STATUS, VERSION, TOKEN, SESSION, LANE, RANK, DUE, EXPIRES, SETTLED = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local QUEUE, PARENT, LIMITED, UNIQUE, STARTS, LOSSES = 10, 11, 12, 13, 14, 18
-local STARTED, CLAIMED, CHANGED, EXTRA, REASON, OPEN, RUN, STALL, GRACE = 19, 20, 21, 22, 23, 25, 26, 27, 28
+local STARTED, CLAIMED, CHANGED, REASON, OPEN = 19, 20, 21, 23, 25 -- and in reporting.lua 22, 26, 27, 28
 local LATE = 29 -- a claim found it past its deadline
 local WIDTH = 29
 local READY, WAITING, BLOCKED, ASIDE = 1, 2, 3, 4
+-- Lua has room for 200 local names, so what belongs to routed rows is in one table
+local routing = {LANE = 5, places = {}} -- places: id -> the place of a row that this script routes
 local MANY = 4000 -- arguments of one command; Lua's stack holds 8000
 
 local time = call('TIME')

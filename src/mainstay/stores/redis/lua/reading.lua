@@ -122,6 +122,10 @@ function does.stats(minutes, statuses, leads, longest_ms)
     local id = call('ZRANGE', P .. 'status:' .. status, 0, 0)[1]
     if id and (first == '' or id < first) then first = id end
   end
+  local routed = {}
+  for _, place_of in ipairs(call('SMEMBERS', P .. 'routes')) do
+    routed[#routed + 1] = {place_of, call('ZCARD', P .. 'routed:' .. place_of)}
+  end
   local alive = 0
   for _, id in ipairs(call('SMEMBERS', P .. 'sessions')) do
     if call('HGET', P .. 's:' .. id, 'dead') == '0' then alive = alive + 1 end
@@ -132,7 +136,8 @@ function does.stats(minutes, statuses, leads, longest_ms)
     and call('HGET', P .. 's:' .. lead[1], 'dead') ~= '1' then
     leader = lead[1]
   end
-  return {NOW, counts, oldest, moves, alive, call('ZCARD', P .. 'aside'), string.format('%d', NOW), counted, first, leader}
+  return {NOW, counts, oldest, moves, alive, call('ZCARD', P .. 'aside'), string.format('%d', NOW), counted, first, leader,
+    routed}
 end
 
 return does[ARGS[1]](unpack(ARGS, 2))

@@ -4,7 +4,7 @@
 --   s:<session>       hash     worker, host, pid, started_ms, beat_ms, lease_s, supervisor (and dead, nonce, claimed);
 --                              draining_ms and draining_by once it is asked to drain; linked: the run of the server on
 --                              which its process has subscribed to alive:<session>, a channel; lost_ms: since when that
---                              is known to have no subscriber
+--                              is known to have no subscriber; offer and tasks
 --   leads             set      names of leaderships
 --   queues            hash     queue -> JSON of what an operator set
 --   schedules         set      names of schedules
@@ -95,7 +95,7 @@ function does.admit(version, audit, compatible)
   return {NOW, found[1], found[2] or audit, found[3] or found[1]}
 end
 
-function does.open(id, worker, host, pid, started_ms, lease_s, supervisor)
+function does.open(id, worker, host, pid, started_ms, lease_s, supervisor, offer, tasks)
   local key = P .. 's:' .. id
   if call('EXISTS', key) == 1 then
     call('HSET', key, 'beat_ms', LEASE)
@@ -103,6 +103,11 @@ function does.open(id, worker, host, pid, started_ms, lease_s, supervisor)
     if started_ms == 0 then started_ms = NOW end
     call('HSET', key, 'worker', worker, 'host', host, 'pid', pid, 'started_ms', started_ms, 'beat_ms', LEASE,
       'lease_s', lease_s, 'supervisor', supervisor, 'dead', 0)
+  end
+  if offer then
+    call('HSET', key, 'offer', offer, 'tasks', pack(tasks))
+  else
+    call('HDEL', key, 'offer', 'tasks')
   end
   call('SADD', P .. 'sessions', id)
   back_ms()
@@ -145,7 +150,7 @@ function does.sessions()
   local answer = {NOW}
   for i, id in ipairs(call('SMEMBERS', P .. 'sessions')) do
     local found = call('HMGET', P .. 's:' .. id, 'worker', 'host', 'pid', 'started_ms', 'beat_ms', 'lease_s', 'dead',
-      'supervisor', 'draining_ms', 'draining_by')
+      'supervisor', 'draining_ms', 'draining_by', 'offer')
     table.insert(found, 1, id)
     answer[i + 1] = found
   end

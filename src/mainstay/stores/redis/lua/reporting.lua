@@ -1,5 +1,7 @@
 -- What holders say between moves: [id, session, token, started_ms, progress, checkpoint], false where they say nothing.
 
+local EXTRA, RUN, STALL, GRACE = 22, 26, 27, 28
+
 -- When a running job overruns; see model.expiry.
 local function expiry(row, progress_ms)
   local started, ends = row[STARTED], nil

@@ -208,7 +208,22 @@ local function timed(row)
   return not row[PARENT] and 'keep' or nil
 end
 
+-- The lists of a row that is or was routed.
+function routing.index(id, new)
+  local place_of = routing.places[id] or call('HGET', P .. 'route', id)
+  if not place_of then return end
+  if new and new[LANE] == routing.LANE then
+    gather(zadds, 'routed:' .. place_of, new[RANK], id)
+    gather(hsets, 'route', id, place_of)
+    gather(sadds, 'routes', place_of)
+  else
+    gather(zrems, 'routed:' .. place_of, id)
+    later('HDEL', 'route', id)
+  end
+end
+
 local function index_lane(id, old, new)
+  if (old and old[LANE] == routing.LANE) or (new and new[LANE] == routing.LANE) then routing.index(id, new) end
   local was, was_at, is, is_at
   if old then was, was_at = place(old) end
   if new then is, is_at = place(new) end

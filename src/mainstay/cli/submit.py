@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from ..clock import seconds
 from ..control import Control, Submitted
 from ..control.explain import is_alive
+from ..control.task_defaults import TaskDefaults, filled
 from ..errors import InvalidInput, MainstayError
 from ..model import Job
 from . import completion
@@ -32,8 +33,9 @@ _HELP = reflowed("""
 Submit a job of a task, or a run of a load test of the app, and print its id.
 
 With --app the task checks the arguments and adds its own options. With only a store nothing is checked: what you type
-is stored for that name, and a worker finds out. Values are JSON if they can be read as that, and else text; a task
-takes them as it declares them, so to=42 is text for a str.
+is stored for that name, and a worker finds out; the task's queue and options are those that a live worker offers.
+Values are JSON if they can be read as that, and else text; a task takes them as it declares them, so to=42 is text for
+a str.
 
 The arguments of a load test are what differs from its classes: vus=500 duration=1m params.user=ann. Its job waits in
 the queue that app.load named for it, or in --queue.
@@ -124,7 +126,7 @@ def _one(
     where: Where, flags: Flags, name: str, given: Given, *, wait: bool, for_s: float | None, as_json: bool
 ) -> None:
     async def work(to: Connected) -> Job | None:
-        maker = _maker(to, name, await flags.options(to.control.store))
+        maker = await _maker(to, name, await flags.options(to.control.store))
         made = await to.control.submit_request(maker.request(given))
         data = {"id": made.id, "created": made.created, "validated": maker.validated}
         if not as_json:
@@ -164,7 +166,7 @@ def _many(where: Where, flags: Flags, name: str, given: Given, path: str, from_l
     async def work(to: Connected) -> bool:
         options = await flags.options(to.control.store)
         key = options.pop("key", None)
-        maker = _maker(to, name, options)
+        maker = await _maker(to, name, options)
         try:
             with _file(path) as file, _bar(path, stored, quiet=as_json) as seen:
                 lines = lines_of(file, start=from_line, seen=seen)
@@ -196,9 +198,10 @@ def _many(where: Where, flags: Flags, name: str, given: Given, path: str, from_l
     typer.echo(f"{len(stored.jobs):,} {'job' if len(stored.jobs) == 1 else 'jobs'} submitted{before}")
 
 
-def _maker(to: Connected, name: str, options: dict[str, Any]) -> Maker:
+async def _maker(to: Connected, name: str, options: dict[str, Any]) -> Maker:
     if to.app is None:
-        return Unchecked(to.control, name, options)
+        known = await TaskDefaults(to.control.store).of([name])
+        return Unchecked(to.control, name, filled(options, known.get(name, {})))
     if name in to.app.loads.tests and name not in to.app.tasks:
         return OfLoad(to.app, name, options)
     return Checked(task_of(to.app, name), options)

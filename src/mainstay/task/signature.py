@@ -30,6 +30,8 @@ _VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 #: how a payload begins that has arguments by place: [[...], {...}]. Ours are mappings
 _BY_PLACE = b"\x92"
+#: null, and a mapping without entries
+_NOTHING, _NO_ARGUMENTS = b"\xc0", b"\x80"
 _decode_by_place = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]]).decode
 
 
@@ -98,6 +100,8 @@ class Signature:
 
     def unpack(self, data: bytes) -> Arguments:
         """Stored arguments; raises `BadArguments` when they do not fit the signature as it is now."""
+        if data == _NOTHING:
+            data = _NO_ARGUMENTS  # submitted by name, without a payload
         try:
             return self._decode(self._named(data) if data[:1] == _BY_PLACE else data)
         except msgspec.ValidationError as error:

@@ -10,6 +10,7 @@ from typing import Self
 
 from ..batch.desk import Desk
 from ..control import Control
+from ..control.task_defaults import TaskDefaults
 from ..errors import InvalidInput, StoreError
 from ..stores import JobStore, open_store, shown_url
 from .answering import ANSWER_S, asked_store
@@ -27,6 +28,8 @@ class Place:
         """without its secrets"""
         self.store = asked_store(store, self, shown=self.url, answer_s=answer_s)
         self.control = Control(self.store)
+        self.defaults = TaskDefaults(self.store)
+        """what a submit by name takes from its task"""
         self.desk = Desk(self.control)
         # to make one takes longer than to submit a job with it
         self._controls: dict[str, Control] = {}

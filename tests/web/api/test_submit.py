@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from mainstay.control import decoded
+from mainstay.model import Job, Offer
 from tests.web.conftest import Server
 
 EXTENSION = msgspec.msgpack.Ext(5, b"aa")
@@ -322,3 +323,33 @@ async def test_a_group_of_more_than_the_limit_of_one_request_is_refused(server: 
     answer = await _group(server, {"members": members, "then": {"name": "c"}})
     assert (answer.status_code, answer.json()["field"]) == (422, "members")
     assert (await server.control.stats()).queues == {}
+
+
+async def test_a_task_without_arguments_needs_no_payload(stored: Server) -> None:
+    for body in ({"name": "tidy_up"}, {"name": "tidy_up", "payload": None}):
+        made = (await stored.client.post("/api/v1/jobs", json=body)).json()
+        assert decoded((await stored.control.get(made["id"])).payload) == {}
+    bulk = (await stored.client.post("/api/v1/jobs/bulk", json={"jobs": [{"name": "tidy_up"}]})).json()
+    assert decoded((await stored.control.get(bulk["jobs"][0]["id"])).payload) == {}
+
+
+async def test_what_is_left_out_is_as_the_task_says_that_a_worker_offers(stored: Server) -> None:
+    options = {"queue": "mail", "retries": 7, "timeout": "5m", "tags": ["a"], "unheard_of": 1}
+    await stored.control.open_session(worker="w", offer=Offer(queues=("mail",), tasks={"mail.send": options}))
+
+    async def submitted(**more: Any) -> Job:
+        made = await stored.client.post("/api/v1/jobs", json={"name": "mail.send", "payload": {}, **more})
+        assert made.status_code == 201
+        return await stored.control.get(made.json()["id"])
+
+    job = await submitted()
+    assert (job.queue, job.options.retry.retries, job.options.run_timeout_s) == ("mail", 7, 300)
+    assert job.options.tags == ("a",)
+    own = await submitted(queue="express", retries=0, tags=["b"])
+    assert (own.queue, own.options.retry.retries, own.options.tags) == ("express", 0, ("a", "b"))
+    group = {"members": [{"name": "mail.send"}], "then": {"name": "mail.send"}}
+    made = (await stored.client.post("/api/v1/groups", json=group)).json()
+    for each in (*made["members"], made["then"]):
+        assert (await stored.control.get(each["id"])).queue == "mail"
+    other = (await stored.client.post("/api/v1/jobs", json={"name": "unheard.of"})).json()
+    assert (await stored.control.get(other["id"])).queue == "default"

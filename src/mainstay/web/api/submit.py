@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -17,6 +17,7 @@ from starlette.responses import Response
 from ...control import Request
 from ...control.options import check_text
 from ...control.payload import encoded, unique_of
+from ...control.task_defaults import filled
 from ...control.written import deadline
 from ...errors import Conflict, InvalidInput, KeyConflict
 from ...model import Job
@@ -35,12 +36,13 @@ _OF_GROUP = re.compile(r"members\[\d+\]|then\b")
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job to submit. What is left out, or null, is as the server's settings say."""
+    """A job to submit. What is left out, or null, is as its task says, if a worker has offered the task to this store;
+    else as the server's settings say."""
 
     name: Name
     """the task it is for"""
     payload: Any = None
-    """its arguments: an object by name"""
+    """its arguments: an object by name; left out, or null: none"""
     queue: Queue | None = None
     priority: Priority | None = None
     delay: Duration | None = None
@@ -73,6 +75,13 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     after_when: Literal["succeeded", "settled"] | None = None
     after_failed: Literal["skip", "fail"] | None = None
     durability: Durability | None = None
+
+    def filled(self, defaults: Mapping[str, Any]) -> NewJob:
+        """With the options of its task where it has none of its own."""
+        usable = {name: value for name, value in defaults.items() if name in _TAKEN}
+        own = {name: getattr(self, name) for name in (*usable, "unique", "stall_timeout")}
+        payload = {} if self.payload is None else self.payload
+        return msgspec.structs.replace(self, payload=payload, **filled(own, usable))
 
     def request(self, key: str | None = None) -> Request:
         """As control takes it."""
@@ -110,8 +119,13 @@ class NewGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """what becomes of it when one of them does not succeed"""
 
 
+#: options that a job takes from its task
+_TAKEN = frozenset(NewJob.__struct_fields__) - {"name", "payload", "key"}
+
+
 async def submit_job(ask: Ask[Nothing, NewJob]) -> Response:
-    request = ask.body.request(_key(ask))
+    [body] = await _filled(ask, [ask.body])
+    request = body.request(_key(ask))
     replacing = Replacing(ask)
     try:
         made = await ask.control.submit_request(request, may_replace=replacing.check)
@@ -132,7 +146,7 @@ async def submit_job(ask: Ask[Nothing, NewJob]) -> Response:
 
 
 async def submit_jobs(ask: Ask[Nothing, NewJobs]) -> Response:
-    jobs = ask.body.jobs
+    jobs = await _filled(ask, ask.body.jobs)
     most = _check_number(ask, "jobs", jobs)
     key = _key(ask, room=len(f"#{most}"))
     tasks = hashlib.sha256(msgspec.msgpack.encode([job.name for job in jobs])).digest()
@@ -167,8 +181,9 @@ async def submit_group(ask: Ask[Nothing, NewGroup]) -> Response:
     _check_number(ask, "members", body.members)
     # sent again, the one that waits is there, and with it all that was stored
     key = _key(ask)
-    then = _named(lambda: body.then.request(key), "then")
-    members = [_named(job.request, f"members[{index}]") for index, job in enumerate(body.members)]
+    last, *others = await _filled(ask, [body.then, *body.members])
+    then = _named(lambda: last.request(key), "then")
+    members = [_named(job.request, f"members[{index}]") for index, job in enumerate(others)]
     try:
         made = await ask.control.submit_group(members, then, when=body.when, failed=body.failed)
     except Conflict as error:
@@ -215,6 +230,11 @@ class Replacing:
         if self._holder is not None:
             self._deed.said |= {"id": self._holder.id}
             self._deed.refused(problem)
+
+
+async def _filled(ask: Ask[Any, Any], jobs: Sequence[NewJob]) -> list[NewJob]:
+    known = await ask.place.defaults.of({job.name for job in jobs})
+    return [job.filled(known.get(job.name, {})) for job in jobs]
 
 
 def _check_number(ask: Ask[Any, Any], field: str, jobs: Sequence[NewJob]) -> int:

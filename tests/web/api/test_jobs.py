@@ -191,3 +191,12 @@ async def test_why_jobs_failed_can_be_searched_for(stored: Server) -> None:
     await stored.control.fail([Failure(job, ValueError("the printer is on fire"))])
     assert await ids(stored, text="on fire", session="nobody") == []
     assert await ids(stored, text="on fire") == [made.id]
+
+
+async def test_jobs_are_listed_by_kind(stored: Server) -> None:
+    await stored.control.submit("a")
+    load = await stored.control.submit("Shop", kind="load")
+    batch = await stored.control.submit("sweep", kind="batch")
+    for kind, ids in (("load", [load.id]), ("batch", [batch.id]), ("unheard", [])):
+        found = (await stored.client.get("/api/v1/jobs", params={"kind": kind})).json()["jobs"]
+        assert [job["id"] for job in found] == ids

@@ -24,6 +24,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     status: Annotated[list[Status], Meta(min_length=1, max_length=20)] | None = None
     """in one of these"""
+    kind: Name | None = None
+    """task, batch or load"""
     queue: Queue | None = None
     name: Name | None = None
     tag: Tag | None = None
@@ -53,6 +55,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         await check_states(store, self.status or ())
         query = Query(
             status=None if self.status is None else tuple(self.status),
+            kind=self.kind,
             queue=self.queue,
             name=self.name,
             tag=self.tag,

@@ -39,6 +39,7 @@ class Filters(TypedDict, total=False):
     """Which jobs are meant; what is left out, or None, does not narrow."""
 
     status: str | Sequence[str] | None
+    kind: str | None
     queue: str | None
     name: str | None
     tag: str | None

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from ..errors import StoreClosed
+from ..loop_thread import LoopThread
 
 T = TypeVar("T")
 
@@ -47,9 +48,10 @@ class Home:
         self._tasks: set[asyncio.Task[Any]] = set()
         adopted = _adopted.get(self._pid)
         self._lodges = adopted is not None and not adopted.is_closed()
-        self.loop = adopted if adopted is not None and self._lodges else _new_loop()
-        if not self._lodges:
-            threading.Thread(target=self._live, name="mainstay-store", daemon=True).start()
+        if adopted is not None and self._lodges:
+            self.loop = adopted
+        else:
+            self.loop = LoopThread(self._live, name="mainstay-store").start()
 
     def check_open(self) -> None:
         if self._closed:
@@ -148,13 +150,15 @@ class Home:
         else:
             self.loop.stop()
 
-    def _live(self) -> None:
-        asyncio.set_event_loop(self.loop)
+    def _live(self, tell: Callable[[asyncio.AbstractEventLoop], None]) -> None:
+        loop = _new_loop()
+        asyncio.set_event_loop(loop)
         try:
-            self.loop.run_forever()
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            tell(loop)
+            loop.run_forever()
+            loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
-            self.loop.close()
+            loop.close()
             self._gone.set()
 
 

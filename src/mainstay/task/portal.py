@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from ..errors import MainstayError
+from ..loop_thread import LoopThread, waiting_for_a_thread
 
 T = TypeVar("T")
 
@@ -20,7 +21,7 @@ class Portal:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None
 
     @property
     def is_open(self) -> bool:
@@ -38,7 +39,8 @@ class Portal:
         with self._lock:
             future = asyncio.run_coroutine_threadsafe(make(), self._started())
         try:
-            return future.result()
+            with waiting_for_a_thread():
+                return future.result()
         except BaseException:
             future.cancel()  # a Ctrl-C here must not leave the wait running there
             raise
@@ -51,8 +53,7 @@ class Portal:
             if loop is None or thread is None:
                 return
             loop.call_soon_threadsafe(loop.stop)
-        if thread is not threading.current_thread():
-            thread.join()
+        thread.join()
 
     def forget(self) -> None:
         """After a fork: the thread is not here."""
@@ -61,12 +62,8 @@ class Portal:
 
     def _started(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            ready = threading.Event()
-            loop = self._loop = asyncio.new_event_loop()
-            loop.set_default_executor(_Executor(thread_name_prefix="mainstay-sync"))
-            self._thread = threading.Thread(target=_serve, args=(loop, ready), name="mainstay-sync", daemon=True)
-            self._thread.start()
-            ready.wait()
+            self._thread = LoopThread(_serve, name="mainstay-sync")
+            self._loop = self._thread.start()
         return self._loop
 
 
@@ -86,8 +83,10 @@ class _Executor(ThreadPoolExecutor):
             return done
 
 
-def _serve(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
+def _serve(tell: Callable[[asyncio.AbstractEventLoop], None]) -> None:
     # a Runner cancels what is left and shuts down generators and executor when it is closed
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.get_loop().call_soon(ready.set)
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        loop.set_default_executor(_Executor(thread_name_prefix="mainstay-sync"))
+        loop.call_soon(tell, loop)
         loop.run_forever()

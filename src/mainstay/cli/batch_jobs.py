@@ -74,9 +74,10 @@ The same job goes on. If it had succeeded, and was damaged afterwards, a job of 
 rest. With --dry-run it is only told what would be run, and why.
 
 A batch belongs to the code it was submitted with: workers that have other code refuse its units. With --with-this-code
-the code of --app as it is now makes what is missing, in a job of its own that is linked to this one. What is intact
-stays, every entry names the source that made it, and reports say how many units were made by other code. To make every
-unit with the new code, submit the study again.
+the code of --app as it is now makes what is missing, in a job of its own that is linked to this one.
+
+What is intact stays, every entry names the source that made it, and reports say how many units were made by other code.
+To make every unit with the new code, submit the study again.
 
 Exit codes: 0 resumed, or nothing to do (with --wait: it succeeded), 1 with --wait: it settled otherwise, 2 error, or it
 cannot be resumed now; 3 with --wait: it is partial; 130 Ctrl-C.

@@ -38,10 +38,13 @@ _RUN = reflowed("""
 Run a study: every set of parameters with every seed. Submits it, shows how it goes on, and reports in the end.
 
 STUDY may be left out if the app has one batch only. Outputs that are there already, from whatever run, are not made
-again. Values are read by the types that the study declares for its parameters. Without a declared type a value is
-JSON, True or False, a number, or else text; None, NaN and 007 are refused, for they could be meant in two ways. Text in
-double quotes is always text. A range has both its ends. Several --param make every combination; --params-file has a set
-in each line or object.
+again.
+
+Values are read by the types that the study declares for its parameters. Without a declared type a value is JSON, True
+or False, a number, or else text; None, NaN and 007 are refused, for they could be meant in two ways.
+
+Text in double quotes is always text. A range has both its ends. Several --param make every combination; --params-file
+has a set in each line or object.
 
 Workers of the app have to be at work somewhere; --workers runs some here, for as long as this takes. Ctrl-C and SIGTERM
 leave the batch where it is: units under way are given back without counting a failure, and the batch goes on with other

@@ -34,6 +34,7 @@ Submit a job of a task, or a run of a load test of the app, and print its id.
 
 With --app the task checks the arguments and adds its own options. With only a store nothing is checked: what you type
 is stored for that name, and a worker finds out; the task's queue and options are those that a live worker offers.
+
 Values are JSON if they can be read as that, and else text; a task takes them as it declares them, so to=42 is text for
 a str.
 

@@ -123,8 +123,8 @@ async def test_a_promotion_that_was_not_made_is_not_told(world: World, told: lis
     told.clear()
     run = store._base.scripts.run
 
-    async def dying(name: str, args: Any) -> list[Any]:
-        answer = await run(name, args)
+    async def dying(name: str, args: Any, **more: Any) -> list[Any]:
+        answer = await run(name, args, **more)
         if name == "claim" and answer[0] == b"due":
             await run("registry", ["close", "s1"])
         return answer

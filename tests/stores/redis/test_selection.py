@@ -18,9 +18,9 @@ async def test_due_rows_are_promoted_once_per_claim_and_then_what_is_ready_is_ta
     world.clock.advance(6)
     calls, run = [], store._base.scripts.run
 
-    async def counted(name: str, args: Any) -> list[Any]:
+    async def counted(name: str, args: Any, **more: Any) -> list[Any]:
         calls.append(name)
-        return await run(name, args)
+        return await run(name, args, **more)
 
     store._base.scripts.run = counted  # type: ignore[method-assign]
     assert len(await world.claim(n=10)) == 10

@@ -45,13 +45,13 @@ class Contender:
     def begin(self) -> None:
         self._scripts.run = self.run  # type: ignore[method-assign]
 
-    async def run(self, name: str, args: Any) -> list[Any]:
+    async def run(self, name: str, args: Any, **more: Any) -> list[Any]:
         if name == "commit":
             self.commits += 1
             task = asyncio.ensure_future(self._interfere())
             _, left = await asyncio.wait([task], timeout=0.5)
             self.waiting += left
-        return await self._run(name, args)
+        return await self._run(name, args, **more)
 
     async def end(self) -> None:
         self._scripts.run = self._run  # type: ignore[method-assign]
@@ -145,9 +145,9 @@ async def test_a_level_of_waiting_jobs_costs_one_round_trip_however_many_there_a
         calls: list[str] = []
         run = scripts.run
 
-        async def counted(name: str, args: Any, calls: list[str] = calls, run: Any = run) -> list[Any]:
+        async def counted(name: str, args: Any, calls: list[str] = calls, run: Any = run, **more: Any) -> list[Any]:
             calls.append(name)
-            return list(await run(name, args))
+            return list(await run(name, args, **more))
 
         scripts.run = counted  # type: ignore[method-assign]
         await world.move(first, "failed", holder="s1")
@@ -164,10 +164,10 @@ async def test_a_mixed_batch_of_a_deposed_leader_writes_nothing_at_all(world: Wo
     scripts: Scripts = world.store._base.scripts
     run = scripts.run
 
-    async def resigning(name: str, args: Any) -> list[Any]:
+    async def resigning(name: str, args: Any, **more: Any) -> list[Any]:
         if name == "commit":
             await run("registry", ["resign", "sweep", "s1", lead.epoch])
-        return await run(name, args)
+        return await run(name, args, **more)
 
     scripts.run = resigning  # type: ignore[method-assign]
     changes = [world.change(plain, "succeeded"), world.change(spawns, "succeeded", spawn=(world.new(),))]
@@ -187,9 +187,9 @@ async def test_jobs_that_wait_for_any_end_are_counted_down_without_a_decision(wo
     scripts: Scripts = world.store._base.scripts
     run, calls = scripts.run, []
 
-    async def counted(name: str, args: Any) -> list[Any]:
+    async def counted(name: str, args: Any, **more: Any) -> list[Any]:
         calls.append(name)
-        return await run(name, args)
+        return await run(name, args, **more)
 
     scripts.run = counted  # type: ignore[method-assign]
     for at, job in enumerate(jobs):

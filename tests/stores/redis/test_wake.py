@@ -238,12 +238,14 @@ async def test_a_store_closes_though_its_listener_did_not_hear_that_it_should_st
     server = store._listener._server  # type: ignore[attr-defined]
     listening = server.listening
     lost = asyncio.Event()
+    asked: list[str] = []
 
     async def hard_of_hearing(blocks_s: float) -> Any:
         wire = await listening(blocks_s)
         ask = wire.ask
 
         async def once(*command: Any) -> Any:
+            asked.append(command[0])
             try:
                 return await ask(*command)
             except asyncio.CancelledError:
@@ -261,6 +263,8 @@ async def test_a_store_closes_though_its_listener_did_not_hear_that_it_should_st
         await asleep(plain, "queue:a", 1)
         plain("RPUSH", f"w:{store._listener.name}", f"{wake.name} 0 a")  # type: ignore[attr-defined]
         assert await waiting is True
+        while asked.count("BLMPOP") < 2:  # until it listens again, and can be cancelled there
+            await asyncio.sleep(0.001)
     await asyncio.wait_for(store.close(), LONG_S)
     assert lost.is_set()
 

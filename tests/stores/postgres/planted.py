@@ -6,17 +6,19 @@ It has the face of the `Files` that the check's own tests damage, so that the sa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import psycopg
 
 from mainstay.control import Control
 from mainstay.control.check import Report, check
 from mainstay.lifecycle import Chain, Event
-from mainstay.model import Job
+from mainstay.model import Job, Options
 from mainstay.stores import JobStore, open_store
 from mainstay.testing import VirtualClock
 from tests.control.check.conftest import people
@@ -84,7 +86,7 @@ class Planted:
         cursor = self._db.execute(statement.replace("?", "%s"), values)  # type: ignore[arg-type]
         return cursor.fetchall() if cursor.description else []
 
-    def set(self, name: str, **columns: Any) -> None:
+    def set(self, name: str, /, **columns: Any) -> None:
         """Change columns of a row behind everybody's back, as far as the types of the columns let it be changed."""
         values = [_as_stored(column, value) for column, value in columns.items()]
         changes = ", ".join(f'"{column}" = ?' for column in columns)
@@ -128,6 +130,9 @@ class Planted:
 
 
 def _as_stored(column: str, value: Any) -> Any:
+    if column == "options":
+        with contextlib.suppress(msgspec.MsgspecError):
+            return msgspec.json.encode(msgspec.msgpack.decode(value, type=Options)).decode()
     if isinstance(value, bytes) and column in _TEXTS:
         return value.replace(b"\0", b"").decode("latin-1")
     if isinstance(value, bool) or not isinstance(value, int):

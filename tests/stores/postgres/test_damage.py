@@ -182,8 +182,11 @@ async def test_a_job_that_waits_for_nothing_any_more_is_found_and_moves_on(plant
 
 async def test_a_key_held_by_two_waiting_jobs_lets_one_of_them_go(planted: Planted) -> None:
     """Restoring a job whose unique key was taken meanwhile would break the other's: it is held back instead."""
-    planted.set("scheduled", unique_key="only", status="failed", settled_ms=1)
-    planted.set("pending", unique_key="only")
+    async with planted.store() as store:
+        control = Control(store)
+        planted.ids["scheduled"] = (await control.submit("work.do", {}, unique="only", delay="1h")).id
+        planted.set("scheduled", status="failed", settled_ms=1)
+        planted.ids["pending"] = (await control.submit("work.do", {}, unique="only")).id
 
     assert (await planted.check(repair=True)).clean
 

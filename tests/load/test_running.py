@@ -189,8 +189,8 @@ async def test_iterations_that_the_drain_cuts_off_are_counted_and_make_the_numbe
     assert (summary.iterations, summary.aborted_iterations) == (0, summary.begun)
     assert summary.begun > 0
     assert adds_up(summary)
-    # no call was under way
-    assert summary.aborted == 0
+    # most were between two calls
+    assert summary.aborted < summary.aborted_iterations
     assert any("did not end within the drain and were aborted" in reason for reason in summary.trust.reasons)
     assert not any("do not add up" in reason for reason in summary.trust.reasons)
 
@@ -273,7 +273,7 @@ async def test_a_threshold_of_the_rate_sees_the_rate_of_the_report(
     if "rate" in model:
         # the drain is no part of the time in which requests arrived
         assert (summary.load_s, summary.rate) == (pytest.approx(0.5), pytest.approx(20.0))
-        assert summary.elapsed_s > 0.7
+        assert summary.elapsed_s > summary.load_s
 
 
 async def test_no_drain_at_all_gives_up_at_once(target: Target, tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ else:
     RefusalShape = _shape("Refusal", Refusal, "A write of a lost claim that was refused.")
     _seen = {
         "without": ("beat_ms", "offer"),
-        "queues": list[str] | None,
-        "tasks": list[str] | None,
+        "queues": tuple[str, ...] | None,
+        "tasks": tuple[str, ...] | None,
         "at_work": bool,
         "silent_ms": int,
         "age_ms": int,

@@ -85,7 +85,6 @@ async def numbers(place: Place, _: Masker) -> Found:
         "aside": stats.aside,
         "leader": stats.leader,
         "findings": stats.findings,
-        "unserved": [each.told for each in unserved(stats, await store.sessions(), store.clock.lease_ms())],
     }
 
 
@@ -119,6 +118,13 @@ async def sessions(place: Place, masker: Masker) -> Found:
             )
         )
     return {"sessions": found, "live_sessions": sum(is_alive(session, lease_ms) for session in everybody)}
+
+
+async def lacking(place: Place, _: Masker) -> Found:
+    """Which jobs no live worker takes."""
+    store = place.store
+    found = unserved(await store.stats(), await store.sessions(), store.clock.lease_ms())
+    return {"unserved": [each.told for each in found]}
 
 
 async def failures(place: Place, masker: Masker) -> Found:
@@ -170,6 +176,7 @@ async def _some(store: JobStore, query: Query, most: int, masker: Masker) -> tup
 FAST = (Look(name="numbers", ask=numbers), Look(name="sessions", ask=sessions))
 #: seldomer
 SLOW = (
+    Look(name="unserved", ask=lacking, every=2),
     Look(name="runs", ask=runs, every=2),
     Look(name="failures", ask=failures, every=5),
     Look(name="passing", ask=passing, every=5),

@@ -15,7 +15,7 @@ from mainstay.control.schedules import register, schedule
 from mainstay.errors import MainstayError
 from mainstay.load.stats.model import Verdict
 from mainstay.load.works import stored
-from mainstay.model import Job
+from mainstay.model import Job, Offer
 from mainstay.report.load.words import time_text
 from mainstay.web.security.tokens import Tokens
 from tests.report.load.runs import a_summary, a_tag, an_open_summary, latency
@@ -407,3 +407,17 @@ async def test_the_overview_names_the_queues_that_need_somebody(server: Server) 
     text = await text_of(server, "/")
     assert re.findall(r'href="/jobs\?queue=(\w+)" data-open', text) == ["stopped", "deep", "shallow"]
     assert "the disk is full" in text
+
+
+async def test_pages_say_which_jobs_no_worker_takes_and_which_queues_workers_serve(server: Server) -> None:
+    await server.control.submit("a", queue="night")
+    offer = Offer(queues=("mail", "default"), tasks={"a": {}})
+    await server.control.open_session(worker="w-1", offer=offer)
+    async with aclosing(server.site.hub.subscribe("main")) as snapshots:
+        while not (await anext(snapshots)).unserved:
+            pass
+    told = "no live worker listens on queue night: 1 job waits"
+    assert told in await text_of(server, "/")
+    workers = await text_of(server, "/workers")
+    assert told in workers
+    assert "mail, default" in workers

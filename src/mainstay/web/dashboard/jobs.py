@@ -23,6 +23,7 @@ ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f
 #: filters as a page calls them
 _LABELS = {
     "status": "Status",
+    "kind": "Kind",
     "queue": "Queue",
     "name": "Task",
     "tag": "Tag",

@@ -23,7 +23,7 @@ async def test_everything_acknowledged_is_there_again(adapter: Adapter, tmp_path
     await world.store.set_queue(QueueSettings(name="mail", paused=True, reason="moving"))
     await world.store.put_schedule(Schedule(name="nightly", spec=b"x"))
     await world.store.tick("nightly", 5, [world.new(queue="night")])
-    lead = await world.store.lead("main", "s1", 1e6)
+    lead = await world.store.lead("main", "s1", 3600)
     ghost = await world.running()
     await world.move(ghost, "failed", "pending")
     await world.claim("s2", queues=["own"])
@@ -39,7 +39,7 @@ async def test_everything_acknowledged_is_there_again(adapter: Adapter, tmp_path
             assert after[part] == before[part]
         assert after["stats"].queues == before["stats"].queues
         assert await again.store.tick("nightly", 5, [again.new()]) is None
-        assert (await again.store.lead("main", "s1", 1e6)).epoch == lead.epoch
+        assert (await again.store.lead("main", "s1", 3600)).epoch == lead.epoch
         again.clock.advance(1)
         assert await again.store.insert([again.new(key="k1")]) == [Inserted(keyed.id, False, "key")]
         await again.assert_sound()

@@ -30,7 +30,7 @@ R = TypeVar("R")
 Duration = str | timedelta
 
 #: nobody else wants the lead
-_LEADS_S = 1e9
+_LEADS_S = 3600.0
 #: how often a schedule is asked that only the ticker can ask
 _LOOK_MS = 1000
 

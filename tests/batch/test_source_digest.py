@@ -235,3 +235,22 @@ def test_the_program_that_is_started_has_the_digest_that_its_workers_have(tmp_pa
 
 def test_a_function_that_depends_on_nothing_has_the_digest_of_its_own_text(project: Project) -> None:
     assert project.digest("later", "late") == "64a16983319b"
+
+
+def test_a_file_that_is_imported_by_two_names_has_one_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `lab.sweep` by a program, and as `sweep` by `mainstay batch run lab/sweep.py`."""
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    (folder / "sweep.py").write_text("RATE = 2\n\n\ndef simulate(params):\n    return RATE * params['n']\n")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+
+    names = ("lab.sweep", "sweep")
+    try:
+        one, other = (source_digest(importlib.import_module(name).simulate) for name in names)
+    finally:
+        for name in (*names, "lab"):
+            sys.modules.pop(name, None)
+
+    assert one == other

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import os
 import symtable
 import sys
 import sysconfig
@@ -70,6 +71,13 @@ class _Project(NamedTuple):
             return None
         place = self.root.joinpath(*module.split("."))
         return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+
+    def place(self, module: str) -> str:
+        """Where a module of the project is, from the function's own: the same by whatever name that was imported."""
+        file, own = self.file(module), self.file(self.module)
+        assert file is not None
+        assert own is not None
+        return Path(os.path.relpath(file, own.parent)).as_posix()
 
 
 def _project_of(function: Callable[..., Any]) -> _Project | None:
@@ -141,7 +149,7 @@ def _reached(
     for (name, _), text in sorted(texts.items()):
         if text:
             counts[name] = counts.get(name, 0) + 1
-            yield f"{name} {counts[name]:06d}", text
+            yield f"{project.place(name)} {counts[name]:06d}", text
 
 
 class _Use(NamedTuple):

@@ -45,7 +45,7 @@ _CHUNK = 1000
 _SHORTEST_S, _LONGEST_S = 0.1, 10.0
 #: after a look at storage that was away
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 10.0, 300.0
-#: so many units that cannot be looked at are an outage of their storage; of fewer, the others go on
+#: this many units that cannot be looked at are an outage of their storage; with fewer, the other units go on
 _AWAY = 1000
 #: outputs of units that did not fail may be there and not be seen yet
 _RECHECKS, _RECHECK_S = 2, 2.0

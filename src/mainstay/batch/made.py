@@ -16,7 +16,7 @@ from ..outputs import OutputStore, Unit
 
 #: files fetched at a time
 _AT_ONCE = 8
-#: the same output of so many units after the one that was asked for is fetched along with it
+#: the same output of this many units after the one that was asked for is fetched along with it
 _AHEAD = 64
 
 

@@ -172,8 +172,8 @@ def serving(address: str) -> Iterator[Served]:
 
 
 def _of_this_machine(app: Any) -> Any:
-    """Refuses whoever calls this machine by another name. A page of a stranger can have its own name point to 127.0.0.1
-    (DNS rebinding) and would read all that is answered; but its browser still says that name as the host."""
+    """Refuses requests that call this machine by another name. A page of a stranger can have its own name point to
+    127.0.0.1 (DNS rebinding) and would read all that is answered; but its browser still says that name as the host."""
 
     def checked(environ: dict[str, Any], start_response: Any) -> Any:
         host = environ.get("HTTP_HOST", "")

@@ -88,7 +88,9 @@ def after_crash(job: Job) -> Verdict:
     """What follows when the attempt took its process down: again at once, until the crash budget is spent."""
     crashes, budget = job.crashes + 1, job.options.retry.crash_budget
     if crashes >= budget:
-        return Quarantine(f"its worker died {crashes} times while running it (crash budget {budget})")
+        return Quarantine(
+            f"its worker died {crashes} {'time' if crashes == 1 else 'times'} while running it (crash budget {budget})"
+        )
     return Wait(0, f"again at once; crash {crashes} of {budget}")
 
 

@@ -1,6 +1,6 @@
 """Raw TCP, with TLS for `tls://host:port`: send bytes, receive bytes, or both in one call.
 
-What an answer is, the caller says: up to a delimiter (`until`), so many bytes (`size`), or whatever comes first. What
+The caller says what an answer is: up to a delimiter (`until`), a number of bytes (`size`), or what comes first. What
 came before a call was sent cannot be its answer: `bidirectional` discards it and counts it as unexpected, `receive`
 takes it.
 """

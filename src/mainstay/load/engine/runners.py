@@ -346,7 +346,7 @@ async def either(one: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any])
 
 
 async def gone(tasks: set[asyncio.Task[None]], within_s: float, stop: Stop) -> set[asyncio.Task[None]]:
-    """All of them; or their time is over, or nobody waits any longer, and they are given up: those that stay all the
+    """All of them; or their time is over, or the run waits no longer, and they are given up: those that stay all the
     same."""
     left = set(tasks)
     if left:

@@ -19,7 +19,7 @@ from .words import NONE, counted, digits, one_line, rate_text, share_text, size_
 
 #: of a list, so many lines
 _LINES = 12
-#: of a kind of error, examples of so many steps
+#: steps that an example is shown of, for each kind of error
 _STEPS_OF_A_KIND = 3
 #: what is said of a table's columns of response times
 RESPONSE_NOTE = "response: from the moment a request was due, with the wait before it could be sent"

@@ -19,7 +19,7 @@ class Leaders:
 
     def lead(self, name: str, session: str, ttl_s: float, lease_ms: int) -> Leadership:
         current = self._current.get(name)
-        # one that ends later than its holder can have asked for is not waited for: nobody would lead until then
+        # one that ends later than its holder can have asked for is not waited for: there would be no leader until then
         latest_ms = lease_ms + 2 * round(ttl_s * 1000)
         if current is not None and current.holder != session and lease_ms < current.until_ms <= latest_ms:
             return current

@@ -1,8 +1,8 @@
 """The one connection of a store that stays: it listens, and holds the locks that say who is alive.
 
 It is made when first needed, and made again for ever when it is lost, at first without delay: the locks are free
-meanwhile, and a process that holds none for a second counts as dead. Whoever needs something on it says so once, as a
-hook that runs each time it is made.
+meanwhile, and a process that holds none for a second counts as dead. Each user of the connection registers once
+what it needs, as a hook that runs each time it is made.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ async def _route(tx: Tx, jobs: Sequence[Job], session: str) -> set[str]:
         return set()
     places = sorted({(job.queue, job.kind, job.name) for job in jobs})
     await tx.db.execute(
-        # written also when it is there: its lock keeps whoever brings rows back from dropping it
+        # written also when it is there: its lock keeps a session that brings rows back from dropping it
         "INSERT INTO mainstay.routes (queue, kind, name, route) "
         "SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) "
         "ON CONFLICT (queue, kind, name) DO UPDATE SET route = excluded.route",

@@ -10,7 +10,7 @@ process does may keep another's heartbeats waiting for that long:
 - a call that follows a subscription waits for it to be known for `GATE_S` at most, and heartbeats do not wait at all;
 - a line that was lost is tried again at least every `QUICK_S` for as long as `SOON_S`: after `GONE_S` without it, and
   without the line of its supervisor, a process counts as dead (`is_gone` in `sql/sessions.sql`);
-- whoever has found a free lock looks again every `AGAIN_S`, instead of at its next sweep.
+- a sweeper that has found a free lock looks again every `AGAIN_S`, instead of at its next sweep.
 
 The lease and the heartbeat are settings (`model/settings.py`), and `lock_timeout` is an option of the URL. Whoever
 raises the one raises the other.

@@ -78,7 +78,7 @@ async def sessions(base: Base) -> list[Session]:
 
 async def overdue(base: Base, limit: int) -> tuple[list[Overdue], bool]:
     """Declare the dead dead, then list what they held and what is past its time; and whether there is a session that
-    nobody subscribes for, so that it may be dead in a moment."""
+    no process subscribes for, so that it may be dead in a moment."""
     found = []
     suspected = False
     sent_ms = base.clock.now_ms() if isinstance(base.clock, ServerClock) else False

@@ -90,7 +90,7 @@ class Wire(asyncio.Protocol):
                 transport.abort()
 
     async def lost(self) -> None:
-        """Wait until the connection has ended, whoever ended it."""
+        """Wait until the connection has ended, on either side."""
         await self._gone.wait()
 
     # -- of the loop --------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def lead(tx: Tx, locks: SessionLocks, name: str, session: str, ttl_s: float) -> 
         epoch = 1
     else:
         holder, epoch, held_until_ms, boot = row
-        # one that ends later than its holder can have asked for is not waited for: nobody would lead until then
+        # one that ends later than its holder can have asked for is not waited for: there would be no leader until then
         latest_ms = tx.lease_ms + 2 * int(ttl_s * 1000)
         current = boot == boot_id() and tx.lease_ms < held_until_ms <= latest_ms
         if current and holder != session and not _is_dead(tx, locks, holder):

@@ -6,7 +6,7 @@ BEGIN
 END
 $$;
 
--- Make routed rows ready that a session can run, as many of each route as it asks for. Whoever routes a row holds its
+-- Make routed rows ready that a session can run, as many of each route as it asks for. A claim that routes a row holds its
 -- route until the commit, and so does this: a route goes only when nothing is left of it.
 CREATE OR REPLACE FUNCTION mainstay.bring_back(from_queues text[], who text, most integer) RETURNS void
 LANGUAGE plpgsql VOLATILE

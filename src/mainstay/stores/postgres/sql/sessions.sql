@@ -318,7 +318,7 @@ BEGIN
     FROM mainstay.leaders l WHERE l.name = lead_name FOR UPDATE;
     -- it may have waited for the lock, and its time goes from when it has it
     lease_now_ms := mainstay.clock(given_lease_ms);
-    -- one that ends later than its holder can have asked for is not waited for: nobody would lead until then
+    -- one that ends later than its holder can have asked for is not waited for: there would be no leader until then
     IF held_by <> session AND held_until_ms > lease_now_ms AND held_until_ms <= lease_now_ms + 2 * ttl_ms
         AND NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.id = held_by AND s.dead)
         AND NOT (is_gone AND held_by = suspect)

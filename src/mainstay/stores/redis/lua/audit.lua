@@ -196,7 +196,7 @@ function does.lists(repair, lists, most)
   return {NOW, found, big, done}
 end
 
--- Leads whose time ends too far ahead: nobody was given that much.
+-- Leads whose time ends too far ahead: no session was given that much.
 function does.leads(repair, longest_ms)
   for _, name in ipairs(call('SMEMBERS', P .. 'leads')) do
     local lead = call('HMGET', P .. 'lead:' .. name, 'holder', 'until_ms')

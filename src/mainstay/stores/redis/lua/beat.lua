@@ -9,7 +9,7 @@ for i, session in ipairs(ARGS[1]) do
   local found = call('HMGET', key, 'dead', 'draining_by', 'lost_ms')
   if found[1] == '0' then
     call('HSET', key, 'beat_ms', LEASE)
-    -- it lives, though nobody subscribes for it: the lease decides until somebody does again
+    -- it lives, though no process subscribes for it: the lease decides until one does again
     if found[3] then call('HDEL', key, 'lost_ms', 'linked') end
     answer[i + 1] = {call('SMEMBERS', P .. 'stopping:' .. session), found[2]}
   else

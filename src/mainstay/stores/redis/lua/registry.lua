@@ -158,7 +158,7 @@ function does.sessions()
 end
 
 -- Declares the dead dead, then answers with what they held and what is past its time: cause, id, row, fixed part and
--- what is beside it, for each. And 'suspected' if a session may be dead in a moment. Nobody is declared dead by a call that
+-- what is beside it, for each. And 'suspected' if a session may be dead in a moment. No session is declared dead by a call that
 -- was sent (by the server's clock) two seconds ago or more: the server stood still meanwhile, or the caller did, and beats
 -- may wait behind the call.
 function does.overdue(limit, sent_ms)
@@ -219,8 +219,8 @@ function does.lead(name, session, ttl_ms)
   local found = call('HMGET', key, 'holder', 'epoch', 'until_ms')
   local holder, epoch, until_ms = found[1], tonumber(found[2] or 1), tonumber(found[3] or 0)
   if holder and holder ~= session then
-    -- One nobody knows is judged by time. One that ends later than its holder can have asked for is not waited for:
-    -- nobody would lead until then.
+    -- An unknown holder is judged by time. One that ends later than its holder can have asked for is not waited for:
+    -- there would be no leader until then.
     if until_ms > LEASE and until_ms <= LEASE + 2 * ttl_ms and call('HGET', P .. 's:' .. holder, 'dead') ~= '1' then
       return {NOW, holder, epoch, string.format('%d', until_ms)}
     end

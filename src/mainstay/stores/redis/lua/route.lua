@@ -15,7 +15,7 @@ for _, strange in ipairs(ARGS[1]) do
   local id = strange[1]
   local row = rows[id]
   if row and row[SESSION] == ARGS[2] and row[OPEN] then
-    -- nobody was told of this claim, and its event is not written
+    -- no worker was told of this claim, and its event is not written
     routing.places[id] = strange[2]
     set(id, {
       [STATUS] = CLAIMABLE, [VERSION] = row[VERSION] - 1, [SESSION] = false, [CLAIMED] = false, [OPEN] = false,

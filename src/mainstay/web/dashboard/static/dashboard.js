@@ -234,7 +234,7 @@ const selection = {
       this.show();
     });
     find("[data-clears-selection]").addEventListener("click", () => { this.ids.clear(); this.show(); });
-    // whoever comes back to the page finds the boxes as they were
+    // the boxes are as they were when the user comes back to the page
     window.addEventListener("pageshow", () => { for (const box of this.boxes()) if (box.checked) this.pick(box, true); this.show(); });
     this.show();
   },

@@ -13,7 +13,7 @@ import msgspec
 
 from mainstay import Call
 from mainstay.control import decoded
-from mainstay.model import Job
+from mainstay.model import Job, Lane
 
 ENDLESS, UNKNOWN, VICTIM, HAUNTED, WAITING = "endless", "unknown", "victim", "haunted", "waiting"
 NIGHT = "night"
@@ -143,10 +143,10 @@ FATES: Sequence[Fate] = (
     ),
     Fate(
         tag=UNKNOWN,
-        title="no worker knows its task: parked",
+        title="no worker knows its task: it waits",
         jobs=1,
-        expected="scheduled",
-        proof=lambda job: job.starts == 0 and "waits for a worker that has it" in (job.reason or ""),
+        expected="pending",
+        proof=lambda job: job.starts == 0 and job.lane == Lane.ROUTED,
     ),
     Fate(
         tag="delayed",
@@ -223,13 +223,13 @@ FATES: Sequence[Fate] = (
         title="its worker was killed",
         jobs=1,
         expected="succeeded",
-        proof=lambda job: job.crashes >= 1 and result(job) == f"began at part {PARTS // 2}",
+        proof=lambda job: job.losses >= 1 and result(job) == f"began at part {PARTS // 2}",
     ),
     Fate(
         tag=HAUNTED,
         title="its worker froze and came back",
         jobs=1,
         expected="succeeded",
-        proof=lambda job: job.crashes >= 1 and result(job) == "rendered",
+        proof=lambda job: job.losses >= 1 and result(job) == "rendered",
     ),
 )

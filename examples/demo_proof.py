@@ -54,7 +54,7 @@ async def prove(stage: Stage) -> None:
     stage.wrong += [f"check: {found.job_id} {found.message}" for found in report.violations]
     victim = await stage.job(VICTIM)
     crash = next(event for event in await stage.control.events(victim.id) if event.to == "timed_out")
-    say(Text(f"now somebody rewrites event {crash.seq} of {victim.name} in a copy, to hide the crash:"))
+    say(Text(f"now event {crash.seq} of {victim.name} is rewritten in a copy, to hide that its worker was lost:"))
     forged = stage.folder / "forged.db"
     _forge(Path(stage.store.url.removeprefix("sqlite:///")), forged, victim, crash.seq)
     copy = await open_store(f"sqlite:///{forged}")

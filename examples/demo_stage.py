@@ -14,7 +14,7 @@ from demo_workers import Workers
 
 from mainstay.control import Control
 from mainstay.lifecycle import JOB
-from mainstay.model import Job
+from mainstay.model import Job, Lane
 from mainstay.stores import JobStore, Query
 
 _LOOK_S = 0.1
@@ -77,9 +77,9 @@ class Stage:
         return found
 
     async def all_settled(self) -> bool:
-        """Whether nothing is left to happen. What no worker knows stays parked, and is not waited for."""
+        """Whether nothing is left to happen. A job whose task no worker knows stays where it is."""
         await self.look()
-        parked = sum(job.status == "scheduled" for job in await self.jobs(UNKNOWN))
+        parked = sum(job.lane == Lane.ROUTED for job in await self.jobs(UNKNOWN))
         return sum(n for name, n in self.counts.items() if not JOB.states[name].settled) == parked > 0
 
     async def worker_of(self, job: Job) -> str:

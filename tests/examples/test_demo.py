@@ -38,7 +38,7 @@ def test_the_demo_tells_its_story_and_every_fate_is_as_expected(tmp_path: Path) 
         "8 of 8 quarantined",
         "2 of 2 skipped",
         "8 of 8 failed",
-        "1 of 1 scheduled",
+        "1 of 1 pending",
         "6 of 6 timed_out",
         "12 of 12 cancelled",
     ):

@@ -84,3 +84,20 @@ def test_a_job_in_a_log_tells_which_one_it_is_and_nothing_of_what_it_holds() -> 
     assert repr(job) == str(job) == shown
     assert shown in repr(Outcome("applied", job))
     assert secret not in "".join(str(part) for part in job.__rich_repr__())
+
+
+@pytest.mark.parametrize(
+    ("counts", "attempt"),
+    [
+        ({}, 1),
+        ({"failures": 1, "starts": 1}, 2),
+        ({"crashes": 1, "failures": 1, "starts": 2}, 3),
+        ({"losses": 1, "starts": 1}, 2),
+        ({"losses": 1, "starts": 0}, 1),
+        ({"losses": 2, "starts": 2, "failures": 1}, 3),
+        ({"releases": 3, "starts": 3}, 1),
+    ],
+    ids=["first", "failed", "crashed", "lost while it ran", "lost before it began", "lost once of two", "snoozed"],
+)
+def test_an_attempt_that_was_lost_with_its_worker_counts_if_it_had_begun(counts: dict[str, int], attempt: int) -> None:
+    assert a_job("running", **counts).attempt == attempt

@@ -25,7 +25,7 @@ from .spec import Spec
 #: entries of a page of a stored list
 PAGE = 1000
 VALIDATIONS = f"{CURRENT}/_validations"
-_RECORD = ".json"
+_RECORD = ".record"
 #: validations of a batch that are read back
 _REMEMBERED = 100
 

@@ -19,6 +19,8 @@ from rich.text import Text
 from ..clock import duration_text
 from ..control import Control
 from ..errors import InvalidInput, StoreDamaged
+from ..lifecycle import table_of
+from ..model import Job
 from ..stores import JobStore, open_store
 from .target import Target, Where
 
@@ -168,11 +170,16 @@ def print_command(command: str, console: Console, *, indent: int = 2) -> None:
 
 
 def coloured(status: str) -> Text:
-    """A status as people see it. One that this version does not know is marked: a newer version wrote it, or the row is
+    """A status, an outcome or a verdict as people see it."""
+    return Text(printable(status), style=_COLOURS.get(status, ""))
+
+
+def coloured_status(job: Job) -> Text:
+    """The status of a row. One that this version does not know is marked: a newer version wrote it, or the row is
     damaged; `mainstay check` tells which."""
-    if status not in _COLOURS:
-        return Text(f"{printable(status)} (unknown: see mainstay check)", style="bold red")
-    return Text(printable(status), style=_COLOURS[status])
+    if table_of(job.parent).get(job.status) is None:
+        return Text(f"{printable(job.status)} (unknown: see mainstay check)", style="bold red")
+    return coloured(job.status)
 
 
 def printable(text: str) -> str:

@@ -17,7 +17,7 @@ from ..control.data import PRIVATE, stored_value
 from ..lifecycle import Event, table_of, time_text
 from ..model import AWAITS_MS, ErrorInfo, Job, Options, Session
 from ..stores import Refusal
-from .common import age, coloured, printable, shortened
+from .common import age, coloured, coloured_status, printable, shortened
 
 #: events shown on a screen; all are in --json
 _SHOWN = 200
@@ -64,7 +64,7 @@ def _list(jobs: Sequence[Job], now_ms: int, width: int) -> Table:
         # all units of a batch have the same name
         cells = [
             Text(job.id),
-            coloured(job.status),
+            coloured_status(job),
             Text(printable(job.unit or job.name)),
             Text(age(now_ms - job.created_ms)),
         ]
@@ -103,7 +103,7 @@ def show_job(
 
 
 def _show_row(job: Job, sessions: Mapping[str, Session], now_ms: int, console: Console) -> None:
-    head = Text(printable(job.name), style="bold").append(" ").append_text(coloured(job.status))
+    head = Text(printable(job.name), style="bold").append(" ").append_text(coloured_status(job))
     if table_of(job.parent).get(job.status) is None:
         head.append(" (written by a newer version; this one leaves it alone)", style="yellow")
     console.print(head)

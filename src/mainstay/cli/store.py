@@ -152,7 +152,9 @@ def init(where: Where, url: UrlArgument = "", values: ValuesOption = False, as_j
         print_json(msgspec.to_builtins(place))
     else:
         done = ", ".join(place.made)
-        screen().print(f"{place.store}: {done}" if done else f"{place.store} is there already", markup=False)
+        screen().print(
+            f"{place.store}: {done}" if done else f"{place.store} is there already", markup=False, soft_wrap=True
+        )
 
 
 @group.command(name="migrate", help=_MIGRATE)

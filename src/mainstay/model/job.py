@@ -174,6 +174,16 @@ class Job(msgspec.Struct, frozen=True, gc=False):
         return self.parent is not None
 
     @property
+    def attempt(self) -> int:
+        """The number of the attempt that its claim is, or that its next one will be: 1 for the first.
+
+        Attempts that failed, crashed or began and were lost with their worker count; snoozes and releases do not. A
+        claim that was lost before its work began is not an attempt, so losses count only as far as there are starts.
+        """
+        ended = self.failures + self.crashes
+        return ended + min(self.losses, max(0, self.starts - ended)) + 1
+
+    @property
     def awaits(self) -> bool:
         """Whether it waits for other jobs; its due time means nothing then."""
         return self.due_ms == AWAITS_MS and self.settled_ms is None

@@ -262,7 +262,7 @@ class Harness:
             Ran(
                 id=after.id,
                 task=after.name,
-                attempt=after.failures + after.crashes + 1,
+                attempt=after.attempt,
                 at=datetime.fromtimestamp((after.claimed_ms or 0) / 1000, UTC),
             )
             for before, after, _ in heard

@@ -128,8 +128,9 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """1 for the first; attempts that failed or crashed count, snoozes and releases do not."""
-        return self.job.failures + self.job.crashes + 1
+        """1 for the first; attempts that failed, crashed or were lost with their worker count, snoozes and releases do
+        not."""
+        return self.job.attempt
 
     @property
     def checkpoint(self) -> Any:

@@ -129,6 +129,8 @@ async def test_a_unit_whose_time_has_come_is_first(postgres_url: str, world: Wor
 
     [first] = await world.claim("s1", 1)
     assert first.id == unit.job.id
+    # as the trail says: a check would find the change
+    ask(postgres_url, f"UPDATE {schema(postgres_url)}.jobs SET due_ms = {unit.job.due_ms} WHERE id = '{unit.job.id}'")
 
 
 async def test_a_job_submitted_in_sql_is_first(postgres_url: str, world: World) -> None:

@@ -139,8 +139,9 @@ async def test_a_witness_is_there_for_the_sessions_that_are_beaten_for_and_again
     await until(lambda: has_no_witness(world, "s1"))
     proxy.cut()
     await until(lambda: has_witness(world, "s2"))
+    # a sweeper's beat has no sessions, and releases no witness. The one that was seen may be that of the cut connection
     await supervisor.store.beat([])
-    assert await has_witness(world, "s2"), "that of a sweeper is for nobody"
+    await until(lambda: has_witness(world, "s2"))
 
 
 @pytest.mark.parametrize(("alike", "dead"), [(True, True), (False, False)])

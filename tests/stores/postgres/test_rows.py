@@ -114,7 +114,7 @@ def test_the_server_reckons_the_end_of_a_job_as_we_do(
 ) -> None:
     options = msgspec.structs.replace(Options(), run_timeout_s=run_s, stall_timeout_s=stall_s, grace_s=grace_s)
     job = msgspec.structs.replace(
-        BLANK, options=options, started_ms=started_ms, extra_ms=extra_ms, progress_ms=progress_ms
+        BLANK, options=options, session="s", started_ms=started_ms, extra_ms=extra_ms, progress_ms=progress_ms
     )
     stored = dict(zip(JOB_FIELDS, job_values(job), strict=True))["options"]
 

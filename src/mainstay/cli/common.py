@@ -20,7 +20,6 @@ from ..clock import duration_text
 from ..control import Control
 from ..errors import InvalidInput, StoreDamaged
 from ..lifecycle import table_of
-from ..model import Job
 from ..stores import JobStore, open_store
 from .target import Target, Where
 
@@ -174,12 +173,12 @@ def coloured(status: str) -> Text:
     return Text(printable(status), style=_COLOURS.get(status, ""))
 
 
-def coloured_status(job: Job) -> Text:
-    """The status of a row. One that this version does not know is marked: a newer version wrote it, or the row is
-    damaged; `mainstay check` tells which."""
-    if table_of(job.parent).get(job.status) is None:
-        return Text(f"{printable(job.status)} (unknown: see mainstay check)", style="bold red")
-    return coloured(job.status)
+def coloured_status(status: str, parent: str | None = None) -> Text:
+    """The stored status of a job, or of a unit of `parent`. One that this version does not know is marked: a newer
+    version wrote it, or the row is damaged; `mainstay check` tells which."""
+    if table_of(parent).get(status) is None:
+        return Text(f"{printable(status)} (unknown: see mainstay check)", style="bold red")
+    return coloured(status)
 
 
 def printable(text: str) -> str:

@@ -64,7 +64,7 @@ def _list(jobs: Sequence[Job], now_ms: int, width: int) -> Table:
         # all units of a batch have the same name
         cells = [
             Text(job.id),
-            coloured_status(job),
+            coloured_status(job.status, job.parent),
             Text(printable(job.unit or job.name)),
             Text(age(now_ms - job.created_ms)),
         ]
@@ -103,7 +103,7 @@ def show_job(
 
 
 def _show_row(job: Job, sessions: Mapping[str, Session], now_ms: int, console: Console) -> None:
-    head = Text(printable(job.name), style="bold").append(" ").append_text(coloured_status(job))
+    head = Text(printable(job.name), style="bold").append(" ").append_text(coloured_status(job.status, job.parent))
     if table_of(job.parent).get(job.status) is None:
         head.append(" (written by a newer version; this one leaves it alone)", style="yellow")
     console.print(head)

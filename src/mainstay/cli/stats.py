@@ -23,7 +23,7 @@ from .bundles import bundled
 from .common import (
     JsonOption,
     age,
-    coloured,
+    coloured_status,
     looking,
     print_json,
     printable,
@@ -152,7 +152,7 @@ def _by_queue(stats: Stats, paused: Collection[str]) -> Table:
             state = JOB.get(status)
             ready = found.oldest_ready_ms if state is not None and state.claimable else None
             waits = "" if ready is None else age(stats.at_ms - ready)
-            table.add_row(title, coloured(status), f"{found.counts[status]:,}", waits)
+            table.add_row(title, coloured_status(status), f"{found.counts[status]:,}", waits)
             title = ""
     return table
 
@@ -168,7 +168,7 @@ def _by_state(stats: Stats) -> Table:
     table.add_column("moves into it per minute (last 5 min)", justify="right")
     for status in in_order(total.keys() | stats.rates.keys()):
         rate = stats.rates.get(status, 0.0)
-        table.add_row(coloured(status), f"{total[status]:,}", f"{rate:,.1f}" if rate else "-")
+        table.add_row(coloured_status(status), f"{total[status]:,}", f"{rate:,.1f}" if rate else "-")
     return table
 
 

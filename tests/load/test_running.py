@@ -449,9 +449,10 @@ async def test_a_stall_of_the_target_shows_fully_in_response_time(tmp_path: Path
     # only the ten under way are slow by themselves; the 140 that were due behind them waited for them
     slow = sum(n for low, _, n in summary.distribution if low > 0.1)
     assert slow <= 30
-    assert summary.response.max == pytest.approx(1.5, abs=0.2)
-    # half of the run was the stall: response times fall evenly from 1.5 s to nothing
-    assert summary.response.p75 == pytest.approx(0.75, abs=0.2)
+    # half of the run was the stall: response times fall evenly from 1.5 s to nothing. A slow machine makes them longer,
+    # and nothing may make them shorter
+    assert 1.3 <= summary.response.max <= 3.0
+    assert 0.55 <= summary.response.p75 <= summary.response.max
     assert summary.service.p75 < 0.1
 
 

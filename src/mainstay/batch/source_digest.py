@@ -3,7 +3,7 @@
 From the source files alone, so that it is the same on every machine and nothing has to be imported. The function's
 names are followed to the top-level definitions of its module that bind them (functions, classes, constants), and
 through imports to other modules of the same project, and so on. Comments, docstrings and layout do not count, and a
-definition that is not reached does not count: a changed plot beside a simulation is no reason to run it again.
+definition that is not reached does not count: a changed plot beside a simulation does not make it run again.
 
 The project is the folder that the function's top-level module or package stands in; of a project that is installed
 among other packages, the top-level package. The standard library, installed packages and Mainstay itself are not part

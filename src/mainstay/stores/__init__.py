@@ -1,6 +1,6 @@
 """Stores: where jobs live. One port, `JobStore`; one adapter per engine; one conformance suite for all.
 
-Layer: above lifecycle, below control. Start from `open_store` and `port.py`.
+Layer: above lifecycle, below control. Start from `open_store` and `port`.
 """
 
 from ..storage.urls import shown_url

@@ -9,7 +9,6 @@ Needs the extra `prometheus`. What is exposed, and how: `mainstay.report.metrics
 from __future__ import annotations
 
 import functools
-import inspect
 import time
 from collections import Counter as Tally
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ import msgspec
 from ..errors import InvalidInput, MainstayError, MissingExtra
 from ..model import PRIVATE, Job, is_private
 from .judge import moves
-from .port import Answer, JobStore, Observer, Written
+from .port import CALLS, Answer, JobStore, Observer, Written
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -99,8 +98,6 @@ COUNTED = (
     ERRORS,
 )
 
-_METHODS = tuple(name for name, found in vars(JobStore).items() if inspect.iscoroutinefunction(found))
-
 
 def wanted(environ: Mapping[str, str]) -> Literal["", "on", "names"]:
     """What the environment says about metrics; "" is off.
@@ -136,7 +133,7 @@ class MeteredStore:
         meters = self._meters = Meters.of(registry)
         self._names = names
         store.observer = self._hear
-        for method in _METHODS:
+        for method in CALLS:
             setattr(self, method, _timed(method, getattr(store, method), meters))
 
     def __getattr__(self, name: str) -> Any:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar, cast
 
 from ..errors import MainstayError, StoreError
 from ..stores import JobStore
-from ..stores.port import Wake
+from ..stores.port import CALLS, Wake
 
 T = TypeVar("T")
 
@@ -26,9 +25,7 @@ _STEP_S, _STEPS = 0.25, 8
 #: how long one call may take
 ANSWER_S = 15.0
 
-_METHODS = tuple(
-    name for name, found in vars(JobStore).items() if inspect.iscoroutinefunction(found) and name != "close"
-)
+_METHODS = tuple(name for name in CALLS if name != "close")
 
 
 class Patience:

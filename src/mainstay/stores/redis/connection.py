@@ -1,6 +1,6 @@
 """Connections to one server: a few for commands, and the patience to send a call again.
 
-All of it lives on the store's home loop. Every call of the port may be sent twice (see `stores/port.py` and the scripts
+All of it lives on the store's home loop. Every call of the port may be sent twice (see `stores/port` and the scripts
 it runs), so a call whose connection was lost is: with growing pauses, a random part of each, up to `retries` times.
 Then it raises `StoreUnavailable`.
 

@@ -1,27 +1,19 @@
-"""The store port: what every adapter must do. Data only; no rule about what happens next lives here.
+"""The face of jobs: insert, look up, claim, change, report, sweep, trim, delete.
 
-Conventions every adapter keeps (and `tests/conformance` proves):
-
-- Every method takes many at a time. `insert` and each single change of `apply` are atomic: the row, its
-  events and everything hung on it are written together, or not at all.
-- An answer means durable, to the level the adapter states in `durability`.
-- Due times use wall time and leases use lease time, both of the store's clock.
-- A stored row that cannot be read is set aside (`Lane.ASIDE`) and the rest of the batch goes on.
-- Selection (order, limits, pause) happens here, from stored columns; see `claim`.
+What a caller hands in (`NewJob`, `Change`, `Report`, `Query`, `TrimPolicy`) and what it gets back stands before the
+protocol that uses it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Literal, Protocol
 
 import msgspec
 
-from ..clock import Clock
-from ..lifecycle import Chain, Event, Move
-from ..model import Job, Leadership, Progress, QueueSettings, Schedule, Session
-from .durability import Durability
+from ...lifecycle import Event, Move
+from ...model import Job, Leadership, Progress
+from ..durability import Durability
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,18 +105,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """the work began; counted in `starts` once per token"""
     progress: Progress | None = None
     checkpoint: bytes | None = None
-
-
-class Pulse(msgspec.Struct, frozen=True, kw_only=True):
-    """The store's answer to one session's beat."""
-
-    session: str
-    known: bool
-    """False: the session was declared dead or never opened. Its claims are gone; stop their work"""
-    cancelling: tuple[str, ...] = ()
-    """jobs it holds that are asked to stop"""
-    draining_by: str | None = None
-    """who asked it to drain: to take no more jobs, finish what it holds, and end. None: nobody"""
 
 
 class Overdue(msgspec.Struct, frozen=True):
@@ -230,74 +210,14 @@ class Trimmed(msgspec.Struct, frozen=True):
     more: bool
 
 
-class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """One broken invariant."""
-
-    code: str
-    message: str
-    job_id: str | None = None
-    repaired: str | None = None
-    """what `--repair` did about it"""
-
-
-class Audited(msgspec.Struct, frozen=True, kw_only=True):
-    """A row as the check sees it: readable parts as a `Job`, the rest named.
-
-    What could not be read is listed in `damaged` and has a harmless stand-in in `job`.
-    """
-
-    job: Job
-    events: list[Event]
-    """after `job.trimmed_seq`, in order; all there are when that is unreadable"""
-    damaged: Mapping[str, str] = {}
-    """column -> what is wrong with it"""
-    key: Any = None
-    """the adapter's own handle on the stored row"""
-
-
 #: a row before (None: it was not there) and after a write, and the events written with it
 Written = tuple[Job | None, Job, Sequence[Event]]
 #: hears of the rows that one commit wrote
 Observer = Callable[[Sequence[Written]], None]
 
 
-class Wake(Protocol):
-    """A subscription: subscribe, then read, then wait. No wake between the three is lost."""
-
-    async def wait(self, timeout_s: float) -> bool:
-        """True when woken, False after the timeout. May wake without need; never misses one."""
-        ...
-
-    async def close(self) -> None: ...
-    async def __aenter__(self) -> Self: ...
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class JobStore(Protocol):
-    """One place where jobs live. Adapters are chosen by URL: `mainstay.stores.open_store`."""
-
-    url: str
-    clock: Clock
-    chain: Chain
-    """seals the events; control computes digests with it, so row and events fit the store's key"""
-    durability: str
-    """what an answer survives, in words; of an insert with a wish of its own, see `durability_of`"""
-    observer: Observer | None
-    """told of every move of every row that this process writes, once it is committed; on whatever thread that is, so
-    it must be quick. Reports, deletions and repairs are not told. For metrics and tests"""
-
-    async def close(self) -> None:
-        """Finish what was accepted, then let go of everything. Safe to call twice."""
-        ...
-
-    def durability_of(self, level: Durability) -> str:
-        """What an insert at this level survives, in words: the level asked for, and what the engine is configured to
-        give. Raises `InvalidInput` for a level that it cannot give."""
-        ...
-
-    # jobs ---------------------------------------------------------------------------------------
+class JobRepository(Protocol):
+    """The jobs of a store, with their events, keys and refusals."""
 
     async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
         """Insert all or nothing. A key or unique clash answers with the job that was there, also for
@@ -378,88 +298,4 @@ class JobStore(Protocol):
     ) -> list[Deletion]:
         """Delete unclaimed rows with their units and events; a tombstone event stays. Of a row that `versions` names
         only if it is at that version: at another it is left as it is and answered with `changed`, held or not."""
-        ...
-
-    # sessions and leadership --------------------------------------------------------------------
-
-    async def open_session(self, session: Session) -> None:
-        """Open it, or take a new offer of one that is open."""
-        ...
-
-    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
-        """Keep sessions alive, in one write, with whatever they have to report."""
-        ...
-
-    async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
-        """Ask sessions to drain: each hears it with its next beat. The first who asked stays on record. False for one
-        that is dead or not known."""
-        ...
-
-    async def close_session(self, session: str) -> None:
-        """Forget a session. Rows it still holds are overdue at once."""
-        ...
-
-    async def sessions(self) -> list[Session]: ...
-
-    async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
-        """Take, keep or read the leadership: whoever holds it now is in the answer. It passes on, under a new epoch,
-        when its time is over, and at once when the session that holds it is known to be dead."""
-        ...
-
-    async def resign(self, lead: Leadership) -> None:
-        """Give leadership up early, if it is still held."""
-        ...
-
-    # settings -----------------------------------------------------------------------------------
-
-    async def set_queue(self, settings: QueueSettings) -> None: ...
-    async def queues(self) -> list[QueueSettings]: ...
-
-    async def set_limit(self, key: str, most: int | None) -> None:
-        """At most this many held rows per concurrency key; None lifts the limit. Frees blocked rows."""
-        ...
-
-    async def limits(self) -> dict[str, int]: ...
-
-    async def put_schedule(self, schedule: Schedule) -> None:
-        """Store or replace. Of an existing one `paused` is kept (an operator set it), and `last_tick_ms` unless the
-        new one is later."""
-        ...
-
-    async def pause_schedule(self, name: str, *, paused: bool) -> bool:
-        """Pause or resume; False if there is no such schedule."""
-        ...
-
-    async def schedules(self) -> list[Schedule]: ...
-    async def drop_schedule(self, name: str) -> bool: ...
-
-    async def tick(
-        self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
-    ) -> list[Inserted] | None:
-        """Insert a tick's jobs and remember the tick, once: None if (schedule, time) was ticked before."""
-        ...
-
-    # wake ---------------------------------------------------------------------------------------
-
-    def wake(self, topics: Sequence[str]) -> Wake:
-        """Subscribe to `queue:NAME` (a row got ready, or waits for a sooner time than the others: ask `due` again),
-        `job:ID` (it settled), `session:ID` (a job it holds is asked to stop). A queue wakes no more subscribers than
-        there were such rows."""
-        ...
-
-    # check --------------------------------------------------------------------------------------
-
-    async def audit(self, *, after: str = "", limit: int = 500) -> list[Audited]:
-        """Rows by id with their events, readable or not; a short page of a long walk."""
-        ...
-
-    async def check(self, *, repair: bool = False, quick: bool = False) -> list[Violation]:
-        """What only the engine can see: file damage, lost uniqueness, stray events and keys, counters that
-        disagree with the rows, a stranded concurrency key, a job that waits for nothing any more. Repairs what has
-        one safe answer. `quick` is for a timer: where the whole of it would keep a server busy, it leaves out what only
-        a walk over everything shows, and takes its time."""
-        ...
-
-    async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
-        """Write a repaired row whole, if it is still as it was found."""
         ...

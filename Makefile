@@ -20,10 +20,10 @@ PYTEST_ARGS ?= -q -n 3 --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check fmt docs bench soak lock clean
+.PHONY: help demo test quick check fmt docs generate bench soak lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## watch a few hundred jobs meet every fate, on SQLite, in a temporary folder
 	@$(PY) examples/demo.py
@@ -34,11 +34,12 @@ test: $(STAMP) ## run every test, the examples in the documentation included
 quick: $(STAMP) ## the tests, without the slow ones
 	$(PY) -m pytest $(PYTEST_ARGS) -m "not slow"
 
-check: $(STAMP) ## format, lint, types and import layers; seconds
+check: $(STAMP) ## format, lint, types, import layers and the generated client; seconds
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(PY) tools/unasync.py --check
 
 fmt: $(STAMP) ## format the code and mend what the linter can mend
 	$(BIN)/ruff format .
@@ -46,6 +47,9 @@ fmt: $(STAMP) ## format the code and mend what the linter can mend
 
 docs: $(STAMP) ## write the generated pages anew from the code
 	$(PY) docs/generate.py
+
+generate: $(STAMP) ## write the synchronous client from the asynchronous one
+	$(PY) tools/unasync.py
 
 bench: $(STAMP) ## measure, beside other job queues, ways to run a study and load generators; over an hour
 	$(PY) -m bench

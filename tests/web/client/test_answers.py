@@ -9,7 +9,16 @@ import msgspec
 import pytest
 
 from mainstay.web.api import bulk, shapes, stores
-from mainstay.web.client import aio, aio_handle, aio_parts, answers, sync, sync_handle, sync_parts
+from mainstay.web.client import (
+    answers,
+    async_client,
+    async_handle,
+    async_resources,
+    sync_client,
+    sync_handle,
+    sync_resources,
+)
+from tools import unasync
 
 
 @pytest.mark.parametrize(
@@ -42,16 +51,20 @@ def test_the_options_of_a_job_are_those_that_the_server_gives() -> None:
 @pytest.mark.parametrize(
     ("waits", "blocks"),
     [
-        (aio.AsyncClient, sync.Client),
-        (aio_handle.AsyncHandle, sync_handle.Handle),
-        (aio_parts.AsyncJobs, sync_parts.Jobs),
-        (aio_parts.AsyncQueues, sync_parts.Queues),
-        (aio_parts.AsyncSchedules, sync_parts.Schedules),
-        (aio_parts.AsyncBatches, sync_parts.Batches),
+        (async_client.AsyncClient, sync_client.Client),
+        (async_handle.AsyncHandle, sync_handle.Handle),
+        (async_resources.AsyncJobs, sync_resources.Jobs),
+        (async_resources.AsyncQueues, sync_resources.Queues),
+        (async_resources.AsyncSchedules, sync_resources.Schedules),
+        (async_resources.AsyncBatches, sync_resources.Batches),
     ],
 )
 def test_both_clients_offer_the_same(waits: type, blocks: type) -> None:
     assert _methods(waits) == _methods(blocks)
+
+
+def test_the_synchronous_client_is_what_the_asynchronous_one_generates() -> None:
+    assert unasync.outdated() == [], "run `make generate`"
 
 
 def _fields(struct: Any) -> dict[str, Any]:

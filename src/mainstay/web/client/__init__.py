@@ -1,18 +1,32 @@
 """The API from another program: `Client` and `AsyncClient`. Needs the extra `mainstay[client]`, and no store.
 
-`calls` and `core` say what is asked and how answers are read, `exchange` what is tried again, `following` how a broken
-stream is taken up; none of them sends anything. `aio*` and `sync*` are the two faces, which do.
+`calls` and `core` declare the requests and read the answers, `exchange` decides what is tried again, `following` how a
+broken stream is resumed; none of them sends anything. `async_*` sends; `sync_*` is generated from it by
+`make generate`.
+
+>>> import asyncio, httpx
+>>> from mainstay.web.options import WebOptions
+>>> from mainstay.web.shelf import Shelf
+>>> from mainstay.web.site import make_site
+>>> async def main():
+...     async with await Shelf.open({"main": "memory:"}) as shelf:
+...         here = httpx.ASGITransport(make_site(shelf, WebOptions(), tokens=None))
+...         async with AsyncClient("http://127.0.0.1:8330", transport=here) as client:
+...             job = await client.submit("mail.send", {"to": "a@b.c"}, queue="mail", retries=5)
+...             return await job.status(), [found.name async for found in client.jobs.find(queue="mail")]
+>>> asyncio.run(main())
+('pending', ['mail.send'])
 """
 
 from __future__ import annotations
 
 from ..api.seen import BatchSeen, Resuming, Schedule, StoreSeen
-from .aio import AsyncClient
-from .aio_handle import AsyncGroup, AsyncHandle
 from .answers import Done, Ended, Event, Job, JobPage, Listed, News, Reported, Stats, Trouble, Working
+from .async_client import AsyncClient
+from .async_handle import AsyncGroup, AsyncHandle
 from .exchange import Tries
 from .new import NewJob
-from .sync import Client
+from .sync_client import Client
 from .sync_handle import Group, Handle
 
 __all__ = [

@@ -1,4 +1,6 @@
-"""A submitted job, in the hand of a program without an event loop."""
+# Generated from async_handle.py by `make generate`. Do not edit.
+
+"""Handle: a submitted job, for programs without an event loop."""
 
 from __future__ import annotations
 
@@ -16,31 +18,38 @@ T = TypeVar("T")
 _PAGE = 500
 
 
-class Run(Protocol):
-    """Does what a flow says."""
+class FlowRunner(Protocol):
+    """Sends the requests of a flow."""
 
     def __call__(self, flow: Flow[T]) -> T: ...
 
 
-class Follow(Protocol):
-    """Reads a stream."""
+class StreamReader(Protocol):
+    """Reads a stream, and reopens it when it breaks."""
 
     def __call__(self, following: Following[T]) -> Generator[T, None, None]: ...
 
 
 class Handle:
-    """A job by its id. Everything is asked of the server when it is wanted; nothing is kept here."""
+    """A job by its id. Each call asks the server; the handle caches nothing."""
 
     __slots__ = ("_core", "_follow", "_run", "created", "durability", "id")
 
     def __init__(
-        self, core: Core, run: Run, follow: Follow, job_id: str, *, created: bool = False, durability: str = ""
+        self,
+        core: Core,
+        run: FlowRunner,
+        follow: StreamReader,
+        job_id: str,
+        *,
+        created: bool = False,
+        durability: str = "",
     ) -> None:
         self.id = job_id
         self.created = created
-        """whether this submit made it; False when it was there before (its key, or `unique`)"""
+        """whether this submit created the job; False if it existed before (same key, or `unique`)"""
         self.durability = durability
-        """what the answer of the submit survives, in words; empty for a handle that was made by id"""
+        """the failures that the stored submit survives, in words; empty for a handle made by id"""
         self._core = core
         self._run = run
         self._follow = follow
@@ -50,37 +59,39 @@ class Handle:
     @overload
     def result(self, timeout: Duration | None = None, *, returns: type[T]) -> T: ...
     def result(self, timeout: Duration | None = None, *, returns: Any = Any) -> Any:
-        """Wait for the end and give what the task returned, as plain data or as the type that it `returns`. Raises
-        `JobFailed` when it settled otherwise, and `WaitTimeout` when the wait is over first; the job goes on then.
+        """Wait until the job is settled; returns the task's result, as plain data or as the type `returns`. Raises
+        `JobFailed` if it settled otherwise, and `WaitTimeout` if the timeout passes first; the job continues then.
         Fields that the server masks are masked here."""
         return self._run(self._core.result(self.id, timeout, returns))
 
     def wait(self, timeout: Duration | None = None) -> Job:
-        """The job once it is settled, however it settled; raises `WaitTimeout`."""
+        """Wait until the job is settled, whatever its outcome; raises `WaitTimeout`."""
         return self._run(self._core.wait(self.id, timeout))
 
     def job(self, *, payload: bool = True) -> Job:
-        """The job as it is now; raises `JobNotFound`."""
+        """Read the job as it is now; raises `JobNotFound`."""
         return self._run(self._core.job(self.id, payload=payload))
 
     def status(self) -> str:
-        """Its state now: scheduled, pending, running, succeeded ..."""
-        return (self.job(payload=False)).status
+        """Read its status: scheduled, pending, running, succeeded ..."""
+        job = self.job(payload=False)
+        return job.status
 
     def story(self) -> list[str]:
-        """What happened to it, a line each."""
-        return (self._run(self._core.story(self.id))).lines
+        """Read what happened to the job, a line per event."""
+        story = self._run(self._core.story(self.id))
+        return story.lines
 
     def explain(self) -> Explanation:
-        """Where it is and why, and what to do."""
+        """Explain the state of the job: why it is there, and what to do."""
         return self._run(self._core.explain(self.id))
 
     def awaited(self) -> list[str]:
-        """The ids of the jobs that it waits for, or waited for."""
+        """Read the ids of the jobs that it waits for, or waited for."""
         return self._run(self._core.awaited(self.id))
 
     def events(self, *, after: int = 0) -> Iterator[Event]:
-        """Its audit trail, page by page."""
+        """Iterate over its audit trail, page by page."""
         start: int | None = after
         while start is not None:
             page = self._run(self._core.trail(self.id, after=start, limit=_PAGE))
@@ -88,7 +99,7 @@ class Handle:
             start = page.next
 
     def units(self, *, status: str | Sequence[str] | None = None, payload: bool = False) -> Iterator[Job]:
-        """Its units, oldest first, page by page."""
+        """Iterate over its units, oldest first, page by page."""
         cursor: str | None = None
         while True:
             page = self._run(self._core.units(self.id, status=status, cursor=cursor, limit=_PAGE, payload=payload))
@@ -97,30 +108,30 @@ class Handle:
                 return
 
     def stream(self, *, payload: bool = False) -> Generator[News, None, None]:
-        """All that happens to it, from its first event on, until it is settled: events, the job as it stands after
-        them, its progress, and its end. A broken stream is taken up where it broke. What it tells is JSON: bytes in a
-        payload or result are base64 there; `job()` has them as they are."""
+        """Stream what happens to the job, from its first event until it is settled: events, the job after them, its
+        progress, and its end. A broken stream resumes where it broke. The stream is JSON, so bytes in a payload or
+        result are base64; `job()` returns them as bytes."""
         return self._follow(job_stream(self._core, self.id, payload=payload))
 
     def cancel(self, reason: str | None = None, *, version: int | None = None) -> Job:
-        """Cancel it: at once if nobody works on it, else through `cancelling`. Twice is once. With a `version`, here
-        and below, only as long as the job is at that one; else `VersionChanged` is raised."""
+        """Cancel the job: at once if no worker holds it, else through `cancelling`. Idempotent. With a `version`, here
+        and below, only if the job is still at that version; else raises `VersionChanged`."""
         return self._run(self._core.cancel(self.id, reason, version))
 
     def retry(self, reason: str | None = None, *, version: int | None = None) -> Job:
-        """Send it back to its queue."""
+        """Send the job back to its queue."""
         return self._run(self._core.retry(self.id, reason, version))
 
     def set_priority(self, priority: int, *, version: int | None = None) -> Job:
-        """Change its place in its queue."""
+        """Change its priority in its queue."""
         return self._run(self._core.set_priority(self.id, priority, version))
 
     def force(self, to: str, *, reason: str, version: int | None = None) -> Job:
-        """Move it against the table, audited as forced."""
+        """Move the job past the transition table; the event is marked as forced."""
         return self._run(self._core.force(self.id, to, reason, version))
 
     def delete(self, reason: str | None = None, *, version: int | None = None) -> None:
-        """Delete it, if nobody works on it."""
+        """Delete the job, if no worker holds it."""
         self._run(self._core.delete(self.id, reason, version))
 
     def __repr__(self) -> str:
@@ -141,4 +152,4 @@ class Group(NamedTuple):
     then: Handle
 
 
-__all__ = ["Follow", "Group", "Handle", "Run"]
+__all__ = ["FlowRunner", "Group", "Handle", "StreamReader"]

@@ -16,9 +16,9 @@ from ..api.seen import Checked, StoreSeen
 from ..api.shapes import Submitted
 from ..live.history import Sample
 from ..live.snapshot import Snapshot
-from .aio_handle import AsyncGroup, AsyncHandle
-from .aio_parts import AsyncBatches, AsyncJobs, AsyncQueues, AsyncSchedules
 from .answers import Session, Stats, Working
+from .async_handle import AsyncGroup, AsyncHandle
+from .async_resources import AsyncBatches, AsyncJobs, AsyncQueues, AsyncSchedules
 from .calls import Call
 from .core import Core
 from .core_store import BatchCore, QueueCore, ScheduleCore, StoreCore
@@ -33,21 +33,14 @@ T = TypeVar("T")
 class AsyncClient:
     """A server of Mainstay (`mainstay serve`), from a program with an event loop.
 
-    Without a URL, MAINSTAY_URL names the server, and MAINSTAY_TOKEN who asks. `store` is which of the server's stores
-    is meant, if it has several. What can be sent twice without harm is tried again when the server is away or asks for
-    a pause; every submit has a key, so it is never stored twice. Errors are those of the library.
+    Without a URL, MAINSTAY_URL names the server and MAINSTAY_TOKEN holds the token. `store` selects one of the server's
+    stores. A request that is safe to repeat is sent again when the server is away or asks for a pause; every submit has
+    a key, so a job is never stored twice. Errors are those of the library.
 
-    >>> from mainstay.web.options import WebOptions
-    >>> from mainstay.web.shelf import Shelf
-    >>> from mainstay.web.site import make_site
-    >>> async def main():
-    ...     async with await Shelf.open({"main": "memory:"}) as shelf:
-    ...         here = httpx.ASGITransport(make_site(shelf, WebOptions(), tokens=None))
-    ...         async with AsyncClient("http://127.0.0.1:8330", transport=here) as client:
-    ...             job = await client.submit("mail.send", {"to": "a@b.c"}, queue="mail", retries=5)
-    ...             return await job.status(), [found.name async for found in client.jobs.find(queue="mail")]
-    >>> asyncio.run(main())
-    ('pending', ['mail.send'])
+    >>> client = AsyncClient("https://jobs.example.com", token="secret")
+    >>> client
+    <AsyncClient of https://jobs.example.com>
+    >>> asyncio.run(client.close())
     """
 
     def __init__(
@@ -69,7 +62,7 @@ class AsyncClient:
         self._store = StoreCore(core)
         self._batch = BatchCore(core)
         self.jobs = AsyncJobs(core, self.run, self.follow)
-        """find them, and act on many"""
+        """find jobs, and act on many of them"""
         self.queues = AsyncQueues(QueueCore(core), self.run)
         self.schedules = AsyncSchedules(ScheduleCore(core), self.run, self.handle)
         self.batches = AsyncBatches(self._batch, self.run)
@@ -77,8 +70,8 @@ class AsyncClient:
     # submit -----------------------------------------------------------------------------------------
 
     async def submit(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> AsyncHandle:
-        """Submit one job of the task `name`; `payload` has its arguments by name. Options are those of the library.
-        Returns when it is stored."""
+        """Submit one job of the task `name`; `payload` holds its arguments by name. Options are those of the library.
+        Returns when the job is stored."""
         made = await self.run(self._core.submit(new_job(name, payload, options)))
         return self._made(made)
 
@@ -89,12 +82,11 @@ class AsyncClient:
     async def submit_many(
         self, jobs: Iterable[NewJob], *, chunk: int = 1000, progress: Callable[[int], object] | None = None
     ) -> list[AsyncHandle]:
-        """Submit many jobs (`client.job(...)`). Each chunk is stored whole or not at all; `progress` is called with the
-        number stored so far after each. An error names the job by its place among all of them, and its notes say how
-        many are stored."""
-        return [
-            self._made(made) for made in await self.run(self._core.submit_many(jobs, chunk=chunk, progress=progress))
-        ]
+        """Submit many jobs (`client.job(...)`). Each chunk is stored whole or not at all; after each chunk `progress`
+        is called with the number of jobs stored so far. An error names the job by its position in `jobs`, and its notes
+        give the number of stored jobs."""
+        made = await self.run(self._core.submit_many(jobs, chunk=chunk, progress=progress))
+        return [self._made(each) for each in made]
 
     async def group(
         self,
@@ -104,52 +96,52 @@ class AsyncClient:
         when: Literal["succeeded", "settled"] = "succeeded",
         failed: Literal["skip", "fail"] = "skip",
     ) -> AsyncGroup:
-        """Submit many jobs and one that runs once, when all of them have succeeded (or are settled), all or none. When
-        one fails, it is skipped, or fails if so told."""
+        """Submit many jobs, and one that runs once when all of them have succeeded (or are settled). All or none are
+        stored. If a member fails, `then` is skipped, or fails with `failed="fail"`."""
         made = await self.run(self._core.submit_group(members, then, when=when, failed=failed))
         return AsyncGroup(tuple(map(self._made, made.members)), self._made(made.then))
 
     def handle(self, job_id: str) -> AsyncHandle:
-        """Any job, by id."""
+        """A handle of any job, by id; asks the server nothing."""
         return AsyncHandle(self._core, self.run, self.follow, job_id)
 
     # look -------------------------------------------------------------------------------------------
 
     async def stores(self) -> list[StoreSeen]:
-        """The stores of the server."""
+        """List the stores of the server."""
         return await self.run(self._store.stores())
 
     async def stats(self) -> Stats:
-        """Counts, rates and ages at a glance."""
+        """Read the counts, rates and ages of the store."""
         return await self.run(self._store.stats())
 
     async def workers(self) -> list[Working]:
-        """Who is at work, and on what."""
+        """List the worker sessions and the jobs that they hold."""
         return await self.run(self._store.workers())
 
     async def drain_worker(self, worker: str) -> list[Session]:
-        """Ask a worker, by its name or by the id of one of its sessions, to end in good order: it takes no more jobs,
-        has its grace to finish what it runs, and exits. The sessions that were asked; raises `WorkerNotFound`."""
+        """Drain a worker, given by its name or by the id of one of its sessions: it claims no more jobs, finishes what
+        it runs within its grace period, and exits. Returns the sessions that were asked; raises `WorkerNotFound`."""
         return await self.run(self._store.drain(worker))
 
     async def snapshot(self) -> Snapshot:
-        """What the server last saw of the store; costs the store nothing."""
+        """Read the server's latest snapshot of the store; costs the store nothing."""
         return await self.run(self._store.snapshot())
 
     async def history(self) -> list[Sample]:
-        """What the numbers of the store were: the last ten minutes closely, the last day roughly."""
+        """Read the history of the store's numbers: the last ten minutes in detail, the last day coarsely."""
         return await self.run(self._store.history())
 
     async def check(self) -> Checked:
-        """Check some jobs against every invariant; the next call goes on from there."""
+        """Check some jobs against every invariant; the next call continues from there."""
         return await self.run(self._store.check())
 
     async def load_summary(self, job_id: str) -> Summary:
-        """The numbers of a load test: its end, or how it stood lately."""
+        """Read the summary of a load test: the final one, or the latest if it still runs."""
         return await self.run(self._batch.load_summary(job_id))
 
     def stream(self) -> AsyncGenerator[Snapshot, None]:
-        """The store at a glance, now and whenever it changes; for ever."""
+        """Stream snapshots of the store, the first now and another at each change. Does not end by itself."""
         return self.follow(store_stream(self._core))
 
     # open and close ---------------------------------------------------------------------------------
@@ -172,7 +164,7 @@ class AsyncClient:
     # drive ------------------------------------------------------------------------------------------
 
     async def run(self, flow: Flow[T]) -> T:
-        """Do what a flow says; what it returns."""
+        """Send the requests of a flow; returns its result."""
         check_open(self._http)
         try:
             step = next(flow)
@@ -192,7 +184,7 @@ class AsyncClient:
             return found
 
     async def follow(self, following: Following[T]) -> AsyncGenerator[T, None]:
-        """Read a stream, and open it again when it breaks."""
+        """Read a stream; reopen it when it breaks."""
         while not following.over:
             check_open(self._http)
             pause_s: float | None = None

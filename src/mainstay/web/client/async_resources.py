@@ -1,4 +1,4 @@
-"""What an AsyncClient has below it: jobs, queues, schedules and batches."""
+"""The resources of an AsyncClient: jobs, queues, schedules and batches."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ...model import QueueSettings
 from ...report.batch import BatchReport
 from ...report.batch_map import HeatMap
 from ..api.seen import BatchSeen, Resuming, Schedule
-from .aio_handle import AsyncHandle, Follow, Run
 from .answers import Done, Job, JobPage, Listed
+from .async_handle import AsyncFlowRunner, AsyncHandle, AsyncStreamReader
 from .core import Action, Core, Filters
 from .core_store import BatchCore, QueueCore, ScheduleCore
 from .following import list_stream
@@ -24,13 +24,13 @@ _PAGE = 200
 class AsyncJobs:
     """Jobs by filter: `client.jobs`."""
 
-    def __init__(self, core: Core, run: Run, follow: Follow) -> None:
+    def __init__(self, core: Core, run: AsyncFlowRunner, follow: AsyncStreamReader) -> None:
         self._core = core
         self._run = run
         self._follow = follow
 
     async def get(self, job_id: str, *, payload: bool = True) -> Job:
-        """One job; raises `JobNotFound`."""
+        """Read one job; raises `JobNotFound`."""
         return await self._run(self._core.job(job_id, payload=payload))
 
     async def page(
@@ -42,7 +42,7 @@ class AsyncJobs:
         payload: bool = False,
         **filters: Unpack[Filters],
     ) -> JobPage:
-        """One page of what matches; `cursor` is the `next` of the page before."""
+        """Read one page of the jobs that match; `cursor` is the `next` of the page before."""
         return await self._run(
             self._core.page(filters, cursor=cursor, limit=limit, oldest_first=oldest_first, payload=payload)
         )
@@ -50,7 +50,7 @@ class AsyncJobs:
     async def find(
         self, *, oldest_first: bool = False, payload: bool = False, **filters: Unpack[Filters]
     ) -> AsyncIterator[Job]:
-        """All that match, newest first, read page by page as they are wanted."""
+        """Iterate over the jobs that match, newest first, page by page."""
         cursor: str | None = None
         while True:
             page = await self._run(
@@ -71,8 +71,8 @@ class AsyncJobs:
         reason: str | None = None,
         **filters: Unpack[Filters],
     ) -> Done:
-        """Retry, cancel or delete many: those with these ids, or those that match. With `dry_run` nothing is done, and
-        the answer says what would be."""
+        """Retry, cancel or delete many jobs: those with these ids, or those that match. With `dry_run` nothing changes,
+        and the answer describes what would."""
         chosen = None if ids is not None and not filters else filters
         return await self._run(
             self._core.act(action, ids=ids, filters=chosen, dry_run=dry_run, limit=limit, reason=reason)
@@ -81,27 +81,28 @@ class AsyncJobs:
     def stream(
         self, *, limit: int = 50, oldest_first: bool = False, **filters: Unpack[Filters]
     ) -> AsyncGenerator[Listed, None]:
-        """The first of what matches, now and whenever it changes; for ever."""
+        """Stream the first jobs that match, now and at each change. Does not end by itself."""
         return self._follow(list_stream(self._core, filters, limit=limit, oldest_first=oldest_first))
 
 
 class AsyncQueues:
     """Queues: `client.queues`."""
 
-    def __init__(self, core: QueueCore, run: Run) -> None:
+    def __init__(self, core: QueueCore, run: AsyncFlowRunner) -> None:
         self._core = core
         self._run = run
 
     async def all(self) -> list[Queue]:
-        """Those that have jobs or settings, by name."""
-        return (await self._run(self._core.seen())).queues
+        """List the queues that have jobs or settings, by name."""
+        found = await self._run(self._core.seen())
+        return found.queues
 
     async def get(self, name: str) -> Queue:
-        """One of them."""
+        """Read one queue."""
         return await self._run(self._core.one(name))
 
     async def pause(self, name: str, reason: str | None = None) -> QueueSettings:
-        """Hand out no more of its jobs; what runs goes on."""
+        """Stop handing out its jobs; running jobs continue."""
         return await self._run(self._core.pause(name, reason))
 
     async def resume(self, name: str) -> QueueSettings:
@@ -117,72 +118,73 @@ class AsyncQueues:
         limit: int | None = None,
         reason: str | None = None,
     ) -> Done:
-        """Cancel, or delete, all of its jobs that wait."""
+        """Cancel, or delete, all of its waiting jobs."""
         return await self._run(self._core.purge(name, delete_them=delete, dry_run=dry_run, limit=limit, reason=reason))
 
     async def limits(self) -> list[Limit]:
-        """The limits of concurrency keys."""
+        """List the limits of concurrency keys."""
         return await self._run(self._core.limits())
 
     async def set_limit(self, key: str, most: int | None) -> None:
-        """At most so many jobs of a concurrency key at a time; None lifts the limit."""
+        """Limit the number of jobs of a concurrency key that run at a time; None lifts the limit."""
         await self._run(self._core.set_limit(key, most))
 
 
 class AsyncSchedules:
     """Schedules: `client.schedules`."""
 
-    def __init__(self, core: ScheduleCore, run: Run, handle: Callable[[str], AsyncHandle]) -> None:
+    def __init__(self, core: ScheduleCore, run: AsyncFlowRunner, handle: Callable[[str], AsyncHandle]) -> None:
         self._core = core
         self._run = run
         self._handle = handle
 
     async def all(self) -> list[Schedule]:
-        """All of them, by name."""
+        """List all schedules, by name."""
         return await self._run(self._core.seen())
 
     async def get(self, name: str) -> Schedule:
-        """One of them."""
+        """Read one schedule."""
         return await self._run(self._core.one(name))
 
     async def pause(self, name: str) -> Schedule:
-        """Make no more ticks."""
+        """Stop submitting at its ticks."""
         return await self._run(self._core.pause(name))
 
     async def resume(self, name: str) -> Schedule:
-        """Tick again, from now on."""
+        """Submit at its ticks again, from now on."""
         return await self._run(self._core.resume(name))
 
     async def run_now(self, name: str) -> AsyncHandle:
-        """Submit its job now, beside its ticks."""
-        return self._handle((await self._run(self._core.run(name))).id)
+        """Submit its job now, in addition to its ticks."""
+        submitted = await self._run(self._core.run(name))
+        return self._handle(submitted.id)
 
     async def drop(self, name: str) -> None:
-        """Forget it; its jobs stay."""
+        """Delete the schedule; its jobs stay."""
         await self._run(self._core.drop(name))
 
 
 class AsyncBatches:
     """Batches by the id of their job: `client.batches`."""
 
-    def __init__(self, core: BatchCore, run: Run) -> None:
+    def __init__(self, core: BatchCore, run: AsyncFlowRunner) -> None:
         self._core = core
         self._run = run
 
     async def status(self, job_id: str) -> BatchSeen:
-        """How it stands, by the store of jobs alone."""
+        """Read its state from the job store alone."""
         return await self._run(self._core.status(job_id))
 
     async def report(self, job_id: str) -> BatchReport:
-        """What became of it, set by set."""
+        """Read the outcome of each parameter set."""
         return await self._run(self._core.report(job_id))
 
     async def map(self, job_id: str) -> HeatMap:
-        """Its parameter sets by outcome."""
+        """Read its parameter sets as a heat map of outcomes."""
         return await self._run(self._core.map(job_id))
 
     async def outputs(self, job_id: str, *, state: str | Sequence[str] | None = None) -> AsyncIterator[Output]:
-        """What is there of its outputs, in the order of the manifest: present, missing, corrupt or unreadable."""
+        """Iterate over its outputs in the order of the manifest: present, missing, corrupt or unreadable."""
         start: int | None = 0
         while start is not None:
             page = await self._run(self._core.outputs(job_id, start=start, limit=_PAGE, state=state))
@@ -191,13 +193,13 @@ class AsyncBatches:
             start = page.next
 
     async def validate(self, job_id: str, *, force: bool = False, version: int | None = None) -> Validation:
-        """Look at all of its outputs now."""
+        """Check all of its outputs now."""
         return await self._run(self._core.validate(job_id, force=force, version=version))
 
     async def resume(
         self, job_id: str, *, dry_run: bool = False, reason: str | None = None, version: int | None = None
     ) -> Resuming:
-        """Run the units again whose outputs are missing or corrupt."""
+        """Run the units whose outputs are missing or corrupt again."""
         return await self._run(self._core.resume(job_id, dry_run=dry_run, reason=reason, version=version))
 
 

@@ -1,4 +1,6 @@
-"""What an Client has below it: jobs, queues, schedules and batches."""
+# Generated from async_resources.py by `make generate`. Do not edit.
+
+"""The resources of a Client: jobs, queues, schedules and batches."""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from .answers import Done, Job, JobPage, Listed
 from .core import Action, Core, Filters
 from .core_store import BatchCore, QueueCore, ScheduleCore
 from .following import list_stream
-from .sync_handle import Follow, Handle, Run
+from .sync_handle import FlowRunner, Handle, StreamReader
 
 _PAGE = 200
 
@@ -24,13 +26,13 @@ _PAGE = 200
 class Jobs:
     """Jobs by filter: `client.jobs`."""
 
-    def __init__(self, core: Core, run: Run, follow: Follow) -> None:
+    def __init__(self, core: Core, run: FlowRunner, follow: StreamReader) -> None:
         self._core = core
         self._run = run
         self._follow = follow
 
     def get(self, job_id: str, *, payload: bool = True) -> Job:
-        """One job; raises `JobNotFound`."""
+        """Read one job; raises `JobNotFound`."""
         return self._run(self._core.job(job_id, payload=payload))
 
     def page(
@@ -42,13 +44,13 @@ class Jobs:
         payload: bool = False,
         **filters: Unpack[Filters],
     ) -> JobPage:
-        """One page of what matches; `cursor` is the `next` of the page before."""
+        """Read one page of the jobs that match; `cursor` is the `next` of the page before."""
         return self._run(
             self._core.page(filters, cursor=cursor, limit=limit, oldest_first=oldest_first, payload=payload)
         )
 
     def find(self, *, oldest_first: bool = False, payload: bool = False, **filters: Unpack[Filters]) -> Iterator[Job]:
-        """All that match, newest first, read page by page as they are wanted."""
+        """Iterate over the jobs that match, newest first, page by page."""
         cursor: str | None = None
         while True:
             page = self._run(
@@ -68,35 +70,36 @@ class Jobs:
         reason: str | None = None,
         **filters: Unpack[Filters],
     ) -> Done:
-        """Retry, cancel or delete many: those with these ids, or those that match. With `dry_run` nothing is done, and
-        the answer says what would be."""
+        """Retry, cancel or delete many jobs: those with these ids, or those that match. With `dry_run` nothing changes,
+        and the answer describes what would."""
         chosen = None if ids is not None and not filters else filters
         return self._run(self._core.act(action, ids=ids, filters=chosen, dry_run=dry_run, limit=limit, reason=reason))
 
     def stream(
         self, *, limit: int = 50, oldest_first: bool = False, **filters: Unpack[Filters]
     ) -> Generator[Listed, None, None]:
-        """The first of what matches, now and whenever it changes; for ever."""
+        """Stream the first jobs that match, now and at each change. Does not end by itself."""
         return self._follow(list_stream(self._core, filters, limit=limit, oldest_first=oldest_first))
 
 
 class Queues:
     """Queues: `client.queues`."""
 
-    def __init__(self, core: QueueCore, run: Run) -> None:
+    def __init__(self, core: QueueCore, run: FlowRunner) -> None:
         self._core = core
         self._run = run
 
     def all(self) -> list[Queue]:
-        """Those that have jobs or settings, by name."""
-        return (self._run(self._core.seen())).queues
+        """List the queues that have jobs or settings, by name."""
+        found = self._run(self._core.seen())
+        return found.queues
 
     def get(self, name: str) -> Queue:
-        """One of them."""
+        """Read one queue."""
         return self._run(self._core.one(name))
 
     def pause(self, name: str, reason: str | None = None) -> QueueSettings:
-        """Hand out no more of its jobs; what runs goes on."""
+        """Stop handing out its jobs; running jobs continue."""
         return self._run(self._core.pause(name, reason))
 
     def resume(self, name: str) -> QueueSettings:
@@ -112,72 +115,73 @@ class Queues:
         limit: int | None = None,
         reason: str | None = None,
     ) -> Done:
-        """Cancel, or delete, all of its jobs that wait."""
+        """Cancel, or delete, all of its waiting jobs."""
         return self._run(self._core.purge(name, delete_them=delete, dry_run=dry_run, limit=limit, reason=reason))
 
     def limits(self) -> list[Limit]:
-        """The limits of concurrency keys."""
+        """List the limits of concurrency keys."""
         return self._run(self._core.limits())
 
     def set_limit(self, key: str, most: int | None) -> None:
-        """At most so many jobs of a concurrency key at a time; None lifts the limit."""
+        """Limit the number of jobs of a concurrency key that run at a time; None lifts the limit."""
         self._run(self._core.set_limit(key, most))
 
 
 class Schedules:
     """Schedules: `client.schedules`."""
 
-    def __init__(self, core: ScheduleCore, run: Run, handle: Callable[[str], Handle]) -> None:
+    def __init__(self, core: ScheduleCore, run: FlowRunner, handle: Callable[[str], Handle]) -> None:
         self._core = core
         self._run = run
         self._handle = handle
 
     def all(self) -> list[Schedule]:
-        """All of them, by name."""
+        """List all schedules, by name."""
         return self._run(self._core.seen())
 
     def get(self, name: str) -> Schedule:
-        """One of them."""
+        """Read one schedule."""
         return self._run(self._core.one(name))
 
     def pause(self, name: str) -> Schedule:
-        """Make no more ticks."""
+        """Stop submitting at its ticks."""
         return self._run(self._core.pause(name))
 
     def resume(self, name: str) -> Schedule:
-        """Tick again, from now on."""
+        """Submit at its ticks again, from now on."""
         return self._run(self._core.resume(name))
 
     def run_now(self, name: str) -> Handle:
-        """Submit its job now, beside its ticks."""
-        return self._handle((self._run(self._core.run(name))).id)
+        """Submit its job now, in addition to its ticks."""
+        submitted = self._run(self._core.run(name))
+        return self._handle(submitted.id)
 
     def drop(self, name: str) -> None:
-        """Forget it; its jobs stay."""
+        """Delete the schedule; its jobs stay."""
         self._run(self._core.drop(name))
 
 
 class Batches:
     """Batches by the id of their job: `client.batches`."""
 
-    def __init__(self, core: BatchCore, run: Run) -> None:
+    def __init__(self, core: BatchCore, run: FlowRunner) -> None:
         self._core = core
         self._run = run
 
     def status(self, job_id: str) -> BatchSeen:
-        """How it stands, by the store of jobs alone."""
+        """Read its state from the job store alone."""
         return self._run(self._core.status(job_id))
 
     def report(self, job_id: str) -> BatchReport:
-        """What became of it, set by set."""
+        """Read the outcome of each parameter set."""
         return self._run(self._core.report(job_id))
 
     def map(self, job_id: str) -> HeatMap:
-        """Its parameter sets by outcome."""
+        """Read its parameter sets as a heat map of outcomes."""
         return self._run(self._core.map(job_id))
 
     def outputs(self, job_id: str, *, state: str | Sequence[str] | None = None) -> Iterator[Output]:
-        """What is there of its outputs, in the order of the manifest: present, missing, corrupt or unreadable."""
+        """Iterate over its outputs in the order of the manifest: present, missing, corrupt or unreadable."""
         start: int | None = 0
         while start is not None:
             page = self._run(self._core.outputs(job_id, start=start, limit=_PAGE, state=state))
@@ -185,13 +189,13 @@ class Batches:
             start = page.next
 
     def validate(self, job_id: str, *, force: bool = False, version: int | None = None) -> Validation:
-        """Look at all of its outputs now."""
+        """Check all of its outputs now."""
         return self._run(self._core.validate(job_id, force=force, version=version))
 
     def resume(
         self, job_id: str, *, dry_run: bool = False, reason: str | None = None, version: int | None = None
     ) -> Resuming:
-        """Run the units again whose outputs are missing or corrupt."""
+        """Run the units whose outputs are missing or corrupt again."""
         return self._run(self._core.resume(job_id, dry_run=dry_run, reason=reason, version=version))
 
 

@@ -1,3 +1,5 @@
+# Generated from async_client.py by `make generate`. Do not edit.
+
 """Client: the API for programs without an event loop."""
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from .exchange import Flow, Lost, Pause, Tries
 from .following import Following, store_stream
 from .new import NewJob, new_job
 from .sync_handle import Group, Handle
-from .sync_parts import Batches, Jobs, Queues, Schedules
+from .sync_resources import Batches, Jobs, Queues, Schedules
 from .wire import BROKEN, Verify, answer_of, check_open, httpx, lost, wire_to
 
 T = TypeVar("T")
@@ -33,9 +35,9 @@ T = TypeVar("T")
 class Client:
     """A server of Mainstay (`mainstay serve`), from a program without an event loop.
 
-    Without a URL, MAINSTAY_URL names the server, and MAINSTAY_TOKEN who asks. `store` is which of the server's stores
-    is meant, if it has several. What can be sent twice without harm is tried again when the server is away or asks for
-    a pause; every submit has a key, so it is never stored twice. Errors are those of the library.
+    Without a URL, MAINSTAY_URL names the server and MAINSTAY_TOKEN holds the token. `store` selects one of the server's
+    stores. A request that is safe to repeat is sent again when the server is away or asks for a pause; every submit has
+    a key, so a job is never stored twice. Errors are those of the library.
 
     >>> client = Client("https://jobs.example.com", token="secret")
     >>> client
@@ -62,7 +64,7 @@ class Client:
         self._store = StoreCore(core)
         self._batch = BatchCore(core)
         self.jobs = Jobs(core, self.run, self.follow)
-        """find them, and act on many"""
+        """find jobs, and act on many of them"""
         self.queues = Queues(QueueCore(core), self.run)
         self.schedules = Schedules(ScheduleCore(core), self.run, self.handle)
         self.batches = Batches(self._batch, self.run)
@@ -70,8 +72,8 @@ class Client:
     # submit -----------------------------------------------------------------------------------------
 
     def submit(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> Handle:
-        """Submit one job of the task `name`; `payload` has its arguments by name. Options are those of the library.
-        Returns when it is stored."""
+        """Submit one job of the task `name`; `payload` holds its arguments by name. Options are those of the library.
+        Returns when the job is stored."""
         made = self.run(self._core.submit(new_job(name, payload, options)))
         return self._made(made)
 
@@ -82,10 +84,11 @@ class Client:
     def submit_many(
         self, jobs: Iterable[NewJob], *, chunk: int = 1000, progress: Callable[[int], object] | None = None
     ) -> list[Handle]:
-        """Submit many jobs (`client.job(...)`). Each chunk is stored whole or not at all; `progress` is called with the
-        number stored so far after each. An error names the job by its place among all of them, and its notes say how
-        many are stored."""
-        return [self._made(made) for made in self.run(self._core.submit_many(jobs, chunk=chunk, progress=progress))]
+        """Submit many jobs (`client.job(...)`). Each chunk is stored whole or not at all; after each chunk `progress`
+        is called with the number of jobs stored so far. An error names the job by its position in `jobs`, and its notes
+        give the number of stored jobs."""
+        made = self.run(self._core.submit_many(jobs, chunk=chunk, progress=progress))
+        return [self._made(each) for each in made]
 
     def group(
         self,
@@ -95,52 +98,52 @@ class Client:
         when: Literal["succeeded", "settled"] = "succeeded",
         failed: Literal["skip", "fail"] = "skip",
     ) -> Group:
-        """Submit many jobs and one that runs once, when all of them have succeeded (or are settled), all or none. When
-        one fails, it is skipped, or fails if so told."""
+        """Submit many jobs, and one that runs once when all of them have succeeded (or are settled). All or none are
+        stored. If a member fails, `then` is skipped, or fails with `failed="fail"`."""
         made = self.run(self._core.submit_group(members, then, when=when, failed=failed))
         return Group(tuple(map(self._made, made.members)), self._made(made.then))
 
     def handle(self, job_id: str) -> Handle:
-        """Any job, by id."""
+        """A handle of any job, by id; asks the server nothing."""
         return Handle(self._core, self.run, self.follow, job_id)
 
     # look -------------------------------------------------------------------------------------------
 
     def stores(self) -> list[StoreSeen]:
-        """The stores of the server."""
+        """List the stores of the server."""
         return self.run(self._store.stores())
 
     def stats(self) -> Stats:
-        """Counts, rates and ages at a glance."""
+        """Read the counts, rates and ages of the store."""
         return self.run(self._store.stats())
 
     def workers(self) -> list[Working]:
-        """Who is at work, and on what."""
+        """List the worker sessions and the jobs that they hold."""
         return self.run(self._store.workers())
 
     def drain_worker(self, worker: str) -> list[Session]:
-        """Ask a worker, by its name or by the id of one of its sessions, to end in good order: it takes no more jobs,
-        has its grace to finish what it runs, and exits. The sessions that were asked; raises `WorkerNotFound`."""
+        """Drain a worker, given by its name or by the id of one of its sessions: it claims no more jobs, finishes what
+        it runs within its grace period, and exits. Returns the sessions that were asked; raises `WorkerNotFound`."""
         return self.run(self._store.drain(worker))
 
     def snapshot(self) -> Snapshot:
-        """What the server last saw of the store; costs the store nothing."""
+        """Read the server's latest snapshot of the store; costs the store nothing."""
         return self.run(self._store.snapshot())
 
     def history(self) -> list[Sample]:
-        """What the numbers of the store were: the last ten minutes closely, the last day roughly."""
+        """Read the history of the store's numbers: the last ten minutes in detail, the last day coarsely."""
         return self.run(self._store.history())
 
     def check(self) -> Checked:
-        """Check some jobs against every invariant; the next call goes on from there."""
+        """Check some jobs against every invariant; the next call continues from there."""
         return self.run(self._store.check())
 
     def load_summary(self, job_id: str) -> Summary:
-        """The numbers of a load test: its end, or how it stood lately."""
+        """Read the summary of a load test: the final one, or the latest if it still runs."""
         return self.run(self._batch.load_summary(job_id))
 
     def stream(self) -> Generator[Snapshot, None, None]:
-        """The store at a glance, now and whenever it changes; for ever."""
+        """Stream snapshots of the store, the first now and another at each change. Does not end by itself."""
         return self.follow(store_stream(self._core))
 
     # open and close ---------------------------------------------------------------------------------
@@ -163,7 +166,7 @@ class Client:
     # drive ------------------------------------------------------------------------------------------
 
     def run(self, flow: Flow[T]) -> T:
-        """Do what a flow says; what it returns."""
+        """Send the requests of a flow; returns its result."""
         check_open(self._http)
         try:
             step = next(flow)
@@ -183,7 +186,7 @@ class Client:
             return found
 
     def follow(self, following: Following[T]) -> Generator[T, None, None]:
-        """Read a stream, and open it again when it breaks."""
+        """Read a stream; reopen it when it breaks."""
         while not following.over:
             check_open(self._http)
             pause_s: float | None = None

@@ -1,4 +1,4 @@
-"""A submitted job, in the hand of a program with an event loop."""
+"""AsyncHandle: a submitted job, for programs with an event loop."""
 
 from __future__ import annotations
 
@@ -16,31 +16,38 @@ T = TypeVar("T")
 _PAGE = 500
 
 
-class Run(Protocol):
-    """Does what a flow says."""
+class AsyncFlowRunner(Protocol):
+    """Sends the requests of a flow."""
 
     async def __call__(self, flow: Flow[T]) -> T: ...
 
 
-class Follow(Protocol):
-    """Reads a stream."""
+class AsyncStreamReader(Protocol):
+    """Reads a stream, and reopens it when it breaks."""
 
     def __call__(self, following: Following[T]) -> AsyncGenerator[T, None]: ...
 
 
 class AsyncHandle:
-    """A job by its id. Everything is asked of the server when it is wanted; nothing is kept here."""
+    """A job by its id. Each call asks the server; the handle caches nothing."""
 
     __slots__ = ("_core", "_follow", "_run", "created", "durability", "id")
 
     def __init__(
-        self, core: Core, run: Run, follow: Follow, job_id: str, *, created: bool = False, durability: str = ""
+        self,
+        core: Core,
+        run: AsyncFlowRunner,
+        follow: AsyncStreamReader,
+        job_id: str,
+        *,
+        created: bool = False,
+        durability: str = "",
     ) -> None:
         self.id = job_id
         self.created = created
-        """whether this submit made it; False when it was there before (its key, or `unique`)"""
+        """whether this submit created the job; False if it existed before (same key, or `unique`)"""
         self.durability = durability
-        """what the answer of the submit survives, in words; empty for a handle that was made by id"""
+        """the failures that the stored submit survives, in words; empty for a handle made by id"""
         self._core = core
         self._run = run
         self._follow = follow
@@ -50,37 +57,39 @@ class AsyncHandle:
     @overload
     async def result(self, timeout: Duration | None = None, *, returns: type[T]) -> T: ...  # noqa: ASYNC109
     async def result(self, timeout: Duration | None = None, *, returns: Any = Any) -> Any:  # noqa: ASYNC109 - how users say it
-        """Wait for the end and give what the task returned, as plain data or as the type that it `returns`. Raises
-        `JobFailed` when it settled otherwise, and `WaitTimeout` when the wait is over first; the job goes on then.
+        """Wait until the job is settled; returns the task's result, as plain data or as the type `returns`. Raises
+        `JobFailed` if it settled otherwise, and `WaitTimeout` if the timeout passes first; the job continues then.
         Fields that the server masks are masked here."""
         return await self._run(self._core.result(self.id, timeout, returns))
 
     async def wait(self, timeout: Duration | None = None) -> Job:  # noqa: ASYNC109 - how users say it
-        """The job once it is settled, however it settled; raises `WaitTimeout`."""
+        """Wait until the job is settled, whatever its outcome; raises `WaitTimeout`."""
         return await self._run(self._core.wait(self.id, timeout))
 
     async def job(self, *, payload: bool = True) -> Job:
-        """The job as it is now; raises `JobNotFound`."""
+        """Read the job as it is now; raises `JobNotFound`."""
         return await self._run(self._core.job(self.id, payload=payload))
 
     async def status(self) -> str:
-        """Its state now: scheduled, pending, running, succeeded ..."""
-        return (await self.job(payload=False)).status
+        """Read its status: scheduled, pending, running, succeeded ..."""
+        job = await self.job(payload=False)
+        return job.status
 
     async def story(self) -> list[str]:
-        """What happened to it, a line each."""
-        return (await self._run(self._core.story(self.id))).lines
+        """Read what happened to the job, a line per event."""
+        story = await self._run(self._core.story(self.id))
+        return story.lines
 
     async def explain(self) -> Explanation:
-        """Where it is and why, and what to do."""
+        """Explain the state of the job: why it is there, and what to do."""
         return await self._run(self._core.explain(self.id))
 
     async def awaited(self) -> list[str]:
-        """The ids of the jobs that it waits for, or waited for."""
+        """Read the ids of the jobs that it waits for, or waited for."""
         return await self._run(self._core.awaited(self.id))
 
     async def events(self, *, after: int = 0) -> AsyncIterator[Event]:
-        """Its audit trail, page by page."""
+        """Iterate over its audit trail, page by page."""
         start: int | None = after
         while start is not None:
             page = await self._run(self._core.trail(self.id, after=start, limit=_PAGE))
@@ -89,7 +98,7 @@ class AsyncHandle:
             start = page.next
 
     async def units(self, *, status: str | Sequence[str] | None = None, payload: bool = False) -> AsyncIterator[Job]:
-        """Its units, oldest first, page by page."""
+        """Iterate over its units, oldest first, page by page."""
         cursor: str | None = None
         while True:
             page = await self._run(
@@ -101,30 +110,30 @@ class AsyncHandle:
                 return
 
     def stream(self, *, payload: bool = False) -> AsyncGenerator[News, None]:
-        """All that happens to it, from its first event on, until it is settled: events, the job as it stands after
-        them, its progress, and its end. A broken stream is taken up where it broke. What it tells is JSON: bytes in a
-        payload or result are base64 there; `job()` has them as they are."""
+        """Stream what happens to the job, from its first event until it is settled: events, the job after them, its
+        progress, and its end. A broken stream resumes where it broke. The stream is JSON, so bytes in a payload or
+        result are base64; `job()` returns them as bytes."""
         return self._follow(job_stream(self._core, self.id, payload=payload))
 
     async def cancel(self, reason: str | None = None, *, version: int | None = None) -> Job:
-        """Cancel it: at once if nobody works on it, else through `cancelling`. Twice is once. With a `version`, here
-        and below, only as long as the job is at that one; else `VersionChanged` is raised."""
+        """Cancel the job: at once if no worker holds it, else through `cancelling`. Idempotent. With a `version`, here
+        and below, only if the job is still at that version; else raises `VersionChanged`."""
         return await self._run(self._core.cancel(self.id, reason, version))
 
     async def retry(self, reason: str | None = None, *, version: int | None = None) -> Job:
-        """Send it back to its queue."""
+        """Send the job back to its queue."""
         return await self._run(self._core.retry(self.id, reason, version))
 
     async def set_priority(self, priority: int, *, version: int | None = None) -> Job:
-        """Change its place in its queue."""
+        """Change its priority in its queue."""
         return await self._run(self._core.set_priority(self.id, priority, version))
 
     async def force(self, to: str, *, reason: str, version: int | None = None) -> Job:
-        """Move it against the table, audited as forced."""
+        """Move the job past the transition table; the event is marked as forced."""
         return await self._run(self._core.force(self.id, to, reason, version))
 
     async def delete(self, reason: str | None = None, *, version: int | None = None) -> None:
-        """Delete it, if nobody works on it."""
+        """Delete the job, if no worker holds it."""
         await self._run(self._core.delete(self.id, reason, version))
 
     def __repr__(self) -> str:
@@ -145,4 +154,4 @@ class AsyncGroup(NamedTuple):
     then: AsyncHandle
 
 
-__all__ = ["AsyncGroup", "AsyncHandle", "Follow", "Run"]
+__all__ = ["AsyncFlowRunner", "AsyncGroup", "AsyncHandle", "AsyncStreamReader"]

@@ -181,16 +181,25 @@ def falls_due(before: Job | None, after: Job) -> bool:
     return before is None or before.lane != Lane.DUE or after.due_ms < before.due_ms
 
 
+#: flags of the events that move no job
+NO_MOVE = frozenset({"note", "tombstone"})
+
+
 def moves(event: Event) -> bool:
     """Whether an event moved its job, for the rates; notes move nothing."""
-    return event.flag not in ("note", "tombstone")
+    return event.flag not in NO_MOVE
 
 
 def entered(events: Iterable[Event]) -> list[str]:
     """What one row's events count for in the rates: the states that its moves led to, and that it was submitted."""
-    moved = [event for event in events if moves(event)]
-    states = [event.to for event in moved]
-    return [SUBMITTED, *states] if moved and moved[0].source is None else states
+    states: list[str] = []
+    for event in events:
+        if event.flag in NO_MOVE:
+            continue
+        if event.source is None and not states:
+            states.append(SUBMITTED)
+        states.append(event.to)
+    return states
 
 
 def may_be_last(before: Job, after: Job) -> bool:

@@ -163,7 +163,10 @@ class Engine:
 
     def check_open(self) -> None:
         if self._closed:
-            raise StoreClosed(f"the store on {self._path} was closed; open it again")
+            raise self._was_closed()
+
+    def _was_closed(self) -> StoreClosed:
+        return StoreClosed(f"the store on {self._path} was closed; open it again")
 
     async def write(self, run: Write[T], undo: Undo[T] | None = None, *, lasting: bool = True) -> T:
         """Run a function in a write transaction; returns after the commit. What is not `lasting` need not survive a
@@ -177,7 +180,8 @@ class Engine:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         job = _Waiting(run, future, undo, lasting=lasting)
         with self._door:  # nothing may come in behind the last one, where nobody would answer it
-            self.check_open()
+            if self._closed:
+                raise self._was_closed()
             self._jobs.put(job)
         try:
             return await future
@@ -245,7 +249,7 @@ class Engine:
             while True:
                 if job is None:
                     stopping = True
-                else:
+                elif job.future is None or not job.future.cancelled():
                     batch.append(job)
                 if len(batch) >= _MOST:
                     break
@@ -253,16 +257,15 @@ class Engine:
                     job = self._jobs.get_nowait()
                 except queue.Empty:
                     break
-            batch = [job for job in batch if job.future is None or not job.future.cancelled()]
             if batch:
                 self._commit(batch)
                 self._deliver(batch)
 
     def _commit(self, batch: list[_Waiting[Any]]) -> None:
         try:
-            with in_our_words(self._path):
-                effects = self._transact(batch)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is the callers' to see; the thread must live
+            effects = self._transact(batch)
+        except BaseException as raised:  # noqa: BLE001 - it is the callers' to see; the thread must live
+            error = translated(self._path, raised)
             if len(batch) == 1 or isinstance(error, StoreLocked):
                 for job in batch:
                     job.error = error
@@ -270,21 +273,31 @@ class Engine:
             for job in batch:
                 job.value = job.error = None
                 self._commit([job])
-        else:
-            self._tell(effects)
+            return
+        try:
+            self._notify(effects)
+        except Exception as error:  # noqa: BLE001 - the commit stands even if no sleeper could be woken
+            log.warning(
+                "sleepers on %s could not be woken (%s); they find the jobs at their next look", self._path, error
+            )
 
     def _transact(self, batch: list[_Waiting[Any]]) -> list[Tx]:
         """Run a batch in one transaction. What it raises is about the transaction, not about one caller."""
         db = self._db
         effects: list[Tx] = []
-        self._force(any(job.lasting for job in batch))
+        self._force(batch)
         self._turnstile.enter()
         try:
             db.execute("BEGIN IMMEDIATE")
             try:
+                alone = len(batch) == 1
                 for job in batch:
                     tx = Tx(db, self._clock)
-                    if self._run_in_savepoint(job, tx, alone=len(batch) == 1):
+                    if alone:
+                        # the transaction itself is the savepoint: an error undoes it
+                        job.value = job.run(tx)
+                        effects.append(tx)
+                    elif self._run_in_savepoint(job, tx):
                         effects.append(tx)
                 _flush_counts(db, effects)
                 db.execute("COMMIT")
@@ -297,26 +310,18 @@ class Engine:
             self._turnstile.leave()
         return effects
 
-    def _force(self, lasting: bool) -> None:
-        """Whether the next commit is forced to the disk; cannot be changed inside a transaction."""
+    def _force(self, batch: list[_Waiting[Any]]) -> None:
+        """Force the next commit to the disk if a write of the batch needs it; cannot be changed inside a
+        transaction."""
+        lasting = False
+        for job in batch:
+            lasting = lasting or job.lasting
         if self._durable and lasting != self._forced:
             self._db.execute("PRAGMA synchronous = FULL" if lasting else "PRAGMA synchronous = NORMAL")
             self._forced = lasting
 
-    def _tell(self, effects: list[Tx]) -> None:
-        try:
-            self._notify(effects)
-        except Exception as error:  # noqa: BLE001 - the commit stands whatever becomes of the wakes
-            log.warning(
-                "sleepers on %s could not be woken (%s); they find the jobs at their next look", self._path, error
-            )
-
-    def _run_in_savepoint(self, job: _Waiting[Any], tx: Tx, *, alone: bool) -> bool:
+    def _run_in_savepoint(self, job: _Waiting[Any], tx: Tx) -> bool:
         db = tx.db
-        if alone:
-            # the transaction itself is the savepoint; an error must undo it, so it may not pass in silence
-            job.value = job.run(tx)
-            return True
         db.execute("SAVEPOINT one")
         try:
             job.value = job.run(tx)

@@ -63,14 +63,19 @@ Values = tuple[Any, ...]
 _codec = OptionsCodec(_encode_options, _decode_options)
 
 
-def job_values(job: Job) -> list[Any]:
+#: an event as the values of its columns
+event_values = _as_tuple
+
+
+def job_values(job: Job) -> Values:
     """A job as the values of its columns."""
     values = list(_as_tuple(job))
     values[_OPTIONS] = _codec.encode(job.options)
     if job.error is not None:
         values[_ERROR] = _json.encode(job.error).decode()
-    values[_PROGRESS] = progress_text(job)
-    return values
+    if job.progress is not None:
+        values[_PROGRESS] = progress_text(job)
+    return tuple(values)
 
 
 def change_values(change: Change) -> list[Any]:
@@ -115,10 +120,6 @@ def readable_job(values: Values) -> tuple[Job, Mapping[str, str]]:
             damaged[JOB_FIELDS[at]] = f"{error} (stored: {stored[:200]})"
             row[at] = instead
     return Job(*row), damaged
-
-
-def event_values(event: Event) -> Values:
-    return _as_tuple(event)
 
 
 def events_of(db: apsw.Connection, job_id: str, *, after: int, limit: int) -> list[Event]:

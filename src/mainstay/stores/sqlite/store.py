@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -142,7 +143,7 @@ class SqliteStore:
     async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
         if durability is not None:
             self.durability_of(durability)
-        return await self._engine.write(lambda tx: writing.insert(tx, jobs, self.chain)) if jobs else []
+        return await self._engine.write(partial(writing.insert, jobs=jobs, chain=self.chain)) if jobs else []
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         return await self._engine.read(lambda db: [job_by_id(db, job_id) for job_id in ids])

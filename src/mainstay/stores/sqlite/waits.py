@@ -7,7 +7,7 @@ same transaction, so the last of several jobs is never missed and never counted 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
 import apsw
 
@@ -24,51 +24,31 @@ from .texts import read_rows
 Over = tuple[str, str]
 
 
-class Entering:
-    """What the new jobs of one insert wait for: looked up while they are judged, written once they are stored."""
-
-    def __init__(self, jobs: Sequence[NewJob]) -> None:
-        self._any = any(new.after for new in jobs)
-        self._stands: dict[str, str] = {}
-        """earlier job of the batch -> the one that stands for it: itself, or one that was there before"""
-        self._after: dict[str, tuple[str, ...]] = {}
-
-    def __bool__(self) -> bool:
-        return self._any
-
-    def admit(self, tx: Tx, index: int, new: NewJob) -> None:
-        """Refuse a job that waits for one that is not there."""
-        if new.after:
-            found = [self._awaited(tx, index, place, on) for place, on in enumerate(new.after)]
-            self._after[new.job.id] = tuple(dict.fromkeys(found))
-
-    def passed(self, job_id: str, stands: str) -> None:
-        """A job of the batch was judged; `stands` is the job that will be there."""
-        self._stands[job_id] = stands
-
-    def write(self, tx: Tx, chain: Chain) -> None:
-        if not self._after:
-            return
-        edges = [(job_id, place, on) for job_id, after in self._after.items() for place, on in enumerate(after)]
-        tx.db.executemany("INSERT INTO waits VALUES (?, ?, ?, 0)", edges)
-        tx.has_waits = True
-        # rows of this very batch are unsettled, unless what they wait for settles them: `follow` sees to that
-        fresh = {job_id for job_id, stands in self._stands.items() if job_id == stands}
-        over = []
-        for on in dict.fromkeys(on for _, _, on in edges if on not in fresh):
-            # as bytes, because a flipped bit there must not keep others from being stored
-            row = first_row(tx.db, "SELECT CAST(status AS BLOB), settled_ms FROM jobs WHERE id = ?", (on,))
-            if row is None or row[1] is not None:
-                over.append((on, judge.GONE if row is None else row[0].decode(errors="replace")))
-        follow(tx, over, chain)
-
-    def _awaited(self, tx: Tx, index: int, place: int, on: str) -> str:
-        stands = self._stands.get(on)
-        if stands is not None:
-            return stands
-        if first_row(tx.db, "SELECT 1 FROM jobs WHERE id = ?", (on,)) is None:
+def admit(tx: Tx, index: int, new: NewJob, stands: Mapping[str, str]) -> tuple[str, ...]:
+    """The jobs that a new one waits for; refuses one that is not stored. `stands` has, for each earlier job of the
+    batch, the one that stands for it: itself, or one that was stored before."""
+    found = []
+    for place, on in enumerate(new.after):
+        if on not in stands and first_row(tx.db, "SELECT 1 FROM jobs WHERE id = ?", (on,)) is None:
             raise judge.no_dependency(index, place, on)
-        return on
+        found.append(stands.get(on, on))
+    return tuple(dict.fromkeys(found))
+
+
+def enter(tx: Tx, awaits: Mapping[str, tuple[str, ...]], stands: Mapping[str, str], chain: Chain) -> None:
+    """Store what new rows wait for, once they are stored themselves."""
+    edges = [(job_id, place, on) for job_id, after in awaits.items() for place, on in enumerate(after)]
+    tx.db.executemany("INSERT INTO waits VALUES (?, ?, ?, 0)", edges)
+    tx.has_waits = True
+    # rows of this very batch are unsettled, unless what they wait for settles them: `follow` sees to that
+    fresh = {job_id for job_id, other in stands.items() if job_id == other}
+    over = []
+    for on in dict.fromkeys(on for _, _, on in edges if on not in fresh):
+        # as bytes, because a flipped bit there must not keep others from being stored
+        row = first_row(tx.db, "SELECT CAST(status AS BLOB), settled_ms FROM jobs WHERE id = ?", (on,))
+        if row is None or row[1] is not None:
+            over.append((on, judge.GONE if row is None else row[0].decode(errors="replace")))
+    follow(tx, over, chain)
 
 
 def any_open(tx: Tx) -> bool:

@@ -12,13 +12,14 @@ from ...errors import Conflict, InvalidInput
 from ...lifecycle import Chain
 from ...model import Job
 from .. import judge
-from ..port import Answer, Change, Inserted, NewJob, Report
+from ..port import Answer, Change, Inserted, NewJob, Report, Written
 from . import waits
 from .engine import Tx
 from .rows import (
     INSERT_EVENT,
     INSERT_JOB,
     UPDATE_JOB,
+    Values,
     change_values,
     event_values,
     events_of,
@@ -37,32 +38,28 @@ def insert(tx: Tx, jobs: Sequence[NewJob], chain: Chain) -> list[Inserted]:
     keys: dict[tuple[str, str], tuple[bytes, str]] = {}
     uniques: dict[str, str] = {}
     parents: set[str] = set()
-    entering = waits.Entering(jobs)
+    stands: dict[str, str] = {}
+    awaits: dict[str, tuple[str, ...]] = {}
     for index, new in enumerate(jobs):
         job = new.job
-        if new.key is not None and (held := _held_by_key(tx, index, new, keys)) is not None:
-            answers.append(_met(index, new, held, "key"))
-            entering.passed(job.id, held)
-            continue
-        if job.unique_key is not None and (held := _held_by_unique(tx, index, new, uniques)) is not None:
-            answers.append(_met(index, new, held, "unique"))
-            entering.passed(job.id, held)
-            continue
+        if new.key is not None or job.unique_key is not None:
+            met = _met(tx, index, new, keys, uniques)
+            if met is not None:
+                answers.append(met)
+                stands[job.id] = met.id
+                continue
         if job.parent is not None and job.parent not in parents:
             if not _is_there(tx, job.parent, fresh):
                 raise judge.no_parent(index, job.parent)
             parents.add(job.parent)
-        if entering:
-            entering.admit(tx, index, new)
-            entering.passed(job.id, job.id)
-        if new.key is not None:
-            keys[new.key.scope, new.key.name] = (new.key.content, job.id)
-        if job.unique_key is not None:
-            uniques[job.unique_key] = job.id
+        if new.after:
+            awaits[job.id] = waits.admit(tx, index, new, stands)
+        stands[job.id] = job.id
         fresh.append(new)
         answers.append(Inserted(job.id, True))
     _insert_rows(tx, fresh)
-    entering.write(tx, chain)
+    if awaits:
+        waits.enter(tx, awaits, stands, chain)
     return answers
 
 
@@ -81,6 +78,27 @@ def report(tx: Tx, reports: Sequence[Report]) -> list[bool]:
 
 
 # -- inserting --------------------------------------------------------------------------------
+
+
+def _met(
+    tx: Tx, index: int, new: NewJob, keys: dict[tuple[str, str], tuple[bytes, str]], uniques: dict[str, str]
+) -> Inserted | None:
+    """The job that stands for a new one, by its idempotency key or its unique key. If there is none, the new one
+    takes both for the rest of the batch."""
+    job, key = new.job, new.key
+    by: Literal["key", "unique"] = "key"
+    held = None if key is None else _held_by_key(tx, index, new, keys)
+    if held is None and job.unique_key is not None:
+        by, held = "unique", _held_by_unique(tx, index, new, uniques)
+    if held is not None:
+        if new.must_be_new:
+            raise judge.already_there(index, held)
+        return Inserted(held, False, by)
+    if key is not None:
+        keys[key.scope, key.name] = (key.content, job.id)
+    if job.unique_key is not None:
+        uniques[job.unique_key] = job.id
+    return None
 
 
 def _held_by_key(tx: Tx, index: int, new: NewJob, batch: dict[tuple[str, str], tuple[bytes, str]]) -> str | None:
@@ -115,12 +133,6 @@ def _held_by_unique(tx: Tx, index: int, new: NewJob, batch: dict[str, str]) -> s
     return holder
 
 
-def _met(index: int, new: NewJob, held: str, by: Literal["key", "unique"]) -> Inserted:
-    if new.must_be_new:
-        raise judge.already_there(index, held)
-    return Inserted(held, False, by)
-
-
 def _is_there(tx: Tx, parent: str, batch: Sequence[NewJob]) -> bool:
     if any(new.job.id == parent for new in batch):
         return True
@@ -128,15 +140,21 @@ def _is_there(tx: Tx, parent: str, batch: Sequence[NewJob]) -> bool:
 
 
 def _insert_rows(tx: Tx, jobs: Sequence[NewJob]) -> None:
-    events = [event_values(event) for new in jobs for event in new.events]
+    rows: list[Values] = []
+    events: list[Values] = []
+    written: list[Written] = []
+    for new in jobs:
+        rows.append(job_values(new.job))
+        events += map(event_values, new.events)
+        written.append((None, new.job, new.events))
     before = tx.db.total_changes()
     try:
-        tx.db.executemany(INSERT_JOB, [job_values(new.job) for new in jobs])
+        tx.db.executemany(INSERT_JOB, rows)
         tx.db.executemany(INSERT_EVENT, events)
     except apsw.ConstraintError as error:
         index = _clashing(jobs, tx.db.total_changes() - before)
         raise judge.id_conflict(index, jobs[index].job.id) from error
-    tx.wrote([(None, new.job, new.events) for new in jobs])
+    tx.wrote(written)
     for new in jobs:
         job, key = new.job, new.key
         if key is not None:

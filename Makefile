@@ -20,7 +20,7 @@ PYTEST_ARGS ?= -q -n 3 --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check fmt docs generate bench soak lock clean
+.PHONY: help demo test quick check house fmt docs generate bench soak lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ check: $(STAMP) ## format, lint, types, import layers and the generated client; 
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PY) tools/unasync.py --check
+
+house: $(STAMP) ## measure the source tree: size, names, imports, words, the start of the program
+	@$(PY) -m tests.house
 
 fmt: $(STAMP) ## format the code and mend what the linter can mend
 	$(BIN)/ruff format .

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from ..control import Control
-from ..control.data import event_data, job_data
+from ..control.json_view import event_data, job_data
 from ..lifecycle import Event
 from ..model import Job, Session, check_id
 from ..stores import JobStore, Query, Refusal

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..clock import duration_text
-from ..control.data import PRIVATE, stored_value
+from ..control.json_view import PRIVATE, stored_value
 from ..lifecycle import Event, table_of, time_text
 from ..model import AWAITS_MS, ErrorInfo, Job, Options, Session
 from ..stores import Refusal

@@ -9,7 +9,7 @@ from typing import Annotated, Protocol
 import typer
 
 from ..control import Control
-from ..control.data import schedule_data
+from ..control.json_view import schedule_data
 from ..control.schedules import ScheduleView, describe, drop, pause, resume, run_now
 from ..errors import InvalidInput
 from ..lifecycle import time_text

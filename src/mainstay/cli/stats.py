@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..control.data import session_data
 from ..control.explain import is_alive
+from ..control.json_view import session_data
 from ..control.unserved import Unserved, unserved
 from ..lifecycle import JOB
 from ..model import QueueSettings, Session, is_private

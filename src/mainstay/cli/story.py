@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..control import Control
-from ..control.data import event_data
 from ..control.explain import Explanation, explained
+from ..control.json_view import event_data
 from ..lifecycle import Event
 from ..model import Session
 from ..stores import JobStore

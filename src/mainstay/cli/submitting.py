@@ -12,7 +12,7 @@ import msgspec
 
 from ..app import App
 from ..control import Control, Request, Submitted
-from ..control.data import stored_value
+from ..control.json_view import stored_value
 from ..errors import MainstayError, UnknownTask
 from ..model import Job
 from ..task import Task

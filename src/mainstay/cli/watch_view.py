@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..control.data import event_data
+from ..control.json_view import event_data
 from ..lifecycle import Event, table_of
 from ..model import Job, Session
 from . import jobs_view

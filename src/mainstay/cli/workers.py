@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..control import Control, looks
-from ..control.data import session_data
 from ..control.draining import crew_of, worker_of
 from ..control.explain import is_alive
+from ..control.json_view import session_data
 from ..control.looks import COUNTED, Seen
 from ..errors import WorkerNotFound
 from ..model import Session

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainstay.control import Completion, Control
-from mainstay.control.data import event_data, job_data
+from mainstay.control.json_view import event_data, job_data
 from mainstay.stores import open_store
 from mainstay.web.api.routes import PREFIX
 from tests import places

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from ...batch.desk import Desk
 from ...control import Control
-from ...control.data import Extension
+from ...control.json_view import Extension
 from ..aside import aside
 from ..audit import Deed
 from ..caller import Caller, Scope

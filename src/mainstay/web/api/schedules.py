@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ...control.data import schedule_data
+from ...control.json_view import schedule_data
 from ...control.schedules import ScheduleView, describe, drop, pause, resume, run_now
 from ..problems import Problem
 from .operation import Answered, Ask, Nothing, Operation, told

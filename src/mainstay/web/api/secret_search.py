@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...control.data import readable_value
+from ...control.json_view import readable_value
 from ...model import Job
 from ...stores import JobStore
 from ...stores.left_out import size_left_out

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from ...batch.spec import KIND as BATCH
-from ...control.data import PRIVATE, event_data, job_data, readable_value, schedule_data, session_data
 from ...control.explain import is_alive
+from ...control.json_view import PRIVATE, event_data, job_data, readable_value, schedule_data, session_data
 from ...lifecycle import Event
 from ...model import Job, Session
 from ...stores import Refusal

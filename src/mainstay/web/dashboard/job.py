@@ -9,8 +9,8 @@ from starlette.responses import RedirectResponse, Response
 
 from ...batch.desk import RESUMABLE, Output
 from ...batch.spec import KIND as BATCH
-from ...control.data import PRIVATE
 from ...control.explain.attempts import read
+from ...control.json_view import PRIVATE
 from ...errors import JobNotFound, MainstayError
 from ...lifecycle import Event, State, table_of
 from ...model import Job, Session, check_id

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from ...control import schedules
-from ...control.data import schedule_data
 from ...control.explain import is_alive
+from ...control.json_view import schedule_data
 from ...control.unserved import unserved
 from ...lifecycle import JOB
 from ...model import Job, is_private

@@ -9,8 +9,8 @@ import pytest
 from mainstay import App, Batch, BatchRun, Outputs, grid
 from mainstay.batch import study as declaring
 from mainstay.batch.codes import Code
+from mainstay.batch.report.model import batch_report
 from mainstay.errors import InvalidInput, InvalidTransition
-from mainstay.report.batch import batch_report
 from mainstay.testing import Harness
 from tests.batch.studies import delete, unit_rows
 

@@ -9,7 +9,7 @@ import pytest
 
 from mainstay import App, BatchRun, Outputs
 from mainstay.batch import validating
-from mainstay.report.batch import batch_report
+from mainstay.batch.report.model import batch_report
 from mainstay.testing import Harness
 from tests.batch.studies import UNSEALED
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from mainstay.cli.batch_inputs import budget_given, read_sets, seeds_given, sets_given, typed, values_of
-from mainstay.cli.batch_target import meant
+from mainstay.batch.cli.inputs import budget_given, read_sets, seeds_given, sets_given, typed, values_of
+from mainstay.batch.cli.target import meant
 from mainstay.errors import InvalidInput
 
 

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from mainstay.batch import Lacking, grid
-from mainstay.cli.batch_report_view import show_report
+from mainstay.batch.cli.report_view import show_report
+from mainstay.batch.report.model import BatchReport, Found, Outcome, Trouble
 from mainstay.cli.target import Where
-from mainstay.report.batch import BatchReport, Found, Outcome, Trouble
 from tests.report.reports import JOB, a_report, outcomes
 
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from mainstay.batch import Spec, Status, Tallied
-from mainstay.cli.batch_follow import code_of
-from mainstay.cli.batch_view import progress_line, status_data
-from mainstay.cli.batch_watching import BatchSeen, Rate
+from mainstay.batch.cli.follow import code_of
+from mainstay.batch.cli.progress import BatchSeen, Rate
+from mainstay.batch.cli.view import progress_line, status_data
 from mainstay.cli.target import Where
 from mainstay.control import Plan
 from mainstay.model import Options

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mainstay.cli.load_target_view import CountsLine
+from mainstay.load.cli.target_view import CountsLine
 from mainstay.load.target import Target, TargetOptions
 from tests.cli.conftest import Shell
 from tests.cli.terminal import Terminal
@@ -119,10 +119,10 @@ def test_a_file_that_cannot_be_a_load_test_is_refused(shell: Shell, tmp_path: Pa
 
 
 def test_the_template_is_no_code_that_could_be_imported() -> None:
-    import mainstay.cli
+    import mainstay.load.cli
 
-    folder = Path(mainstay.cli.__file__).parent
-    assert (folder / "load_template.txt").is_file()
+    folder = Path(mainstay.load.cli.__file__).parent
+    assert (folder / "template.txt").is_file()
     assert not any("class Visit" in path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
 
 

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from mainstay.cli.load_lines import Lines
+from mainstay.load.cli.lines import Lines
 from mainstay.load.stats.model import Header, Summary, ThresholdOutcome
 from tests.cli.loading import header, moments
 

@@ -20,8 +20,8 @@ from typing import IO, Any
 import msgspec
 import pytest
 
-from mainstay.cli.load_running import TOGETHER_S, Interrupts
 from mainstay.errors import JobNotFound
+from mainstay.load.cli.execution import TOGETHER_S, Interrupts
 from mainstay.load.stats.model import Header, Summary, Trust
 from tests.cli.conftest import Shell
 from tests.cli.terminal import Terminal
@@ -629,6 +629,6 @@ def ended(**how: Any) -> Summary:
     ],
 )
 def test_the_exit_code_says_how_a_run_came_out(how: dict[str, Any], strict: bool, code: int) -> None:
-    from mainstay.cli.load_running import code_of
+    from mainstay.load.cli.execution import code_of
 
     assert code_of(ended(**how), strict=strict) == code

@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from mainstay.cli.load_frame import frame
-from mainstay.cli.load_live import Display, LiveView
-from mainstay.cli.load_plot import Slice, plot
-from mainstay.cli.load_seen import Picture, Watched
+from mainstay.load.cli.frame import frame
+from mainstay.load.cli.live import Display, LiveView
+from mainstay.load.cli.live_state import Picture, Watched
+from mainstay.load.cli.plot import Slice, plot
 from mainstay.load.stats.histogram import Histogram
 from mainstay.load.stats.model import Header, Moment, Trust, Window
 from tests.cli.loading import STARTED_MS, header, moments
@@ -249,7 +249,7 @@ async def test_warnings_of_the_log_are_kept_until_the_screen_is_given_back(capsy
 VIEW = """
 import asyncio, sys
 from rich.console import Console
-from mainstay.cli.load_live import LiveView
+from mainstay.load.cli.live import LiveView
 from tests.cli.loading import header, moments
 
 async def main():

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from mainstay.cli import submitting
 from mainstay.cli.act import myself
-from mainstay.cli.arguments import Given
 from mainstay.control import Completion, Control, Failure, decoded
 from mainstay.errors import StoreLocked
 from mainstay.model import Job
 from mainstay.stores import Query, open_store
+from mainstay.task.cli import submission
+from mainstay.task.cli.arguments import Given
 from tests.cli.conftest import Shell
 
 APP = """
@@ -470,7 +470,7 @@ def rows(n: int) -> str:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submitting, "CHUNK", 3)
+    monkeypatch.setattr(submission, "CHUNK", 3)
 
 
 @pytest.mark.parametrize("app", [(), WITH_APP])
@@ -556,7 +556,7 @@ def test_a_file_that_is_not_there_is_told(shop: Shell) -> None:
 
 async def test_a_chunk_under_way_when_somebody_stops_it_is_counted(shop: Shell) -> None:
     store = await open_store(shop.url)
-    under_way, stored = asyncio.Event(), submitting.Stored()
+    under_way, stored = asyncio.Event(), submission.Stored()
 
     class Slow(Control):
         async def submit_many(self, requests: Any) -> Any:
@@ -564,9 +564,9 @@ async def test_a_chunk_under_way_when_somebody_stops_it_is_counted(shop: Shell) 
             return await super().submit_many(requests)
 
     control = Slow(store)
-    maker = submitting.Unchecked(control, "x", {})
-    lines = submitting.lines_of([b"{}\n", b"{}\n"], start=1, seen=lambda n: None)
-    running = asyncio.ensure_future(submitting.submit_lines(control, maker, lines, Given(), stored, key=None))
+    maker = submission.Unchecked(control, "x", {})
+    lines = submission.lines_of([b"{}\n", b"{}\n"], start=1, seen=lambda n: None)
+    running = asyncio.ensure_future(submission.submit_lines(control, maker, lines, Given(), stored, key=None))
     await under_way.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -584,7 +584,7 @@ def test_ctrl_c_says_what_is_stored_and_how_to_go_on(shop: Shell) -> None:
         assert command.stdin is not None
         command.stdin.write("{}\n" * 1500)
         command.stdin.flush()
-        while len(everything(shop)) < submitting.CHUNK:
+        while len(everything(shop)) < submission.CHUNK:
             assert command.poll() is None
         command.send_signal(signal.SIGINT)
         _, said = command.communicate(timeout=60)
@@ -597,7 +597,7 @@ def test_ctrl_c_says_what_is_stored_and_how_to_go_on(shop: Shell) -> None:
 
 async def test_a_store_that_fails_in_between_says_how_far_it_got(shop: Shell, small_chunks: None) -> None:
     store = await open_store(shop.url)
-    stored = submitting.Stored()
+    stored = submission.Stored()
 
     class Locked(Control):
         async def submit_many(self, requests: Any) -> Any:
@@ -606,9 +606,9 @@ async def test_a_store_that_fails_in_between_says_how_far_it_got(shop: Shell, sm
             return await super().submit_many(requests)
 
     control = Locked(store)
-    maker = submitting.Unchecked(control, "x", {})
-    lines = submitting.lines_of([b"{}\n"] * 7, start=1, seen=lambda n: None)
+    maker = submission.Unchecked(control, "x", {})
+    lines = submission.lines_of([b"{}\n"] * 7, start=1, seen=lambda n: None)
 
     with pytest.raises(StoreLocked, match="(?s)somebody else keeps it locked.+go on with --from-line 4"):
-        await submitting.submit_lines(control, maker, lines, Given(), stored, key=None)
+        await submission.submit_lines(control, maker, lines, Given(), stored, key=None)
     await store.close()

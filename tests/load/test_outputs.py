@@ -115,7 +115,7 @@ def test_a_pipe_that_nobody_reads_does_not_keep_the_program(tmp_path: Path, outp
 import asyncio, sys
 from mainstay.load.outputs import Outputs
 from mainstay.load.stream import StreamOutput
-from mainstay.report.load.files import output_for
+from mainstay.load.report.files import output_for
 from tests.load.test_outputs import HASTY, HEADER, SUMMARY
 
 async def main(path):

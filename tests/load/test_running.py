@@ -15,11 +15,11 @@ import pytest
 from mainstay.clock import SystemClock
 from mainstay.load.fleet import Limits
 from mainstay.load.plan import LoadOptions
+from mainstay.load.report.files import output_for
 from mainstay.load.running import LoadRun, Planned
 from mainstay.load.stats.folding import from_json
 from mainstay.load.stats.model import StepSummary, Summary
 from mainstay.load.target import Target, TargetOptions
-from mainstay.report.load.files import output_for
 from tests.load.trials import GET, ran, run_of, told, until, written
 
 pytestmark = pytest.mark.slow

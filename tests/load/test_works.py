@@ -17,16 +17,16 @@ import msgspec
 import pytest
 
 from mainstay import App
-from mainstay.app.load_here import STORE, run_here
 from mainstay.errors import InvalidInput
+from mainstay.load.local_run import STORE, run_here
 from mainstay.load.plan import LoadOptions
+from mainstay.load.report.files import output_for
 from mainstay.load.stats.folding import from_json
 from mainstay.load.stats.model import Summary
 from mainstay.load.stream import read_stream, remade
 from mainstay.load.target import Target, TargetOptions
 from mainstay.load.works import summary_of
 from mainstay.model import Job
-from mainstay.report.load.files import output_for
 from mainstay.stores import Query
 from tests.load.trials import GET, until, written
 

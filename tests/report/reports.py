@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mainstay.batch import Tallied
-from mainstay.report.batch import BatchReport, Found, Outcome
+from mainstay.batch.report.model import BatchReport, Found, Outcome
 
 JOB = "01a1e488-58c6-7024-8920-ed28f4dd4807"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from mainstay.batch.report.model import left_out, took, troubles_of
 from mainstay.lifecycle import Event
 from mainstay.model import ErrorInfo, Job
-from mainstay.report.batch import left_out, took, troubles_of
 from mainstay.testing import a_job
 
 

@@ -7,8 +7,8 @@ import re
 from html.parser import HTMLParser
 
 from mainstay.batch import Lacking, Tallied, grid
-from mainstay.report.batch import Found, Looked, Outcome, Trouble, advice_for
-from mainstay.report.batch_html import batch_html
+from mainstay.batch.report.html import batch_html
+from mainstay.batch.report.model import Found, Looked, Outcome, Trouble, advice_for
 from tests.report.reports import JOB, a_report, outcomes
 
 _VOID = {"meta", "br"}

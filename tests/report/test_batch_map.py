@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from mainstay.batch import grid
-from mainstay.report.batch import Outcome
-from mainstay.report.batch_map import Cell, HeatMap, heat_map, params_text
+from mainstay.batch.report.heat_map import Cell, HeatMap, heat_map, params_text
+from mainstay.batch.report.model import Outcome
 from tests.report.reports import outcomes
 
 

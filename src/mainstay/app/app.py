@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, Self, TypeV
 from zoneinfo import ZoneInfo
 
 from ..batch import Batch, BatchRun
+from ..batch.declarations import Batches
 from ..batch.runners import Runner, Runners
 from ..batch.study import BatchOptions
 from ..clock import Clock
 from ..control import Control, Duty, decoded
-from ..control.schedules import CatchUp, Overlap, ScheduleSpec, ScheduleView, When
+from ..control.schedules import CatchUp, Overlap, ScheduledJob, ScheduleSpec, ScheduleView, When
 from ..errors import InvalidInput, MainstayError, UnknownTask
+from ..load.declarations import Loads
 from ..model import Settings, route_of
 from ..stores import JobStore, shown_url, usual_settings
 from ..task import AsyncTask, BeforeSubmit, Call, Client, Codec, Handle, PlainTask, Task, TaskOptions
@@ -29,10 +31,8 @@ from ..task.storable import canonical
 from ..worker import Context, Hook, Work
 from ..worker.loading import loaded
 from . import bulk, hooks
-from .batches import Batches
 from .group import Group, submit_group, submit_group_within
-from .loads import Loads
-from .schedules import ScheduledJob, Schedules
+from .schedules import Schedules
 from .settings import AppSettings
 
 if TYPE_CHECKING:

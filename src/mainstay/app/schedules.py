@@ -19,6 +19,7 @@ from ..control import Control, Duty, Request, Submitted
 from ..control.schedules import (
     CatchUp,
     Overlap,
+    ScheduledJob,
     ScheduleSpec,
     ScheduleView,
     Ticker,
@@ -36,15 +37,6 @@ from ..task import Client, Draft, Task
 from ..task.drafts import drafted
 
 log = logging.getLogger("mainstay.schedules")
-
-
-class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What a schedule submits at each of its times."""
-
-    name: str
-    payload: bytes
-    """as it is before a codec sees it"""
-    options: dict[str, Any]
 
 
 class Schedules:

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from ..batch.cli import jobs, sync
 from ..control import Control
 from ..control.json_view import event_data, job_data
 from ..lifecycle import Event
 from ..model import Job, Session, check_id
 from ..stores import JobStore, Query, Refusal
-from . import act, batch_jobs, jobs_view, story, sync, watch
+from . import act, jobs_view, story, watch
 from .bundles import bundled
 from .common import JsonOption, looking, print_json, reflowed, screen
 from .filters import Filters
@@ -70,7 +71,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for module in (watch, batch_jobs, story, act, sync):
+    for module in (watch, jobs, story, act, sync):
         module.register(group)
     app.add_typer(group, name="jobs")
 

@@ -1,8 +1,7 @@
 """The command group: every command, its errors as messages, its version.
 
-A command lives in a module of its own name, which has a function `register(app)`; add the name to the tuple `COMMANDS`
-below and it is there. Commands raise `MainstayError`s as they come: the group shows them as one red line on stderr and
-exits with 2.
+A command lives in a module that has a function `register(app)`; `COMMANDS` maps the command's name to that module.
+Commands raise `MainstayError`s as they come: the group shows them as one red line on stderr and exits with 2.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from typer.core import TyperGroup
 from ..errors import MainstayError
 from .exits import EXIT_CODES, FAILED
 
-COMMANDS = (
-    "worker",
-    "serve",
-    "submit",
-    "batch",
-    "load",
-    "stats",
-    "jobs",
-    "queues",
-    "limits",
-    "schedules",
-    "workers",
-    "store",
-    "outputs",
-    "check",
-    "tokens",
-    "machine",
-)
+COMMANDS = {
+    "worker": "mainstay.cli.worker",
+    "serve": "mainstay.cli.serve",
+    "submit": "mainstay.task.cli.submit",
+    "batch": "mainstay.batch.cli.commands",
+    "load": "mainstay.load.cli.commands",
+    "stats": "mainstay.cli.stats",
+    "jobs": "mainstay.cli.jobs",
+    "queues": "mainstay.cli.queues",
+    "limits": "mainstay.cli.limits",
+    "schedules": "mainstay.cli.schedules",
+    "workers": "mainstay.cli.workers",
+    "store": "mainstay.cli.store",
+    "outputs": "mainstay.cli.outputs",
+    "check": "mainstay.cli.check",
+    "tokens": "mainstay.cli.tokens",
+    "machine": "mainstay.cli.machine",
+}
 
 
 class Group(TyperGroup):
@@ -88,7 +87,7 @@ def program(words: Sequence[str] = ()) -> typer.Typer:
     )
     app.callback()(_options)
     for name in words[:1] if words and words[0] in COMMANDS else COMMANDS:
-        import_module(f".{name}", __package__).register(app)
+        import_module(COMMANDS[name]).register(app)
     return app
 
 

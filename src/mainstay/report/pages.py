@@ -10,13 +10,12 @@ from importlib.resources import files
 
 
 def document(title: str, parts: Iterable[str], *, footer: str, styles: Sequence[str] = (), script: str = "") -> str:
-    """A whole page. `styles` and `script` name files of this package; the script is allowed by its digest, and
-    whatever else a page might be made to load or run is not."""
-    style = "".join(_read(name) for name in ("page.css", *styles))
-    code = _read(script) if script else ""
+    """A whole page. `styles` and `script` are texts that go into it; the script is allowed by its digest, and
+    the page can load and run nothing else."""
+    style = "".join((asset(__package__, "page.css"), *styles))
     policy = "default-src 'none'; style-src 'unsafe-inline'"
-    if code:
-        digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    if script:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         policy += f"; script-src 'sha256-{digest}'"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -25,10 +24,11 @@ def document(title: str, parts: Iterable[str], *, footer: str, styles: Sequence[
         f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
         + "\n".join(part for part in parts if part)
         + f"\n<footer>{escape(footer)}</footer>\n"
-        + (f"<script>{code}</script>\n" if code else "")
+        + (f"<script>{script}</script>\n" if script else "")
         + "</body>\n</html>\n"
     )
 
 
-def _read(name: str) -> str:
-    return files(__package__).joinpath(*name.split("/")).read_text(encoding="utf-8")
+def asset(package: str, name: str) -> str:
+    """The text of a file inside a package."""
+    return files(package).joinpath(name).read_text(encoding="utf-8")

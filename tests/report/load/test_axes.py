@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstay.report.load.axes import Axis, axis_over
-from mainstay.report.load.charts import axis_text, bins_of, percentile_line, spread_axis
+from mainstay.load.report.axes import Axis, axis_over
+from mainstay.load.report.charts import axis_text, bins_of, percentile_line, spread_axis
 
 times = st.floats(min_value=1e-7, max_value=1e5)
 

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from mainstay.load.report.changes import Change, percentile_range
+from mainstay.load.report.compare import Comparison, Run, compare
+from mainstay.load.report.compare_page import comparison_html
+from mainstay.load.report.compare_text import conclusion, show_comparison
 from mainstay.load.stats.model import Summary
-from mainstay.report.load.changes import Change, percentile_range
-from mainstay.report.load.compare import Comparison, Run, compare
-from mainstay.report.load.compare_page import comparison_html
-from mainstay.report.load.compare_text import conclusion, show_comparison
 from tests.report.load.runs import a_header, a_step, a_summary, an_empty_summary, an_open_summary, binned, latency
 
 

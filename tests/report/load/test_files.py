@@ -13,13 +13,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mainstay.cli.load_running import code_of
 from mainstay.errors import InvalidInput
+from mainstay.load.cli.execution import code_of
+from mainstay.load.report.files import output_for, write_report, write_whole
+from mainstay.load.report.junit import junit_xml
+from mainstay.load.report.tables import points_csv, steps_csv
 from mainstay.load.stats.folding import from_json
 from mainstay.load.stats.model import CheckSummary, ThresholdOutcome, Trust
-from mainstay.report.load.files import output_for, write_report, write_whole
-from mainstay.report.load.junit import junit_xml
-from mainstay.report.load.tables import points_csv, steps_csv
 from tests.report.load.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary, latency
 
 

@@ -10,9 +10,9 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, Request
 
+from mainstay.load.report.files import write_report
 from mainstay.load.stats.model import Summary
 from mainstay.load.target import Target, TargetOptions
-from mainstay.report.load.files import write_report
 from tests.load.trials import GET, ran, written
 from tests.web.chromium import chromium
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from mainstay.load.report.compare import compare
+from mainstay.load.report.compare_page import comparison_html
+from mainstay.load.report.limits import limits_of, marks_for
+from mainstay.load.report.page import load_html
 from mainstay.load.stats.model import Summary, ThresholdOutcome, Trust
-from mainstay.report.load.compare import compare
-from mainstay.report.load.compare_page import comparison_html
-from mainstay.report.load.limits import limits_of, marks_for
-from mainstay.report.load.page import load_html
 from tests.report.load.runs import (
     a_header,
     a_step,

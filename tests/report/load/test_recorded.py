@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from mainstay.errors import InvalidInput
+from mainstay.load.report.compare import compare
+from mainstay.load.report.files import write_report
+from mainstay.load.report.page import load_html
+from mainstay.load.report.recorded import read_result
 from mainstay.load.stats.folding import Tally
 from mainstay.load.stats.histogram import sketch_of
 from mainstay.load.stats.model import Moment, Sketch, StepStats, Summary, Trust, Window
 from mainstay.load.stream import StreamOutput
-from mainstay.report.load.compare import compare
-from mainstay.report.load.files import write_report
-from mainstay.report.load.page import load_html
-from mainstay.report.load.recorded import read_result
 from tests.report.load.runs import a_header, a_summary, drawn
 
 HEADER = a_header(thresholds=["p95 of browse < 200ms"])

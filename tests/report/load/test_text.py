@@ -9,9 +9,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from mainstay.load.report.page import load_html
+from mainstay.load.report.text import show_summary
 from mainstay.load.stats.model import OutputOutcome, Summary, ThresholdOutcome, Trust
-from mainstay.report.load.page import load_html
-from mainstay.report.load.text import show_summary
 from tests.report.load.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary, latency
 
 

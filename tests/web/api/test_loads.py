@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from mainstay.control import Completion, Failure
+from mainstay.load.report.compare import as_run
 from mainstay.load.stats.model import CheckSummary, MetricSummary, OutputOutcome, Summary, Trust
 from mainstay.load.works import stored
 from mainstay.model import ErrorInfo
-from mainstay.report.load.compare import as_run
 from mainstay.worker.state_folder import state_folder
 from tests.report.load.runs import a_summary
 from tests.web.conftest import Server, serving
@@ -127,7 +127,7 @@ async def test_a_comparison_opens_no_file_but_the_recordings_of_its_jobs(
     monkeypatch.setenv("MAINSTAY_STATE", str(tmp_path / "state"))
     opened: list[Path] = []
     monkeypatch.setattr(
-        "mainstay.report.load.recorded.read_result", lambda path: opened.append(path) or as_run(a_summary())
+        "mainstay.load.report.recorded.read_result", lambda path: opened.append(path) or as_run(a_summary())
     )  # type: ignore[func-returns-value]
     control = server.control
     session = await control.open_session(worker="w")

@@ -13,10 +13,10 @@ import pytest
 from mainstay.control import Completion, Control, Failure, Request
 from mainstay.control.schedules import register, schedule
 from mainstay.errors import MainstayError
+from mainstay.load.report.words import time_text
 from mainstay.load.stats.model import Verdict
 from mainstay.load.works import stored
 from mainstay.model import Job, Offer
-from mainstay.report.load.words import time_text
 from mainstay.web.security.tokens import Tokens
 from tests.report.load.runs import a_summary, a_tag, an_open_summary, latency
 from tests.web.conftest import Server, serving

@@ -8,7 +8,7 @@ from .cron import Cron
 from .every import Every
 from .operate import ScheduleView, describe, drop, pause, register, resume, run_now
 from .plan import TickPlan, due_ticks, upcoming
-from .spec import CatchUp, Overlap, ScheduleSpec, read_spec, schedule, spec_bytes
+from .spec import CatchUp, Overlap, ScheduledJob, ScheduleSpec, read_spec, schedule, spec_bytes
 from .ticker import Ticker
 from .when import StoredWhen, When, when_of
 
@@ -19,6 +19,7 @@ __all__ = [
     "Overlap",
     "ScheduleSpec",
     "ScheduleView",
+    "ScheduledJob",
     "StoredWhen",
     "TickPlan",
     "Ticker",

@@ -39,6 +39,15 @@ _NOT_FOR_SCHEDULES = {
 }
 
 
+class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a schedule submits at each of its times."""
+
+    name: str
+    payload: bytes
+    """as it is before a codec sees it"""
+    options: dict[str, Any]
+
+
 class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A schedule as data; made by `schedule(...)`."""
 

@@ -15,11 +15,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from ...batch.web import api as batch_api
 from ...errors import MainstayError
+from ...load.web import api as load_api
 from ...model import check_id
 from ..audit import AUDITED, Deed
 from ..problems import Problem, answer, problem_of
-from . import batches, bulk, change, jobs, loads, queues, schedules, stores, submit, trail
+from . import bulk, change, jobs, queues, schedules, stores, submit, trail
 from .openapi import described
 from .operation import Ask, Operation
 from .reading import read_body, read_query
@@ -35,8 +37,8 @@ OPERATIONS: tuple[Operation, ...] = (
     *trail.OPERATIONS,
     *change.OPERATIONS,
     *bulk.OPERATIONS,
-    *batches.OPERATIONS,
-    *loads.OPERATIONS,
+    *batch_api.OPERATIONS,
+    *load_api.OPERATIONS,
     *queues.OPERATIONS,
     *schedules.OPERATIONS,
     *stores.OPERATIONS,

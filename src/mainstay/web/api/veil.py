@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from ...batch.desk import Desk, Output, ToRun
+from ...batch.report.model import BatchReport, batch_report
 from ...control.explain import Explanation, explain, matter
 from ...control.rules.attempts import in_short
 from ...lifecycle import Event, details_text
 from ...model import ErrorInfo, Job
-from ...report.batch import BatchReport, batch_report
 from ...stores import JobStore
 from ..aside import SMALL
 from .masking import MASK, Masker

@@ -7,10 +7,10 @@ from typing import Unpack
 
 from ...batch.desk import Output
 from ...batch.findings import Validation
+from ...batch.report.heat_map import HeatMap
+from ...batch.report.model import BatchReport
 from ...control.looks import Limit, Queue
 from ...model import QueueSettings
-from ...report.batch import BatchReport
-from ...report.batch_map import HeatMap
 from ..api.seen import BatchSeen, Resuming, Schedule
 from .answers import Done, Job, JobPage, Listed
 from .async_handle import AsyncFlowRunner, AsyncHandle, AsyncStreamReader

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from ...batch.findings import Validation
+from ...batch.report.heat_map import HeatMap
+from ...batch.report.model import BatchReport
 from ...control.looks import Limit, Queue, Queues
 from ...load.stats.model import Summary
 from ...model import QueueSettings
-from ...report.batch import BatchReport
-from ...report.batch_map import HeatMap
 from ..api.seen import BatchSeen, Checked, Limits, OutputPage, Ran, Resuming, Schedule, Schedules, Stores, StoreSeen
 from ..live.history import Sample
 from ..live.snapshot import Snapshot

@@ -40,7 +40,7 @@ def assets() -> dict[str, Asset]:
     """
     found = {path: _asset(path, file.read_bytes()) for path, file in _walk(files(__package__) / "static", "")}
     # what shows the numbers of a chart is the same as in reports
-    hover = files("mainstay.report") / "load" / "hover.js"
+    hover = files("mainstay.load.report") / "hover.js"
     found["report/hover.js"] = _asset("hover.js", hover.read_bytes())
     # the sign-in page is looked at without being let in, and so are these; it has no style of its own
     found["login.css"] = found["dashboard.css"]

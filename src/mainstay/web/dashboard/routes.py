@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ...batch.web.dashboard import batch, batches
+from ...load.web.dashboard import compare_loads, load, loads
 from ..problems import Problem
 from . import assets
-from .batches import batch, batches
 from .floor import queues, schedules, workers
 from .job import job
 from .jobs import bulk_preview, jobs
-from .loads import compare_loads, load, loads
 from .overview import overview
 from .page import View, page_route
 

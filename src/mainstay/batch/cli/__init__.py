@@ -1,0 +1,1 @@
+"""`mainstay batch`: the commands of studies, and how they show a run."""

@@ -1,0 +1,94 @@
+"""`mainstay batch exec`: what an outside runner starts to run the units of one batch."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Annotated
+
+import typer
+
+from ...cli.common import aside, reflowed
+from ...cli.ids import IdArgument, full_id
+from ...cli.programs import Connected, connecting
+from ...cli.target import Where
+from ...clock import seconds
+from ...errors import InvalidInput
+from ...worker import logs
+from ...worker.messages import Hello
+from ...worker.orders import Orders
+from ..executing import execute, queue_to_serve
+from ..outside import worker_name
+
+_EXEC = reflowed("""
+Run the units of one batch that was submitted with an outside runner, and of no other job, until none is left.
+
+It is what such a runner starts; it may be started by hand as well, anywhere, any number of times: they share the units.
+An ordinary worker of the app has to be at work somewhere, for it plans the units and looks at the outputs.
+
+SIGTERM, as when a scheduler takes its machine back, drains: units that do not finish within the grace are given back,
+and no failure is counted. Once no unit is open it stays for --linger, for aggregations that may follow.
+
+Exit codes: 0 no unit is left open, 1 told to stop before that, or some process had to be killed; 2 could not start.
+
+[bold]Examples[/bold]
+
+  mainstay batch exec 01a1e20f-5355-7137-b2a7-4de452e6b59d --app lab.sir:app
+  mainstay batch exec 4de452e6b59d --app lab.sir:app --processes 8 --concurrency 1
+""")
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command(name="exec", help=_EXEC)(command)
+
+
+def command(
+    job_id: IdArgument,
+    app: Annotated[
+        str,
+        typer.Option("--app", "-a", envvar="MAINSTAY_APP", metavar="MODULE:APP", help="Which app.", show_default=False),
+    ],
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency", "-c", min=1, help="Units at a time in each process.", show_default="by the settings: 10"
+        ),
+    ] = None,
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, help="Engine processes.")] = 1,
+    grace: Annotated[str, typer.Option("--grace", help="How long units may go on after SIGTERM.")] = "20s",
+    linger: Annotated[str, typer.Option("--linger", help="How long to stay when no unit is open.")] = "15s",
+    log_level: Annotated[
+        str, typer.Option("--log-level", metavar="|".join(logs.LEVELS), help="The least that is logged.")
+    ] = "info",
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log JSON, an object a line.")] = False,
+) -> None:
+    """Work on one batch."""
+    linger_s, grace_s = seconds(linger, field="linger"), seconds(grace, field="grace")
+
+    async def work(to: Connected) -> int:
+        if to.app is None:
+            raise InvalidInput("app", "which app? pass --app module:app")
+        job = await to.control.get(await full_id(to.control.store, job_id))
+        orders = Orders(
+            target=app,
+            name=f"{worker_name(job.id)}{os.getpid()}",
+            queues=(queue_to_serve(job, to.app.client.sealer),),
+            concurrency=concurrency,
+            processes=processes,
+            grace_s=grace_s,
+            log_level=log_level,
+            json_logs=json_logs,
+        )
+
+        # here, for a command that opens a store is quiet about it
+        logs.configure(log_level, as_json=json_logs)
+        logging.getLogger("mainstay").setLevel(logging.NOTSET)
+
+        def ready(_: Hello) -> None:
+            if not json_logs:
+                aside(f"{orders.name} (pid {os.getpid()}) runs the units of {job.name}, job {job.id}", style="")
+
+        return await execute(to.control, job, orders, linger_s=linger_s, ready=ready)
+
+    raise typer.Exit(connecting(Where(app=app, typed=frozenset({"app"})), work))

@@ -1,0 +1,258 @@
+"""The report of a batch in a terminal, with a heat map as wide as there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ...cli.common import coloured, printable
+from ...cli.target import Where
+from ...clock import duration_text
+from ...lifecycle import time_text
+from ..report.heat_map import Axis, Cell, Facet, HeatMap, Level, heat_map, level_of, params_text
+from ..report.model import BatchReport, Found, advice_for, left_out
+from .view import here, made_text, show_advice
+
+_ROWS, _FACETS = 24, 6
+#: of a list, so many lines
+_LINES = 10
+#: where lines have no limit, a map still needs one
+_WIDEST = 120
+_SYMBOLS: dict[Level, str] = {"all": "██", "most": "▓▓", "half": "▒▒", "few": "░░", "none": "╳╳"}
+_COLOURS: dict[Level, str] = {
+    "all": "blue", "most": "cyan", "half": "white", "few": "yellow", "none": "bright_red",
+}  # fmt: skip
+_KEY: dict[Level, str] = {"all": "all", "most": "⅔ or more", "half": "⅓ or more", "few": "fewer", "none": "none"}
+
+
+def show_report(report: BatchReport, where: Where, console: Console) -> None:
+    """All of it."""
+    head = Text(printable(report.study), style="bold").append(" ").append_text(coloured(report.status))
+    console.print(head)
+    console.print(Text(report.id, style="dim"), soft_wrap=True)
+    _show_facts(report, console)
+    _show_map(report, console)
+    _show_sets(report, console)
+    _show_troubles(report, console)
+    _show_lacking(report, console)
+    _show_validations(report, console)
+    lacking = report.outputs.expected - report.outputs.present
+    show_advice(here(advice_for(report.id, report.status, lacking=lacking), where), console)
+
+
+def found_text(found: Found) -> str:
+    """Outputs by what is there of them, in one line."""
+    if found.source == "unknown":
+        return f"{found.expected:,} expected; they could not be looked at: {found.why}"
+    parts = [f"{found.present:,} of {found.expected:,} there"]
+    gaps = ((found.missing, "missing"), (found.corrupt, "corrupt"), (found.unreadable, "unreadable"))
+    parts += [f"{n:,} {what}" for n, what in gaps if n]
+    return ", ".join(parts) + (" (by name and size)" if found.source == "storage" else "")
+
+
+def _show_facts(report: BatchReport, console: Console) -> None:
+    units = report.units
+    ran = f"{units.succeeded:,} run, {units.there + units.skipped:,} there before, {units.failed:,} failed"
+    open_ = units.waiting + units.running
+    more = f", {open_:,} not done" if open_ else f", {units.cancelled:,} ended early" if units.cancelled else ""
+    again = "" if report.rounds <= 1 else f", started {report.rounds} times; counts are those of the last"
+    took = f"{duration_text(max(0.001, round(report.took_s, 1)))}{again}" if report.rounds else ""
+    facts = [
+        ("why", report.reason),
+        ("sets", f"{report.sets:,}"),
+        ("units", f"{report.total:,}: {ran}{more}"),
+        ("outputs", found_text(report.outputs)),
+        *(
+            (name, f"{made_text(one)}, {one.failed:,} failed" + (f", {one.idle:,} lack inputs" if one.idle else ""))
+            for name, one in report.aggregations.items()
+        ),
+        ("took", took),
+        ("kept in", report.place),
+        ("code", report.code + (f"; {report.mixed}" if report.mixed else "")),
+        ("repairs", report.resumed_from or ""),
+    ]
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts:
+        if value:
+            grid.add_row(printable(name), Text(printable(value)))
+    console.print(grid)
+
+
+# the map ------------------------------------------------------------------------------------------------
+
+
+def _show_map(report: BatchReport, console: Console) -> None:
+    if not report.outcomes:
+        return
+    width = min(console.width, _WIDEST)
+    found = _fitting(report, width)
+    _heading("parameter sets by outcome", console)
+    for facet in found.facets:
+        if facet.title:
+            console.print(Text(printable(facet.title), style="dim"))
+        for line in map_lines(found, facet, width):
+            console.print(line, soft_wrap=True)
+    key = Text("units intact: ", style="dim")
+    for level, symbol in _SYMBOLS.items():
+        key.append(symbol, style=_COLOURS[level]).append(f" {_KEY[level]}  ", style="dim")
+    console.print(key)
+    for note in _notes(found):
+        console.print(Text(printable(note), style="dim"))
+
+
+def _fitting(report: BatchReport, width: int) -> HeatMap:
+    """As many columns as fit beside the labels of the rows."""
+    columns = max(1, width // 3)
+    while True:
+        found = heat_map(report.outcomes, columns=columns, rows=_ROWS, facets=_FACETS)
+        if columns <= 1 or _margin(found) + len(found.x.labels) * 3 <= width:
+            return found
+        columns = min(columns - 1, len(found.x.labels) * 7 // 8)
+
+
+def _margin(found: HeatMap) -> int:
+    return max(len(label) for label in (found.y.name, *found.y.labels)) + 1
+
+
+def map_lines(found: HeatMap, facet: Facet, width: int) -> list[Text]:
+    """One map as lines: its columns' values above it, its rows' beside it."""
+    margin = _margin(found)
+    step = max(2, *(len(label) for label in found.x.labels)) + 1
+    whole = margin + step * len(found.x.labels) <= width
+    step = step if whole else 3
+    heads = [printable(line) for line in _heads(found.x, found.y, margin, step, whole=whole)]
+    lines = [Text(line if len(line) <= width else f"{line[: width - 1]}…", style="dim") for line in heads]
+    for label, row in zip(found.y.labels, facet.rows, strict=True):
+        line = Text(printable(label).rjust(margin - 1) + " ", style="dim")
+        for cell in row:
+            line.append_text(_cell(cell, step))
+        line.rstrip()
+        lines.append(line)
+    return lines
+
+
+def _heads(x: Axis, y: Axis, margin: int, step: int, *, whole: bool) -> list[str]:
+    if not x.name:
+        return []
+    if whole:
+        names = f"{y.name.rjust(margin - 1)} {x.name}"
+        return [names, " " * margin + "".join(label.ljust(step) for label in x.labels).rstrip()]
+    # no room for all of them: the first and the last
+    return [f"{y.name.rjust(margin - 1)} {x.name}: {x.labels[0]} to {x.labels[-1]}, {len(x.labels)} columns"]
+
+
+def _cell(cell: Cell | None, step: int) -> Text:
+    if cell is None:
+        return Text("·".ljust(step), style="dim")
+    return Text(_SYMBOLS[cell.level], style=_COLOURS[cell.level]).append(" " * (step - 2))
+
+
+def _notes(found: HeatMap) -> list[str]:
+    notes = []
+    if found.fixed:
+        notes.append("the same in all: " + ", ".join(f"{name}={value}" for name, value in found.fixed.items()))
+    if found.averaged:
+        notes.append(f"over all values of {', '.join(found.averaged)}")
+    if binned := [axis.name for axis in (found.x, found.y) if axis.binned]:
+        notes.append(f"{' and '.join(binned)} by ranges of values")
+    return notes
+
+
+# lists --------------------------------------------------------------------------------------------------
+
+
+def _show_sets(report: BatchReport, console: Console) -> None:
+    broken = sorted((one for one in report.outcomes if one.intact < one.units), key=lambda one: one.intact / one.units)
+    if not broken:
+        return
+    _heading("sets that are not whole", console)
+    rows = [
+        (
+            Text(_SYMBOLS[level_of(one.intact, one.units)], style=_COLOURS[level_of(one.intact, one.units)]),
+            Text(f"{one.intact:,} of {one.units:,}"),
+            Text(printable(params_text(one.params))),
+        )
+        for one in broken[:_LINES]
+    ]
+    _show_rows(("", "intact", "parameters"), rows, len(broken), console)
+
+
+def _show_troubles(report: BatchReport, console: Console) -> None:
+    if not report.troubles:
+        return
+    _heading("errors of units", console)
+    rows = [
+        (
+            Text(f"{one.units:,}"),
+            Text(printable(f"{one.type}: {one.message}"), style="red"),
+            Text(printable(one.example)),
+        )
+        for one in report.troubles[:_LINES]
+    ]
+    _show_rows(("units", "error", "for instance"), rows, len(rows), console)
+    listed, others = left_out(report.troubles[_LINES:]), report.other_troubles
+    for left in (listed, others):
+        if left is not None:
+            console.print(Text(f"  {left}{'; --json lists them' if left is listed else ''}", style="dim"))
+
+
+def _show_lacking(report: BatchReport, console: Console) -> None:
+    if not report.lacking:
+        return
+    _heading("outputs that lack", console)
+    rows = [
+        (Text(one.state, style="red"), *(Text(printable(text)) for text in (one.unit, one.output, one.detail)))
+        for one in report.lacking[:_LINES]
+    ]
+    found = report.outputs
+    _show_rows(
+        ("state", "unit", "output", "what is wrong"), rows, found.missing + found.corrupt + found.unreadable, console
+    )
+
+
+def _show_validations(report: BatchReport, console: Console) -> None:
+    if not report.validations:
+        return
+    _heading("looks at the outputs", console)
+    rows = [
+        (
+            Text(time_text(one.at_ms), style="dim"),
+            coloured(one.verdict),
+            Text(f"{one.present:,}"),
+            Text(f"{one.missing:,}"),
+            Text(f"{one.corrupt:,}"),
+        )
+        for one in report.validations[-_LINES:]
+    ]
+    heads = ("when", "verdict", "present", "missing", "corrupt")
+    _show_rows(heads, rows, len(report.validations), console, numbers=("present", "missing", "corrupt"))
+
+
+def _show_rows(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[Text]],
+    total: int,
+    console: Console,
+    *,
+    numbers: Sequence[str] = ("units",),
+) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for head in heads:
+        table.add_column(head, overflow="fold", justify="right" if head in numbers else "left")
+    for row in rows:
+        table.add_row(*row)
+    console.print(Padding(table, (0, 0, 0, 2)))
+    if total > len(rows):
+        console.print(Text(f"  {total - len(rows):,} more", style="dim"))
+
+
+def _heading(text: str, console: Console) -> None:
+    console.print()
+    console.print(Text(text, style="bold"))

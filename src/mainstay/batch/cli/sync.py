@@ -1,0 +1,134 @@
+"""`mainstay jobs sync`: bring the store up to date with the world around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ...cli.act import myself
+from ...cli.bundles import bundled
+from ...cli.common import JsonOption, coloured, print_json, printable, reflowed, screen
+from ...cli.exits import DONE, NO
+from ...cli.ids import IdsArgument, full_id
+from ...cli.programs import Connected, connecting
+from ...cli.target import Where
+from ...worker.kept_aside import Written, kept, write_kept
+from .. import Desk
+from ..runners import Runners
+from ..syncing import Synced, sync_outside
+
+_SYNC = reflowed("""
+Look at the jobs that batches have outside, with a scheduler say, and record what is seen: of these batches, or of all
+that are not settled.
+
+No worker has to be at work for it. An exit code is recorded, and decides nothing: what becomes of a batch is decided by
+its outputs. An outside job that is gone leaves its batch as it is.
+
+Runners that the app declares need --app; one written as exec:COMMAND can only be looked at on the machine it runs on.
+
+Without ids it first writes what workers of this machine kept because the store was away when they had to stop (in
+MAINSTAY_STATE, or the user's own state folder). Each ending counts as if its worker had written it: not if somebody
+else has the job by now.
+
+Exit codes: 0 fine (also when there is nothing), 1 an outside job is gone or cannot be looked at, or what was kept does
+not count any more, 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay jobs sync
+  mainstay jobs sync 4de452e6b59d --app lab.sir:app
+  mainstay jobs sync --json | jq '.outside[] | select(.state == "gone")'
+""")
+
+
+#: what became of an ending that was kept
+_KEPT = {
+    "applied": "and written now",
+    "already_applied": "and had been written",
+    "stale": "and refused: somebody else had the job by then",
+    "conflict": "and left: somebody changed the job meanwhile. Look at it, and sync again",
+    "missing": "and the job is gone",
+}
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command(name="sync", help=_SYNC)(command)
+
+
+@bundled
+def command(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False) -> None:
+    """Look, and record."""
+
+    async def work(to: Connected) -> tuple[list[Written], list[Synced]]:
+        written = [] if job_ids else await _write_kept(to)
+        desk = Desk(to.control, sealer=None if to.app is None else to.app.client.sealer)
+        runners = Runners() if to.app is None else to.app.runners
+        try:
+            ids = [await full_id(to.control.store, given) for given in job_ids] if job_ids else None
+            return written, [one async for one in sync_outside(desk, runners, ids, actor=myself())]
+        finally:
+            await desk.close()
+
+    written, outside = connecting(where, work)
+    if as_json:
+        kept_data = [{**msgspec.to_builtins(one), "fine": one.fine} for one in written]
+        print_json({"kept": kept_data, "outside": [_data(one) for one in outside]})
+    else:
+        _show_kept(written, screen())
+        _show(outside, screen())
+    fine = all(one.fine for one in written) and all(one.fine for one in outside)
+    raise typer.Exit(DONE if fine else NO)
+
+
+async def _write_kept(to: Connected) -> list[Written]:
+    """What workers of this machine could not write when they had to stop."""
+    store = to.control.store
+    return [one async for one in write_kept(store, kept(store.url))]
+
+
+def _show_kept(written: list[Written], console: Console) -> None:
+    for one in written:
+        style = "green" if one.fine else "yellow"
+        said = f"{one.job_id} {one.name}: kept as {one.wanted}, {_KEPT[one.outcome]}"
+        now = "" if one.status in (None, one.wanted) else f"; it is {one.status} now"
+        console.print(Text(printable(said + now), style=style), soft_wrap=True)
+
+
+def _data(one: Synced) -> dict[str, Any]:
+    return {**msgspec.to_builtins(one), "fine": one.fine}
+
+
+def _show(outside: list[Synced], console: Console) -> None:
+    if not outside:
+        console.print("no batch has a job outside")
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for column in ("job", "study", "status"):
+        table.add_column(column, overflow="fold")
+    table.add_column("outside", no_wrap=True)
+    table.add_column("handle", overflow="fold")
+    for one in outside:
+        table.add_row(
+            one.job,
+            printable(one.study),
+            coloured(one.status),
+            Text(_state(one), style="green" if one.fine else "red"),
+            printable(one.handle),
+        )
+    console.print(table)
+    for one in outside:
+        if not one.fine or not one.name:
+            console.print(Text(f"{one.job}: {printable(one.told)}", style="yellow"), soft_wrap=True)
+
+
+def _state(one: Synced) -> str:
+    if not one.state:
+        return "not known" if one.name else "not started"
+    return one.state if one.exit_code is None else f"{one.state} ({one.exit_code})"

@@ -1,0 +1,1 @@
+"""The report of a batch: as data, as HTML, and its heat map."""

@@ -1,0 +1,1 @@
+"""Batches in the HTTP API and on the dashboard."""

@@ -1,0 +1,181 @@
+"""Batch jobs: how one stands, what is there of its outputs, validating and resuming it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from ...lifecycle import table_of
+from ...web.api.fields import PageSize, Reason
+from ...web.api.operation import Answered, Ask, Nothing, Operation, told
+from ...web.api.seen import BatchSeen, OutputPage, Resuming
+from ...web.api.veil import shown_job, shown_report, veiled_output, veiled_to_run, veiled_validation
+from ...web.api.versions import wanted_version
+from ..findings import Validation
+from ..report.heat_map import HeatMap, heat_map
+from ..report.model import BatchReport, advice_for
+from ..spec import Tallied
+
+#: units that a dry run of a resume names
+_NAMED = 100
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """Which outputs."""
+
+    start: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
+    """the place of the first unit"""
+    limit: PageSize = 100
+    """units"""
+    state: list[Literal["present", "missing", "corrupt", "unreadable"]] | None = None
+
+
+class Mapping(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a map may be."""
+
+    columns: Annotated[int, Meta(ge=1, le=200)] = 60
+    rows: Annotated[int, Meta(ge=1, le=200)] = 40
+    facets: Annotated[int, Meta(ge=1, le=50)] = 12
+
+
+class Validate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to look."""
+
+    force: bool = False
+    """believe nothing that was seen before"""
+
+
+class Resume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Run again what lacks outputs."""
+
+    dry_run: bool = False
+    """only tell which units that would be"""
+    reason: Reason | None = None
+
+
+async def get_batch(ask: Ask[Nothing, None]) -> Response:
+    status = await ask.desk.status(ask.path("id"))
+    job, spec, validation = (
+        await shown_job(ask.place.store, status.job, ask.site.masker),
+        status.spec,
+        status.validation,
+    )
+    state = table_of(None).get(job.status)
+    lacking = 0 if validation is None else validation.expected - validation.present
+    return told(
+        {
+            "id": job.id,
+            "name": job.name,
+            "status": job.status,
+            "settled": state is not None and state.settled,
+            "reason": job.reason,
+            "version": job.version,
+            "at_ms": ask.place.store.clock.now_ms(),
+            "group": status.group,
+            "planned": status.planned,
+            "sets": spec.sets,
+            "units": {"total": spec.units, **_tally(status.units)},
+            "aggregations": {name: _tally(one) for name, one in status.aggregations.items()},
+            "outputs": {"expected": spec.expected, "there": status.outputs_there},
+            "waits": status.waits,
+            "validation": veiled_validation(msgspec.to_builtins(validation), ask.site.masker),
+            "runner": spec.runner.partition(":")[0],
+            "resumed_from": spec.resumed_from,
+            "advice": msgspec.to_builtins(advice_for(job.id, job.status, lacking=lacking)),
+        }
+    )
+
+
+async def get_report(ask: Ask[Nothing, None]) -> Response:
+    return told(msgspec.to_builtins(await _report(ask), enc_hook=str))
+
+
+async def get_map(ask: Ask[Mapping, None]) -> Response:
+    report, size = await _report(ask), ask.query
+    found = heat_map(report.outcomes, columns=size.columns, rows=size.rows, facets=size.facets)
+    return told(msgspec.to_builtins(found))
+
+
+async def list_outputs(ask: Ask[Listing, None]) -> Response:
+    desk, job_id, wanted = ask.desk, ask.path("id"), ask.query
+    limit = min(wanted.limit, ask.site.options.page_limit)
+    found, following = await desk.outputs(job_id, start=wanted.start, limit=limit)
+    masker = ask.site.masker
+    kept = [veiled_output(each, masker) for each in found if wanted.state is None or each.state in wanted.state]
+    place = (await desk.store(job_id)).place
+    return told({"place": place, "outputs": msgspec.to_builtins(kept), "next": following})
+
+
+async def validate_job(ask: Ask[Nothing, Validate]) -> Response:
+    version = await wanted_version(ask)
+    found = await ask.desk.validate(ask.path("id"), force=ask.body.force, actor=ask.caller.actor, version=version)
+    return told(veiled_validation(msgspec.to_builtins(found), ask.site.masker))
+
+
+async def resume_job(ask: Ask[Nothing, Resume]) -> Response:
+    desk, job_id, version = ask.desk, ask.path("id"), await wanted_version(ask)
+    if ask.body.dry_run:
+        wanted = [one async for one in desk.to_run(job_id, version=version)]
+        units = sum(one.run for one in wanted)
+        ask.deed.said["units"] = units
+        sample = msgspec.to_builtins([veiled_to_run(one, ask.site.masker) for one in wanted[:_NAMED]])
+        return told({"id": job_id, "how": "nothing", "units": units, "dry_run": True, "sample": sample})
+    why = ask.body.reason or "resumed on request"
+    done = await desk.resume(job_id, actor=ask.caller.actor, reason=why, version=version)
+    ask.deed.said |= {"dry_run": False, "units": done.units}
+    return told({**msgspec.to_builtins(done), "dry_run": False, "sample": []})
+
+
+async def _report(ask: Ask[Any, Any]) -> BatchReport:
+    return await shown_report(ask.desk, ask.path("id"), ask.site.masker)
+
+
+def _tally(units: Tallied) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(units), "done": units.done}
+
+
+def _of(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> Operation:
+    return Operation(
+        method=more.pop("method", "GET"),
+        path=f"/jobs/{{id}}/{path}",
+        handler=handler,
+        scope=more.pop("scope", "read"),
+        tag="batches",
+        summary=summary,
+        answers={200: Answered(told=more.pop("told", type_.__doc__.split("\n")[0]), type=type_)},
+        refusals=(404, *more.pop("refusals", ())),
+        **more,
+    )
+
+
+OPERATIONS = (
+    _of("batch", get_batch, "See how a batch stands", BatchSeen),
+    _of("report", get_report, "Report what became of a batch", BatchReport),
+    _of("map", get_map, "Draw the parameter sets of a batch by outcome", HeatMap, query=Mapping),
+    _of("outputs", list_outputs, "List what is there of a batch's outputs", OutputPage, query=Listing),
+    _of(
+        "validate",
+        validate_job,
+        "Look at all outputs of a batch now",
+        Validation,
+        method="POST",
+        scope="operate",
+        body=Validate,
+        refusals=(409,),
+        if_match="may",
+    ),
+    _of(
+        "resume",
+        resume_job,
+        "Run the units of a batch again whose outputs are missing or corrupt",
+        Resuming,
+        method="POST",
+        scope="operate",
+        body=Resume,
+        refusals=(409,),
+        if_match="may",
+    ),
+)

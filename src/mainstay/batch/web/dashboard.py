@@ -1,0 +1,60 @@
+"""Batch runs: all of them, and one with its map of parameter sets, what lacks, and what to do about it."""
+
+from __future__ import annotations
+
+import time
+
+import markupsafe
+from starlette.responses import Response
+
+from ...lifecycle import table_of
+from ...model import check_id
+from ...web.api.veil import shown_job, shown_report
+from ...web.api.views import etag_of
+from ...web.dashboard.job import can_of, others
+from ...web.dashboard.jobs import cursor_of, filter_of
+from ...web.dashboard.kinds import of_kind
+from ...web.dashboard.page import View
+from ..report.html import map_html
+from ..report.model import advice_for
+from ..spec import KIND
+
+#: how often the map of a batch at work is drawn again, at most; and which part of the time that may take
+_POLL_S, _SHARE = 3, 20
+
+
+async def batches(view: View) -> Response:
+    given = view.given()
+    cursor = cursor_of(given)
+    name = filter_of(given).name
+    some = await of_kind(view.place.store, KIND, cursor=cursor, name=name)
+    counts = {job.id: await view.place.control.unit_counts(job.id) for job in some.jobs}
+    return view.page("batches.html", title="Batches", some=some, counts=counts, name=name, first=cursor is None)
+
+
+async def batch(view: View) -> Response:
+    job_id = check_id(view.path("id"))
+    began_s = time.monotonic()
+    status = await view.place.desk.status(job_id)
+    job = await shown_job(view.place.store, status.job, view.masker)
+    report = await shown_report(view.place.desk, job_id, view.masker)
+    lacking = report.outputs.expected - report.outputs.present
+    return view.page(
+        "batch.html",
+        title=job.name,
+        job=job,
+        etag=etag_of(job),
+        batch=status,
+        report=report,
+        can=can_of(job, table_of(None).get(job.status)),
+        advice=advice_for(job_id, job.status, lacking=lacking),
+        # made of escaped parts, and the same as in the report
+        map=markupsafe.Markup(map_html(report)),  # noqa: S704
+        force_to=others(job),
+        # while it goes on, the more there is to look at, the seldomer that is done
+        poll_s="" if report.settled else max(_POLL_S, round((time.monotonic() - began_s) * _SHARE)),
+        counts=await view.place.control.unit_counts(job_id),
+    )
+
+
+__all__ = ["batch", "batches"]

@@ -1,0 +1,23 @@
+"""`mainstay load`: load tests, and what belongs to them.
+
+What they need is an extra: the commands import it when they are run, and never before.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from . import new, ping, report, run, target
+
+group = typer.Typer(
+    help="Test how a system bears load, and whether the numbers can be trusted.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for module in (run, new, ping, target, report):
+        module.register(group)
+    app.add_typer(group, name="load")

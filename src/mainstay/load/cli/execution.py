@@ -1,0 +1,274 @@
+"""What `mainstay load run` does once its options are read: runs the test here, shows it, reports it, and says how it
+ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import typer
+from rich.console import Console
+
+from ...cli.common import aside, screen
+from ...cli.exits import BROKEN, DONE, INTERRUPTED, NO, UNTRUSTED
+from ...errors import InvalidInput
+from ...stores import shown_url
+from ...task.options import SubmitOptions
+from ..declarations import DEFAULT_QUEUE
+from ..local_run import app_of, run_here
+from ..outputs import Output
+from ..plan import LoadOptions
+from ..report.files import OF_STEPS, FileOutput, Kind, report_content
+from ..report.text import show_summary
+from ..running import Planned
+from ..sources import LoadTest, load_file
+from ..stats.model import Summary
+from ..stream import StreamOutput
+from .files import print_content, to_stdout
+from .lines import Lines, print_line, terminal_gone
+from .live import Display, LiveView
+from .requirements import STDOUT
+
+UIS = ("full", "ci", "none")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: signals that come within this time of the first are the same one: `timeout` sends it to the command, and then to its
+#: group, of which the command is a part
+TOGETHER_S = 0.5
+_ENDING = "ending: what is under way is waited for; Ctrl-C again gives up"
+_GIVING_UP = "giving up: what is under way is not waited for any longer; Ctrl-C again leaves out teardowns, too"
+_LEAVING = "leaving: nothing is waited for any longer"
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command was given."""
+
+    file: Path
+    options: LoadOptions
+    name: str | None = None
+    store: str | None = None
+    """None: one of its own, in the working folder"""
+    ui: str | None = None
+    files: dict[str, str] = {}
+    """reports to be written: kind -> path"""
+    strict: bool = False
+    queue: str | None = None
+    """of a run that is only submitted; None: the usual one"""
+
+
+class Interrupts:
+    """Ctrl-C, SIGTERM and a terminal that is closed while a run goes on: the first ends it in good order, one that
+    comes later gives up what is under way, and one that comes still later its teardowns as well. There is a report in
+    any case."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._last_s = -math.inf
+        self.stop = asyncio.Event()
+        self.give_up = asyncio.Event()
+        self.pressed = False
+        self._run: asyncio.Task[object] | None = None
+        self._shown: Sequence[LiveView | Lines] = ()
+
+    @contextlib.contextmanager
+    def caught(self, shown: Sequence[LiveView | Lines]) -> Iterator[None]:
+        """While this is open; the task that is running now is what they end."""
+        loop = asyncio.get_running_loop()
+        self._run, self._shown = asyncio.current_task(), shown
+        # nohup has it ignored: that stays so
+        numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        for number in numbers:
+            loop.add_signal_handler(number, self.press)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    def press(self) -> None:
+        """A signal came."""
+        now_s = self._now_s()
+        if now_s - self._last_s < TOGETHER_S:
+            return
+        self._last_s = now_s
+        if not self.pressed:
+            self._tell(_ENDING)
+            self.pressed = True
+            self.stop.set()
+        elif not self.give_up.is_set():
+            self._tell(_GIVING_UP)
+            self.give_up.set()
+        elif self._run is not None:
+            self._tell(_LEAVING)
+            self._run.cancel()
+
+    def _tell(self, text: str) -> None:
+        for each in self._shown:
+            with contextlib.suppress(OSError):  # nobody is there to read it
+                each.note(text)
+
+
+def ran(asked: Asked) -> int:
+    """Run it to its end: the exit code."""
+    if asked.queue is not None:
+        raise InvalidInput("queue", "is for --detach; a run that is watched is run by this command")
+    printed = to_stdout(asked.files)
+    if printed in OF_STEPS:
+        raise InvalidInput(printed, "name a file for histograms; `mainstay load report` prints them to stdout")
+    quiet_stdout = printed is not None
+    console = Display(stderr=quiet_stdout, highlight=False)
+    ui = _ui(asked, console, quiet=quiet_stdout)
+    files = _outputs(asked.files, strict=asked.strict)
+    test = _test(asked)
+    left: list[Summary] = []
+    try:
+        summary, pressed = asyncio.run(_run(test, asked, ui, files, console, left.append))
+    except asyncio.CancelledError:
+        if not left:
+            return INTERRUPTED
+        summary, pressed = left[0], True
+    # that something was shown here needs no telling; that it broke does
+    summary.outputs = [each for each in summary.outputs if each.error or each.name not in (LiveView.name, Lines.name)]
+    with _if_somebody_looks():
+        if printed is not None and printed != "ndjson":
+            print_content(report_content(printed, summary, strict=asked.strict))
+        elif printed is None and ui != "none":
+            show_summary(summary, screen())
+    return INTERRUPTED if pressed else code_of(summary, strict=asked.strict)
+
+
+@contextlib.contextmanager
+def _if_somebody_looks() -> Iterator[None]:
+    """What is printed while this is open; a terminal that was closed meanwhile need not hear of it."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        if not terminal_gone(error):
+            raise
+        # what could not be printed would be tried once more when the program ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+async def _run(
+    test: LoadTest,
+    asked: Asked,
+    ui: str,
+    files: Sequence[Output],
+    console: Console,
+    on_left: Callable[[Summary], None],
+) -> tuple[Summary, bool]:
+    interrupts = Interrupts()
+    with contextlib.ExitStack() as stack:
+        shown: list[LiveView | Lines] = []
+        if ui == "full":
+            shown.append(stack.enter_context(LiveView(console)))
+        elif ui == "ci":
+            # as `head` does: nobody wants the rest
+            shown.append(Lines(console, gone=interrupts.stop.set))
+        view = next((each for each in shown if isinstance(each, LiveView)), None)
+        with interrupts.caught(shown):
+            done = await run_here(
+                test,
+                asked.options,
+                store=asked.store,
+                outputs=[*shown, *files],
+                stop=interrupts.stop,
+                give_up=interrupts.give_up,
+                on_left=on_left,
+                said=print_line if view is None else view.said,
+            )
+        return done.summary, interrupts.pressed
+
+
+def submitted(asked: Asked) -> int:
+    """Only submit it: the exit code."""
+    if asked.files or asked.ui or asked.strict:
+        raise InvalidInput("detach", "nobody looks on; leave out --ui, --strict and the reports")
+    store = asked.store or os.environ.get("MAINSTAY_STORE") or None
+    if store is None:
+        raise InvalidInput("store", "which one? with --detach, name the store that your workers look into")
+    if store.startswith("memory:"):
+        raise InvalidInput("store", "memory: is gone when this command ends, and the job with it; name one that stays")
+    test = _test(asked)
+
+    async def submit() -> str:
+        chosen: SubmitOptions = {} if asked.queue is None else {"queue": asked.queue}
+        async with app_of(test, store) as app:
+            return (await app.submit_load(test.name, asked.options, **chosen)).id
+
+    job_id = asyncio.run(submit())
+    typer.echo(job_id)
+    queue = asked.queue or DEFAULT_QUEUE
+    where = "" if asked.queue is None else f", queue={asked.queue!r}"
+    aside(
+        f"a worker on {shown_url(store)} that listens on the queue {queue} runs it, if its "
+        f'app has this load test: app.load(load_file("{asked.file}"){where})'
+    )
+    return DONE
+
+
+def code_of(summary: Summary, *, strict: bool) -> int:
+    """How the command ends after a run."""
+    if summary.ended.startswith("interrupted"):
+        return INTERRUPTED
+    if summary.ended.startswith(("failed", "cancelled")):
+        return NO
+    if summary.verdict == "failed":
+        return BROKEN
+    return UNTRUSTED if strict and not summary.trust.ok else DONE
+
+
+def pairs(words: Sequence[str], *, field: str) -> dict[str, str]:
+    """Values by name.
+
+    >>> pairs(["user=ann", "url=http://a/?b=c"], field="set")
+    {'user': 'ann', 'url': 'http://a/?b=c'}
+    """
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise InvalidInput(field, f"{word!r} is no name with a value; write it like user=ann")
+        found[name] = value
+    return found
+
+
+def _test(asked: Asked) -> LoadTest:
+    test = load_file(asked.file)
+    for note in Planned(test, asked.options).notes:
+        aside(f"warning: {note}")
+    return test if asked.name is None else LoadTest(asked.name, test.workflows.values(), source=test.source)
+
+
+def _ui(asked: Asked, console: Console, *, quiet: bool) -> str:
+    drawable = console.is_terminal and not console.is_dumb_terminal
+    if asked.ui is not None:
+        if asked.ui not in UIS:
+            raise InvalidInput("ui", f"{asked.ui!r} is none of {', '.join(UIS)}")
+        if asked.ui == "full" and not drawable:
+            raise InvalidInput("ui", "there is no terminal to draw on; write ci, for lines")
+        return asked.ui
+    return "full" if drawable else "none" if quiet else "ci"
+
+
+def _outputs(files: dict[str, str], *, strict: bool) -> list[Output]:
+    """What writes them; a place that cannot be written to is refused before anything else."""
+    found: list[Output] = []
+    for kind in get_args(Kind):
+        if kind in files and files[kind] != STDOUT:
+            output = FileOutput(kind, Path(files[kind]), strict=strict)
+            output.check()
+            found.append(output)
+    if "ndjson" in files:
+        path = "/dev/stdout" if files["ndjson"] == STDOUT else files["ndjson"]
+        found.append(StreamOutput(path, name=f"ndjson {path}"))
+    return found

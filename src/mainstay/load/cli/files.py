@@ -1,0 +1,45 @@
+"""Where the reports of a load test go: files, and one of them to stdout."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...errors import InvalidInput
+from ..report.tables import points_path
+from .requirements import STDOUT
+
+
+def to_stdout(files: Mapping[str, str]) -> str | None:
+    """Which of them goes to stdout, if one does. Refuses two that go to the same place: one would be lost.
+
+    >>> to_stdout({"json": "-", "html": "run.html"})
+    'json'
+    """
+    taken: dict[str, str] = {}
+    for kind, path in files.items():
+        for place in _places(kind, path):
+            other = taken.setdefault(place, kind)
+            if other == kind:
+                continue
+            if path == STDOUT:
+                raise InvalidInput(kind, f"--{other} goes to stdout already; name a file for one of them")
+            raise InvalidInput(kind, f"{place!r} is what --{other} writes, too; name another file")
+    return taken.get(STDOUT)
+
+
+def _places(kind: str, path: str) -> list[str]:
+    if path == STDOUT:
+        return [path]
+    paths = [Path(path), points_path(Path(path))] if kind == "csv" else [Path(path)]
+    # /dev/null takes as many as come
+    return [os.path.realpath(one) for one in paths if one.is_file() or not one.exists()]
+
+
+def print_content(content: bytes) -> None:
+    """A report on stdout."""
+    sys.stdout.write(content.decode())
+    if not content.endswith(b"\n"):
+        sys.stdout.write("\n")

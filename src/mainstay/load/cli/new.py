@@ -1,0 +1,65 @@
+"""`mainstay load new`: a load test to begin with."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...cli.bundles import bundled
+from ...cli.common import JsonOption, print_command, print_json, reflowed, screen
+from ...errors import InvalidInput
+
+#: text, and not code beside this: what is importable may be run by mistake
+_TEMPLATE = Path(__file__).with_name("template.txt")
+
+_NEW = reflowed("""
+Write a load test to begin with: it runs as it is, against the target that comes with Mainstay.
+
+A file that is there is left alone, unless --force is given.
+
+Exit codes: 0 written, 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay load new shop.py
+  mainstay load target
+  mainstay load run shop.py
+""")
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command(name="new", help=_NEW)(new)
+
+
+@bundled
+def new(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.", show_default=False)],
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the template."""
+    if file.is_dir():
+        raise InvalidInput("file", f"{file} is a folder; name a file in it: {file / 'shop.py'}")
+    if file.suffix != ".py":
+        raise InvalidInput("file", f"{file} is no Python file; call it {file.with_suffix('.py')}")
+    name = shlex.quote(str(file))
+    text = _TEMPLATE.read_text(encoding="utf-8").replace("FILE", name.replace("\\", "\\\\").replace('"', '\\"'))
+    try:
+        with file.open("w" if force else "x", encoding="utf-8") as to:
+            to.write(text)
+    except FileExistsError:
+        raise InvalidInput("file", f"{file} is there already; choose another name, or pass --force") from None
+    except OSError as error:
+        raise InvalidInput("file", f"{file} cannot be written ({error.strerror or error})") from None
+    commands = ["mainstay load target", f"mainstay load run {name}"]
+    if as_json:
+        print_json({"file": str(file), "commands": commands})
+        return
+    console = screen()
+    console.print(f"{file} is written; try it in two terminals:", markup=False, soft_wrap=True)
+    for command in commands:
+        print_command(command, console)

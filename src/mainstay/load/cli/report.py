@@ -1,0 +1,151 @@
+"""`mainstay load report` and `mainstay load compare`: what came out of runs that are over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from ...cli.bundles import bundled
+from ...cli.common import aside, print_json, reflowed, screen
+from ...cli.target import Where
+from .requirements import STDOUT, errors_for, load_needed
+
+_RESULT = "A recorded stream, a JSON summary, or the id of the job."
+
+_REPORT = reflowed("""
+Report a load test that is over, as it was reported when it ended; or write it as a page, a table, or for a build
+server; or its histograms, for other tools.
+
+RESULT is a recorded stream (.ndjson or .ndjson.zst), a JSON summary, or the id of its job: in the store that is named,
+or among the runs of this folder. --hdr and --otlp need the stream: a summary has no histograms of its steps.
+
+A run that is under way or was killed is reported as far as it goes, and the report says which it is.
+
+Exit codes: 0 reported, 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay load report 4de452e6b59d
+  mainstay load report run.ndjson.zst --html run.html --csv run.csv
+  mainstay load report 4de452e6b59d --store postgresql://db/jobs --json -
+""")
+
+_COMPARE = reflowed("""
+Compare two load tests: which steps got faster or slower, more or fewer, and whether the runs can be compared at all.
+
+A and B are recorded streams, JSON summaries, or ids of jobs; A is the run before. A change counts if it is more than
+the tolerance, and more than chance within the runs explains.
+
+Exit codes: 0 nothing got worse, 1 something did, 97 cannot tell (the runs had different load or length, one of them did
+not end or cannot be trusted, or too few requests were made to judge a change for the worse), 2 error.
+
+[bold]Examples[/bold]
+
+  mainstay load compare before.json after.json
+  mainstay load compare 4de452e6b59d 81f0c3b8e2aa --tolerance 5% --html change.html
+""")
+
+JsonPath = Annotated[
+    str | None, typer.Option("--json", metavar="PATH", help="As JSON; - for stdout.", show_default=False)
+]
+HtmlPath = Annotated[
+    str | None, typer.Option("--html", metavar="PATH", help="As a page; - for stdout.", show_default=False)
+]
+
+
+def register(group: typer.Typer) -> None:
+    """Add the commands."""
+    group.command(name="report", help=_REPORT)(report)
+    group.command(name="compare", help=_COMPARE)(compare)
+
+
+@bundled
+def report(
+    where: Where,
+    result: Annotated[str, typer.Argument(metavar="RESULT", help=_RESULT, show_default=False)],
+    html: HtmlPath = None,
+    json: JsonPath = None,
+    csv: Annotated[
+        str | None,
+        typer.Option("--csv", metavar="PATH", help="Steps, and points; - for steps on stdout.", show_default=False),
+    ] = None,
+    junit: Annotated[
+        str | None, typer.Option("--junit", metavar="PATH", help="For build servers; - for stdout.", show_default=False)
+    ] = None,
+    hdr: Annotated[
+        str | None,
+        typer.Option("--hdr", metavar="PATH", help="Histograms, for HdrHistogram's tools.", show_default=False),
+    ] = None,
+    otlp: Annotated[
+        str | None, typer.Option("--otlp", metavar="PATH", help="Histograms, as OTLP in JSON.", show_default=False)
+    ] = None,
+) -> None:
+    """Report a run."""
+    with errors_for(json):
+        with load_needed("a report"):
+            from ..report.files import report_content, write_report  # noqa: PLC0415 - an extra
+            from ..report.text import show_summary  # noqa: PLC0415 - the same
+            from .files import print_content, to_stdout  # noqa: PLC0415 - the same
+            from .results import result_of  # noqa: PLC0415 - the same
+        wanted = {"html": html, "json": json, "csv": csv, "junit": junit, "hdr": hdr, "otlp": otlp}
+        given = {kind: path for kind, path in wanted.items() if path is not None}
+        printed = to_stdout(given)
+        run = result_of(result, where)
+        for kind, path in given.items():
+            if kind == printed:
+                print_content(report_content(kind, run.summary, steps=run.steps))
+                continue
+            for written in write_report(kind, path, run.summary, steps=run.steps):
+                told = f"{written} is written"
+                if printed is None:
+                    screen().print(told, markup=False, soft_wrap=True)
+                else:
+                    aside(told, style="")
+        if not given:
+            show_summary(run.summary, screen())
+            if run.note:
+                screen().print(run.note, style="yellow", markup=False)
+
+
+@bundled
+def compare(
+    where: Where,
+    a: Annotated[str, typer.Argument(metavar="A", help="The run before.", show_default=False)],
+    b: Annotated[str, typer.Argument(metavar="B", help="The run after it.", show_default=False)],
+    tolerance: Annotated[
+        str, typer.Option("--tolerance", metavar="10%", help="A smaller change counts as the same.")
+    ] = "10%",
+    html: HtmlPath = None,
+    json: JsonPath = None,
+) -> None:
+    """Compare two runs."""
+    with errors_for(json):
+        with load_needed("a comparison"):
+            from ..report.compare import compare as compared  # noqa: PLC0415 - the same
+            from ..report.compare_page import comparison_html  # noqa: PLC0415 - the same
+            from ..report.compare_text import show_comparison  # noqa: PLC0415 - the same
+            from ..report.files import write_whole  # noqa: PLC0415 - the same
+            from ..target.units import share_of  # noqa: PLC0415 - an extra
+            from .files import print_content, to_stdout  # noqa: PLC0415 - the same
+            from .results import result_of  # noqa: PLC0415 - the same
+        files = {"html": html, "json": json}
+        printed = to_stdout({kind: path for kind, path in files.items() if path is not None})
+        part = share_of(tolerance, field="tolerance")
+        first, second = result_of(a, where), result_of(b, where)
+        found = compared(first, second, tolerance=part)
+        if json == STDOUT:
+            print_json(msgspec.to_builtins(found))
+        elif json is not None:
+            write_whole("json", Path(json), msgspec.json.encode(found))
+        if html is not None:
+            page = comparison_html(found, first, second).encode()
+            if html == STDOUT:
+                print_content(page)
+            else:
+                write_whole("html", Path(html), page)
+        if printed is None:
+            show_comparison(found, screen())
+        raise typer.Exit(found.exit_code)

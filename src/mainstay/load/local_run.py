@@ -1,0 +1,188 @@
+"""Run a load test in this process, as the job that it is: submitted, claimed, run and settled like any other.
+
+What a worker has several processes for is here in one: the command that waits for the run is also the one that runs it,
+so that it can show every window of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..app.app import App
+from ..control import Control
+from ..errors import InvalidInput, MainstayError
+from ..model import Job, Session, private_queue
+from ..worker.engine import Engine
+from ..worker.outage import Outage
+from ..worker.program import offer_of
+from ..worker.state_folder import state_folder
+from .member import Said
+from .outputs import Output
+from .plan import LoadOptions
+from .sources import LoadTest
+from .stats.model import Summary
+from .works import Attached, LoadWork
+
+log = logging.getLogger("mainstay.load")
+
+#: in the working folder: the store and the recorded streams of runs that name no store
+FOLDER = ".mainstay"
+STORE = f"sqlite:///{FOLDER}/load.db"
+#: how long is waited for the store when nobody waits any longer
+_LAST_WORD_S = 2.0
+
+
+class Ran(NamedTuple):
+    """A run that is over."""
+
+    job: Job
+    summary: Summary
+
+
+def app_of(test: LoadTest, store: str | None = None) -> App:
+    """An app that has this load test and nothing else."""
+    if store is None:
+        _folder_here()
+    app = App(store or STORE)
+    app.load(test)
+    app.loads.folder = _streams
+    return app
+
+
+def _streams() -> Path:
+    """Where this cannot be written to, a run that names its store is recorded where workers record theirs."""
+    try:
+        return _folder_here("load")
+    except InvalidInput:
+        return state_folder("load")
+
+
+def _folder_here(part: str = "") -> Path:
+    why = "it cannot be written to"
+    try:
+        folder = Path(FOLDER, part).absolute()
+        # what was recorded may hold answers of the target
+        Path(FOLDER).mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    except OSError as error:
+        why = error.strerror or str(error)
+    rule = f"runs that name none are kept in the folder {FOLDER} here, and that cannot be used ({why})"
+    raise InvalidInput("store", f"{rule}; name one, as --store sqlite:////tmp/load.db, or go to a folder of yours")
+
+
+async def run_here(
+    test: LoadTest,
+    options: LoadOptions,
+    *,
+    store: str | None = None,
+    outputs: Sequence[Output] = (),
+    stop: asyncio.Event | None = None,
+    give_up: asyncio.Event | None = None,
+    on_submitted: Callable[[str], None] | None = None,
+    on_left: Callable[[Summary], None] | None = None,
+    said: Said | None = None,
+) -> Ran:
+    """Submit and run. Raises `InvalidInput` for what cannot be started; how a run that was started ended is told by
+    its summary. Setting `stop` ends it early, in good order, and so does whoever drains this process through the
+    store; setting `give_up` after it ends it at once, and to cancel this call ends it without its teardowns:
+    `on_left` takes the summary then. `said` takes what the steps print."""
+    stop = stop or asyncio.Event()
+    app = app_of(test, store)
+    work = app.work("load", test.name)
+    assert isinstance(work, LoadWork)
+    # nobody else is to take it: the queue has a name that only we know
+    queue = private_queue(secrets.token_hex(8))
+    async with app:
+        # what was killed here before is over, and nobody else may ever look into this store
+        await app.control.sweep()
+        handle = await app.submit_load(test.name, options, queue=queue)
+        work.attached[handle.id] = Attached(outputs, stop, give_up or asyncio.Event(), said)
+        if on_submitted is not None:
+            on_submitted(handle.id)
+        with _quiet():
+            try:
+                async with _engine(app, queue, stop):
+                    job = await app.control.wait(handle.id)
+            except asyncio.CancelledError:
+                await _given_up(app.control, handle.id)
+                left = work.ended.get(handle.id)
+                if on_left is not None and isinstance(left, Summary):
+                    on_left(left)
+                raise
+    ended = work.ended.get(handle.id)
+    if isinstance(ended, Summary):
+        return Ran(job, ended)
+    if isinstance(ended, InvalidInput):
+        raise ended
+    why = job.error.message if job.error is not None else job.reason
+    raise MainstayError(f"load test {test.name} (job {job.id}) is {job.status}: {why or 'nobody said why'}")
+
+
+async def _given_up(control: Control, job_id: str) -> None:
+    """It was given back to its queue, which nobody else looks into: it would wait there for ever. A store that is away
+    may keep it so."""
+    with contextlib.suppress(MainstayError, TimeoutError):
+        async with asyncio.timeout(_LAST_WORD_S):
+            await control.cancel(job_id, actor="client", reason="given up")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """How the job ended is told by whoever waits for it here, and not by its worker as well."""
+    log = logging.getLogger("mainstay.job")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+@contextlib.asynccontextmanager
+async def _engine(app: App, queue: str, stop: asyncio.Event) -> AsyncIterator[None]:
+    """A worker of one process, which is this one. It has one job, so to drain it is to stop that."""
+    control = app.control
+
+    async def open_session() -> Session:
+        return await control.open_session(worker="load", pid=os.getpid(), offer=offer_of(app, [queue]))
+
+    async with app.lifespan():
+        session = await open_session()
+        engine = Engine(app, control, session, queues=[queue], concurrency=1, open_session=open_session)
+        engine.start()
+        beating = asyncio.create_task(_beat(control, engine, stop), name="mainstay heartbeat")
+        try:
+            yield
+        finally:
+            engine.drain(0)
+            await engine.stopped.wait()
+            beating.cancel()
+            await asyncio.wait([beating])
+            await control.close_session(engine.session.id)
+
+
+async def _beat(control: Control, engine: Engine, stop: asyncio.Event) -> None:
+    every_s = control.settings.heartbeat_s
+    outage = Outage("heartbeat", random.Random(), longest_s=every_s)
+    while True:
+        wait_s = every_s
+        try:
+            for pulse in await control.beat([engine.session.id]):
+                await engine.pulsed(pulse.session, known=pulse.known, cancelling=pulse.cancelling)
+                if pulse.draining_by is not None and not stop.is_set():
+                    log.warning("asked to drain by=%s; the run ends early", pulse.draining_by)
+                    stop.set()
+            outage.over()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on and must be beaten for
+            wait_s = outage.failed(error)
+        await asyncio.sleep(wait_s)

@@ -1,0 +1,147 @@
+"""Reports as files. A file is written whole or not at all, and whether it can be written is known before the run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+from ...errors import InvalidInput, UnknownOption
+from ..aside import Aside
+from ..outputs import Output
+from ..stats.folding import to_json
+from ..stats.model import Header, Moment, StepStats, Summary
+from .histograms import StepTotals, hdr_text, needed_steps, otlp_json
+from .junit import junit_xml
+from .page import load_html
+from .tables import points_csv, points_path, steps_csv
+
+Kind = Literal["html", "json", "csv", "junit", "hdr", "otlp"]
+#: made of the histograms of the steps, which a summary does not have
+OF_STEPS = ("hdr", "otlp")
+
+
+def output_for(kind: str, path: str | Path) -> Output:
+    """What writes a report of this kind when the run is over.
+
+    >>> output_for("html", "shop.html").name
+    'html shop.html'
+    """
+    return FileOutput(_known(kind), Path(path))
+
+
+def write_report(
+    kind: str, path: str | Path, summary: Summary, *, steps: Sequence[StepStats] | None = None
+) -> list[Path]:
+    """Write a report now; the files that were written. `steps`, with their histograms, is what hdr and otlp need."""
+    output = FileOutput(_known(kind), Path(path))
+    output.check()
+    return output.write(summary, steps)
+
+
+def report_content(
+    kind: str, summary: Summary, *, strict: bool = False, steps: Sequence[StepStats] | None = None
+) -> bytes:
+    """A report as one piece. Of the two tables of CSV, that of the steps."""
+    content, *_ = report_files(_known(kind), Path("report"), summary, strict=strict, steps=steps).values()
+    return content
+
+
+def report_files(
+    kind: Kind, path: Path, summary: Summary, *, strict: bool = False, steps: Sequence[StepStats] | None = None
+) -> dict[Path, bytes]:
+    """What goes where. `strict`: what is not trustworthy has not passed."""
+    if kind == "csv":
+        return {path: steps_csv(summary).encode(), points_path(path): points_csv(summary).encode()}
+    if kind in OF_STEPS:
+        known = needed_steps(steps, field=kind)
+        return {path: hdr_text(summary, known).encode() if kind == "hdr" else otlp_json(summary, known)}
+    make: dict[str, Callable[[Summary], bytes]] = {
+        "html": lambda one: load_html(one).encode(),
+        "json": to_json,
+        "junit": lambda one: junit_xml(one, strict=strict).encode(),
+    }
+    return {path: make[kind](summary)}
+
+
+class FileOutput:
+    """An `Output` that waits for the summary; histograms it adds up itself."""
+
+    def __init__(self, kind: Kind, path: Path, *, strict: bool = False) -> None:
+        self.name = f"{kind} {path}"
+        self._strict = strict
+        self._kind = kind
+        self._path = path
+        self._totals = StepTotals() if kind in OF_STEPS else None
+
+    def check(self) -> None:
+        """Refuse what could not be written in the end. A command calls it before anything else."""
+        for path in (self._path, points_path(self._path)) if self._kind == "csv" else (self._path,):
+            _check(self._kind, path)
+
+    async def start(self, header: Header) -> None:  # noqa: ARG002 - all outputs are told
+        self.check()
+
+    def add(self, moment: Moment) -> None:
+        if self._totals is not None:
+            self._totals.add(moment.window)
+
+    async def stop(self, summary: Summary) -> None:
+        steps = None if self._totals is None else self._totals.steps()
+        await asyncio.wrap_future(Aside().submit(self.write, summary, steps))
+
+    def write(self, summary: Summary, steps: Sequence[StepStats] | None = None) -> list[Path]:
+        """The files that were written."""
+        made = report_files(self._kind, self._path, summary, strict=self._strict, steps=steps)
+        for path, content in made.items():
+            write_whole(self._kind, path, content)
+        return list(made)
+
+
+def write_whole(field: str, path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, and never a part. `field` is the option it was
+    given by."""
+    target = Path(os.path.realpath(path))  # a link stays one
+    if target.exists() and not target.is_file():  # a pipe or a device takes it as it is
+        _written(field, path, lambda: target.write_bytes(content))
+        return
+    fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
+
+    def replace() -> None:
+        try:
+            fresh.write_bytes(content)
+            fresh.replace(target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise
+
+    _written(field, path, replace)
+
+
+def _written(field: str, path: Path, write: Callable[[], object]) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise InvalidInput(field, f"{str(path)!r} cannot be written: {error.strerror}") from None
+
+
+def _check(field: str, path: Path) -> None:
+    folder = path.parent
+    if path.is_dir():
+        raise InvalidInput(field, f"{str(path)!r} is a folder; name a file in it")
+    if not folder.is_dir():
+        raise InvalidInput(field, f"the folder {str(folder)!r} is not there; make it, or name a file somewhere else")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidInput(field, f"{str(folder)!r} cannot be written to; name a file in a folder of yours")
+
+
+def _known(kind: str) -> Kind:
+    for one in get_args(Kind):
+        if one == kind:
+            known: Kind = one
+            return known
+    raise UnknownOption(kind, get_args(Kind))

@@ -1,0 +1,60 @@
+"""The limits that thresholds set, as far as they can be drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from ...errors import InvalidInput
+from ..stats.grammar import meaning_of, parse
+from ..stats.model import Summary
+from ..stats.tags import tags_text
+from .svg import Mark
+
+Scale = Literal["latency", "response", "rate", ""]
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """What a threshold compares with."""
+
+    text: str
+    """without its step and its window"""
+    scale: Scale
+    """on which chart it has its place"""
+    of: str
+    """the step, or the tags of some; empty for all"""
+    value: float
+    most: float | None = None
+    """there is no more: of a share, all"""
+
+
+def limits_of(summary: Summary) -> list[Limit | None]:
+    """For each threshold of a summary its limit; None for one that another version wrote in another way."""
+    return [_limit(one.text) for one in summary.thresholds]
+
+
+def marks_for(limits: Sequence[Limit | None], scale: Scale, *steps: str) -> list[Mark]:
+    """Those of a step by any of its names; without a name, those of all steps together."""
+    found = (one for one in limits if one is not None and one.scale == scale)
+    return [Mark(name=one.text, value=one.value) for one in found if one.of in (steps or ("",))]
+
+
+def _limit(text: str) -> Limit | None:
+    try:
+        threshold = parse(text)
+        meaning = meaning_of(threshold)
+    except InvalidInput:
+        return None
+    scale: Scale = ""
+    if meaning.measure.source in ("service", "ok"):
+        scale = "latency"
+    elif meaning.measure.source == "response":
+        scale = "response"
+    elif meaning.measure.source == "calls" and meaning.reading == "per_s":
+        scale = "rate"
+    most = 1.0 if meaning.reading == "share" else None
+    short = f"{threshold.metric} {threshold.op} {threshold.limit}"
+    of = tags_text(threshold.tags) if threshold.tags else threshold.of or ""
+    return Limit(text=short, scale=scale, of=of, value=meaning.limit, most=most)

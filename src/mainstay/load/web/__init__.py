@@ -1,0 +1,1 @@
+"""Load tests in the HTTP API and on the dashboard."""

@@ -1,0 +1,207 @@
+"""Load tests: all runs, one run while it goes on and afterwards, and two of them side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import markupsafe
+import msgspec
+from starlette.responses import Response
+
+from ...errors import InvalidInput
+from ...lifecycle import table_of
+from ...model import Job, check_id
+from ...stores.left_out import size_left_out
+from ...task.sealing import Sealer
+from ...web.api.veil import shown_job, veil_of
+from ...web.api.views import etag_of, size_of
+from ...web.aside import aside
+from ...web.dashboard.job import can_of, others
+from ...web.dashboard.jobs import cursor_of, filter_of
+from ...web.dashboard.kinds import of_kind
+from ...web.dashboard.page import View
+from ...worker.state_folder import state_folder
+from ..extra import extra_needed
+from ..local_run import FOLDER
+from .texts import SummaryTexts
+
+if TYPE_CHECKING:
+    from ..report.compare import Run
+    from ..stats.model import StepSummary, Summary, TagSummary
+
+#: a summary that is larger is not read for the list
+_SUMMARY_BYTES = 1024 * 1024
+
+
+async def loads(view: View) -> Response:
+    given = view.given()
+    cursor = cursor_of(given)
+    name = filter_of(given).name
+    some = await of_kind(view.place.store, "load", cursor=cursor, name=name, value_bytes=_SUMMARY_BYTES)
+    runs = await aside(
+        lambda: [(job, summary, _told(summary)) for job in some.jobs for summary in [_summary(job)]],
+        sum(map(size_of, some.jobs)),
+    )
+    return view.page("loads.html", title="Load tests", some=some, runs=runs, name=name, first=cursor is None)
+
+
+async def load(view: View) -> Response:
+    job = await view.place.control.get(check_id(view.path("id")))
+    texts = SummaryTexts(view.masker, await veil_of(view.place.store, job, view.masker))
+    summary, drawn = await aside(lambda: _read(job, texts), size_of(job))
+    state = table_of(job.parent).get(job.status)
+    return view.page(
+        "load.html",
+        title=job.name,
+        job=await shown_job(view.place.store, job, view.masker),
+        etag=etag_of(job),
+        can=can_of(job, state),
+        settled=state is not None and state.settled,
+        summary=summary,
+        force_to=others(job),
+        **{"figures": [], "facts": [], "thresholds": [], "words": None, "errors": [], "steps": [], **drawn},
+    )
+
+
+async def compare_loads(view: View) -> Response:
+    with extra_needed("a comparison of load tests"):
+        from ..report.compare import compare  # noqa: PLC0415 - an extra that most servers do without
+        from ..report.compare_page import comparison_parts  # noqa: PLC0415 - the same
+
+    given = view.given()
+    ids = [*given.get("a", [])[:1], *given.get("b", [])[:1], *given.get("run", [])]
+    if len(ids) != 2:
+        raise InvalidInput("run", f"two runs can be compared, not {len(ids)}; choose two of the list")
+    jobs = await view.place.control.get_many([check_id(each) for each in ids])
+    # the one before is A
+    jobs.sort(key=lambda job: job.created_ms)
+    # what was recorded can be long; others are not to wait for it
+    masker = view.masker
+    texts = [SummaryTexts(masker, await veil_of(view.place.store, job, masker)) for job in jobs]
+    first, second = [await asyncio.to_thread(_run, job, text) for job, text in zip(jobs, texts, strict=True)]
+    found = await asyncio.to_thread(compare, first, second)
+    parts = [markupsafe.Markup(part) for part in comparison_parts(found, first, second)]  # noqa: S704 - escaped there
+    return view.page("compare.html", title="Two runs side by side", jobs=jobs, parts=parts, comparison=found)
+
+
+def _read(job: Job, texts: SummaryTexts) -> tuple[Summary | None, dict[str, Any]]:
+    found = _summary(job)
+    if found is None:
+        return None, {}
+    summary = texts.shown(found)
+    return summary, _drawn(summary)
+
+
+def _told(summary: Summary | None) -> dict[str, str]:
+    """Its numbers in the list, as its own page says them."""
+    if summary is None:
+        return {}
+    from ..report.text import of_latency  # noqa: PLC0415 - an extra that most servers do without
+    from ..report.words import rate_text  # noqa: PLC0415 - the same
+
+    return {"rate": rate_text(summary.rate), "p95": of_latency(summary.response or summary.service, "p95")}
+
+
+def _run(job: Job, texts: SummaryTexts) -> Run:
+    run = _recorded(job)
+    return msgspec.structs.replace(run, summary=texts.shown(run.summary))
+
+
+def _recorded(job: Job) -> Run:
+    from ..report.compare import as_run  # noqa: PLC0415 - an extra that most servers do without
+    from ..report.recorded import read_result  # noqa: PLC0415 - the same
+
+    summary = _summary(job)
+    if summary is None:
+        raise InvalidInput("run", f"job {job.id} ({job.name}) is {job.status}, and has no numbers yet")
+    # the stream has what a job has no room for; it is there if the run was on this machine
+    stream = _recording(job, summary)
+    run = as_run(summary)
+    if stream is None:
+        return run
+    recorded = read_result(stream)
+    if recorded.summary.verdict in ("running", "lost"):
+        # the recording has no end: the job knows how the run stands
+        return run
+    return recorded
+
+
+def _recording(job: Job, summary: Summary) -> Path | None:
+    """The recorded stream of a run. The path in the job's result is followed only to a file of this job in one of the
+    server's own folders of recordings: a result is data, and must not name any other file for the server to open."""
+    if not summary.stream:
+        return None
+    path = Path(summary.stream)
+    folders = (state_folder("load"), Path(FOLDER, "load").resolve())
+    is_own = path.name.startswith((f"{job.id}-", f"{job.id}.")) and path.parent.resolve() in folders
+    return path if is_own and not path.is_symlink() and path.is_file() else None
+
+
+def _summary(job: Job) -> Summary | None:
+    with extra_needed("the numbers of a load test"):
+        from ..works import summary_of  # noqa: PLC0415 - an extra that most servers do without
+    if size_left_out(job.result if job.result is not None else job.checkpoint) is not None:
+        return None
+    try:
+        return summary_of(job, _unpacked)
+    except (msgspec.MsgspecError, InvalidInput):
+        # written by another version, or sealed: the rest of the page is still of use
+        return None
+
+
+def _unpacked(data: bytes) -> Any:
+    return msgspec.msgpack.decode(Sealer(None).open(data, field="result"))
+
+
+def _drawn(summary: Summary) -> dict[str, Any]:
+    """The charts and words of a report, as far as a page that is looked at while the test runs has use for them."""
+    from ..report import page as told  # noqa: PLC0415 - an extra that most servers do without
+    from ..report.advice import verdict_words  # noqa: PLC0415 - the same
+    from ..report.limits import limits_of  # noqa: PLC0415 - the same
+    from ..report.text import of_latency, step_name, tag_name, threshold_text  # noqa: PLC0415 - the same
+    from ..report.words import rate_text, share_text  # noqa: PLC0415 - the same
+
+    def told_of(one: StepSummary | TagSummary, name: str) -> dict[str, Any]:
+        times = [("", one.service), *told.other_times(one)]
+        return {
+            "name": name,
+            "requests": one.requests,
+            "failed": share_text(one.failed, one.requests),
+            "rate": rate_text(one.rate),
+            "times": [
+                {"name": which, **{of: of_latency(found, of) for of in ("p50", "p95", "p99", "max")}}
+                for which, found in times
+            ],
+        }
+
+    limits = limits_of(summary)
+    several = len({one.workflow for one in summary.steps}) > 1
+    figures = [told.over_time(summary, limits), told.distribution(summary)]
+    return {
+        "words": verdict_words(summary),
+        "facts": told.facts(summary),
+        "figures": [markupsafe.Markup(one) for one in figures if one],  # noqa: S704 - escaped there
+        "thresholds": [
+            {
+                "passed": one.passed,
+                "pending": one.pending,
+                "text": one.text,
+                "shown": threshold_text(one.shown, one.at_s, one.stopped),
+                "part": _part(one.value, limit.value) if limit is not None else None,
+            }
+            for one, limit in zip(summary.thresholds, limits, strict=True)
+        ],
+        "steps": [told_of(one, step_name(one, several=several)) for one in summary.steps],
+        "tags": [told_of(one, tag_name(one)) for one in summary.by_tag],
+        "errors": sorted(summary.errors.items(), key=lambda one: -one[1])[:20],
+    }
+
+
+def _part(value: float | None, limit: float) -> float | None:
+    """How far a value is from nothing to twice its limit."""
+    return None if value is None or limit <= 0 else min(1.0, value / (2 * limit))
+
+
+__all__ = ["compare_loads", "load", "loads"]

@@ -1,0 +1,113 @@
+"""What may be shown of the texts in the numbers of a load test.
+
+A summary is the result of its job. Its numbers are shown; its texts (what errors and checks said, the values of tags)
+are masked like those of any job, and left out where no payloads are shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...model import Job
+from ...stores import JobStore
+from ...web.api.masking import MASK, Masker
+from ...web.api.veil import Veil, veil_of
+
+_RAISED = re.compile(r"(\(on_start raised ).*(\):)", re.DOTALL)
+
+if TYPE_CHECKING:
+    from ..stats.model import Summary
+
+
+async def shown_summary(store: JobStore, job: Job, summary: Summary, masker: Masker) -> Summary:
+    """The same numbers, with the texts that may be shown."""
+    return SummaryTexts(masker, await veil_of(store, job, masker)).shown(summary)
+
+
+class SummaryTexts:
+    """Masks the texts of one summary."""
+
+    def __init__(self, masker: Masker, veil: Veil) -> None:
+        self._masker = masker
+        self._veil = veil
+
+    def shown(self, summary: Summary) -> Summary:
+        replace = msgspec.structs.replace
+        header = replace(
+            summary.header,
+            tags=self._tags(summary.header.tags),
+            workflows=[self._workflow(each) for each in summary.header.workflows],
+        )
+        reason, colon, why = summary.ended.partition(":")
+        return replace(
+            summary,
+            header=header,
+            ended=f"{reason}{colon} {self._text(why.strip())}" if colon else summary.ended,
+            errors=self._counted(summary.errors),
+            examples=self._examples(summary.examples),
+            steps=[
+                replace(one, errors=self._counted(one.errors), examples=self._examples(one.examples))
+                for one in summary.steps
+            ],
+            by_tag=[
+                replace(one, value=self._tags({one.tag: one.value})[one.tag], errors=self._counted(one.errors))
+                for one in summary.by_tag
+            ],
+            checks=[replace(one, reasons=self._reasons(one.reasons)) for one in summary.checks],
+            metrics=[replace(one, tags=self._tags(one.tags)) for one in summary.metrics],
+            skipped={name: self._text(why) for name, why in summary.skipped.items()},
+            outputs=[replace(one, error=self._text(one.error) if one.error else "") for one in summary.outputs],
+            trust=replace(summary.trust, reasons=[self._doubt(reason) for reason in summary.trust.reasons]),
+            stream=summary.stream if self._masker.shows else "",
+        )
+
+    def _text(self, text: str) -> str:
+        return self._veil.text(text) if self._masker.shows else MASK
+
+    def _doubt(self, reason: str) -> str:
+        """Why a result is not trustworthy: our own words and numbers, and what an on_start raised."""
+        if self._masker.shows:
+            return self._veil.text(reason)
+        return _RAISED.sub(rf"\g<1>{MASK}\g<2>", reason)
+
+    def _kind(self, kind: str) -> str:
+        """The kind of an error, which is its type."""
+        return self._veil.text(kind) if self._masker.shows else kind
+
+    def _examples(self, examples: Mapping[str, str]) -> dict[str, str]:
+        return {self._kind(kind): self._text(said) for kind, said in examples.items()}
+
+    def _counted(self, errors: Mapping[str, int]) -> dict[str, int]:
+        return _summed((self._kind(kind), n) for kind, n in errors.items())
+
+    def _reasons(self, reasons: Mapping[str, int]) -> dict[str, int]:
+        return _summed((self._text(reason), n) for reason, n in reasons.items())
+
+    def _tags(self, tags: Mapping[str, str]) -> dict[str, str]:
+        if not self._masker.shows:
+            return dict.fromkeys(tags, MASK)
+        masked: dict[str, str] = self._masker.mask(dict(tags))
+        return {name: self._veil.text(value) for name, value in masked.items()}
+
+    def _workflow(self, said: dict[str, Any]) -> dict[str, Any]:
+        """What a header says of a workflow and its steps, which have tags."""
+        found: dict[str, Any] = self._masker.mask(said)
+        for one in (found, *(step for step in found.get("steps", ()) if isinstance(step, dict))):
+            if isinstance(one.get("tags"), dict):
+                one["tags"] = self._tags(one["tags"])
+        return found
+
+
+def _summed(pairs: Any) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for text, n in pairs:
+        found[text] += n
+    return dict(found)
+
+
+__all__ = ["SummaryTexts", "shown_summary"]

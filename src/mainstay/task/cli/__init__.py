@@ -1,0 +1,1 @@
+"""`mainstay submit`: submit tasks from the command line."""

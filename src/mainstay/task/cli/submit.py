@@ -1,0 +1,277 @@
+"""`mainstay submit`: hand a job to the workers, and wait for it if asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ...cli import completion
+from ...cli.bundles import bundled
+from ...cli.common import JsonOption, print_json, printable, reflowed
+from ...cli.exits import FAILED, NO
+from ...cli.programs import Connected, connecting
+from ...cli.target import Where
+from ...clock import seconds
+from ...control import Control, Submitted
+from ...control.explain import is_alive
+from ...control.task_defaults import TaskDefaults, filled
+from ...errors import InvalidInput, MainstayError
+from ...model import Job
+from .arguments import STDIN, Given, read
+from .options import Flags
+from .submission import Checked, Maker, OfLoad, Stored, Unchecked, how_to_go_on, lines_of, submit_lines, task_of
+
+_HELP = reflowed("""
+Submit a job of a task, or a run of a load test of the app, and print its id.
+
+With --app the task checks the arguments and adds its own options. With only a store nothing is checked: what you type
+is stored for that name, and a worker finds out; the task's queue and options are those that a live worker offers.
+
+Values are JSON if they can be read as that, and else text; a task takes them as it declares them, so to=42 is text for
+a str.
+
+The arguments of a load test are what differs from its classes: vus=500 duration=1m params.user=ann. Its job waits in
+the queue that app.load named for it, or in --queue.
+
+With --wait the result is printed as JSON instead, and the id on stderr.
+
+With --jsonl there is a job for each line of a file, stored in chunks of 1000, each whole or not at all; what goes wrong
+names the line to go on from. With --key as well, the same file can be submitted again and nothing is doubled.
+
+Exit codes: 0 submitted (with --wait: it succeeded), 1 it settled otherwise, 2 error, or not settled within --for; 130
+Ctrl-C. A job goes on when nobody waits for it any more.
+
+[bold]Examples[/bold]
+
+  mainstay submit mail.send to=a@b.c subject=hi --app shop.tasks:app
+  mainstay submit report.build --args '{"days": [1, 2]}' --delay 5m
+  mainstay submit report.build day=monday --wait --for 2m
+  mainstay submit mail.send --jsonl mails.jsonl --key june-letter
+  mainstay submit shop vus=500 duration=1m --queue load --app nightly:app
+""")
+
+_MORE = "More arguments"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(name="submit", help=_HELP)(submit)
+
+
+@bundled
+def submit(
+    where: Where,
+    flags: Flags,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The task, or the load test.", autocompletion=completion.tasks)
+    ],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Its arguments; - reads a JSON object from stdin."),
+    ] = None,
+    args: Annotated[
+        str | None,
+        typer.Option("--args", metavar="JSON", help="A JSON object.", show_default=False, rich_help_panel=_MORE),
+    ] = None,
+    args_file: Annotated[
+        str | None,
+        typer.Option(
+            "--args-file", metavar="FILE", help="The same from a file.", show_default=False, rich_help_panel=_MORE
+        ),
+    ] = None,
+    jsonl: Annotated[
+        str | None,
+        typer.Option(
+            "--jsonl",
+            metavar="FILE",
+            help="A job for each line, a JSON object; - for stdin.",
+            show_default=False,
+            rich_help_panel=_MORE,
+        ),
+    ] = None,
+    from_line: Annotated[
+        int, typer.Option("--from-line", min=1, help="Begin with this line of it.", rich_help_panel=_MORE)
+    ] = 1,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait until it is settled; print its result.")] = False,
+    for_: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="Wait at most so long.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Submit one job, or one for each line."""
+    for_s = None if for_ is None else seconds(for_, field="for")
+    given = read(words or (), args, args_file)
+    if where.target().url.startswith("memory:"):
+        raise InvalidInput("store", "memory: is gone when this command ends, and the job with it; name one that stays")
+    if jsonl is None:
+        _one(where, flags, name, given, wait=wait or for_s is not None, for_s=for_s, as_json=as_json)
+        return
+    if wait or for_s is not None:
+        raise InvalidInput("wait", "is for one job, and --jsonl makes many; watch them with mainstay jobs watch")
+    if given.data:
+        raise InvalidInput("jsonl", "each line has its own arguments; what all share is written as key=value")
+    if flags.on_clash == "replace":
+        raise InvalidInput("on_clash", "'replace' works for one job at a time, and --jsonl makes many")
+    _many(where, flags, name, given, jsonl, from_line, as_json=as_json)
+
+
+def _one(
+    where: Where, flags: Flags, name: str, given: Given, *, wait: bool, for_s: float | None, as_json: bool
+) -> None:
+    async def work(to: Connected) -> Job | None:
+        maker = await _maker(to, name, await flags.options(to.control.store))
+        made = await to.control.submit_request(maker.request(given))
+        data = {"id": made.id, "created": made.created, "validated": maker.validated}
+        if not as_json:
+            _tell(made, validated=maker.validated, aside=wait)
+        elif not wait:
+            print_json(data)
+        if not wait:
+            return None
+        try:
+            job = await _settled(to.control, made.id, for_s, quiet=as_json)
+            result = await maker.result(job) if job.status == "succeeded" else None
+        except MainstayError as error:
+            if not as_json:
+                raise
+            # the job is there all the same, and so is its id
+            print_json({**data, "error": {"code": error.code, "message": str(error)}})
+            raise typer.Exit(FAILED) from None
+        if as_json:
+            print_json({**data, **_ending(job), "result": result})
+        elif job.status == "succeeded":
+            print_json(result)
+        return job
+
+    job = connecting(where, work, creates=True)
+    if job is None or job.status == "succeeded":
+        return
+    if not as_json:
+        console = _aside()
+        console.print(printable(_failure(job)), style="bold red", markup=False)
+        console.print(where.again(f"mainstay jobs explain {job.id}"), style="cyan", markup=False)
+    raise typer.Exit(NO)
+
+
+def _many(where: Where, flags: Flags, name: str, given: Given, path: str, from_line: int, *, as_json: bool) -> None:
+    stored = Stored(next_line=from_line)
+
+    async def work(to: Connected) -> bool:
+        options = await flags.options(to.control.store)
+        key = options.pop("key", None)
+        maker = await _maker(to, name, options)
+        try:
+            with _file(path) as file, _bar(path, stored, quiet=as_json) as seen:
+                lines = lines_of(file, start=from_line, seen=seen)
+                await submit_lines(to.control, maker, lines, given, stored, key=key)
+        except asyncio.CancelledError:
+            _aside().print(f"stopped: {how_to_go_on(stored)}", style="yellow", markup=False)
+            raise
+        return maker.validated
+
+    data: dict[str, Any] = {}
+    try:
+        data["validated"] = connecting(where, work, creates=True)
+    except MainstayError as error:
+        if not as_json:
+            raise
+        data["error"] = {"code": error.code, "message": str(error)}
+    if as_json:
+        jobs = [{"id": job.id, "created": job.created} for job in stored.jobs]
+        print_json(
+            {"stored": len(jobs), "created": stored.created, "next_line": stored.next_line, **data, "jobs": jobs}
+        )
+        if "error" in data:
+            raise typer.Exit(FAILED)
+        return
+    if not data["validated"]:
+        _unvalidated()
+    there = len(stored.jobs) - stored.created
+    before = f" ({there:,} there before)" if there else ""
+    typer.echo(f"{len(stored.jobs):,} {'job' if len(stored.jobs) == 1 else 'jobs'} submitted{before}")
+
+
+async def _maker(to: Connected, name: str, options: dict[str, Any]) -> Maker:
+    if to.app is None:
+        known = await TaskDefaults(to.control.store).of([name])
+        return Unchecked(to.control, name, filled(options, known.get(name, {})))
+    if name in to.app.loads.tests and name not in to.app.tasks:
+        return OfLoad(to.app, name, options)
+    return Checked(task_of(to.app, name), options)
+
+
+def _tell(made: Submitted, *, validated: bool, aside: bool) -> None:
+    if not validated:
+        _unvalidated()
+    if not made.created:
+        _aside().print("was there before; nothing new was stored:", style="yellow")
+    if aside:
+        _aside().print(made.id, style="dim")
+    else:
+        typer.echo(made.id)
+
+
+def _unvalidated() -> None:
+    why = "nothing was validated: without --app the task's arguments, queue and options are not known"
+    _aside().print(why, style="yellow")
+
+
+async def _settled(control: Control, job_id: str, for_s: float | None, *, quiet: bool) -> Job:
+    console = _aside()
+    lease_ms = control.store.clock.lease_ms()
+    if not quiet and not any(is_alive(session, lease_ms) for session in await control.store.sessions()):
+        console.print("no worker is alive now; it waits for one", style="yellow")
+    waits = console.status("waiting") if console.is_terminal and not quiet else contextlib.nullcontext()
+    with waits:
+        return await control.wait(job_id, None if for_s is None else f"{for_s}s")
+
+
+def _ending(job: Job) -> dict[str, Any]:
+    error = job.error
+    return {
+        "status": job.status,
+        "reason": job.reason,
+        "failure": None if error is None else {"type": error.type, "code": error.code, "message": error.message},
+    }
+
+
+def _failure(job: Job) -> str:
+    said = [text for text in (job.reason, job.error and f"{job.error.type}: {job.error.message}") if text]
+    return f"job {job.id} ended {job.status}" + (f": {' / '.join(said)}" if said else "")
+
+
+@contextlib.contextmanager
+def _file(path: str) -> Iterator[IO[bytes]]:
+    if path == STDIN:
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115 - closed below; what is raised within is not about opening it
+    except OSError as error:
+        raise InvalidInput("jsonl", f"{path!r} cannot be read: {error.strerror}") from None
+    with file:
+        yield file
+
+
+@contextlib.contextmanager
+def _bar(path: str, stored: Stored, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Progress by bytes: a file's lines are not counted beforehand."""
+    console = _aside()
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    total = None if path == STDIN else Path(path).stat().st_size
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("submitting", total=total)
+        yield lambda n: bar.update(task, advance=n, description=f"{len(stored.jobs):,} stored")
+
+
+def _aside() -> Console:
+    """Beside the output, which is for scripts."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)

@@ -270,7 +270,7 @@ async def test_arguments_that_no_longer_fit_go_to_quarantine_with_the_field(app:
         await control.submit("send", {"to": "a@b.c"})
     task = app.task(name="send")(now)
     with pytest.raises(BadArguments, match="send.subject: missing"):
-        task.unpack(App("memory:").task(name="send")(before).job("a").payload)
+        task.unpack(bytes(App("memory:").task(name="send")(before).job("a").payload))
 
     with app.using(store):
         (row,) = (await app.control.find(Query())).jobs

@@ -77,7 +77,7 @@ async def test_a_worker_without_the_codec_runs_nothing_and_says_why(
         job = await sealing.tasks["tell"].submit(SECRET)
 
     with pytest.raises(BadArguments, match=complaint):
-        other.tasks["tell"].unpack(bytes(sealing.tasks["tell"].job(SECRET).request.payload))
+        other.tasks["tell"].unpack(bytes(sealing.tasks["tell"].job(SECRET).ready().payload))
     with other.using(store):
         async with working(other):
             row = await other.handle(job.id).wait(timeout="10s")

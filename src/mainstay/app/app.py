@@ -222,8 +222,8 @@ class App:
             what = what.job()
         if isinstance(what, Call):
             # a task's word on clashes is about submits; a tick that meets an unsettled job makes none
-            options = {option: value for option, value in what.options.items() if option != "on_clash"}
-            return ScheduledJob(name=what.name, payload=what.payload, options=options)
+            options = {option: value for option, value in what.written.items() if option != "on_clash"}
+            return ScheduledJob(name=what.name, payload=bytes(what.payload), options=options)
         if (load := self.loads.scheduled(what)) is not None:
             return load
         rule = "is not a task or a load test; put @app.schedule(...) above @app.task, or call it with app.load(...)"

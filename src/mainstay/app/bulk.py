@@ -40,7 +40,7 @@ async def submit_many(
         control = await client.open()
         async for part in _chunks(calls, chunk):
             with made.adding(part):
-                made.of(part, await control.submit_many([call.request for call in part]))
+                made.of(part, await control.submit_many([call.ready() for call in part]))
         return made.handles
     transaction = Transaction(client, connection)
     async for part in _chunks(calls, chunk):
@@ -64,7 +64,7 @@ def submit_many_within(
 
 def _submitting(part: list[Call[R]]) -> Callable[[Enqueuer], Steps[list[Submitted]]]:
     """What submits a chunk within a transaction."""
-    requests = [call.request for call in part]
+    requests = [call.ready() for call in part]
     return lambda enqueuer: enqueuer.submit_many(requests)
 
 

@@ -41,13 +41,13 @@ async def submit_group(
     connection: Any = None,
 ) -> Group[M, R]:
     calls = _checked(client, members, then)
-    requests = [call.request for call in calls]
+    requests = [call.ready() for call in calls]
     if connection is None:
         control = await client.open()
-        made = await control.submit_group(requests, then.request, when=when, failed=failed)
+        made = await control.submit_group(requests, then.ready(), when=when, failed=failed)
     else:
         made = await Transaction(client, connection).take(
-            lambda enqueuer: enqueuer.submit_group(requests, then.request, when=when, failed=failed)
+            lambda enqueuer: enqueuer.submit_group(requests, then.ready(), when=when, failed=failed)
         )
     return _group(client, calls, then, made)
 
@@ -63,9 +63,9 @@ def submit_group_within(
 ) -> Group[M, R]:
     """The same within a transaction, for code without a loop."""
     calls = _checked(client, members, then)
-    requests = [call.request for call in calls]
+    requests = [call.ready() for call in calls]
     made = Transaction(client, connection).take_sync(
-        lambda enqueuer: enqueuer.submit_group(requests, then.request, when=when, failed=failed), what="group_sync"
+        lambda enqueuer: enqueuer.submit_group(requests, then.ready(), when=when, failed=failed), what="group_sync"
     )
     return _group(client, calls, then, made)
 

@@ -55,7 +55,9 @@ class Grouper:
             stored = await self._submitter.insert(jobs, durability)
         except AlreadySubmitted as known:
             awaited = await self._store.awaited(known.job_id)
-            return known_group(known.job_id, jobs, awaited, self._submitter.said(durability))
+            store = self._store
+            survives = store.durability if durability is None else store.durability_of(durability)
+            return known_group(known.job_id, jobs, awaited, survives)
         except (Conflict, InvalidInput) as error:
             raise in_group(error, len(jobs) - 1) from error.__cause__
         return SubmittedGroup(stored[-1], stored[:-1])

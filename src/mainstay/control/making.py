@@ -5,20 +5,21 @@ from __future__ import annotations
 import hashlib
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from ..errors import InvalidInput
-from ..lifecycle import Chain, submit, table_of, time_text
-from ..model import AWAITS_MS, BLANK, IdSource, Job, Settings, check_id, rank_of
+from ..lifecycle import Chain, Moved, submit, table_of, time_text
+from ..model import AWAITS_MS, BLANK, IdSource, Settings, check_id, rank_of
 from ..stores import Key, NewJob
 from .failure import shown
 from .options import OptionReader, Plan, check_name
 from .payload import content_of, encoded, unique_of
 
 _KNOWN_NAMES = 4096
+_sha256 = hashlib.sha256
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -74,8 +75,7 @@ class JobMaker:
         except TypeError:
             _check_list(requests)
             raise
-        limit, actor = self._limit, actor or self._actor
-        sha256, known = hashlib.sha256, self._names
+        limit, actor, known = self._limit, actor or self._actor, self._names
         makers: dict[int, _Template] = {}
         prepared = []
         with self._turn:
@@ -87,7 +87,8 @@ class JobMaker:
                 kept = id(options) if options else 0
                 maker = makers.get(kept)
                 if maker is None:
-                    maker = makers[kept] = self._maker(options, now_ms)
+                    plan = options if isinstance(options, Plan) else self._reader.read(options)
+                    maker = makers[kept] = _Template(plan, now_ms, self._boost_ms)
                 name = request.name
                 if name not in known:
                     self._learn(name)
@@ -96,20 +97,14 @@ class JobMaker:
                 if content is not None and not isinstance(content, bytes):
                     raise InvalidInput("content", f"must be bytes, not {type(content).__name__}")
                 own = job_id if request.id is None else check_id(request.id)
-                job = maker.make(own, name, payload, content)
-                details = {"payload_sha256": sha256(payload).hexdigest()[:32]}
-                moved = submit(job, now_ms=now_ms, actor=actor, chain=chain, details=details)
+                new = maker.new_job(own, name, payload, content, actor, chain)
             except InvalidInput as error:
                 raise placed(error, index, len(requests)) from None
             except AttributeError:
                 _check_request(request, index)
                 raise
-            prepared.append((maker.wrap(moved.job, moved.events, content), maker.plan))
+            prepared.append((new, maker.plan))
         return prepared
-
-    def _maker(self, options: Mapping[str, Any] | Plan, now_ms: int) -> _Template:
-        plan = options if isinstance(options, Plan) else self._reader.read(options)
-        return _Template(plan, now_ms, self._boost_ms)
 
     def _learn(self, name: str) -> None:
         check_name(name)
@@ -152,33 +147,34 @@ class _Template:
             status="scheduled" if scheduled else "pending",
             reason=reason,
             due_ms=due_ms,
-            rank=rank_of(due_ms, plan.priority, boost_ms),
+            rank=rank_of(due_ms, plan.priority, boost_ms) if plan.priority else due_ms,
         )
-        plain = not plan.key and plan.on_clash == "return" and not plan.after
-        self.wrap: Callable[..., NewJob] = _bare if plain else self._wrap
+        self._is_plain = not plan.key and plan.on_clash == "return" and not plan.after
 
-    def make(self, job_id: str, name: str, payload: bytes, content: bytes | None) -> Job:
+    def new_job(
+        self, job_id: str, name: str, payload: bytes, content: bytes | None, actor: str, chain: Chain
+    ) -> NewJob:
         unique = self.plan.unique
-        if unique is None:
-            return msgspec.structs.replace(self._template, id=job_id, name=name, payload=payload)
-        # scoped by the task, so that two tasks with the same word for a key do not meet
-        if unique is True:
-            unique = unique_of(name, payload if content is None else content)
-        unique = f"{name}/{unique}"
-        return msgspec.structs.replace(self._template, id=job_id, name=name, payload=payload, unique_key=unique)
+        if unique is not None:
+            # scoped by the task, so that two tasks with the same word for a key do not meet
+            if unique is True:
+                unique = unique_of(name, payload if content is None else content)
+            unique = f"{name}/{unique}"
+        job = msgspec.structs.replace(self._template, id=job_id, name=name, payload=payload, unique_key=unique)
+        details = {"payload_sha256": _sha256(payload).hexdigest()[:32]}
+        moved = submit(job, now_ms=self._now_ms, actor=actor, chain=chain, details=details)
+        if self._is_plain:
+            return NewJob(job=moved.job, events=moved.events)
+        return self._with_keys(moved, content)
 
-    def _wrap(self, job: Job, events: Any, content: bytes | None) -> NewJob:
-        plan = self.plan
+    def _with_keys(self, moved: Moved, content: bytes | None) -> NewJob:
+        plan, job = self.plan, moved.job
         key = None
         if plan.key is not None:
             digest = content_of(job.name, job.payload if content is None else content)
             key = Key(scope=job.name, name=plan.key, content=digest, until_ms=self._now_ms + plan.key_ttl_ms)
         on_clash: Literal["return", "refuse"] = "refuse" if plan.on_clash == "refuse" else "return"
-        return NewJob(job=job, events=events, key=key, on_clash=on_clash, after=plan.after)
-
-
-def _bare(job: Job, events: Any, _: object) -> NewJob:
-    return NewJob(job=job, events=events)
+        return NewJob(job=job, events=moved.events, key=key, on_clash=on_clash, after=plan.after)
 
 
 # asked only once something has failed, so that the many good ones pay nothing

@@ -44,7 +44,8 @@ def encoded(value: Any, *, field: str, limit: int) -> bytes:
         data = _encode(value)
     except _REFUSED as error:
         raise InvalidInput(field, _why(value, error)) from None
-    _check_size(data, field, limit)
+    if len(data) > limit:
+        raise _too_large(data, field, limit)
     try:
         # raw bytes and extension types are passed through by the encoder unread
         _check(data)
@@ -59,7 +60,8 @@ def encoded(value: Any, *, field: str, limit: int) -> bytes:
 def as_given(value: msgspec.Raw, *, field: str, limit: int) -> bytes:
     """What its maker has encoded already. It is trusted to be msgpack: only its size is looked at."""
     data = bytes(value)
-    _check_size(data, field, limit)
+    if len(data) > limit:
+        raise _too_large(data, field, limit)
     return data
 
 
@@ -73,12 +75,10 @@ def is_sealed(value: Any) -> bool:
     return isinstance(value, msgspec.msgpack.Ext) and value.code == SEALED
 
 
-def _check_size(data: bytes, field: str, limit: int) -> None:
-    if len(data) > limit:
-        raise PayloadTooLarge(
-            field,
-            f"{len(data)} bytes are more than the limit of {limit}; store the data elsewhere and pass a reference",
-        )
+def _too_large(data: bytes, field: str, limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(
+        field, f"{len(data)} bytes are more than the limit of {limit}; store the data elsewhere and pass a reference"
+    )
 
 
 def _why(value: Any, error: Exception) -> str:

@@ -6,14 +6,14 @@ import logging
 import random
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from ..errors import Conflict, InvalidInput, UniqueClash
 from ..lifecycle import Move, apply, table_of
 from ..model import Job, Settings
-from ..stores import Change, Durability, Inserted, JobStore, NewJob
+from ..stores import Change, Durability, JobStore, NewJob
 from ..stores.durability import strongest
 from .making import JobMaker, Request
 from .options import Plan
@@ -34,6 +34,8 @@ class Submitted(msgspec.Struct, frozen=True):
     created: bool
     durability: str = ""
     """what the answer survives, in words: the level asked for, and what the store is configured to give"""
+    by: Literal["", "key", "unique"] = ""
+    """what gave the other job back: the idempotency key (that job may be gone since), or the unique key"""
 
 
 class Submitter:
@@ -50,7 +52,8 @@ class Submitter:
 
     async def submit(self, request: Request, *, may_replace: MayReplace | None = None) -> Submitted:
         """Submit one job. `may_replace` is asked before a job is cancelled for it."""
-        new, plan = self._made([request])[0]
+        store = self._store
+        [(new, plan)] = self._maker.make([request], now_ms=store.clock.now_ms(), chain=store.chain)
         if plan.on_clash == "replace" and new.job.unique_key is not None:
             if plan.durability is not None:
                 raise InvalidInput(
@@ -63,7 +66,8 @@ class Submitter:
 
     async def submit_many(self, requests: Iterable[Request]) -> list[Submitted]:
         """Submit all or none."""
-        prepared = self._made(requests)
+        store = self._store
+        prepared = self._maker.make(requests, now_ms=store.clock.now_ms(), chain=store.chain)
         for index, (new, plan) in enumerate(prepared):
             if plan.on_clash == "replace" and new.job.unique_key is not None:
                 raise InvalidInput(f"requests[{index}].on_clash", "'replace' works for one job at a time; use submit")
@@ -77,35 +81,25 @@ class Submitter:
         return self._maker.together(requests, now_ms=now_ms, chain=chain, actor=actor)
 
     async def insert(self, jobs: Sequence[NewJob], durability: Durability | None) -> list[Submitted]:
-        """Insert all or none; refusals are in the words of whoever submitted them."""
-        said = self.said(durability)
-        return [Submitted(made.id, made.created, said) for made in await self._insert(jobs, durability)]
-
-    def said(self, durability: Durability | None) -> str:
-        """What an answer survives, in words."""
-        return self._store.durability if durability is None else self._store.durability_of(durability)
-
-    def _made(self, requests: Iterable[Request]) -> list[tuple[NewJob, Plan]]:
-        return self._maker.make(requests, now_ms=self._store.clock.now_ms(), chain=self._store.chain)
-
-    async def _insert(self, jobs: Sequence[NewJob], durability: Durability | None = None) -> list[Inserted]:
+        """Insert all or none. A refusal names a job by its place among the requests."""
+        store = self._store
         try:
             if durability is None:
-                return await self._store.insert(jobs)
-            return await self._store.insert(jobs, durability=durability)
+                text, made = store.durability, await store.insert(jobs)
+            else:
+                text = store.durability_of(durability)
+                made = await store.insert(jobs, durability=durability)
         except (Conflict, InvalidInput) as error:
             raise in_requests(error, len(jobs)) from error.__cause__
+        return [Submitted(each.id, each.created, text, each.by) for each in made]
 
     async def _replace(self, new: NewJob, may_replace: MayReplace | None) -> Submitted:
         """Insert, or cancel the waiting holder of the unique key and insert in the same transaction."""
         for _ in range(_REPLACE_ROUNDS):
-            made = (await self._insert([new]))[0]
-            if made.created:
-                return Submitted(made.id, True, self._store.durability)
-            if made.by == "key":
-                return Submitted(
-                    made.id, False, self._store.durability
-                )  # sent before; its job stands for it, whatever became of that one
+            [made] = await self.insert([new], None)
+            # by its key, it was sent before: that job stands for it, even if it is deleted by now
+            if made.created or made.by == "key":
+                return made
             holder = (await self._store.get([made.id]))[0]
             if holder is None:
                 continue

@@ -80,7 +80,7 @@ def apply(job: Job, *moves: Move, now_ms: int, actor: str, chain: Chain) -> Move
 
 def submit(job: Job, *, now_ms: int, actor: str, chain: Chain, details: dict[str, Any] | None = None) -> Moved:
     """Write the first event of a new job. Its status must be one the table starts with."""
-    table = table_of(job.parent)
+    table = JOB if job.parent is None else UNIT
     if job.status not in table.start:
         raise InvalidTransition(job.id, "new", job.status, allowed=table.start)
     sealed = {**(details or {}), "job_sha256": job_seal(job)}

@@ -41,13 +41,13 @@ class IdSource:
             # the top bit stays clear, so counting up cannot overflow
             self._low = self._rng.getrandbits(_LOW_BITS - 1)
         first, self._low = self._low + 1, self._low + n
-        return [_id_text(self._ms, low) for low in range(first, self._low + 1)]
-
-
-def _id_text(ms: int, low: int) -> str:
-    high = f"{ms:012x}"
-    tail = f"{_VARIANT | (low & _LOW_MASK):016x}"
-    return f"{high[:8]}-{high[8:]}-7{low >> 62:03x}-{tail[:4]}-{tail[4:]}"
+        high = f"{self._ms:012x}"
+        head = f"{high[:8]}-{high[8:]}-7"
+        taken = []
+        for low in range(first, self._low + 1):
+            tail = f"{_VARIANT | (low & _LOW_MASK):016x}"
+            taken.append(f"{head}{low >> 62:03x}-{tail[:4]}-{tail[4:]}")
+        return taken
 
 
 def id_time_ms(job_id: str) -> int:

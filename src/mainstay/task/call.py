@@ -17,54 +17,38 @@ from .signature import Signature
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Call(Generic[R_co]):
+class Call(Request, Generic[R_co], frozen=True, eq=False, kw_only=True):
     """One call, checked and packed, not submitted yet. For `app.submit_many`, `app.group`, `app.schedule` and
-    `context().submit`."""
+    `context().submit`.
 
-    __slots__ = ("_plan", "_request", "_signature", "client", "options", "payload", "returns")
+    It is what control takes, unless the app has hooks or a codec: they are asked when the call is submitted.
+    """
 
-    def __init__(
-        self,
-        client: Client,
-        signature: Signature,
-        returns: Returns[R_co],
-        payload: bytes,
-        options: dict[str, Any],
-        plan: Plan,
-    ) -> None:
-        self.client = client
-        self.returns = returns
-        self._signature = signature
-        self.payload = payload
-        """the arguments as they are stored, before a codec sees them"""
-        self.options = options
-        self._plan = plan
-        self._request: Request | None = None
+    client: Client
+    signature: Signature
+    returns: Returns[R_co]
+    written: dict[str, Any]
+    """the options as they were written"""
+    prepared: Call[R_co] | None = None
 
-    @property
-    def name(self) -> str:
-        """The task."""
-        return self._signature.name
+    def ready(self) -> Call[R_co]:
+        """The call with the hooks asked and the payload sealed; made once."""
+        client = self.client
+        if not client.before_submit and not client.sealer.seals:
+            return self
+        prepared = self.prepared
+        if prepared is None:
+            payload, plan = bytes(self.payload), self.options
+            if client.before_submit:
+                draft = Draft(name=self.name, arguments=self.signature.given(payload), options=dict(self.written))
+                plan = client.reader.read(drafted(client.before_submit, draft).options)
+            sealed = msgspec.Raw(client.sealer.seal(payload))
+            content = payload if client.sealer.seals else None
+            prepared = msgspec.structs.replace(self, payload=sealed, options=plan, content=content)
+            msgspec.structs.force_setattr(self, "prepared", prepared)
+        return prepared
 
-    @property
-    def request(self) -> Request:
-        """What control is given; made once, with the hooks asked and the payload sealed."""
-        if self._request is None:
-            self._request = self.new_request()
-        return self._request
-
-    def new_request(self) -> Request:
-        """The same, made anew: for a call that is submitted again and again."""
-        client, name, payload, plan = self.client, self._signature.name, self.payload, self._plan
-        if client.before_submit:
-            arguments = self._signature.given(payload)
-            draft = Draft(name=name, arguments=arguments, options=dict(self.options))
-            plan = client.reader.read(drafted(client.before_submit, draft).options)
-        if client.sealer.seals:
-            return Request(name, msgspec.Raw(client.sealer.seal(payload)), plan, payload)
-        return Request(name, msgspec.Raw(payload), plan)
-
-    def followup(self) -> Request:
+    def followup(self) -> Call[R_co]:
         """What control is given when a running job submits it with its own success. Raises `InvalidInput` for what
         could never be stored that way, where it is written and not when the job has done its work."""
         here = running()
@@ -74,7 +58,7 @@ class Call(Generic[R_co]):
                 f"{self!r} belongs to another app, whose workers would not find it in this store; submit it there: "
                 "await task.submit(...)",
             )
-        request = self.request
+        request = self.ready()
         plan = request.options
         if isinstance(plan, Plan) and plan.durability is not None:
             raise InvalidInput(

@@ -45,10 +45,7 @@ class Sealer:
 
     def __init__(self, codec: Codec | None) -> None:
         self._codec = codec
-
-    @property
-    def seals(self) -> bool:
-        return self._codec is not None
+        self.seals = codec is not None
 
     def seal(self, data: bytes) -> bytes:
         """As it is stored; raises `InvalidInput` when the codec fails, so that nothing is stored in the clear."""

@@ -52,14 +52,24 @@ class Submits(Generic[P, R]):
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call, checked, to be submitted by `app.submit_many`, `app.group` or `context().submit`."""
         payload = self._signature.pack(args, kwargs)
-        return Call(self._client, self._signature, self._returns, payload, self._options, self._plan)
+        return Call(
+            self._signature.name,
+            msgspec.Raw(payload),
+            self._plan,
+            client=self._client,
+            signature=self._signature,
+            returns=self._returns,
+            written=self._options,
+        )
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Submit a call; returns when it is stored. Raises `InvalidInput` for arguments that do not fit."""
-        request = self.job(*args, **kwargs).request
-        control = self._client.connection.control or await self._client.open()
-        made = await control.submit_request(request)
-        return Handle.of(self._client, self._returns, made)
+        call, client = self.job(*args, **kwargs), self._client
+        if client.before_submit or client.sealer.seals:
+            call = call.ready()
+        control = client.connection.control or await client.open()
+        made = await control.submit_request(call)
+        return Handle(client, self._returns, made.id, created=made.created, durability=made.durability)
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """`submit`, for code without an event loop."""

@@ -58,11 +58,11 @@ class Within(Generic[P, R]):
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Submit a call as part of the transaction. The handle works once that is committed."""
         call = self._job(*args, **kwargs)
-        [made] = await self._transaction.take(lambda enqueuer: enqueuer.submit_many([call.request]))
+        [made] = await self._transaction.take(lambda enqueuer: enqueuer.submit_many([call.ready()]))
         return Handle.of(call.client, call.returns, made)
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """`submit`, for code without an event loop."""
         call = self._job(*args, **kwargs)
-        [made] = self._transaction.take_sync(lambda each: each.submit_many([call.request]), what="submit_sync")
+        [made] = self._transaction.take_sync(lambda each: each.submit_many([call.ready()]), what="submit_sync")
         return Handle.of(call.client, call.returns, made)

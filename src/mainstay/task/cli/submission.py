@@ -45,7 +45,7 @@ class Checked:
     def request(self, given: Given, *, key: str | None = None) -> Request:
         """Bound, checked, and seen by the hooks of the app."""
         submits = self._submits if key is None else self._task.options(**{**self._options, "key": key})
-        return submits.job(**given.typed(self._task)).request
+        return submits.job(**given.typed(self._task)).ready()
 
     async def result(self, job: Job) -> Any:
         return await self._task.handle(job.id).result()

@@ -148,7 +148,7 @@ def _state(seen: Seen) -> Text:
     if not seen.at_work:
         return Text("silent", style="red")
     leads = ", leads" if seen.leads else ""
-    if seen.session.draining_ms is None:
+    if not seen.session.is_draining:
         return Text(f"alive{leads}", style="green")
     return Text(f"draining{leads}", style="yellow")
 
@@ -185,7 +185,7 @@ def _show(seen: list[Seen], console: Console) -> None:
     console.print(table)
     if len(seen) > _SHOWN:
         console.print(Text(f"... and {len(seen) - _SHOWN} more; --json shows all", style="dim"))
-    for crew in _crews([each.session for each in seen if each.at_work and each.session.draining_ms is not None]):
+    for crew in _crews([each.session for each in seen if each.at_work and each.session.is_draining]):
         console.print(Text(_drains(crew), style="dim"))
     if any(each.at_work for each in seen) and not any(each.leads for each in seen):
         said = "none of them leads: no schedule ticks until one does, within seconds"

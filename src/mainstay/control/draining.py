@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-import msgspec
-
 from ..errors import WorkerNotFound
 from ..model import Session
 from ..stores import JobStore
@@ -22,14 +20,12 @@ async def drain(store: JobStore, which: str, *, by: str) -> list[Session]:
     if not any(asked):
         raise WorkerNotFound(which)
     there = {session.id: session for session in await store.sessions()}
-    return [there.get(each.id) or _asked(each, store, by) for each, ok in zip(meant, asked, strict=True) if ok]
-
-
-def _asked(session: Session, store: JobStore, by: str) -> Session:
-    """One that was asked and has ended since, as it was in between."""
-    if session.draining_ms is not None:
-        return session
-    return msgspec.structs.replace(session, draining_ms=store.clock.now_ms(), draining_by=by)
+    # one that has ended since is given as it was in between
+    return [
+        there.get(each.id) or each.drained(store.clock.now_ms(), by)
+        for each, ok in zip(meant, asked, strict=True)
+        if ok
+    ]
 
 
 def crew_of(which: str, sessions: Iterable[Session]) -> list[Session]:

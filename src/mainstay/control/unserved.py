@@ -33,7 +33,7 @@ class Unserved(msgspec.Struct, frozen=True, kw_only=True):
 
 def serving(sessions: Iterable[Session], lease_ms: int) -> list[Session]:
     """Those that take jobs: alive, and not asked to drain."""
-    return [session for session in sessions if is_alive(session, lease_ms) and session.draining_ms is None]
+    return [session for session in sessions if is_alive(session, lease_ms) and not session.is_draining]
 
 
 def unserved(stats: Stats, sessions: Sequence[Session], lease_ms: int) -> list[Unserved]:

@@ -47,6 +47,15 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     offer: Offer | None = None
     """None: it does not say what it serves (an older version, say), and is given everything"""
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether it was asked to drain."""
+        return self.draining_ms is not None
+
+    def drained(self, at_ms: int, by: str) -> Session:
+        """The session once it is asked to drain. The first who asked stays on record."""
+        return self if self.is_draining else msgspec.structs.replace(self, draining_ms=at_ms, draining_by=by)
+
     def serves(self, queue: str) -> bool | None:
         """Whether it claims from a queue; None: it does not say."""
         return None if self.offer is None else queue in self.offer.queues

@@ -295,7 +295,7 @@ class Supervisor:
     async def _heed(self, control: Control, death: Death) -> None:
         """It may have been asked to drain since its last beat: that is forgotten with its session."""
         for session in await control.store.sessions():
-            if session.id == death.session and session.draining_ms is not None:
+            if session.id == death.session and session.is_draining:
                 self.drain(session.draining_by)
 
     async def _write_kept(self, control: Control, death: Death) -> None:

@@ -168,7 +168,12 @@ async def _whole(path: Path) -> None:
     await world.store.close()
 
 
+def to_version_7(path: Path) -> None:
+    raw(path, *(f"ALTER TABLE {name} DROP COLUMN more" for name in ("sessions", "queues")), "PRAGMA user_version = 7")
+
+
 def to_version_6(path: Path) -> None:
+    to_version_7(path)
     raw(path, "DROP INDEX jobs_routed", "DROP TABLE offers", "DROP TABLE routes", "PRAGMA user_version = 6")
 
 

@@ -140,7 +140,7 @@ def _nobody(job: Job, facts: Facts) -> list[Obstacle]:
 
 def _serving(facts: Facts) -> list[Session]:
     """Those that take jobs."""
-    return [each for each in facts.sessions if is_alive(each, facts.lease_ms) and each.draining_ms is None]
+    return [each for each in facts.sessions if is_alive(each, facts.lease_ms) and not each.is_draining]
 
 
 def _all_say(facts: Facts) -> bool:

@@ -437,7 +437,7 @@ class MemoryStore:
         self._sessions[name] = msgspec.structs.replace(session, beat_ms=self.clock.lease_ms())
         held = (self._rows.jobs[job_id] for job_id in sorted(self._rows.held.get(name, ())))
         asked = tuple(job.id for job in held if is_stopping(job.parent, job.status))
-        by = None if session.draining_ms is None else session.draining_by
+        by = session.draining_by if session.is_draining else None
         return Pulse(session=name, known=True, cancelling=asked, draining_by=by)
 
     async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
@@ -448,8 +448,7 @@ class MemoryStore:
         session = self._sessions.get(name)
         if session is None or session.dead:
             return False
-        if session.draining_ms is None:
-            self._sessions[name] = msgspec.structs.replace(session, draining_ms=now_ms, draining_by=by)
+        self._sessions[name] = session.drained(now_ms, by)
         return True
 
     async def close_session(self, session: str) -> None:

@@ -6,10 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from ...lifecycle import Chain
 from ...model import Leadership, QueueSettings, Schedule, Session
 from ..bounds import TICKS_KEPT_MS
 from ..port import Inserted, NewJob, Overdue
+from ..records import MORE, QUEUES, SCHEDULES, SESSIONS
 from ..routes import offer_from, offer_text
 from . import writing
 from .engine import Engine, Tx
@@ -46,23 +49,49 @@ _LATE = f"""
 """
 
 
+def _stored(text: str) -> str:
+    return stored_text(text) or ""
+
+
+def _read(text: str) -> str:
+    return read_text(text) or ""
+
+
+def marks(columns: Sequence[str]) -> str:
+    """The place of each value that is bound: $1, $2 and so on."""
+    return ", ".join(f"${place}" for place, _ in enumerate(columns, 1))
+
+
+_BEAT = SESSIONS.columns.index("beat_ms")
+#: a session that is opened again keeps what others have written into its row
+_OPEN_SESSION = f"""
+INSERT INTO mainstay.sessions ({SESSIONS.names}, locked, incarnation)
+VALUES (
+    {marks(SESSIONS.columns).replace(f"${_BEAT + 1},", f"mainstay.clock(${_BEAT + 1}),")}, ${len(SESSIONS.columns) + 1},
+    (SELECT i.name FROM mainstay.incarnation() i)
+)
+ON CONFLICT (id) DO UPDATE SET
+    beat_ms = excluded.beat_ms, locked = excluded.locked, incarnation = excluded.incarnation, lost_ms = NULL,
+    {MORE} = excluded.{MORE}
+"""
+_SESSIONS = f"""
+SELECT {SESSIONS.names}, offer FROM mainstay.sessions LEFT JOIN mainstay.offers ON session = id ORDER BY started_ms, id
+"""
+_SET_QUEUE = f"""
+INSERT INTO mainstay.queues ({QUEUES.names}) VALUES ({marks(QUEUES.columns)})
+ON CONFLICT (name) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in QUEUES.columns[1:])}
+"""
+
+
 # -- sessions ---------------------------------------------------------------------------------
 
 
 async def open_session(engine: Engine, session: Session, *, locked: bool) -> None:
     """`locked`: this process holds its lock by now."""
-    await engine.call(
-        "SELECT mainstay.open_session($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        session.id,
-        stored_text(session.worker),
-        stored_text(session.host),
-        session.pid,
-        session.started_ms or engine.clock.now_ms(),
-        session.lease_s,
-        locked,
-        engine.given_lease_ms,
-        session.supervisor,
-    )
+    opened = msgspec.structs.replace(session, started_ms=session.started_ms or engine.clock.now_ms(), dead=False)
+    values = SESSIONS.values(opened, _stored)
+    values[_BEAT] = engine.given_lease_ms
+    await engine.call(_OPEN_SESSION, *values, locked)
     await engine.call(_FORGET_OFFERS)
     if session.offer is None:
         await engine.call("DELETE FROM mainstay.offers WHERE session = $1", session.id)
@@ -91,26 +120,9 @@ async def close_session(engine: Engine, session: str) -> None:
 
 
 async def sessions(engine: Engine) -> list[Session]:
-    rows = await engine.call(
-        "SELECT id, worker, host, pid, started_ms, beat_ms, lease_s, dead, supervisor, draining_ms, draining_by, offer "
-        "FROM mainstay.sessions LEFT JOIN mainstay.offers ON session = id ORDER BY started_ms, id"
-    )
     return [
-        Session(
-            id=row["id"],
-            worker=read_text(row["worker"]) or "",
-            host=read_text(row["host"]) or "",
-            pid=row["pid"],
-            started_ms=row["started_ms"],
-            beat_ms=row["beat_ms"],
-            lease_s=row["lease_s"],
-            dead=row["dead"],
-            supervisor=row["supervisor"],
-            draining_ms=row["draining_ms"],
-            draining_by=read_text(row["draining_by"]) or "",
-            offer=offer_from(read_text(row["offer"])),
-        )
-        for row in rows
+        SESSIONS.read(row, {"offer": offer_from(read_text(offer))}, text=_read)
+        for *row, offer in await engine.call(_SESSIONS)
     ]
 
 
@@ -164,16 +176,7 @@ async def resign(engine: Engine, held: Leadership) -> None:
 
 
 async def set_queue(tx: Tx, settings: QueueSettings) -> None:
-    await tx.db.execute(
-        "INSERT INTO mainstay.queues AS q (name, paused, reason, set_by, set_ms) VALUES ($1, $2, $3, $4, $5) "
-        "ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, reason = excluded.reason, "
-        "set_by = excluded.set_by, set_ms = excluded.set_ms",
-        settings.name,
-        settings.paused,
-        stored_text(settings.reason),
-        settings.set_by,
-        settings.set_ms,
-    )
+    await tx.db.execute(_SET_QUEUE, *QUEUES.values(settings, _stored))
     if not settings.paused:
         ready = await tx.db.fetchval(
             "SELECT (SELECT count(*) FROM (SELECT FROM mainstay.jobs WHERE lane = 1 AND queue = $1 LIMIT $3) a) + "
@@ -187,11 +190,8 @@ async def set_queue(tx: Tx, settings: QueueSettings) -> None:
 
 
 async def queues(engine: Engine) -> list[QueueSettings]:
-    rows = await engine.call("SELECT name, paused, reason, set_by, set_ms FROM mainstay.queues ORDER BY name")
-    return [
-        QueueSettings(name=row[0], paused=row[1], reason=read_text(row[2]), set_by=row[3], set_ms=row[4])
-        for row in rows
-    ]
+    rows = await engine.call(f"SELECT {QUEUES.names} FROM mainstay.queues ORDER BY name")
+    return [QUEUES.read(row, text=_read) for row in rows]
 
 
 async def set_limit(tx: Tx, key: str, most: int | None) -> None:
@@ -216,13 +216,10 @@ async def limits(engine: Engine) -> dict[str, int]:
 
 async def put_schedule(engine: Engine, schedule: Schedule) -> None:
     await engine.call(
-        "INSERT INTO mainstay.schedules AS s (name, spec, paused, last_tick_ms) VALUES ($1, $2, $3, $4) "
+        f"INSERT INTO mainstay.schedules AS s ({SCHEDULES.names}) VALUES ({marks(SCHEDULES.columns)}) "
         "ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, "
         "last_tick_ms = greatest(s.last_tick_ms, excluded.last_tick_ms)",
-        schedule.name,
-        schedule.spec,
-        schedule.paused,
-        schedule.last_tick_ms,
+        *SCHEDULES.values(schedule),
     )
 
 
@@ -232,8 +229,8 @@ async def pause_schedule(engine: Engine, name: str, *, paused: bool) -> bool:
 
 
 async def schedules(engine: Engine) -> list[Schedule]:
-    rows = await engine.call("SELECT name, spec, paused, last_tick_ms FROM mainstay.schedules ORDER BY name")
-    return [Schedule(name=row[0], spec=row[1], paused=row[2], last_tick_ms=row[3]) for row in rows]
+    rows = await engine.call(f"SELECT {SCHEDULES.names} FROM mainstay.schedules ORDER BY name")
+    return [SCHEDULES.read(row) for row in rows]
 
 
 async def drop_schedule(engine: Engine, name: str) -> bool:

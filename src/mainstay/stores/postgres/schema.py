@@ -337,8 +337,14 @@ DROP INDEX CONCURRENTLY IF EXISTS mainstay.jobs_routed;
 CREATE INDEX CONCURRENTLY jobs_routed ON mainstay.jobs (queue, kind, name, rank) WHERE lane = 5;
 """
 
+# Fields of a session and of a queue's settings that have no column of their own, as JSON (`stores/records.py`).
+_V9 = """
+ALTER TABLE mainstay.sessions ADD COLUMN more text COLLATE "C";
+ALTER TABLE mainstay.queues ADD COLUMN more text COLLATE "C";
+"""
+
 #: Migration i brings a schema from version i to i + 1. Landed entries never change.
-MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4, _V5, _V6, _V7, _V8)
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4, _V5, _V6, _V7, _V8, _V9)
 VERSION = len(MIGRATIONS)
 
 _OURS = re.compile(r"\bmainstay\.(?=[a-z_])")

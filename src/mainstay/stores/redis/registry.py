@@ -14,6 +14,7 @@ import msgspec
 from ...model import Leadership, QueueSettings, Schedule, Session
 from ..bounds import TICKS_KEPT_MS
 from ..port import Inserted, NewJob, Overdue, Pulse, Report
+from ..records import MORE, SCHEDULES, SESSIONS
 from ..routes import offer_from, offer_text
 from ..server_clock import ServerClock
 from ..session_names import admit_session
@@ -23,18 +24,9 @@ from .scripts import blob
 from .transaction import Tx, transact
 from .writing import report_arg
 
-
-class _Queue(msgspec.Struct, frozen=True):
-    paused: bool
-    reason: str | None
-    set_by: str = ""
-    set_ms: int | None = None
-
-
-#: what is told of a session
-_SESSION_FIELDS = 12
-_encode_queue = msgspec.json.Encoder().encode
-_decode_queue = msgspec.json.Decoder(_Queue).decode
+#: what is read of a session, beside its id
+_SESSION_FIELDS = (*SESSIONS.columns[1:], "offer")
+_decode_queue = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 # -- sessions and leadership ----------------------------------------------------------------------
@@ -42,10 +34,13 @@ _decode_queue = msgspec.json.Decoder(_Queue).decode
 
 async def open_session(base: Base, session: Session) -> None:
     admit_session(session.id)
-    fields = (session.id, session.worker, session.host, session.pid, session.started_ms, session.lease_s)
+    named = dict(zip(SESSIONS.columns, SESSIONS.values(msgspec.structs.replace(session, dead=False)), strict=True))
+    del named["id"]
+    more = named.pop(MORE)
+    fields = [part for name, value in named.items() if value not in (None, "") for part in (name, _text(value))]
     offer = session.offer
     tasks = [] if offer is None else list(offer.tasks)
-    await _do(base, "open", *fields, session.supervisor, offer_text(offer) or False, tasks)
+    await _do(base, "open", session.id, fields, more or False, offer_text(offer) or False, tasks)
     base.offers.opened(session)
 
 
@@ -72,7 +67,7 @@ async def close_session(base: Base, session: str) -> None:
 
 
 async def sessions(base: Base) -> list[Session]:
-    found = [_session(fields) for fields in await _do(base, "sessions")]
+    found = [_session(fields) for fields in await _do(base, "sessions", list(_SESSION_FIELDS))]
     return sorted(found, key=lambda session: (session.started_ms, session.id))
 
 
@@ -106,13 +101,14 @@ async def resign(base: Base, held: Leadership) -> None:
 
 
 async def set_queue(base: Base, settings: QueueSettings) -> None:
-    text = _encode_queue(_Queue(settings.paused, settings.reason, settings.set_by, settings.set_ms))
-    await _do(base, "set_queue", settings.name, settings.paused, blob(text))
+    fields = msgspec.structs.asdict(settings)
+    del fields["name"]
+    await _do(base, "set_queue", settings.name, settings.paused, blob(msgspec.json.encode(fields)))
 
 
 async def queues(base: Base) -> list[QueueSettings]:
     stored = {name.decode(): _decode_queue(text) for name, text in (await _hash(base, "queues")).items()}
-    return [QueueSettings(name=name, **msgspec.structs.asdict(stored[name])) for name in sorted(stored)]
+    return [msgspec.convert({**stored[name], "name": name}, QueueSettings) for name in sorted(stored)]
 
 
 async def set_limit(base: Base, key: str, most: int | None) -> None:
@@ -196,30 +192,19 @@ def _pulse(session: str, answer: list[Any] | None) -> Pulse:
 
 def _session(fields: Sequence[bytes | None]) -> Session:
     # an answer ends at its last word
-    several = (*fields, *[None] * (_SESSION_FIELDS - len(fields)))
-    name, worker, host, pid, started_ms, beat_ms, lease_s, dead, supervisor, since_ms, by, offer = (
-        field or b"" for field in several
-    )
-    return Session(
-        id=name.decode(),
-        worker=worker.decode(),
-        host=host.decode(),
-        pid=_number(pid),
-        started_ms=_number(started_ms),
-        beat_ms=_number(beat_ms),
-        lease_s=float(lease_s or 0),
-        dead=dead != b"0",
-        supervisor=_number(supervisor),
-        draining_ms=_number(since_ms) if since_ms else None,
-        draining_by=by.decode(),
-        offer=offer_from(offer),
-    )
+    texts = [None if field is None else field.decode() for field in fields]
+    texts += [None] * (1 + len(_SESSION_FIELDS) - len(texts))
+    apart: dict[str, Any] = {"offer": offer_from(texts.pop())}
+    if not texts[SESSIONS.columns.index("dead")]:
+        apart["dead"] = True  # its hash is gone
+    return SESSIONS.read(texts, apart)
 
 
 def _schedule(fields: Sequence[bytes | None]) -> Schedule:
     name, spec, paused, last = (field or b"" for field in fields)
-    return Schedule(name=name.decode(), spec=spec, paused=paused == b"1", last_tick_ms=_number(last) if last else None)
+    return SCHEDULES.read([name.decode(), spec, paused == b"1", int(last) if last else None])
 
 
-def _number(text: bytes) -> int:
-    return int(float(text or 0))
+def _text(value: Any) -> str:
+    """A value of a field of a hash: as numbers, truth is 0 or 1."""
+    return str(int(value)) if isinstance(value, bool) else str(value)

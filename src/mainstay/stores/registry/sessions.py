@@ -108,9 +108,12 @@ class Sessions:
             seen = await self._read(session)
             if seen is None or seen.raw["dead"]:
                 return False
-            if seen.raw.get("draining_ms") is not None:
+            known = msgspec.structs.asdict(msgspec.convert(seen.raw, Session))
+            asked = msgspec.structs.asdict(Session(**known).drained(self._clock.now_ms(), by))
+            changed = {name: value for name, value in asked.items() if value != known[name]}
+            if not changed:
                 return True
-            raw = {**seen.raw, "draining_ms": self._clock.now_ms(), "draining_by": by}
+            raw = {**seen.raw, **changed}
             if version := await self._store.put(PREFIX + session, encoded(raw), seen.version):
                 self._know(session, version, raw)
                 return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import apsw
+import msgspec
 
 from ...errors import NotLeader
 from ...lifecycle import JOB, UNIT, Chain
@@ -12,52 +13,41 @@ from ...model import Leadership, QueueSettings, Schedule, Session
 from ..boot import boot_id
 from ..bounds import TICKS_KEPT_MS
 from ..port import Inserted, NewJob, Overdue, Pulse
+from ..records import MORE, QUEUES, SCHEDULES, SESSIONS
 from ..routes import offer_from, offer_text
 from .engine import Tx
 from .liveness import SessionLocks
 from .rows import readable_jobs
 from .selection import free_slots
-from .sql import all_rows, first_row, value
+from .sql import all_rows, first_row, marks, value
 from .writing import insert
 
 _STOPPING = tuple(sorted({*JOB.named("stopping"), *UNIT.named("stopping")}))
-_ASKED_TO_STOP = f"SELECT id FROM jobs WHERE session = ? AND status IN ({', '.join('?' * len(_STOPPING))})"
-_BEAT = "UPDATE sessions SET beat_ms = ? WHERE id = ? AND dead = 0 RETURNING draining_ms, draining_by"
-#: the first who asked stays on record
-_DRAIN = (
-    "UPDATE sessions SET draining_by = iif(draining_ms IS NULL, ?2, draining_by), "
-    "draining_ms = coalesce(draining_ms, ?1) WHERE id = ?3 AND dead = 0 RETURNING 1"
-)
+_ASKED_TO_STOP = f"SELECT id FROM jobs WHERE session = ? AND status IN ({marks(_STOPPING)})"
+_BEAT = f"UPDATE sessions SET beat_ms = ? WHERE id = ? AND dead = 0 RETURNING {SESSIONS.names}"
+_LIVING = f"SELECT {SESSIONS.names} FROM sessions WHERE id = ? AND dead = 0"
 #: more sleepers than this need not be counted for
 _MOST_WOKEN = 1000
-#: a beat of another boot says nothing about this one: its sessions are dead, whoever has noticed so far
 _SESSION = (
-    "SELECT id, worker, host, pid, started_ms, beat_ms, lease_s, dead OR boot != ?, supervisor, draining_ms, "
-    "draining_by, offer FROM sessions LEFT JOIN offers ON session = id"
+    f"SELECT {SESSIONS.names}, offer, boot FROM sessions LEFT JOIN offers ON session = id ORDER BY started_ms, id"
+)
+_OPEN_SESSION = (
+    f"INSERT INTO sessions ({SESSIONS.names}, boot) VALUES ({marks(SESSIONS.columns)}, ?) "
+    f"ON CONFLICT (id) DO UPDATE SET beat_ms = excluded.beat_ms, {MORE} = excluded.{MORE}"
 )
 
 
 def open_session(tx: Tx, session: Session) -> None:
-    tx.db.execute(
-        "INSERT INTO sessions (id, worker, host, pid, started_ms, beat_ms, lease_s, dead, boot, supervisor) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?) "
-        "ON CONFLICT (id) DO UPDATE SET beat_ms = excluded.beat_ms",
-        (
-            session.id,
-            session.worker,
-            session.host,
-            session.pid,
-            session.started_ms or tx.now_ms,
-            tx.lease_ms,
-            session.lease_s,
-            boot_id(),
-            session.supervisor,
-        ),
+    opened = msgspec.structs.replace(
+        session, started_ms=session.started_ms or tx.now_ms, beat_ms=tx.lease_ms, dead=False
     )
+    tx.db.execute(_OPEN_SESSION, (*SESSIONS.values(opened), boot_id()))
     if session.offer is None:
         tx.db.execute("DELETE FROM offers WHERE session = ?", (session.id,))
     else:
-        tx.db.execute("INSERT OR REPLACE INTO offers VALUES (?, ?)", (session.id, offer_text(session.offer)))
+        tx.db.execute(
+            "INSERT OR REPLACE INTO offers (session, offer) VALUES (?, ?)", (session.id, offer_text(session.offer))
+        )
 
 
 def beat(tx: Tx, sessions: Sequence[str]) -> list[Pulse]:
@@ -69,13 +59,23 @@ def beat(tx: Tx, sessions: Sequence[str]) -> list[Pulse]:
             continue
         rows = all_rows(tx.db, _ASKED_TO_STOP, (session, *_STOPPING))
         stopping = tuple(row[0] for row in rows)
-        by = None if beaten[0] is None else beaten[1]
+        found = SESSIONS.read(beaten)
+        by = found.draining_by if found.is_draining else None
         pulses.append(Pulse(session=session, known=True, cancelling=stopping, draining_by=by))
     return pulses
 
 
 def drain(tx: Tx, sessions: Sequence[str], by: str) -> list[bool]:
-    return [first_row(tx.db, _DRAIN, (tx.now_ms, by, session)) is not None for session in sessions]
+    return [_ask_to_drain(tx, session, by) for session in sessions]
+
+
+def _ask_to_drain(tx: Tx, session: str, by: str) -> bool:
+    if (row := first_row(tx.db, _LIVING, (session,))) is None:
+        return False
+    found = SESSIONS.read(row)
+    for column, new in SESSIONS.changed(found, found.drained(tx.now_ms, by)).items():
+        tx.db.execute(f"UPDATE sessions SET {column} = ? WHERE id = ?", (new, session))
+    return True
 
 
 def close_session(tx: Tx, session: str) -> None:
@@ -86,24 +86,12 @@ def close_session(tx: Tx, session: str) -> None:
 
 
 def sessions(db: apsw.Connection) -> list[Session]:
-    rows = all_rows(db, f"{_SESSION} ORDER BY started_ms, id", (boot_id(),))
-    return [
-        Session(
-            id=row[0],
-            worker=row[1],
-            host=row[2],
-            pid=row[3],
-            started_ms=row[4],
-            beat_ms=row[5],
-            lease_s=row[6],
-            dead=bool(row[7]),
-            supervisor=row[8],
-            draining_ms=row[9],
-            draining_by=row[10],
-            offer=offer_from(row[11]),
-        )
-        for row in rows
-    ]
+    found = []
+    for *row, offer, boot in all_rows(db, _SESSION):
+        session = SESSIONS.read(row, {"offer": offer_from(offer)})
+        # a beat of another boot says nothing about this one: its sessions are dead, noticed or not
+        found.append(session if boot == boot_id() else msgspec.structs.replace(session, dead=True))
+    return found
 
 
 def overdue(tx: Tx, locks: SessionLocks, limit: int, asked_ms: int) -> tuple[list[Overdue], list[str]]:
@@ -149,7 +137,10 @@ def lead(tx: Tx, locks: SessionLocks, name: str, session: str, ttl_s: float) -> 
             return Leadership(name=name, holder=holder, epoch=epoch, until_ms=held_until_ms)
         if holder != session or boot != boot_id():
             epoch += 1
-    tx.db.execute("INSERT OR REPLACE INTO leaders VALUES (?, ?, ?, ?, ?)", (name, session, epoch, until_ms, boot_id()))
+    tx.db.execute(
+        "INSERT OR REPLACE INTO leaders (name, holder, epoch, until_ms, boot) VALUES (?, ?, ?, ?, ?)",
+        (name, session, epoch, until_ms, boot_id()),
+    )
     return Leadership(name=name, holder=session, epoch=epoch, until_ms=until_ms)
 
 
@@ -188,8 +179,7 @@ def fence(tx: Tx, held: Leadership | None) -> None:
 
 def set_queue(tx: Tx, settings: QueueSettings) -> None:
     tx.db.execute(
-        "INSERT OR REPLACE INTO queues (name, paused, reason, set_by, set_ms) VALUES (?, ?, ?, ?, ?)",
-        (settings.name, settings.paused, settings.reason, settings.set_by, settings.set_ms),
+        f"INSERT OR REPLACE INTO queues ({QUEUES.names}) VALUES ({marks(QUEUES.columns)})", QUEUES.values(settings)
     )
     if not settings.paused:
         ready = value(
@@ -202,26 +192,24 @@ def set_queue(tx: Tx, settings: QueueSettings) -> None:
 
 
 def queues(db: apsw.Connection) -> list[QueueSettings]:
-    rows = all_rows(db, "SELECT name, paused, reason, set_by, set_ms FROM queues ORDER BY name")
-    return [
-        QueueSettings(name=row[0], paused=bool(row[1]), reason=row[2], set_by=row[3], set_ms=row[4]) for row in rows
-    ]
+    return [QUEUES.read(row) for row in all_rows(db, f"SELECT {QUEUES.names} FROM queues ORDER BY name")]
 
 
 def set_limit(tx: Tx, key: str, most: int | None) -> None:
     if most is None:
         tx.db.execute("DELETE FROM limits WHERE key = ?", (key,))
     else:
-        tx.db.execute("INSERT OR REPLACE INTO limits VALUES (?, ?)", (key, most))
+        tx.db.execute("INSERT OR REPLACE INTO limits (key, most) VALUES (?, ?)", (key, most))
     free_slots(tx, key)
 
 
 def put_schedule(tx: Tx, schedule: Schedule) -> None:
     tx.db.execute(
-        "INSERT INTO schedules VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, "
+        f"INSERT INTO schedules ({SCHEDULES.names}) VALUES ({marks(SCHEDULES.columns)}) "
+        "ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, "
         "last_tick_ms = CASE WHEN last_tick_ms IS NULL "
         "OR excluded.last_tick_ms > last_tick_ms THEN excluded.last_tick_ms ELSE last_tick_ms END",
-        (schedule.name, schedule.spec, schedule.paused, schedule.last_tick_ms),
+        SCHEDULES.values(schedule),
     )
 
 
@@ -231,8 +219,7 @@ def pause_schedule(tx: Tx, name: str, *, paused: bool) -> bool:
 
 
 def schedules(db: apsw.Connection) -> list[Schedule]:
-    rows = all_rows(db, "SELECT name, spec, paused, last_tick_ms FROM schedules ORDER BY name")
-    return [Schedule(name=row[0], spec=row[1], paused=bool(row[2]), last_tick_ms=row[3]) for row in rows]
+    return [SCHEDULES.read(row) for row in all_rows(db, f"SELECT {SCHEDULES.names} FROM schedules ORDER BY name")]
 
 
 def drop_schedule(tx: Tx, name: str) -> bool:
@@ -247,7 +234,7 @@ def tick(tx: Tx, name: str, at_ms: int, jobs: Sequence[NewJob], chain: Chain) ->
     known = first_row(tx.db, "SELECT last_tick_ms FROM schedules WHERE name = ?", (name,))
     if known is not None and known[0] is not None and at_ms < known[0] - TICKS_KEPT_MS:
         return None
-    tx.db.execute("INSERT OR IGNORE INTO ticks VALUES (?, ?)", (name, at_ms))
+    tx.db.execute("INSERT OR IGNORE INTO ticks (schedule, at_ms) VALUES (?, ?)", (name, at_ms))
     if tx.db.changes() == 0:
         return None
     tx.db.execute("UPDATE schedules SET last_tick_ms = max(coalesce(last_tick_ms, 0), ?) WHERE name = ?", (at_ms, name))

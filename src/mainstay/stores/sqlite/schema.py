@@ -237,9 +237,15 @@ CREATE TABLE routes (
 ) STRICT, WITHOUT ROWID;
 """
 
+_V8 = """
+-- Fields of a session and of a queue's settings that have no column of their own, as JSON (`stores/records.py`).
+ALTER TABLE sessions ADD COLUMN more TEXT;
+ALTER TABLE queues ADD COLUMN more TEXT;
+"""
+
 #: Migration i brings a database from version i to i + 1. Landed entries never change. Programs of the version before
 #: go on with what a migration leaves: `stores/compatibility.py` has the rule, docs/upgrades.md the recipe.
-MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4, _V5, _V6, _V7)
+MIGRATIONS: tuple[str, ...] = (_V1, _V2, _V3, _V4, _V5, _V6, _V7, _V8)
 VERSION = len(MIGRATIONS)
 
 

@@ -11,6 +11,15 @@ import apsw
 Row = tuple[Any, ...]
 
 
+def marks(columns: Sequence[str]) -> str:
+    """The place of each value that is bound.
+
+    >>> marks(["id", "name"])
+    '?, ?'
+    """
+    return ", ".join("?" * len(columns))
+
+
 def all_rows(db: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[Row]:
     """All rows of an answer."""
     return db.execute(sql, values).fetchall()

@@ -1,8 +1,8 @@
 -- Sessions, leadership, queue settings, limits and schedules. Arguments: what to do, and what it takes.
 --
 -- Keys beside those of the prelude:
---   s:<session>       hash     worker, host, pid, started_ms, beat_ms, lease_s, supervisor (and dead, nonce, claimed);
---                              draining_ms and draining_by once it is asked to drain; linked: the run of the server on
+--   s:<session>       hash     the columns of `stores/records.py` but the id, those without a value left out (and nonce,
+--                              claimed); linked: the run of the server on
 --                              which its process has subscribed to alive:<session>, a channel; lost_ms: since when that
 --                              is known to have no subscriber; offer and tasks
 --   leads             set      names of leaderships
@@ -95,14 +95,18 @@ function does.admit(version, audit, compatible)
   return {NOW, found[1], found[2] or audit, found[3] or found[1]}
 end
 
-function does.open(id, worker, host, pid, started_ms, lease_s, supervisor, offer, tasks)
+-- Opens a session: its fields with their values. One that is open keeps what others have written into it.
+function does.open(id, fields, more, offer, tasks)
   local key = P .. 's:' .. id
-  if call('EXISTS', key) == 1 then
-    call('HSET', key, 'beat_ms', LEASE)
+  if call('EXISTS', key) == 0 then
+    call('HSET', key, unpack(fields))
+    if call('HGET', key, 'started_ms') == '0' then call('HSET', key, 'started_ms', NOW) end
+  end
+  call('HSET', key, 'beat_ms', LEASE)
+  if more then
+    call('HSET', key, 'more', more)
   else
-    if started_ms == 0 then started_ms = NOW end
-    call('HSET', key, 'worker', worker, 'host', host, 'pid', pid, 'started_ms', started_ms, 'beat_ms', LEASE,
-      'lease_s', lease_s, 'supervisor', supervisor, 'dead', 0)
+    call('HDEL', key, 'more')
   end
   if offer then
     call('HSET', key, 'offer', offer, 'tasks', pack(tasks))
@@ -146,11 +150,11 @@ function does.close(id)
   return {NOW}
 end
 
-function does.sessions()
+-- All sessions: of each its id and these fields.
+function does.sessions(fields)
   local answer = {NOW}
   for i, id in ipairs(call('SMEMBERS', P .. 'sessions')) do
-    local found = call('HMGET', P .. 's:' .. id, 'worker', 'host', 'pid', 'started_ms', 'beat_ms', 'lease_s', 'dead',
-      'supervisor', 'draining_ms', 'draining_by', 'offer')
+    local found = call('HMGET', P .. 's:' .. id, unpack(fields))
     table.insert(found, 1, id)
     answer[i + 1] = found
   end

@@ -7,7 +7,7 @@
   columns, and `JOB` in one stands for the job id that was printed last. One that does not end with 0 says so after it:
   `# exits with 3`. What else a shell does is in `shell.py`.
 - `sql` blocks are run on the page's database, as by somebody who knows nothing of Mainstay.
-- `mermaid` blocks are drawings of our own tables.
+- `mermaid` blocks are drawings of our own tables, or flowcharts; the packages that a flowchart names exist.
 
 Expected output may use `...` for what changes from run to run.
 """
@@ -39,9 +39,12 @@ from mainstay.lifecycle.diagram import mermaid
 from tests.docs.shell import Shell
 
 ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "mainstay"
 _CHECKER = doctest.OutputChecker()
 _OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _FILE = re.compile(r"# (\w+\.py)\n")
+#: the package at the beginning of a node's label: `insert["stores/sqlite: one transaction"]`
+_PACKAGE = re.compile(r'\["([a-z_/]+): ')
 _EXITS = re.compile(r"# exits with (\d+)$")
 _JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -118,6 +121,9 @@ class Page:
             case "sql" if self._database:
                 with psycopg.connect(self._database) as db:
                     db.execute(block.text)
+            case "mermaid" if block.text.startswith("flowchart "):
+                if missing := [name for name in _PACKAGE.findall(block.text) if not (SOURCE / name).is_dir()]:
+                    raise BadBlock(f"line {block.line}: the flowchart names packages that do not exist: {missing}")
             case "mermaid":
                 if block.text not in (mermaid(JOB), mermaid(UNIT)):
                     raise BadBlock(f"line {block.line}: the diagram is not one our tables draw; run `make docs`")

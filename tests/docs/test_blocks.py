@@ -96,6 +96,7 @@ def test_blocks_share_names_and_may_await() -> None:
         ("```console\n$ . venv/bin/activate\n```", "nobody knows how to check"),
         ("```console\n$ python -m asynchio\n```", "nobody knows how to check"),
         ("```mermaid\nstateDiagram-v2\n    a --> b\n```", "not one our tables draw"),
+        ('```mermaid\nflowchart TD\n    a["teapots: pour"] --> b\n```', "packages that do not exist: ['teapots']"),
     ],
 )
 def test_a_block_that_is_wrong_or_cannot_be_run_fails(text: str, complaint: str) -> None:

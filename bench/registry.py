@@ -130,7 +130,7 @@ async def _on(name: str, url: str, sizes: Sizes) -> list[Took]:
 def _note(store: JobStore, job: object, now_ms: int) -> Change:
     move = Move(to="pending", reason="looked at", flag="note")
     moved = apply(job, move, now_ms=now_ms, actor="bench", chain=store.chain)  # type: ignore[arg-type]
-    return Change(before=job, after=moved.job, events=moved.events)  # type: ignore[arg-type]
+    return Change.of(job, moved)  # type: ignore[arg-type]
 
 
 async def _timed(n: int, call: Callable[[int], Awaitable[object]]) -> list[float]:

@@ -406,3 +406,63 @@ async def test_changes_of_every_kind_go_together_each_on_its_own_merits(world: W
     assert await world.row(clashes) == clashes
     assert await world.story(then) == ["scheduled", "pending"]
     assert len(await world.claim(n=5, queues=["more"])) == 1
+
+
+async def test_a_batch_of_completions_is_written_as_it_was_decided(world: World) -> None:
+    """Whatever an adapter makes of `kind`: rows with a past, a note, a report, a parent, a key and new jobs."""
+    await world.open("s1")
+    plain = await world.running()
+    failed = Move(to="failed", fields={"failures": 1, "error": ErrorInfo(type="ValueError", message="no")})
+    await world.move(await world.running(queue="again"), failed, Move(to="pending"), holder="s1")
+    [again] = await world.claim("s1", queues=["again"])
+    noted = await world.running()
+    await world.move(noted, Move(to="running", flag="note", reason="seen"), holder="s1")
+    reported = await world.running()
+    await world.store.report(
+        [Report(job_id=reported.id, session="s1", token=1, started_ms=5, progress=Progress(done=1, total=2))]
+    )
+    parent = await world.running(kind="batch")
+    unit = await world.running(parent=parent.id)
+    keyed = await world.running(concurrency_key="k")
+    brings = await world.running()
+    child = world.new(name="child")
+    rows = [plain, again, await world.row(noted), await world.row(reported), unit, keyed]
+    changes = [world.completion(job, result=bytes([at])) for at, job in enumerate(rows)]
+    changes.append(world.completion(brings, spawn=(child,)))
+    assert {change.kind for change in changes} == {"complete"}
+
+    answers = await world.store.apply(changes)
+
+    assert [(answer.outcome, answer.job) for answer in answers] == [("applied", change.after) for change in changes]
+    for change in changes:
+        assert await world.row(change.after) == change.after
+        assert (await world.store.events(change.after.id))[-1] == change.events[0]
+    assert await world.row(child.job) == child.job
+    assert [answer.outcome for answer in await world.store.apply(changes)] == ["already_applied"] * len(changes)
+
+
+async def test_a_completion_and_a_move_that_say_the_same_come_to_the_same_row(world: World) -> None:
+    await world.open("s1")
+    first, second = await world.running(), await world.running()
+    completion = world.completion(first, result=b"\x01")
+    move = msgspec.structs.replace(world.completion(second, result=b"\x01"), kind="move")
+
+    await world.store.apply([completion])
+    await world.store.apply([move])
+
+    assert await world.row(first) == completion.after
+    assert await world.row(second) == move.after
+
+
+async def test_a_note_on_a_row_that_was_reported_on_keeps_the_time_it_gained(world: World) -> None:
+    await world.open("s1")
+    seen = await world.running()
+    await world.store.report([Report(job_id=seen.id, session="s1", token=1, progress=Progress(done=1, total=2))])
+    note = world.change(seen, Move(to="running", flag="note", reason="seen"), holder="s1")
+    assert note.kind == "note"
+
+    [answer] = await world.store.apply([note])
+
+    row = await world.row(seen)
+    assert (answer.outcome, answer.job) == ("applied", row)
+    assert (row.progress, row.version) == (Progress(done=1, total=2), seen.version + 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mainstay.lifecycle import Move, apply
+from mainstay.lifecycle import Move, apply, succeed
 from mainstay.lifecycle.invariants import Finding, inspect
 from mainstay.model import AWAITS_MS, IdSource, Job, Options, Session
 from mainstay.stores import Answer, Audited, Change, JobStore, NewJob
@@ -66,7 +66,21 @@ class World:
         moved = apply(
             job, *wanted, now_ms=self.clock.now_ms(), actor=actor or holder or "operator", chain=self.store.chain
         )
-        return Change(before=job, after=moved.job, events=moved.events, holder=holder, **more)
+        return Change.of(job, moved, holder=holder, **more)
+
+    def completion(self, job: Job, *, result: bytes | None = None, **more: Any) -> Change:
+        """The change by which its holder completes a job, as a worker sends it."""
+        holder = job.session or ""
+        moved = succeed(
+            job,
+            result=result,
+            starts=job.starts + (job.started_ms is None),
+            started_ms=self.clock.now_ms(),
+            now_ms=self.clock.now_ms(),
+            actor=holder,
+            chain=self.store.chain,
+        )
+        return Change.of(job, moved, holder=holder, **more)
 
     async def move(self, job: Job, *moves: str | Move, **more: Any) -> Answer:
         [answer] = await self.store.apply([self.change(job, *moves, **more)])

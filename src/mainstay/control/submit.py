@@ -129,7 +129,7 @@ class Submitter:
         move = Move(to="cancelled", reason=f"replaced by {new.job.id}", details={"replaced_by": new.job.id})
         now_ms = self._store.clock.now_ms()
         moved = apply(holder, move, now_ms=now_ms, actor=self._actor, chain=self._store.chain)
-        return Change(before=holder, after=moved.job, events=moved.events, spawn=(new,))
+        return Change.of(holder, moved, spawn=(new,))
 
 
 def in_requests(error: Conflict | InvalidInput, many: int) -> Conflict | InvalidInput:

@@ -149,16 +149,7 @@ class Writer:
             on_last = wish.on_last
             if on_last is None and row.parent is not None:
                 on_last = ABANDONED
-            changes.append(
-                Change(
-                    before=row,
-                    after=moved.job,
-                    events=moved.events,
-                    holder=wish.holder,
-                    spawn=wish.spawn,
-                    on_last=on_last,
-                )
-            )
+            changes.append(Change.of(row, moved, holder=wish.holder, spawn=wish.spawn, on_last=on_last))
             places.append(place)
         return changes, places
 

@@ -4,13 +4,14 @@ Layer: above model, below stores. Pure: no clock, no I/O. Start from `JOB`, `UNI
 """
 
 from .events import Chain, Event, details_text, story, time_text
-from .machine import Move, Moved, apply, claim, promote, submit, succeed, tombstone
+from .machine import ChangeKind, Move, Moved, apply, claim, promote, submit, succeed, tombstone
 from .states import JOB, UNIT, State, Table, is_stopping, table_of
 
 __all__ = [
     "JOB",
     "UNIT",
     "Chain",
+    "ChangeKind",
     "Event",
     "Move",
     "Moved",

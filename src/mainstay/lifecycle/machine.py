@@ -40,11 +40,21 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """only for a row in a state that somebody holds, while nobody does: its units are at work"""
 
 
+#: What a change of a row is, so that a store need not find out by comparing the row before and after:
+#:
+#: - complete: the session that holds a running job ends it as succeeded. There is one event. Beside what follows from
+#:   the state (version, times, owner, head), only `result` and `starts` change
+#: - move: any other change of the status
+#: - note: the status stays
+ChangeKind = Literal["complete", "move", "note"]
+
+
 class Moved(msgspec.Struct, frozen=True, gc=False):
-    """What a move came to. No events: it was there already, and nothing is to be written."""
+    """The result of a move. Without events the row had that status already, and there is nothing to write."""
 
     job: Job
     events: tuple[Event, ...]
+    kind: ChangeKind = "move"
 
 
 def apply(job: Job, *moves: Move, now_ms: int, actor: str, chain: Chain) -> Moved:
@@ -70,12 +80,13 @@ def apply(job: Job, *moves: Move, now_ms: int, actor: str, chain: Chain) -> Move
         events.append(Event(*body, head))
         status = to
     if not events:
-        return Moved(job, ())
+        return Moved(job, (), "note")
+    kind: ChangeKind = "note" if status == job.status else "move"
     fields["status"] = status
     fields["version"] = seq
     fields["head"] = head
     fields["changed_ms"] = now_ms
-    return Moved(_arranged(table.get(status), job, fields, now_ms), tuple(events))
+    return Moved(_arranged(table.get(status), job, fields, now_ms), tuple(events), kind)
 
 
 def submit(job: Job, *, now_ms: int, actor: str, chain: Chain, details: dict[str, Any] | None = None) -> Moved:
@@ -157,7 +168,8 @@ def succeed(
         head=head,
         lane=Lane.NONE,
     )
-    return Moved(done, (Event(*body, head),))
+    kind: ChangeKind = "complete" if job.status == "running" and job.session == actor else "move"
+    return Moved(done, (Event(*body, head),), kind)
 
 
 def promote(job: Job, *, now_ms: int, chain: Chain) -> Moved:
@@ -256,4 +268,4 @@ def _trim_at(job: Job, settled_ms: int | None) -> int | None:
     return settled_ms + int(job.options.keep_s * 1000)
 
 
-__all__ = ["Move", "Moved", "apply", "claim", "promote", "submit", "succeed", "tombstone"]
+__all__ = ["ChangeKind", "Move", "Moved", "apply", "claim", "promote", "submit", "succeed", "tombstone"]

@@ -41,8 +41,7 @@ def judge(row: Job | None, change: Change, since: Sequence[Event]) -> Outcome:
     ):
         return "stale"
     # a note leaves the status as it is, so an equal status says nothing about it
-    moves = after.status != before.status
-    same_outcome = moves and row.token == before.token and row.status == after.status
+    same_outcome = change.kind != "note" and row.token == before.token and row.status == after.status
     unseen = takes_away(change) and row.progress_ms != before.progress_ms
     if change.events and same and not unseen and not _shrinks(row, after):
         return "applied"
@@ -326,7 +325,7 @@ def given_back(job: Job, *, now_ms: int, chain: Chain) -> Change:
     """The release of a claim that nobody heard of: its session lives on and beats, so no sweep would ever find it."""
     move = Move(to="pending", reason="its claimer was cancelled", fields={"releases": job.releases + 1})
     moved = apply(job, move, now_ms=now_ms, actor="store", chain=chain)
-    return Change(before=job, after=moved.job, events=moved.events)
+    return Change.of(job, moved)
 
 
 def no_parent(index: int, parent: str) -> InvalidInput:

@@ -70,7 +70,7 @@ def test_threads_that_share_a_store_claim_and_complete_every_job_once() -> None:
 
     def _completion(job: Job, session: str) -> Change:
         moved = apply(job, Move(to="succeeded"), now_ms=clock.now_ms(), actor=session, chain=store.chain)
-        return Change(before=job, after=moved.job, events=moved.events, holder=session)
+        return Change.of(job, moved, holder=session)
 
     with ThreadPoolExecutor(4) as pool:
         done = [job_id for part in pool.map(lambda n: asyncio.run(work(f"s{n}")), range(4)) for job_id in part]

@@ -62,7 +62,7 @@ class Client:
 
     def _done(self, job: Job) -> Change:
         moved = apply(job, Move(to="succeeded"), now_ms=self.store.clock.now_ms(), actor="s1", chain=self.store.chain)
-        return Change(before=job, after=moved.job, events=moved.events, holder="s1")
+        return Change.of(job, moved, holder="s1")
 
 
 async def stored(url: str) -> dict[str, str]:

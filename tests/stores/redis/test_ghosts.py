@@ -17,7 +17,7 @@ from servers import Redis
 
 def done(store: JobStore, job: Job, holder: str) -> Change:
     moved = apply(job, Move(to="succeeded"), now_ms=store.clock.now_ms(), actor=holder, chain=store.chain)
-    return Change(before=job, after=moved.job, events=moved.events, holder=holder)
+    return Change.of(job, moved, holder=holder)
 
 
 @pytest.mark.parametrize("second", ["s2", "s1"])

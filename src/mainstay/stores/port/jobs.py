@@ -7,11 +7,11 @@ protocol that uses it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 import msgspec
 
-from ...lifecycle import Event, Move
+from ...lifecycle import ChangeKind, Event, Move, Moved
 from ...model import Job, Leadership, Progress
 from ..durability import Durability
 
@@ -52,7 +52,7 @@ class Inserted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One compare-and-swap: `before` as the caller saw it, `after` and `events` from the machine.
+    """One compare-and-swap: `before` as the caller saw it; `after`, `events` and `kind` from the machine.
 
     Written only if the stored version still is `before.version` and no counter would shrink. The columns a
     holder reports (progress, checkpoint) are not written by a change.
@@ -61,12 +61,35 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     before: Job
     after: Job
     events: tuple[Event, ...]
+    kind: ChangeKind = "move"
+    """what the change is. An adapter may rely on it: a `complete` is written without comparing `before` with `after`"""
     holder: str | None = None
     """set by a worker: the change is refused as stale unless this session still holds `before.token`"""
     spawn: tuple[NewJob, ...] = ()
     """jobs inserted in the same transaction, if and only if this change is applied"""
     on_last: Move | None = None
     """applied to the parent in the same transaction if this was its last unsettled unit"""
+
+    @classmethod
+    def of(
+        cls,
+        before: Job,
+        moved: Moved,
+        *,
+        holder: str | None = None,
+        spawn: tuple[NewJob, ...] = (),
+        on_last: Move | None = None,
+    ) -> Self:
+        """The change that writes what the machine made of a row."""
+        return cls(
+            before=before,
+            after=moved.job,
+            events=moved.events,
+            kind=moved.kind,
+            holder=holder,
+            spawn=spawn,
+            on_last=on_last,
+        )
 
 
 Outcome = Literal["applied", "already_applied", "stale", "conflict", "missing"]

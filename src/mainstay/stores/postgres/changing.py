@@ -12,20 +12,34 @@ from ..port import Change
 from ..within import Steps
 from .engine import Tx
 from .pool import Db
-from .rows import EVENT_FIELDS, SEEN, change_arrays, event_arrays, spare
+from .rows import EVENT_FIELDS, SEEN, Columns, change_arrays, event_arrays, spare
 
 T = TypeVar("T")
 
+#: how many values follow those of the rows and events: what settles, the lead, the counts and the time
+_MORE = 12
 #: what a row must still be like, what it becomes, and the events that say so
-CHANGE_ARGUMENTS = SEEN + len(CHANGED) + len(EVENT_FIELDS)
-_WRITE_CHANGES = f"SELECT mainstay.write_changes({', '.join(f'${n}' for n in range(1, CHANGE_ARGUMENTS + 1))})"
+_ARGUMENTS = SEEN + len(CHANGED) + len(EVENT_FIELDS) + _MORE
+#: Writes changes of different rows, all or none, and answers '' if it did; see `sql/apply_plain.sql`.
+APPLY = f"SELECT mainstay.apply_plain({', '.join(f'${n}' for n in range(1, _ARGUMENTS + 1))})"
+
+
+def change_arguments(changes: Sequence[Change]) -> Columns:
+    """The first arguments of `APPLY`: the rows and their events, in the order of the ids."""
+    in_order = sorted(changes, key=_id) if len(changes) > 1 else changes
+    return [
+        *spare(change_arrays(in_order)),
+        *spare(event_arrays(event for change in in_order for event in change.events)),
+    ]
 
 
 async def write_changes(tx: Tx, changes: Sequence[Change]) -> bool:
-    """True if every row was still what its caller saw, and is written. If not, some may be: undo it."""
-    events = event_arrays(event for change in changes for event in change.events)
-    written = await tx.db.fetchval(_WRITE_CHANGES, *spare(change_arrays(changes)), *spare(events))
-    return bool(written == len(changes))
+    """Whether every row still was what its caller saw, no unique key has a new holder, and all are written. If not,
+    none is. Counts, and what follows for other rows, are the caller's."""
+    verdict = await tx.db.fetchval(
+        APPLY, *change_arguments(changes), [], True, None, None, None, [], [], [], [], [], tx.now_ms, tx.lease_ms
+    )
+    return bool(verdict == "")
 
 
 async def write_moves(tx: Tx, changes: Sequence[Change]) -> None:
@@ -38,6 +52,10 @@ async def write_moves(tx: Tx, changes: Sequence[Change]) -> None:
             "nothing was written. Run: mainstay check"
         )
     tx.wrote([(change.before, change.after, change.events) for change in changes])
+
+
+def _id(change: Change) -> str:
+    return change.after.id
 
 
 async def take(db: Db, steps: Steps[T]) -> T:

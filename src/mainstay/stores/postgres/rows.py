@@ -105,11 +105,17 @@ _decode_error = msgspec.json.Decoder(ErrorInfo).decode
 _decode_progress = msgspec.json.Decoder(Progress).decode
 _as_tuple = msgspec.structs.astuple
 _ID_FORM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ID_LIST = re.compile(r"(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12},)*")
 
 
 def is_id(text: str) -> bool:
     """Whether a text can be the id of a stored row. What cannot is not there; the server would call it an error."""
     return isinstance(text, str) and _ID_FORM.fullmatch(text) is not None
+
+
+def are_ids(texts: Sequence[str]) -> bool:
+    """Whether these can be the ids of as many different rows."""
+    return _ID_LIST.fullmatch(",".join([*texts, ""])) is not None and len(set(texts)) == len(texts)
 
 
 def stored_ids(ids: Iterable[str]) -> list[str]:

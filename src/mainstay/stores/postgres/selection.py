@@ -141,7 +141,7 @@ async def promote_due(tx: Tx, queues: Sequence[str], chain: Chain) -> None:
         except InvalidTransition as error:
             await _set_aside_unless_newer(tx, job, error)
             continue
-        moved.append(Change(before=job, after=ready.job, events=ready.events))
+        moved.append(Change.of(job, ready))
     await write_moves(tx, moved)
     if units:
         await _set_lane(tx, [unit.id for unit in units], Lane.READY)

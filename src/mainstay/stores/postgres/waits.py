@@ -82,7 +82,7 @@ def _judged(tx: Tx, row: Job | None, over: Sequence[Over], chain: Chain, *, more
         others = more or place < len(over) - 1
         moved = judge.dependant_move(row, on, status, more=others, now_ms=tx.now_ms, chain=chain)
         if row is not None and moved is not None:
-            return Change(before=row, after=moved.job, events=moved.events)
+            return Change.of(row, moved)
     return None
 
 
@@ -167,6 +167,6 @@ async def _unstrand(tx: Tx, row: Job, chain: Chain) -> str | None:
     moved = judge.stranded_move(row, [(on, status) for on, status in there], now_ms=tx.now_ms, chain=chain)
     if moved is None:
         return None
-    await write_moves(tx, [Change(before=row, after=moved.job, events=moved.events)])
+    await write_moves(tx, [Change.of(row, moved)])
     await settle(tx, [moved.job], chain)
     return f"it is {moved.job.status} now"

@@ -1,8 +1,10 @@
 """Inserting and changing rows.
 
-The common batch is one function call on the server: one round trip, one commit. What it cannot decide (a row that is
-not what its caller saw, somebody who waits and must move on, a slot that comes free, the last unit of a job) it leaves
-unwritten, and it is decided here in a transaction of several statements, with the rows locked.
+Two functions on the server write changes. One takes completions, which have little to say and are most of all writes
+(`settling`); the other takes any change (`changing.APPLY`). Both write a batch in one round trip and one commit if it
+needs no decision. If it does (a row is not what its caller saw, a job waits for it and must move on, a slot becomes
+free, it may be the last unit of a job), they write nothing, and it is decided here, in a transaction of several
+statements that writes by the same function.
 """
 
 from __future__ import annotations
@@ -22,28 +24,24 @@ from .. import judge
 from ..durability import Durability
 from ..port import Answer, Change, Inserted, NewJob, Written
 from . import waits
-from .changing import CHANGE_ARGUMENTS, savepoint, take, write_changes
+from .changing import APPLY, change_arguments, savepoint, take, write_changes
 from .engine import Engine, Tx, sooner_than_others
 from .entering import INSERT_AND_RING, Entry, Facts, clashing, counts, entering
 from .fencing import fence, not_leader
 from .rows import (
     SELECT_EVENT,
     SELECT_JOB,
-    change_arrays,
-    event_arrays,
+    are_ids,
     event_from,
     is_id,
     readable_job,
-    spare,
     stored_ids,
 )
 from .selection import free_slots
-from .settling import SETTLE_ALIKE, alike
+from .settling import COMPLETE, completion_arguments
 
 log = logging.getLogger("mainstay.stores.postgres")
 
-_MORE = 12
-_APPLY_PLAIN = f"SELECT mainstay.apply_plain({', '.join(f'${n}' for n in range(1, CHANGE_ARGUMENTS + _MORE + 1))})"
 #: which of these rows nobody else has locked
 _FREE = "SELECT id::text FROM mainstay.jobs WHERE id = ANY ($1::text[]::uuid[]) FOR UPDATE SKIP LOCKED"
 #: how often a key may be stored by somebody else in the moment between a look and a write
@@ -141,14 +139,14 @@ async def apply(
 
 
 async def _apply(engine: Engine, changes: Sequence[Change], chain: Chain, lead: Leadership | None) -> list[Answer]:
-    if lead is None and (arguments := alike(changes)) is not None:
-        [(done,)] = await engine.call(SETTLE_ALIKE, *arguments, engine.given_ms)
+    if lead is None and (arguments := completion_arguments(changes)) is not None:
+        [(done,)] = await engine.call(COMPLETE, *arguments, engine.given_ms)
         if done:
             engine.tell([(change.before, change.after, change.events) for change in changes])
             return [Answer("applied", change.after) for change in changes]
     if changes and _go_together(changes) and all(map(_is_plain, changes)):
         written: list[Written] = [(change.before, change.after, change.events) for change in changes]
-        [(verdict,)] = await engine.call(_APPLY_PLAIN, *_plain_arguments(engine, changes, written, lead))
+        [(verdict,)] = await engine.call(APPLY, *_arguments(engine, changes, written, lead))
         if verdict == "":
             await tell(engine, written)
             return [Answer("applied", change.after) for change in changes]
@@ -163,36 +161,13 @@ async def _apply(engine: Engine, changes: Sequence[Change], chain: Chain, lead: 
     return await engine.transact(run)
 
 
-async def apply_changes(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
-    """Write each change on its own merits, as part of a transaction."""
-    if not _go_together(changes):
-        return [await _apply_alone(tx, change, chain) for change in changes]
-    if await _apply_together(tx, changes):
-        return await _applied(tx, changes, chain)
-    # some do not fit: with all rows locked, those that do go together still
-    rows = await _locked(tx, [change.after.id for change in changes], chain)
-    fitting = [change for change in changes if _fits(rows.get(change.after.id), change)]
-    answers: dict[str, Answer] = {}
-    if len(fitting) > 1 and len(fitting) < len(changes) and await _apply_together(tx, fitting):
-        answers = {answer.job.id: answer for answer in await _applied(tx, fitting, chain) if answer.job is not None}
-    return [answers.get(change.after.id) or await _apply_alone(tx, change, chain) for change in changes]
-
-
 def _go_together(changes: Sequence[Change]) -> bool:
-    """Whether these are moves of different rows to other states that bring no new jobs along and claim to fit."""
-    ids = set()
+    """Whether these are moves of different rows that insert no jobs and claim to fit. A note is judged by the row: it
+    keeps what the holder has reported since."""
     for change in changes:
-        if change.spawn or change.after.status == change.before.status or not _claims_to_fit(change):
+        if change.spawn or change.kind == "note" or not _claims_to_fit(change):
             return False
-        ids.add(change.after.id)
-    return len(ids) == len(changes) and all(map(is_id, ids))
-
-
-def _is_plain(change: Change) -> bool:
-    """Whether nothing follows from it that takes a look at other rows, but for those who wait for it."""
-    after = change.after
-    frees = after.concurrency_key is not None and after.session is None
-    return not frees and not (after.parent is not None and judge.may_be_last(change.before, after))
+    return are_ids([change.after.id for change in changes])
 
 
 def _claims_to_fit(change: Change) -> bool:
@@ -200,14 +175,19 @@ def _claims_to_fit(change: Change) -> bool:
     return bool(change.events) and (change.holder is None or change.before.session == change.holder)
 
 
-def _plain_arguments(
+def _is_plain(change: Change) -> bool:
+    """Whether it has no consequence for other rows, except for jobs that wait for it."""
+    after = change.after
+    frees = after.concurrency_key is not None and after.session is None
+    return not frees and not (after.parent is not None and judge.may_be_last(change.before, after))
+
+
+def _arguments(
     engine: Engine, changes: Sequence[Change], written: Sequence[Written], lead: Leadership | None
 ) -> list[Any]:
-    in_order = sorted(changes, key=_id) if len(changes) > 1 else changes
-    settled = [change.after for change in in_order if change.after.settled_ms is not None]
+    settled = [change.after for change in changes if change.after.settled_ms is not None]
     return [
-        *spare(change_arrays(in_order)),
-        *spare(event_arrays(event for change in in_order for event in change.events)),
+        *change_arguments(changes),
         [job.id for job in settled],
         all(judge.keeps_waiting(status, more=True) for status in {job.status for job in settled}),
         None if lead is None else lead.name,
@@ -219,64 +199,77 @@ def _plain_arguments(
     ]
 
 
-def _id(change: Change) -> str:
-    return change.after.id
+async def apply_changes(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
+    """Write each change on its own merits, as part of a transaction: all at once as their callers saw the rows, or else
+    with the rows locked and each change judged."""
+    if _go_together(changes) and await write_changes(tx, changes):
+        return await _applied(tx, changes, chain)
+    answers: list[Answer] = []
+    for batch in _batches(changes):
+        answers += await _apply_judged(tx, batch, chain)
+    return answers
 
 
-def _fits(row: Job | None, change: Change) -> bool:
-    """Whether a locked row is just what the change was made from."""
-    return (
-        row is not None
-        and judge.judge(row, change, ()) == "applied"
-        and judge.landed(row, change) is change.after
-        and row.status == change.before.status
-    )
+def _batches(changes: Sequence[Change]) -> list[list[Change]]:
+    """Changes in their order, divided where a row comes again. One that inserts jobs is a batch of its own, so that it
+    can be undone if they are refused."""
+    batches: list[list[Change]] = []
+    seen: set[str] = set()
+    for change in changes:
+        if not batches or change.spawn or batches[-1][-1].spawn or change.after.id in seen:
+            batches.append([])
+            seen = set()
+        batches[-1].append(change)
+        seen.add(change.after.id)
+    return batches
 
 
-async def _apply_together(tx: Tx, changes: Sequence[Change]) -> bool:
-    """All in one go; False, with nothing written, if one of them does not fit."""
+async def _apply_judged(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
+    """Changes of different rows: lock the rows, refuse what does not fit, write the rest."""
+    rows = await _locked(tx, [change.after.id for change in changes], chain)
+    answers: dict[str, Answer] = {}
+    fitting: list[Change] = []
+    for change in changes:
+        row = rows.get(change.after.id)
+        if row is not None and judge.judge(row, change, ()) == "applied":
+            fitting.append(msgspec.structs.replace(change, after=judge.landed(row, change)))
+        else:
+            answers[change.after.id] = await _refused(tx, row, change)
+    if await _write_with_spawn(tx, fitting, chain):
+        for answer in await _applied(tx, fitting, chain):
+            assert answer.job is not None
+            answers[answer.job.id] = answer
+    elif len(fitting) == 1:
+        answers[fitting[0].after.id] = Answer("conflict", rows[fitting[0].after.id])
+    else:
+        # one of them takes a unique key that has a new holder: alone, it shows which
+        for change in fitting:
+            [answers[change.after.id]] = await _apply_judged(tx, [change], chain)
+    return [answers[change.after.id] for change in changes]
+
+
+async def _write_with_spawn(tx: Tx, changes: Sequence[Change], chain: Chain) -> bool:
+    """Write changes that fit, and insert the jobs that come with them; False, with nothing written, if a unique key has
+    a new holder or the jobs are refused."""
+    spawn = [new for change in changes for new in change.spawn]
+    if not spawn:
+        return not changes or await write_changes(tx, changes)
+    seen = len(tx.written), tx.tallies.copy(), tx.entered.copy(), tx.woken.copy()
     try:
         async with savepoint(tx.db):
-            if not await write_changes(tx, sorted(changes, key=_id)):
-                raise _DoesNotFit
-    except (_DoesNotFit, asyncpg.UniqueViolationError):
+            if not await write_changes(tx, changes):
+                return False
+            await insert_within(tx, spawn, chain)
+    except (asyncpg.UniqueViolationError, Conflict, InvalidInput):
+        written, tx.tallies, tx.entered, tx.woken = seen
+        del tx.written[written:]
         return False
     return True
 
 
 async def _applied(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
-    last = await _follow_up(tx, changes, chain)
+    last = await _follow_up(tx, changes, chain) if changes else set()
     return [Answer("applied", change.after, change.after.id in last) for change in changes]
-
-
-async def _apply_alone(tx: Tx, change: Change, chain: Chain) -> Answer:
-    """One change with all that may be in its way: it lost a race, a note read before the holder's last report,
-    a unique key with a new holder, spawned jobs that clash."""
-    row = (await _locked(tx, [change.after.id], chain)).get(change.after.id)
-    if row is not None:
-        change = msgspec.structs.replace(change, after=judge.landed(row, change))
-    before = len(tx.written)
-    try:
-        async with savepoint(tx.db):
-            if row is None or not _claims_to_fit(change) or not await write_changes(tx, [change]):
-                raise _DoesNotFit
-            counted = tx.tallies.copy(), tx.entered.copy(), tx.woken.copy()
-            try:
-                await insert_within(tx, change.spawn, chain)
-            except BaseException:
-                tx.tallies, tx.entered, tx.woken = counted
-                del tx.written[before:]
-                raise
-    except _DoesNotFit:
-        return await _refused(tx, row, change)
-    except (asyncpg.UniqueViolationError, Conflict, InvalidInput):
-        return Answer("conflict", row)
-    last = await _follow_up(tx, [change], chain)
-    return Answer("applied", change.after, bool(last))
-
-
-class _DoesNotFit(Exception):
-    """Undoes a savepoint."""
 
 
 async def _refused(tx: Tx, row: Job | None, change: Change) -> Answer:
@@ -357,7 +350,7 @@ async def _closed(tx: Tx, maybe_last: Mapping[str, Change], chain: Chain) -> set
         parent = parents.get(parent_id)
         moved = judge.parent_move(parent, change, tx.now_ms, chain)
         if parent is not None and moved is not None:
-            moves.append(Change(before=parent, after=moved.job, events=moved.events))
+            moves.append(Change.of(parent, moved))
     if moves:
         await apply_changes(tx, moves, chain)
     return last

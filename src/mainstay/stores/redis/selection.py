@@ -138,7 +138,7 @@ def _promote(base: Base, found: Sequence[Any]) -> _Promotion:
             _say_unusable(job_id, error)
             promotion.unusable.append(job_id)
         else:
-            promotion.changes.append(Change(before=job, after=moved.job, events=moved.events))
+            promotion.changes.append(Change.of(job, moved))
     return promotion
 
 

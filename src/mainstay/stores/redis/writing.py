@@ -100,8 +100,7 @@ def change_arg(change: Change) -> list[Any]:
 def are_plain(changes: Sequence[Change]) -> bool:
     """Whether these are moves to other states, of different rows, that bring no new jobs and claim to fit."""
     return len({change.after.id for change in changes}) == len(changes) and all(
-        not change.spawn and change.after.status != change.before.status and _claims_to_fit(change)
-        for change in changes
+        not change.spawn and change.kind != "note" and _claims_to_fit(change) for change in changes
     )
 
 

@@ -187,7 +187,7 @@ def _whole(tx: Tx, job_id: str) -> Job | None:
 
 
 def _write(tx: Tx, row: Job, moved: Moved) -> None:
-    change = Change(before=row, after=moved.job, events=moved.events)
+    change = Change.of(row, moved)
     tx.db.execute(UPDATE_JOB, change_values(change))
     tx.db.executemany(INSERT_EVENT, [event_values(event) for event in moved.events])
     tx.wrote([(row, moved.job, moved.events)])

@@ -181,7 +181,7 @@ def _go_together(changes: Sequence[Change]) -> bool:
     """Whether these are moves of different rows to other states that bring no new jobs along and claim to fit."""
     ids = set()
     for change in changes:
-        if change.spawn or change.after.status == change.before.status or not _claims_to_fit(change):
+        if change.spawn or change.kind == "note" or not _claims_to_fit(change):
             return False
         ids.add(change.after.id)
     return len(ids) == len(changes)
@@ -275,7 +275,7 @@ def _closes(tx: Tx, parent_id: str, change: Change, chain: Chain) -> bool:
     parent = job_by_id(tx.db, parent_id)
     moved = judge.parent_move(parent, change, tx.now_ms, chain)
     if parent is not None and moved is not None:
-        apply_changes(tx, [Change(before=parent, after=moved.job, events=moved.events)], chain)
+        apply_changes(tx, [Change.of(parent, moved)], chain)
     return True
 
 

@@ -156,8 +156,8 @@ async def test_a_job_is_run_and_its_result_comes_back_as_declared(app: App) -> N
 
     now = datetime(2026, 3, 1, tzinfo=UTC)
     async with app, working(app):
-        receipt = await (await pay.submit(7, at=now)).result(timeout="10s")
-        doubled = await (await double.submit((1, 2))).result(timeout="10s")
+        receipt = await (await pay.submit(7, at=now)).result(timeout="60s")
+        doubled = await (await double.submit((1, 2))).result(timeout="60s")
 
     assert receipt == Receipt(7, now)
     assert doubled == {2, 4}
@@ -195,8 +195,8 @@ async def test_a_failed_job_raises_with_how_and_why(app: App) -> None:
     async with app, working(app):
         job = await fail.submit()
         with pytest.raises(JobFailed, match="is quarantined: .*ValueError: no such address") as failed:
-            await job.result(timeout="10s")
-        row = await job.wait(timeout="10s")
+            await job.result(timeout="60s")
+        row = await job.wait(timeout="60s")
 
     assert (failed.value.status, failed.value.error_code, failed.value.name) == ("quarantined", "error", "fail")
     assert row.status == "quarantined"
@@ -213,7 +213,7 @@ async def test_a_result_that_is_not_what_was_declared_fails_the_job_at_once(app:
     async with app, working(app):
         job = await wrong.submit()
         with pytest.raises(JobFailed, match="wrong returned: expected int, got str") as failed:
-            await job.result(timeout="10s")
+            await job.result(timeout="60s")
 
     assert failed.value.error_code == "bad_result"
     assert len(runs) == 1
@@ -243,8 +243,8 @@ async def test_a_handle_can_be_had_by_id(app: App) -> None:
 
     async with app, working(app):
         job = await pay.submit()
-        typed = await pay.handle(job.id).result(timeout="10s")
-        plain = await app.handle(job.id).result(timeout="10s")
+        typed = await pay.handle(job.id).result(timeout="60s")
+        plain = await app.handle(job.id).result(timeout="60s")
 
     assert isinstance(typed, Receipt)
     assert plain == {"number": 1, "at": datetime(2026, 3, 1, tzinfo=UTC)}
@@ -275,7 +275,7 @@ async def test_arguments_that_no_longer_fit_go_to_quarantine_with_the_field(app:
     with app.using(store):
         (row,) = (await app.control.find(Query())).jobs
         async with working(app):
-            job = await app.handle(row.id).wait(timeout="10s")
+            job = await app.handle(row.id).wait(timeout="60s")
 
     assert job.status == "quarantined"
     assert "send.subject: missing" in (job.error.message if job.error else "")

@@ -38,7 +38,7 @@ async def test_nothing_readable_is_stored_and_everything_comes_back() -> None:
 
     async with app, working(app):
         job = await app.tasks["tell"].submit(SECRET)
-        assert await job.result(timeout="10s") == f"{SECRET}, {SECRET}"
+        assert await job.result(timeout="60s") == f"{SECRET}, {SECRET}"
         row = await job.job()
 
     assert row.failures == 1
@@ -65,7 +65,7 @@ async def test_what_was_stored_before_there_was_a_codec_stays_readable(store: Me
 
     with sealing.using(store):
         async with working(sealing):
-            assert await sealing.tasks["tell"].handle(job.id).result(timeout="10s") == f"{SECRET}, {SECRET}"
+            assert await sealing.tasks["tell"].handle(job.id).result(timeout="60s") == f"{SECRET}, {SECRET}"
 
 
 @pytest.mark.parametrize(("key", "complaint"), [(None, "this app has none"), (0x11, "the codec cannot open it")])
@@ -80,7 +80,7 @@ async def test_a_worker_without_the_codec_runs_nothing_and_says_why(
         other.tasks["tell"].unpack(bytes(sealing.tasks["tell"].job(SECRET).ready().payload))
     with other.using(store):
         async with working(other):
-            row = await other.handle(job.id).wait(timeout="10s")
+            row = await other.handle(job.id).wait(timeout="60s")
 
     assert row.status == "quarantined"
     assert row.error is not None
@@ -124,7 +124,7 @@ async def test_a_codec_that_fails_lets_nothing_through_in_the_clear() -> None:
         return SECRET
 
     async with app, working(app):
-        row = await (await work.submit()).wait(timeout="10s")
+        row = await (await work.submit()).wait(timeout="60s")
         with pytest.raises(InvalidInput, match="codec: it could not seal the data \\(OSError: no key server\\)"):
             await work.submit()
 

@@ -40,8 +40,8 @@ async def test_the_callback_sees_what_the_members_returned(
     async with app, working(app):
         group = await app.group([work.job(n) for n in range(5)], then=total.job())
 
-        assert await group.then.result(timeout="10s") == 30
-        assert [await member.result(timeout="10s") for member in group.members] == [0, 1, 4, 9, 16]
+        assert await group.then.result(timeout="60s") == 30
+        assert [await member.result(timeout="60s") for member in group.members] == [0, 1, 4, 9, 16]
 
 
 async def test_a_failed_member_skips_the_callback_or_not_as_declared(
@@ -52,8 +52,8 @@ async def test_a_failed_member_skips_the_callback_or_not_as_declared(
         lenient = await app.group([work.job(-1), work.job(2)], then=total.job(), when="settled")
 
         with pytest.raises(JobFailed, match="is skipped"):
-            await strict.then.result(timeout="10s")
-        assert await lenient.then.result(timeout="10s") == 4
+            await strict.then.result(timeout="60s")
+        assert await lenient.then.result(timeout="60s") == 4
 
 
 async def test_a_group_submitted_twice_is_there_once(app: App, work: Task[[int], int], total: Task[[], int]) -> None:

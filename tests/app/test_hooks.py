@@ -49,7 +49,7 @@ async def test_a_hook_adds_to_every_submit_there_is(app: App) -> None:
             group.then,
         ]
         for job in jobs:
-            await job.result(timeout="10s")
+            await job.result(timeout="60s")
         rows = (await app.control.find(Query(tag="traced"))).jobs
 
     assert {row.options.metadata["trace_id"] for row in rows} == {"work-1", "work-2", "work-3", "total-None", "work-5"}
@@ -127,7 +127,7 @@ async def test_managers_nest_in_order_around_each_run_and_what_they_set_is_seen(
 
     task = app.task(name="work")(wait) if is_async else app.task(name="work")(work)
     async with app, working(app):
-        assert await (await task.submit()).result(timeout="10s") == "ann"
+        assert await (await task.submit()).result(timeout="60s") == "ann"
 
     assert told == ["outer in work", "inner in", "inner out", "outer out"]
 
@@ -147,7 +147,7 @@ async def test_a_manager_sees_the_error_and_may_turn_it_into_another(app: App) -
 
     async with app, working(app):
         with pytest.raises(JobFailed, match="LookupError: translated"):
-            await (await fail.submit()).result(timeout="10s")
+            await (await fail.submit()).result(timeout="60s")
 
 
 def test_without_managers_nothing_is_entered(app: App) -> None:
@@ -173,7 +173,7 @@ async def test_a_plain_hook_runs_in_the_thread_of_a_plain_task(app: App) -> None
         return str(local.tenant)
 
     async with app, working(app):
-        assert await (await work.submit()).result(timeout="10s") == "work"
+        assert await (await work.submit()).result(timeout="60s") == "work"
 
     assert [what for what, _ in told] == ["in", "task", "out 42"]
     threads = {thread for _, thread in told}
@@ -202,7 +202,7 @@ async def test_a_hook_of_either_kind_runs_on_the_loop_around_an_async_task(app: 
         threads.add(threading.get_ident())
 
     async with app, working(app):
-        await (await work.submit()).result(timeout="10s")
+        await (await work.submit()).result(timeout="60s")
 
     assert threads == {threading.get_ident()}
 
@@ -235,7 +235,7 @@ async def test_around_a_plain_task_async_hooks_are_outside_of_plain_ones(app: Ap
         told.append("work")
 
     async with app, working(app):
-        await (await work.submit()).result(timeout="10s")
+        await (await work.submit()).result(timeout="60s")
 
     entered = ["second in, loop", "fourth in, loop", "first in, thread", "third in, thread"]
     left = ["third out, thread", "first out, thread", "fourth out, loop", "second out, loop"]
@@ -261,7 +261,7 @@ async def test_a_plain_hook_around_a_plain_task_sees_its_error_and_may_swallow_i
         raise ValueError("boom")
 
     async with app, working(app):
-        assert await (await fail.submit()).result(timeout="10s") is None
+        assert await (await fail.submit()).result(timeout="60s") is None
 
     assert seen == ["boom"]
 
@@ -277,7 +277,7 @@ async def test_an_error_of_a_plain_hook_fails_the_job(app: App) -> None:
 
     async with app, working(app):
         with pytest.raises(JobFailed, match="LookupError: no connection"):
-            await (await work.submit()).result(timeout="10s")
+            await (await work.submit()).result(timeout="60s")
 
 
 @pytest.mark.slow
@@ -320,7 +320,7 @@ async def test_connections_of_threads_are_replaced_by_a_hook_after_the_database_
 
                 async def round_of_jobs() -> set[int]:
                     jobs = await app.submit_many([backend.job() for _ in range(30)])
-                    return {await job.result(timeout="30s") for job in jobs}
+                    return {await job.result(timeout="60s") for job in jobs}
 
                 await round_of_jobs()
                 first = len(opened)
@@ -363,7 +363,7 @@ async def test_what_the_lifespan_yields_is_the_state_while_a_worker_runs(app: Ap
     with pytest.raises(MainstayError, match="app.state is there while a worker runs"):
         _ = app.state
     async with app, working(app):
-        assert await (await use.submit()).result(timeout="10s") == 7
+        assert await (await use.submit()).result(timeout="60s") == 7
         assert told == ["up"]
 
     assert told == ["up", "down"]

@@ -62,7 +62,7 @@ async def test_a_thread_and_a_loop_use_the_same_store(app: App) -> None:
         job = await asyncio.to_thread(double.submit_sync, 4)
         # woken by the end of a job that another loop's worker ran
         assert await asyncio.to_thread(job.result_sync, "10s") == 8
-        assert await job.result(timeout="10s") == 8
+        assert await job.result(timeout="60s") == 8
 
 
 async def test_a_plain_function_in_a_worker_may_submit_and_wait(app: App) -> None:
@@ -74,7 +74,7 @@ async def test_a_plain_function_in_a_worker_may_submit_and_wait(app: App) -> Non
         return found + 1
 
     async with working(app):
-        assert await (await outer.submit(4)).result(timeout="20s") == 9
+        assert await (await outer.submit(4)).result(timeout="60s") == 9
 
 
 @pytest.mark.parametrize("lives", [True, False], ids=["worker", "bare engine"])
@@ -97,8 +97,8 @@ async def test_a_job_cannot_close_the_store_that_its_worker_uses(app: App, lives
 
     async with working(app, lives=lives):
         for task in (entering, closing, closing_thread):
-            await (await task.submit()).result(timeout="10s")
-            assert await (await double.submit(4)).result(timeout="10s") == 8
+            await (await task.submit()).result(timeout="60s")
+            assert await (await double.submit(4)).result(timeout="60s") == 8
 
 
 async def test_a_thread_that_a_job_started_cannot_close_it_either(app: App) -> None:
@@ -111,8 +111,8 @@ async def test_a_thread_that_a_job_started_cannot_close_it_either(app: App) -> N
         thread.join()
 
     async with working(app):
-        await (await closing.submit()).result(timeout="10s")
-        assert await (await double.submit(4)).result(timeout="10s") == 8
+        await (await closing.submit()).result(timeout="60s")
+        assert await (await double.submit(4)).result(timeout="60s") == 8
 
 
 async def test_a_job_closes_another_app_as_anybody_does(app: App) -> None:
@@ -125,7 +125,7 @@ async def test_a_job_closes_another_app_as_anybody_does(app: App) -> None:
             await task.submit()
 
     async with working(app):
-        await (await elsewhere.submit()).result(timeout="10s")
+        await (await elsewhere.submit()).result(timeout="60s")
 
     assert other.client.connection.control is None
 

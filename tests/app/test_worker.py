@@ -82,7 +82,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
     try:
         yield module
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(timeout=30) == 0
+        assert worker.wait(timeout=60) == 0
     finally:
         worker.kill()
         worker.wait()

@@ -13,7 +13,7 @@ from tests.app.working import working
 from tests.batch.studies import outputs_of, unit_rows
 from tests.places import server_url
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 async def test_a_study_needs_nothing_but_a_bucket() -> None:

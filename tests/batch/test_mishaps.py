@@ -24,7 +24,7 @@ from tests.batch.studies import all_rows, lacking, path, places_made, unit_rows
 from tests.chaos.conftest import SHORT
 from tests.chaos.fleet import Fleet, Worker, kill
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 REPOSITORY = Path(__file__).parents[2]
 SUCCEEDED = ["pending", "running", "finalizing", "validating", "succeeded"]

@@ -21,7 +21,7 @@ from mainstay.testing import Harness
 from servers.azurite import Azurite, azure_url
 from tests.batch.studies import all_rows, outputs_of, path
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SUCCEEDED = ["pending", "running", "finalizing", "validating", "succeeded"]
 _numbers = count()

@@ -23,7 +23,7 @@ from tests.batch import sir_program
 from tests.batch.studies import damage, lacking, made, places_made, unit_rows
 from tests.chaos.fleet import Fleet, Worker, kill
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 REPOSITORY = Path(__file__).parents[2]
 UNITS = [(params, seed) for params in sir.PARAMS for seed in sir.SEEDS]

@@ -137,7 +137,7 @@ def _quick(tmp_path: Path, *options: str) -> Report:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_quick_run_takes_mainstay_through_the_study(tmp_path: Path) -> None:
     kept = _quick(tmp_path, "--only", "batch_study", "--systems", STUDY_OURS[-1].name)
 
@@ -148,7 +148,7 @@ def test_a_quick_run_takes_mainstay_through_the_study(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_quick_run_takes_many_units_through_a_store(tmp_path: Path) -> None:
     program("postgresql", "initdb")  # installed, or said to be missing
     kept = _quick(tmp_path, "--only", "batch_100k", "--systems", "mainstay-postgresql")

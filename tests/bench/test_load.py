@@ -234,7 +234,7 @@ def test_memory_is_flat_if_it_hardly_grows_once_it_has_settled(later: float, fla
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(900)
 def test_a_quick_run_sets_mainstay_beside_a_peer(tmp_path: Path) -> None:
     for kind, name in (("nginx", "nginx"), ("wrk", "wrk")):
         program(kind, name)  # installed, or said to be missing

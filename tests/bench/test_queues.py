@@ -55,7 +55,7 @@ def test_latency_of_nothing_is_only_what_never_came() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_a_quick_run_takes_mainstay_through_every_scenario(store: str, tmp_path: Path) -> None:
     if store == "postgresql":

@@ -140,7 +140,7 @@ def test_what_is_kept_can_be_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_quick_run_measures_all_of_it_on_both_stores(tmp_path: Path) -> None:
     for kind, name in (("postgresql", "initdb"), ("wrk", "wrk")):
         program(kind, name)  # installed, or said to be missing

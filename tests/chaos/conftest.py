@@ -14,15 +14,16 @@ from tests.conformance.adapters import ADAPTERS
 collect_ignore = ["wrong_clock"]
 #: where it is not the default settings that are tested, a lease is short: nobody has to wait for a long one
 SHORT = {"heartbeat": "500ms", "lease": "3s", "sweep": "500ms"}
+LONG = {"heartbeat": "500ms", "lease": "10m", "sweep": "500ms"}
 
 
 @pytest.fixture
 async def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Fleet]:
     """On SQLite by the default settings, or on the store that a test is parametrised with (`@on_every_store`): there,
-    and as "sqlite short", by those above."""
-    name, _, short = getattr(request, "param", "sqlite").partition(" ")
+    and as "sqlite short" or "sqlite long", by those above."""
+    name, _, lease = getattr(request, "param", "sqlite").partition(" ")
     [adapter] = [adapter for adapter in ADAPTERS if adapter.name == name]
-    settings = SHORT if short or adapter.server else {}
+    settings = {"short": SHORT, "long": LONG, "": SHORT if adapter.server else {}}[lease]
     fleet = await Fleet(tmp_path, adapter.at(tmp_path), **settings).open()
     yield fleet
     await fleet.close()

@@ -14,7 +14,7 @@ from mainstay.control.check import check
 from mainstay.control.rules.blame import ALONE_LOSSES
 from tests.chaos.fleet import Fleet, kill, on_every_store
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 JOBS = 400
 NAMES = ("quick", "naps", "in_thread", "in_child")

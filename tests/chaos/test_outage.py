@@ -18,7 +18,7 @@ from servers import Postgres, Proxy, Redis
 from tests.chaos.conftest import SHORT
 from tests.chaos.fleet import Fleet
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

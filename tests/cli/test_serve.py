@@ -70,7 +70,7 @@ def test_who_did_what_is_logged_however_little_else_is(shell: Shell) -> None:
     process, said = shell.serve("--log-level", "error")
     assert httpx.post(f"{said['url']}/api/v1/queues/mail/pause").status_code == 200
     process.send_signal(signal.SIGTERM)
-    process.wait(20)
+    process.wait(60)
     (line,) = shell.log.read_text().splitlines()
     assert "actor=web:local" in line
     assert "/queues/mail/pause" in line
@@ -92,7 +92,7 @@ def test_it_says_where_it_is_answers_and_stops_in_good_order(shell: Shell, numbe
     assert httpx.get(f"{told['url']}/login?token=hidden").status_code == 303
     process.send_signal(number)
 
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     log = shell.log.read_text()
     assert "GET /api/v1/jobs status=200" in log
     assert "hidden" not in log

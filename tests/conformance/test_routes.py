@@ -161,4 +161,4 @@ async def test_a_sleeper_that_has_the_task_is_woken(world: World) -> None:
     await world.submit(name="b")
     async with world.store.wake(["queue:default"]) as wake:
         assert await world.claim("knows-a") == []
-        assert await wake.wait(5)
+        assert await wake.wait(60)

@@ -441,7 +441,7 @@ class StoreBesideModel(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # a minute on an idle machine; a busy one must not fail it
+@pytest.mark.timeout(900)  # a minute on an idle machine; a busy one must not fail it
 def test_a_store_agrees_with_the_model_whatever_happens(adapter: Adapter) -> None:
     machine = type("Machine", (StoreBesideModel,), {"adapter": adapter})
     # a step of a server's takes several times as long as one of a file

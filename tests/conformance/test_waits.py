@@ -249,8 +249,8 @@ async def test_those_who_wait_for_it_are_woken(world: World) -> None:
     ready, skipped = await waiting(world, first, options=SETTLED), await waiting(world, first)
     async with world.store.wake(["queue:waiters"]) as queue, world.store.wake([f"job:{skipped.id}"]) as job:
         await finish(world, first, "failed")
-        assert await queue.wait(10)
-        assert await job.wait(10)
+        assert await queue.wait(60)
+        assert await job.wait(60)
     assert (await world.row(ready)).status == "pending"
 
 
@@ -379,7 +379,7 @@ async def test_one_whose_dependencies_have_all_succeeded_is_ready_at_once(world:
     done = [await ended(world, "succeeded") for _ in range(2)]
     async with world.store.wake(["queue:waiters"]) as wake:
         job = await waiting(world, *done)
-        assert await wake.wait(10)
+        assert await wake.wait(60)
     assert (job.status, job.lane) == ("pending", Lane.READY)
     assert await world.story(job) == ["scheduled", "pending"]
 

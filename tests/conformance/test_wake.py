@@ -11,7 +11,7 @@ from mainstay.lifecycle import Move
 from mainstay.model import Options, QueueSettings
 from tests.conformance.world import World
 
-LONG_S = 10.0
+LONG_S = 60.0
 #: how long to be sure that nobody else is woken
 QUIET_S = 0.05
 

@@ -12,7 +12,7 @@ import pytest
 
 STUDY = Path(__file__).parents[2] / "examples" / "sir.py"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -166,7 +166,7 @@ async def test_a_stop_shortens_what_is_waited_for() -> None:
         await asyncio.sleep(0)
         member.hurry(0.2)
         with pytest.raises(GeneratorLost, match="did not come to its end"):
-            await asyncio.wait_for(asking, 20)
+            await asyncio.wait_for(asking, 60)
 
 
 async def test_megabytes_of_output_hold_nobody_up_and_are_bounded() -> None:
@@ -244,4 +244,4 @@ async def test_a_process_that_does_not_leave_is_ended_also_if_nobody_waits_for_i
 
     exited = line.member._exited
     assert exited is not None
-    assert await asyncio.wait_for(exited, 20) == -signal.SIGKILL
+    assert await asyncio.wait_for(exited, 60) == -signal.SIGKILL

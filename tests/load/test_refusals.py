@@ -382,7 +382,7 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_may_be(tmp_path: Path) -
 async def test_what_was_refused_leaves_no_process_behind(tmp_path: Path) -> None:
     run = run_of(written(tmp_path, GET), processes=2, base_url="http://nowhere.invalid")
     with pytest.raises(InvalidInput):
-        await asyncio.wait_for(run.run(), 20)
+        await asyncio.wait_for(run.run(), 60)
 
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     if children.exists():

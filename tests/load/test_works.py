@@ -84,7 +84,7 @@ class Place:
             if worker.poll() is None:
                 worker.terminate()
                 try:
-                    worker.wait(20)
+                    worker.wait(60)
                 except subprocess.TimeoutExpired:
                     worker.kill()
                     worker.wait()
@@ -174,7 +174,7 @@ async def test_a_job_that_is_retried_keeps_the_recording_of_each_attempt(place: 
         place.worker()
         first = summary_in(app, await handle.wait("30s"))
         await app.control.retry(handle.id, actor="ann")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (job := await handle.job()).starts < 2 or job.settled_ms is None:
                 await asyncio.sleep(0.05)
         second = summary_in(app, job)
@@ -279,7 +279,7 @@ async def test_a_run_whose_claim_was_lost_puts_no_more_load_on_anything(place: P
         with contextlib.closing(sqlite3.connect(place.folder / "jobs.db", timeout=10)) as store, store:
             store.execute("UPDATE jobs SET token = token + 1, version = version + 1")
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while mine & set(generators()):
                 await asyncio.sleep(0.05)
 
@@ -374,7 +374,7 @@ async def test_a_run_in_this_process_can_be_stopped(
     )
     await until_loaded(target, running)
     stop.set()
-    _, summary = await asyncio.wait_for(running, 20)
+    _, summary = await asyncio.wait_for(running, 60)
 
     counts = target.counts()
     assert summary.ended == "interrupted"
@@ -468,7 +468,7 @@ async def test_a_generator_that_is_killed_fails_the_job(
     await until_loaded(target, running)
     mine = [pid for pid, parent in generators().items() if parent == os.getpid()]
     os.kill(mine[0], signal.SIGKILL)
-    job, summary = await asyncio.wait_for(running, 20)
+    job, summary = await asyncio.wait_for(running, 60)
 
     assert len(mine) == 2
     assert job.status == "failed"

@@ -44,7 +44,7 @@ def parsed(text: str) -> Samples:
 
 
 def scraped(url: str) -> Samples:
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return parsed(answer.read().decode())
 
 
@@ -136,7 +136,7 @@ def test_metrics_of_this_machine_are_for_those_who_call_it_by_its_name(host: str
     with serving("127.0.0.1:0") as served:
         asked = urllib.request.Request(served.url, headers={"Host": host})
         try:
-            with urllib.request.urlopen(asked, timeout=20) as answer:
+            with urllib.request.urlopen(asked, timeout=60) as answer:
                 found = answer.status
         except urllib.error.HTTPError as error:
             found = error.code
@@ -177,7 +177,7 @@ def worker(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     yield process
     process.send_signal(signal.SIGTERM)
     try:
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     finally:
         process.kill()
 

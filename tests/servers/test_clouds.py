@@ -28,7 +28,7 @@ def place() -> Iterator[Path]:
 def ask(method: str, url: str, body: bytes | None = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
-        with urlopen(Request(url, data=body, method=method, headers=named), timeout=10) as answer:
+        with urlopen(Request(url, data=body, method=method, headers=named), timeout=60) as answer:
             return answer.status, dict(answer.headers), answer.read()
     except HTTPError as error:
         with error:

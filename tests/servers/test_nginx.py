@@ -30,7 +30,7 @@ def nginx(place: Path) -> Iterator[servers.Nginx]:
 
 
 def _body(url: str, data: bytes | None = None, tls: ssl.SSLContext | None = None) -> bytes:
-    with urllib.request.urlopen(urllib.request.Request(url, data), timeout=10, context=tls) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, data), timeout=60, context=tls) as answer:
         body: bytes = answer.read()
         return body
 

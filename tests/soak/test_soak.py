@@ -16,7 +16,7 @@ from tests.conformance.world import World
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("store", ["postgres", "redis"])
 async def test_a_few_thousand_jobs_outlive_the_killing_of_engines_and_supervisors(store: str, tmp_path: Path) -> None:
     plan = Plan(jobs=4000, engines=4, kill_every_s=2, most_kills=4)

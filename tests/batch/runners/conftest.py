@@ -57,7 +57,8 @@ class Lab:
         return process.returncode, out.decode()
 
     async def execute(self, run: BatchRun, *words: str) -> asyncio.subprocess.Process:
-        return await self.command("batch", "exec", run.id, "--app", "lab:app", "--linger", "0s", *words)
+        """Run units here. It stays for the aggregation, which a busy machine may plan late."""
+        return await self.command("batch", "exec", run.id, "--app", "lab:app", "--linger", "5m", *words)
 
     @asynccontextmanager
     async def worker(self) -> AsyncIterator[asyncio.subprocess.Process]:

@@ -15,7 +15,7 @@ from mainstay.errors import InvalidInput
 from mainstay.stores import Query
 from tests.batch.runners.conftest import Lab
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 #: runs what it is to run until there is a file `enough`, and then ends it; its own exit code is always 0
 CUT_SHORT = """exec:sh -c '{line} --grace 0s & pid=$!

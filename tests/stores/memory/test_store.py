@@ -100,7 +100,7 @@ async def test_a_subscriber_that_leaves_without_looking_passes_its_wake_on() -> 
     first, second = store.wake(["queue:default"]), store.wake(["queue:default"])
     await store.insert([new_job(clock, IdSource(random.Random(1)))])
     await first.close()
-    assert await second.wait(30) is True
+    assert await second.wait(60) is True
 
 
 async def test_those_who_wait_are_woken_before_those_who_are_busy() -> None:

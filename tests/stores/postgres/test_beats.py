@@ -201,7 +201,7 @@ async def test_a_beat_waits_for_no_subscription_and_a_read_not_for_long(world: W
                 async with asyncio.timeout(times.GATE_S + AT_ONCE_S):
                     await world.store.queues()
                 other.rollback()
-                assert await second.wait(10), "once it is known, those who did not wait for that look again"
+                assert await second.wait(60), "once it is known, those who did not wait for that look again"
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
 

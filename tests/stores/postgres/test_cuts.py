@@ -138,7 +138,7 @@ async def test_a_call_that_is_cut_anywhere_has_the_same_end(cut_off: World, prox
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # seconds on an idle machine; a busy one must not fail it
+@pytest.mark.timeout(900)  # seconds on an idle machine; a busy one must not fail it
 async def test_a_fleet_on_a_wire_that_is_cut_again_and_again_does_everything_once(
     proxy: Proxy, postgres_url: str, stores: Stores
 ) -> None:

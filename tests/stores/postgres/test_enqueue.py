@@ -124,7 +124,7 @@ async def test_a_worker_picks_it_up_at_the_commit(shop: Shop, way: str) -> None:
         job = await shop.send.within(transaction.connection).submit("a@b.c", copies=3)
         assert not await wake.wait(0.05)
         await transaction.commit()
-        assert await wake.wait(10)
+        assert await wake.wait(60)
 
     async with working(shop.app):
         assert await job.result("10s") == 3

@@ -78,7 +78,7 @@ class Queue:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 async def test_a_claim_touches_hardly_more_pages_after_tens_of_thousands_of_jobs_than_before(
     postgres_url: str,
 ) -> None:

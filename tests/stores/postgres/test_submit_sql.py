@@ -127,7 +127,7 @@ async def test_those_who_wait_hear_of_it_at_the_commit(sql: Sql, app: App) -> No
         await transaction.execute(f"SELECT {sql.schema}.submit('mail.send', '[\"a\"]', queue => 'mail')")
         assert not await wake.wait(0.05)
         await transaction.commit()
-        assert await wake.wait(10)
+        assert await wake.wait(60)
 
 
 async def test_it_is_the_job_that_python_would_have_submitted(sql: Sql, app: App) -> None:

@@ -14,7 +14,7 @@ from servers import Postgres, Proxy
 from tests.conformance.world import World
 from tests.stores.postgres.stands import Stores, ask, postgres, until
 
-LONG_S = 10.0
+LONG_S = 60.0
 QUIET_S = 0.2
 
 

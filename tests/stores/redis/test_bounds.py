@@ -166,10 +166,10 @@ async def test_a_count_of_wakes_that_was_forgotten_does_not_begin_where_it_began
     async with world.store.wake(["queue:q"]) as wake:
         await world.store.due(["q"])
         await world.submit(queue="q")
-        assert await wake.wait(30) is True
+        assert await wake.wait(60) is True
         plain("HDEL", "ticks", "q")  # as if the queue had been empty for a while
         await world.submit(queue="q")
-        assert await wake.wait(30) is True
+        assert await wake.wait(60) is True
 
 
 async def test_while_a_server_is_a_replica_it_is_read_and_nothing_is_written(world: World, plain: Plain) -> None:

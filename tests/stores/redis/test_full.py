@@ -15,7 +15,7 @@ from servers import Redis
 from tests.conformance.world import World
 from tests.stores.redis.conftest import Plain
 
-LONG_S = 30.0
+LONG_S = 60.0
 
 
 class Full:

@@ -16,7 +16,7 @@ from servers import Proxy, Redis
 from tests.conformance.world import World
 from tests.stores.redis.conftest import Plain
 
-LONG_S = 30.0
+LONG_S = 60.0
 QUIET_S = 0.1
 
 

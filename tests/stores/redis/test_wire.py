@@ -13,7 +13,7 @@ from redis import exceptions as driver
 from mainstay.stores.redis.address import parse
 from mainstay.stores.redis.wire import Wire, connect
 
-LONG_S = 30.0
+LONG_S = 60.0
 
 
 @contextlib.asynccontextmanager

@@ -261,7 +261,7 @@ async def test_a_claim_that_nobody_heard_of_is_given_back(join: Join, below: Ver
     way.after = None
     async with world.store.wake(["queue:default"]) as wake:
         await world.row(job)
-        assert await wake.wait(10)
+        assert await wake.wait(60)
     assert await world.story(job) == ["pending", "running", "pending"]
     [again] = await world.claim()
     assert (again.id, again.token) == (job.id, 2)
@@ -272,11 +272,11 @@ async def test_what_another_process_commits_wakes_who_waits_here(join: Join) -> 
     two, _ = await join()
     async with one.store.wake(["queue:default"]) as wake:
         await two.submit()
-        assert await wake.wait(10)
+        assert await wake.wait(60)
     job = await two.submit(queue="b")
     async with one.store.wake([f"job:{job.id}"]) as wake:
         await two.move(job, "cancelled")
-        assert await wake.wait(10)
+        assert await wake.wait(60)
 
 
 class Small(Between):

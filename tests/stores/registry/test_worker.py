@@ -20,7 +20,7 @@ from tests.chaos.fleet import HERE, Fleet
 from tests.conformance.adapters import BUCKETS
 from tests.places import without
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def command(fleet: Fleet, *words: str) -> subprocess.CompletedProcess[str]:

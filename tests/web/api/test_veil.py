@@ -155,7 +155,7 @@ async def test_a_search_finds_what_is_shown_and_nothing_by_a_masked_value(tmp_pa
             return Query(text="hush")
 
         lists = lab.server.site.hub.lists("main")
-        async with asyncio.timeout(20), lists.follow(b"hush", query, 50) as listed:
+        async with asyncio.timeout(60), lists.follow(b"hush", query, 50) as listed:
             while not listed.at_ms:
                 await listed.changed.wait()
         assert listed.jobs == []
@@ -174,7 +174,7 @@ async def test_the_password_of_a_url_is_told_nowhere() -> None:
         pages = ["/api/v1/jobs?payload=true", "/jobs", "/", f"/jobs/{made.id}", f"/api/v1/jobs/{made.id}"]
         pages += [f"/api/v1/jobs/{made.id}/{part}" for part in ("events", "explain", "story", "stream?payload=true")]
         told = {path: (await server.client.get(path)).text for path in pages}
-        async with asyncio.timeout(20), aclosing(server.site.hub.subscribe("main")) as snapshots:
+        async with asyncio.timeout(60), aclosing(server.site.hub.subscribe("main")) as snapshots:
             async for snapshot in snapshots:
                 if causes := snapshot.failures.causes:
                     break

@@ -37,7 +37,7 @@ class Here:
 
     def start(self) -> None:
         self._thread.start()
-        assert self._ready.wait(30)
+        assert self._ready.wait(60)
 
     @property
     def control(self) -> Control:

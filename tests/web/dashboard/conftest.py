@@ -11,7 +11,7 @@ from tests.web.chromium import chromium
 from tests.web.dashboard.house import House
 
 #: a machine that does much else may be slow
-_PATIENCE_MS = 30_000
+_PATIENCE_MS = 60_000
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,7 @@ class House:
                 process.send_signal(signal.SIGTERM)
         for process in self._started:
             try:
-                process.wait(15)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -15,7 +15,7 @@ from tests.web.dashboard.plant import Plant
 
 pytestmark = pytest.mark.slow
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=60_000)
 
 
 class Site:
@@ -290,7 +290,7 @@ def test_a_worker_is_drained_and_leaves_when_its_job_is_done(page: Page, house: 
     assert spare.poll() is None, "its job goes on"
     (house.folder / "open-12").touch()
     expect(card).to_have_count(0)
-    assert spare.wait(30) == 0
+    assert spare.wait(60) == 0
     assert never_reloaded(page)
 
 

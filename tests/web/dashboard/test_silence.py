@@ -12,7 +12,7 @@ from tests.web.dashboard.plant import Plant
 
 pytestmark = pytest.mark.slow
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="module")

@@ -368,7 +368,7 @@ async def test_a_delete_that_may_wait_tells_how_it_ended(ending: str, status: in
         async with app.control.store.wake([f"session:{session.id}"]) as asked:
             deleting = asyncio.create_task(http.delete(where, headers={"Prefer": "wait=20"}))
             while (await app.control.get(jobs[0].id)).status != "cancelling":
-                assert await asked.wait(20)
+                assert await asked.wait(60)
         if ending == "cancelled":
             await app.control.confirm_cancelled(jobs)
         else:

@@ -60,7 +60,7 @@ class Listener:
         """The next message, of one of these events if any are named; else mere signs of life are passed over."""
         while True:
             while not self._blocks:
-                chunk = await asyncio.wait_for(self._chunks.get(), 20)
+                chunk = await asyncio.wait_for(self._chunks.get(), 60)
                 if chunk is None:
                     self.over = True
                     raise EOFError("the stream has ended")
@@ -80,7 +80,7 @@ class Listener:
 
     async def body(self) -> bytes:
         """Of an answer that is no stream."""
-        while (chunk := await asyncio.wait_for(self._chunks.get(), 20)) is not None:
+        while (chunk := await asyncio.wait_for(self._chunks.get(), 60)) is not None:
             self.raw += chunk
         return self.raw
 

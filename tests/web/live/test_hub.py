@@ -53,7 +53,7 @@ async def hub_on(options: WebOptions = FAST) -> Any:
 
 async def seen(hub: Hub, wanted: Callable[[Snapshot], bool]) -> Snapshot:
     """The first snapshot that is so."""
-    async with asyncio.timeout(20), contextlib.aclosing(hub.subscribe("main")) as snapshots:
+    async with asyncio.timeout(60), contextlib.aclosing(hub.subscribe("main")) as snapshots:
         async for snapshot in snapshots:
             if wanted(snapshot):
                 return snapshot

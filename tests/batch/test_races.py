@@ -183,7 +183,7 @@ async def test_a_batch_that_is_resumed_before_its_units_have_stopped_runs_each_o
             await sweeper.sweep()
             await asyncio.sleep(0.01)
         await run.resume()
-        job = await run.wait("30s")
+        job = await run.wait("60s")
 
         assert (ended.status, ended.error and ended.error.code) == ("timed_out", "run_timeout")
         assert job.status == "succeeded"

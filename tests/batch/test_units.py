@@ -373,7 +373,7 @@ async def test_units_that_were_submitted_for_another_version_of_the_code_are_ref
     async with old, new:
         run = await old.submit_batch(old.batches["study"], seeds=2)
         async with working(new):
-            job = await new.batch_run(run.id).wait("30s")
+            job = await new.batch_run(run.id).wait("60s")
         rows = await unit_rows(new.control, run.id)
 
         assert (job.status, ran) == ("failed", [])
@@ -383,7 +383,7 @@ async def test_units_that_were_submitted_for_another_version_of_the_code_are_ref
 
         await run.resume(reason="with the right code")
         async with working(old):
-            job = await run.wait("30s")
+            job = await run.wait("60s")
         assert (job.status, ran) == ("succeeded", ["1", "1"])
 
 

@@ -151,7 +151,7 @@ class Fleet:
                 found.append(Trace(float(at), said, whose, int(token), int(pid)))
         return found
 
-    async def traced(self, job_id: str, what: str = "start", *, times: int = 1, within_s: float = 90.0) -> Trace:
+    async def traced(self, job_id: str, what: str = "start", *, times: int = 1, within_s: float = 300.0) -> Trace:
         """Wait until a job has left a trace so many times."""
         ends = time.monotonic() + within_s
         while len(found := self.traces(job_id, what)) < times:
@@ -165,13 +165,13 @@ class Fleet:
 
     async def ready(self, sessions: int = 1) -> None:
         """Wait until so many engines are at work."""
-        ends = time.monotonic() + 90
+        ends = time.monotonic() + 300
         while sum(not session.dead for session in await self.control.store.sessions()) < sessions:
             if time.monotonic() > ends:
-                raise AssertionError(f"no {sessions} engines after 90 s\n{self.told()}")
+                raise AssertionError(f"no {sessions} engines after 300 s\n{self.told()}")
             await asyncio.sleep(0.02)
 
-    async def settled(self, job_id: str, timeout: str = "60s") -> Job:
+    async def settled(self, job_id: str, timeout: str = "5m") -> Job:
         try:
             return await self.control.wait(job_id, timeout)
         except TimeoutError as error:

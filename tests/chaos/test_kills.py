@@ -39,7 +39,7 @@ async def test_every_accepted_job_settles_exactly_once_whoever_is_killed(fleet: 
     killing = asyncio.create_task(_kill_for_a_while(fleet, chance))
     ids = [one.id for one in made]
     await killing
-    jobs = [await fleet.settled(job_id, "120s") for job_id in ids]
+    jobs = [await fleet.settled(job_id, "5m") for job_id in ids]
 
     assert {job.status for job in jobs} == {"succeeded"}
     for job in jobs:
@@ -83,7 +83,7 @@ async def test_a_kill_repeats_no_more_jobs_than_the_concurrency_of_what_was_kill
             worker.process.wait()
             fleet.worker(concurrency=concurrency)
 
-        jobs = [await fleet.settled(one.id, "120s") for one in made]
+        jobs = [await fleet.settled(one.id, "5m") for one in made]
 
         assert {job.status for job in jobs} == {"succeeded"}
         begun = Counter(trace.job_id for trace in fleet.traces(what="start"))
@@ -104,7 +104,7 @@ async def test_exactly_the_poison_ones_end_in_quarantine(fleet: Fleet) -> None:
     )
     fleet.worker(processes=2)
 
-    jobs = [await fleet.settled(one.id, "120s") for one in made]
+    jobs = [await fleet.settled(one.id, "5m") for one in made]
 
     ended = {number: job.status for number, job in enumerate(jobs)}
     given_up = {number for number, status in ended.items() if status != "succeeded"}

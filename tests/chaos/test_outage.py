@@ -183,7 +183,7 @@ async def test_a_fleet_whose_wire_is_cut_again_and_again_loses_nothing_and_doubl
                 _spoil(proxy, number, chance)
                 await asyncio.sleep(chance.uniform(0.05, 0.4))
             proxy.cut_after()
-            jobs = [await fleet.settled(one.id, "120s") for one in made]
+            jobs = [await fleet.settled(one.id, "5m") for one in made]
 
             assert proxy.cut_by_bytes > 5, "the wire was cut in the middle of what was said"
             assert {job.status for job in jobs} == {"succeeded"}

@@ -140,7 +140,7 @@ async def test_a_worker_runs_it_and_its_result_is_the_summary(place: Place, targ
     async with place.app(GET) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=3, duration="500ms", processes=2, base_url=target.url))
         place.worker()
-        summary = await handle.result("30s")
+        summary = await handle.result("60s")
         job = await handle.job()
 
     counts = target.counts()
@@ -157,7 +157,7 @@ async def test_a_threshold_that_is_not_kept_fails_the_job_once(place: Place, tar
         options = LoadOptions(vus=3, duration="400ms", thresholds=("error rate < 1%",), base_url=target.url)
         handle = await app.submit_load("shop", options)
         place.worker()
-        job = await handle.wait("30s")
+        job = await handle.wait("5m")
         summary = summary_in(app, job)
 
     assert (job.status, job.crashes) == ("failed", 0)
@@ -172,7 +172,7 @@ async def test_a_job_that_is_retried_keeps_the_recording_of_each_attempt(place: 
         options = LoadOptions(vus=2, iterations=20, thresholds=("requests < 1",), base_url=target.url)
         handle = await app.submit_load("shop", options)
         place.worker()
-        first = summary_in(app, await handle.wait("30s"))
+        first = summary_in(app, await handle.wait("5m"))
         await app.control.retry(handle.id, actor="ann")
         async with asyncio.timeout(60):
             while (job := await handle.job()).starts < 2 or job.settled_ms is None:
@@ -192,7 +192,7 @@ async def test_a_job_that_is_cancelled_drains_and_keeps_what_it_measured(place: 
         place.worker()
         await until_loaded(target, asyncio.ensure_future(handle.wait("1m")))
         await handle.cancel("enough")
-        job = await handle.wait("30s")
+        job = await handle.wait("5m")
         summary = summary_in(app, job)
 
     counts = target.counts()
@@ -206,7 +206,7 @@ async def test_a_job_that_takes_too_long_is_ended_and_not_repeated(place: Place,
     async with place.app(SLOW) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=2, duration="5m", base_url=target.url), timeout="8s")
         place.worker()
-        job = await handle.wait("40s")
+        job = await handle.wait("5m")
 
     counts = target.counts()
     # as any job that was out of time and may not be repeated
@@ -221,7 +221,7 @@ async def test_what_cannot_be_started_fails_the_job_with_the_reason(place: Place
     async with place.app(GET) as app:
         handle = await app.submit_load("shop", LoadOptions(base_url="http://nowhere.invalid"))
         place.worker()
-        job = await handle.wait("30s")
+        job = await handle.wait("5m")
 
     assert (job.status, job.crashes) == ("failed", 0)
     assert job.error is not None
@@ -258,7 +258,7 @@ async def test_a_worker_that_is_killed_takes_its_generators_along_and_nobody_run
                 os.kill(engine, signal.SIGKILL)
         worker.wait()
         place.worker()
-        job = await handle.wait("40s")
+        job = await handle.wait("5m")
         summary = summary_in(app, job)
 
     assert job.status in ("failed", "quarantined")

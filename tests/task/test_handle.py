@@ -43,7 +43,7 @@ async def test_a_job_that_waits_for_another_is_told_of_once_for_its_task(app: Ap
 
     @app.task(name="parent")
     async def parent() -> int:
-        return await (await kid.submit()).result("10s")
+        return await (await kid.submit()).result("60s")
 
     @app.task(name="plain")
     def plain() -> int:
@@ -53,7 +53,7 @@ async def test_a_job_that_waits_for_another_is_told_of_once_for_its_task(app: Ap
     try:
         async with app, working(app):
             jobs = [await task.submit() for task in (parent, parent, plain)]
-            assert [await job.result("10s") for job in jobs] == [1, 1, 1]
+            assert [await job.result("60s") for job in jobs] == [1, 1, 1]
     finally:
         log.removeHandler(told)
 
@@ -70,11 +70,11 @@ async def test_a_job_that_reads_what_is_settled_holds_up_nobody(app: App, caplog
 
     @app.task(name="reader")
     async def reader(job_id: str) -> int:
-        return await kid.handle(job_id).result("10s")
+        return await kid.handle(job_id).result("60s")
 
     async with app, working(app):
         job = await kid.submit()
-        await job.wait("10s")
-        assert await (await reader.submit(job.id)).result("10s") == 1
+        await job.wait("60s")
+        assert await (await reader.submit(job.id)).result("60s") == 1
 
     assert "waits inside a job" not in caplog.text

@@ -127,7 +127,7 @@ async def test_a_worker_picks_it_up_at_the_commit(shop: Shop, way: str) -> None:
         assert await wake.wait(60)
 
     async with working(shop.app):
-        assert await job.result("10s") == 3
+        assert await job.result("60s") == 3
 
 
 async def test_groups_run_and_know_their_members(shop: Shop) -> None:
@@ -141,7 +141,7 @@ async def test_groups_run_and_know_their_members(shop: Shop) -> None:
     assert (again.then.id, again.then.created) == (group.then.id, False)
     assert [each.id for each in again.members] == [each.id for each in group.members]
     async with working(shop.app):
-        assert await group.then.result("10s") == 5
+        assert await group.then.result("60s") == 5
 
 
 async def test_many_are_submitted_in_chunks_of_one_transaction(shop: Shop) -> None:
@@ -183,7 +183,7 @@ async def test_hooks_and_codecs_apply(postgres_url: str) -> None:
         assert row.options.metadata == {"trace": "a@b.c"}
         assert b"a@b.c" not in row.payload
         async with working(shop.app):
-            assert await job.result("10s") == 2
+            assert await job.result("60s") == 2
 
 
 async def test_a_delay_counts_from_the_server_s_clock(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ async def test_what_it_waits_for_may_have_settled_already(shop: Shop, ended: str
         await first.cancel()
     else:
         async with working(shop.app):
-            await first.result("10s")
+            await first.result("60s")
 
     async with on_asyncpg(shop.url) as transaction:
         inside = transaction.connection
@@ -283,7 +283,7 @@ async def test_what_it_waits_for_may_settle_after_the_commit(shop: Shop) -> None
         await transaction.commit()
 
     async with working(shop.app):
-        assert await second.result("10s") == 2
+        assert await second.result("60s") == 2
 
 
 # others at the same time -------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ async def test_nobody_who_works_waits_for_an_open_transaction(shop: Shop) -> Non
         counted = f"SELECT count(*) FROM {_schema(shop.url)}.tallies WHERE shard < 64"
         assert await transaction.connection.fetchval(counted) == 0
         async with working(shop.app):
-            assert await (await shop.send.submit("b", copies=7)).result("10s") == 7
+            assert await (await shop.send.submit("b", copies=7)).result("60s") == 7
         await transaction.rollback()
 
 

@@ -17,7 +17,7 @@ from mainstay.testing import VirtualClock
 from tests.conformance.world import World
 from tests.stores.postgres.stands import ask, postgres, until
 
-SOON_S = 5
+SOON_S = 60
 
 
 class Shop:

@@ -82,8 +82,8 @@ async def test_a_worker_runs_it_with_arguments_by_name_and_by_place(sql: Sql, ap
     placed = await sql.submit("""'mail.send', '["a@b.c", "d"]', '{"copies": 3}', 'mail'""")
 
     async with working(app):
-        assert await app.handle(named).result("10s") == ["a@b.c", 2]
-        assert await app.handle(placed).result("10s") == ["a@b.c", "d", 3]
+        assert await app.handle(named).result("60s") == ["a@b.c", 2]
+        assert await app.handle(placed).result("60s") == ["a@b.c", "d", 3]
 
 
 async def test_arguments_that_do_not_fit_are_told_by_the_job(sql: Sql, app: App) -> None:
@@ -92,9 +92,9 @@ async def test_arguments_that_do_not_fit_are_told_by_the_job(sql: Sql, app: App)
 
     async with working(app):
         with pytest.raises(JobFailed, match="mail.send"):
-            await app.handle(wrong).result("10s")
+            await app.handle(wrong).result("60s")
         with pytest.raises(JobFailed, match="multiple values for argument 'to'"):
-            await app.handle(more).result("10s")
+            await app.handle(more).result("60s")
 
 
 async def test_a_trigger_submits_with_the_row_that_caused_it(sql: Sql, app: App) -> None:
@@ -117,7 +117,7 @@ async def test_a_trigger_submits_with_the_row_that_caused_it(sql: Sql, app: App)
 
     [job] = (await app.control.store.find(Query())).jobs
     async with working(app):
-        assert await app.handle(job.id).result("10s") == ["kept@b.c", 1]
+        assert await app.handle(job.id).result("60s") == ["kept@b.c", 1]
 
 
 async def test_those_who_wait_hear_of_it_at_the_commit(sql: Sql, app: App) -> None:

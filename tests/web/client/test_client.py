@@ -222,9 +222,9 @@ async def test_a_value_arrives_and_comes_back_as_by_the_library(
     assert [job.payload async for job in either.jobs.find(payload=True)] == [{"value": value}] * 3
 
     await work(stored.control, result=value)
-    assert await made.result("10s") == value
+    assert await made.result("60s") == value
     assert await made.result("10s", returns=type(value)) == value
-    assert (await made.wait("10s")).result == value
+    assert (await made.wait("60s")).result == value
 
 
 async def test_a_program_without_msgpack_is_told_the_same_in_json(server: Server) -> None:
@@ -298,7 +298,7 @@ async def test_a_result_is_plain_data_or_of_the_type_that_is_wanted(either: Asyn
 
     assert await handle.result() == {"total": 3}
     assert await handle.result(returns=Sum) == Sum(3)
-    assert (await handle.wait("5s")).result == {"total": 3}
+    assert (await handle.wait("60s")).result == {"total": 3}
     with pytest.raises(InvalidInput, match="the result of job"):
         await handle.result(returns=int)
 

@@ -52,7 +52,7 @@ def test_a_wait_ends_when_the_job_does(client: Client, here: Here) -> None:
     later.start()
 
     with pytest.raises(JobFailed, match="E: m"):
-        handle.result("30s")
+        handle.result("60s")
     later.join()
 
 

@@ -15,9 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 from ..control.bulk import Answer, Found, paged, walk
+from ..control.json_view import job_view
 from ..errors import MainstayError
 from ..lifecycle import is_stopping
-from ..model import Job
 from ..stores import JobStore
 from . import jobs_view
 from .common import coloured, printable
@@ -93,10 +93,10 @@ async def show_plan(verb: str, found: Found, store: JobStore, console: Console, 
     with _Stream({"action": verb, "dry_run": True}) as out:
         if found.query is None:
             for ids in paged(found.ids):
-                out.rows([_row(job) for job in await store.get(ids) if job is not None])
+                out.rows([job_view(job) for job in await store.get(ids) if job is not None])
         else:
             async for page in walk(store, found.query, limit=found.limit):
-                out.rows([_row(job) for job in page])
+                out.rows([job_view(job) for job in page])
         out.rest = {"counts": found.counts, "total": found.total}
 
 
@@ -188,7 +188,7 @@ class _Program:
         """Write a page of answers."""
         self._counts.update(answer.outcome for answer in answers)
         self.all_ok = self.all_ok and all(answer.ok for answer in answers)
-        self._out.rows([msgspec.structs.asdict(answer) for answer in answers])
+        self._out.rows(answers)
 
 
 class _Stream:
@@ -203,7 +203,7 @@ class _Stream:
         typer.echo(_json(self._head).removesuffix("}") + ',"jobs":[', nl=False)
         return self
 
-    def rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def rows(self, rows: Sequence[msgspec.Struct]) -> None:
         """Write some."""
         for row in rows:
             typer.echo(("" if self._first else ",") + "\n" + _json(row), nl=False)
@@ -220,9 +220,5 @@ class _Stream:
             raise typer.Exit(FAILED) from error
 
 
-def _row(job: Job) -> dict[str, Any]:
-    return {"id": job.id, "status": job.status, "name": job.name, "queue": job.queue}
-
-
-def _json(data: Mapping[str, Any]) -> str:
+def _json(data: Any) -> str:
     return msgspec.json.encode(data).decode()

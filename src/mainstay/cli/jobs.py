@@ -9,7 +9,7 @@ import typer
 
 from ..batch.cli import jobs, sync
 from ..control import Control
-from ..control.json_view import event_data, job_data
+from ..control.json_view import event_view, job_view, value_of
 from ..lifecycle import Event
 from ..model import Job, Session, check_id
 from ..stores import JobStore, Query, Refusal
@@ -100,7 +100,7 @@ def list_jobs(
 
     found, more, now_ms = looking(where, look)
     if as_json:
-        print_json({"jobs": [job_data(job) for job in found], "cursor": more})
+        print_json({"jobs": [job_view(job) for job in found], "cursor": more})
     else:
         jobs_view.show_list(found, more, now_ms, screen())
 
@@ -160,7 +160,7 @@ async def _seen(store: JobStore, job_id: str) -> Seen:
 
 def _seen_data(seen: Seen, *, payload: bool) -> dict[str, Any]:
     return {
-        "job": None if seen.job is None else job_data(seen.job, payload=payload),
-        "events": [event_data(event) for event in seen.events],
+        "job": None if seen.job is None else job_view(seen.job, value_of if payload else None),
+        "events": [event_view(event) for event in seen.events],
         "refusals": msgspec.to_builtins(seen.refusals),
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import Any
 
 import msgspec
 import typer
@@ -13,12 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..control.explain import is_alive
-from ..control.json_view import session_data
-from ..control.unserved import Unserved, unserved
+from ..control.json_view import SessionView, StatsView, read_stats
 from ..lifecycle import JOB
-from ..model import QueueSettings, Session, is_private
-from ..stores import JobStore, Stats
+from ..model import QueueSettings
+from ..stores import JobStore
 from .bundles import bundled
 from .common import (
     JsonOption,
@@ -51,21 +48,8 @@ Exit codes: 0 fine, 2 error.
 
 
 class _Seen(msgspec.Struct, frozen=True, kw_only=True):
-    stats: Stats
-    sessions: list[Session]
+    stats: StatsView
     queues: list[QueueSettings]
-    limits: dict[str, int]
-    lease_ms: int
-
-    def silent_ms(self, session: Session) -> int:
-        return max(0, self.lease_ms - session.beat_ms)
-
-    @property
-    def unserved(self) -> list[Unserved]:
-        return unserved(self.stats, self.sessions, self.lease_ms)
-
-    def at_work(self, session: Session) -> bool:
-        return is_alive(session, self.lease_ms)
 
 
 @bundled
@@ -73,7 +57,7 @@ def command(where: Where, as_json: JsonOption = False) -> None:
     """Look at a store once, and show it."""
     seen: _Seen = looking(where, _look)
     if as_json:
-        print_json(_data(seen))
+        print_json(seen.stats)
     else:
         _show(seen, screen(), check_with=where.again("mainstay check"))
 
@@ -84,37 +68,13 @@ def register(app: typer.Typer) -> None:
 
 
 async def _look(store: JobStore) -> _Seen:
-    return _Seen(
-        stats=await store.stats(),
-        sessions=await store.sessions(),
-        queues=await store.queues(),
-        limits=await store.limits(),
-        lease_ms=store.clock.lease_ms(),
-    )
-
-
-def _data(seen: _Seen) -> dict[str, Any]:
-    stats = msgspec.to_builtins(seen.stats)
-    settings = {queue.name: queue for queue in seen.queues}
-    del stats["routed"]
-    stats["queues"] = {name: queue for name, queue in stats["queues"].items() if not is_private(name)}
-    for name in sorted(stats["queues"].keys() | settings.keys()):
-        queue = stats["queues"].setdefault(name, {"counts": {}, "oldest_ready_ms": None})
-        queue["paused"] = name in settings and settings[name].paused
-    stats["unserved"] = [{**msgspec.to_builtins(each), "told": each.told} for each in seen.unserved]
-    # the count is that of the living; the list says who they are, and who is silent or was found dead
-    stats["live_sessions"] = sum(map(seen.at_work, seen.sessions))
-    stats["sessions"] = [
-        {**session_data(session), "silent_ms": seen.silent_ms(session), "at_work": seen.at_work(session)}
-        for session in seen.sessions
-    ]
-    return {**stats, "limits": seen.limits}
+    return _Seen(stats=await read_stats(store), queues=await store.queues())
 
 
 def _show(seen: _Seen, console: Console, *, check_with: str) -> None:
     stats = seen.stats
     paused = {queue.name: queue.reason for queue in seen.queues if queue.paused}
-    if stats.queues:
+    if any(queue.counts for queue in stats.queues.values()):
         console.print(_by_queue(stats, paused))
         console.print()
         console.print(_by_state(stats))
@@ -124,12 +84,12 @@ def _show(seen: _Seen, console: Console, *, check_with: str) -> None:
     for name, reason in paused.items():
         why = f": {printable(reason)}" if reason else ""
         console.print(Text(f"queue {printable(name)} is paused{why}", style="yellow"))
-    for key, most in seen.limits.items():
+    for key, most in stats.limits.items():
         console.print(Text(f"limit: at most {most} at a time of {printable(key)}", style="dim"))
-    for each in seen.unserved:
+    for each in stats.unserved:
         console.print(Text(printable(each.told), style="bold yellow"))
-    console.print(_sessions(seen))
-    if stats.leader is None and any(map(seen.at_work, seen.sessions)):
+    console.print(_sessions(stats))
+    if stats.leader is None and stats.live_sessions:
         console.print(Text("no session leads: no schedule ticks until one does, within seconds", style="yellow"))
     if stats.aside:
         console.print(Text(f"{stats.aside} rows are set aside because they cannot be read", style="bold red"))
@@ -139,13 +99,13 @@ def _show(seen: _Seen, console: Console, *, check_with: str) -> None:
         console.print(Text(f"look closer with: {check_with}", style="dim"), soft_wrap=True)
 
 
-def _by_queue(stats: Stats, paused: Collection[str]) -> Table:
+def _by_queue(stats: StatsView, paused: Collection[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("queue", overflow="fold")
     table.add_column("state", overflow="fold")
     table.add_column("jobs", justify="right", no_wrap=True)
     table.add_column("oldest ready", justify="right", no_wrap=True)
-    for name in sorted(name for name in stats.queues if not is_private(name)):
+    for name in sorted(stats.queues):
         found = stats.queues[name]
         title = printable(name) + (" (paused)" if name in paused else "")
         for status in in_order(found.counts):
@@ -157,11 +117,10 @@ def _by_queue(stats: Stats, paused: Collection[str]) -> Table:
     return table
 
 
-def _by_state(stats: Stats) -> Table:
+def _by_state(stats: StatsView) -> Table:
     total: Counter[str] = Counter()
-    for name, queue in stats.queues.items():
-        if not is_private(name):
-            total.update(queue.counts)
+    for queue in stats.queues.values():
+        total.update(queue.counts)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("state", overflow="fold")
     table.add_column("jobs", justify="right", no_wrap=True)
@@ -178,25 +137,25 @@ def in_order(statuses: Iterable[str]) -> list[str]:
     return sorted(statuses, key=lambda status: (order.get(status, len(order)), status))
 
 
-def _sessions(seen: _Seen) -> Text:
-    n = sum(map(seen.at_work, seen.sessions))
+def _sessions(stats: StatsView) -> Text:
+    n = stats.live_sessions
     text = Text(f"{n} {'session' if n == 1 else 'sessions'} at work" if n else "nobody is at work", style="dim")
     # the living first: however many dead there are, they must not push them off the screen
-    for session in sorted(seen.sessions, key=seen.at_work, reverse=True)[:_SHOWN]:
-        silent = age(seen.silent_ms(session))
+    for session in sorted(stats.sessions, key=lambda each: each.at_work, reverse=True)[:_SHOWN]:
+        silent = age(session.silent_ms)
         if session.dead:
             heard = Text(f"found dead, silent for {silent}", style="not dim red")
-        elif not seen.at_work(session):
+        elif not session.at_work:
             heard = Text(f"silent for {silent}, nobody has swept it yet", style="not dim red")
         else:
-            heard = Text(f"heard of {silent} ago{', leads' if session.id == seen.stats.leader else ''}", style="dim")
+            heard = Text(f"heard of {silent} ago{', leads' if session.id == stats.leader else ''}", style="dim")
         text.append(f"\n  {_who(session)}  ", style="not dim").append_text(heard)
-    if len(seen.sessions) > _SHOWN:
-        text.append(f"\n  ... and {len(seen.sessions) - _SHOWN} more; --json shows all")
+    if len(stats.sessions) > _SHOWN:
+        text.append(f"\n  ... and {len(stats.sessions) - _SHOWN} more; --json shows all")
     return text
 
 
-def _who(session: Session) -> str:
+def _who(session: SessionView) -> str:
     pid = f"pid {session.pid}" if session.pid else ""
     where = f"{'on ' if pid else ''}{printable(session.host)}" if session.host else ""
     place = " ".join(filter(None, (pid, where)))

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..control import Control
 from ..control.explain import Explanation, explained
-from ..control.json_view import event_data
+from ..control.json_view import event_view
 from ..lifecycle import Event
 from ..model import Session
 from ..stores import JobStore
@@ -76,7 +76,7 @@ def events(
     whole, found, sessions = looking(where, look)
     more = found[-1].seq if len(found) == limit else None
     if as_json:
-        print_json({"id": whole, "events": [event_data(event) for event in found], "after": more})
+        print_json({"id": whole, "events": [event_view(event) for event in found], "after": more})
         return
     console = screen()
     if not found:

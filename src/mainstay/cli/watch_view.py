@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import asdict
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..control.json_view import event_data
+from ..control.json_view import event_view, job_view
 from ..lifecycle import Event, table_of
 from ..model import Job, Session
 from . import jobs_view
@@ -79,10 +80,10 @@ def one_lines(seen: OneSeen) -> Iterable[dict[str, Any]]:
     """What changed in one job, for programs; the first is the job as it was found."""
     job = seen.job
     if seen.first:
-        yield {"type": "job", **_job(job), "progress": _progress(job)}
+        yield {"type": "job", **_job(job)}
         return
     for event in seen.fresh:
-        yield {"type": "event", "id": job.id, "status": event.to, **_event(event)}
+        yield {"type": "event", "id": job.id, "status": event.to, **asdict(event_view(event))}
     if seen.progressed:
         yield {"type": "progress", "id": job.id, "status": job.status, "progress": _progress(job)}
 
@@ -96,20 +97,7 @@ def many_lines(seen: ManySeen) -> Iterable[dict[str, Any]]:
 
 
 def _job(job: Job) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "status": job.status,
-        "name": job.name,
-        "queue": job.queue,
-        "reason": job.reason,
-        "version": job.version,
-        "at_ms": job.changed_ms,
-    }
-
-
-def _event(event: Event) -> dict[str, Any]:
-    data = event_data(event)
-    return {name: data[name] for name in ("seq", "at_ms", "source", "actor", "reason", "token", "flag", "details")}
+    return {**asdict(job_view(job)), "at_ms": job.changed_ms, "progress": _progress(job)}
 
 
 def _progress(job: Job) -> dict[str, Any] | None:

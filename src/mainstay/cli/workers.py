@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -13,7 +14,7 @@ from rich.text import Text
 from ..control import Control, looks
 from ..control.draining import crew_of, worker_of
 from ..control.explain import is_alive
-from ..control.json_view import session_data
+from ..control.json_view import session_view
 from ..control.looks import COUNTED, Seen
 from ..errors import WorkerNotFound
 from ..model import Session
@@ -72,7 +73,7 @@ def list_workers(where: Where, as_json: JsonOption = False) -> None:
     """List the sessions."""
     seen = looking(where, looks.sessions)
     if as_json:
-        print_json({"sessions": [{**session_data(each.session), **_data(each)} for each in seen]})
+        print_json({"sessions": [{**asdict(each.view), "holds": each.holds, "leads": each.leads} for each in seen]})
     else:
         _show(seen, screen())
 
@@ -94,18 +95,19 @@ def drain(
 ) -> None:
     """Ask workers to drain."""
 
-    async def work(control: Control) -> tuple[list[Session], int]:
+    async def work(control: Control) -> tuple[list[Session], int, int]:
         there = await control.store.sessions()
         for which in workers:
             if not crew_of(which, there):
                 raise WorkerNotFound(which)
         asked = [await control.drain(which, actor=actor or myself()) for which in dict.fromkeys(workers)]
         found = {session.id: session for crew in asked for session in crew}
-        return list(found.values()), control.store.clock.lease_ms()
+        clock = control.store.clock
+        return list(found.values()), clock.lease_ms(), clock.now_ms()
 
-    found, lease_ms = working(where, work)
+    found, lease_ms, now_ms = working(where, work)
     if as_json:
-        print_json({"sessions": [session_data(session) for session in found]})
+        print_json({"sessions": [session_view(each, lease_ms=lease_ms, now_ms=now_ms) for each in found]})
         return
     for crew in _crews(found):
         if any(is_alive(session, lease_ms) for session in crew):
@@ -130,16 +132,6 @@ def _called(crew: list[Session]) -> str:
 
 def _drains(crew: list[Session]) -> str:
     return f"{_called(crew)} drains, asked by {printable(crew[0].draining_by)}"
-
-
-def _data(seen: Seen) -> dict[str, object]:
-    return {
-        "at_work": seen.at_work,
-        "silent_ms": seen.silent_ms,
-        "age_ms": seen.age_ms,
-        "holds": seen.holds,
-        "leads": seen.leads,
-    }
 
 
 def _state(seen: Seen) -> Text:
@@ -175,8 +167,8 @@ def _show(seen: list[Seen], console: Console) -> None:
             _state(each),
             Text(printable(session.host)),
             Text(str(session.pid or "")),
-            Text(age(each.age_ms)),
-            Text(f"{age(each.silent_ms)} ago"),
+            Text(age(each.view.age_ms)),
+            Text(f"{age(each.view.silent_ms)} ago"),
             Text(holds if each.holds else ""),
         ]
         if console.width >= _WITH_ID:

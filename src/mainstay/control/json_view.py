@@ -1,27 +1,188 @@
-"""How jobs and what belongs to them look to programs: plain data for JSON, the same wherever it is asked for."""
+"""How a job, an event, a session and the counts of a store look as JSON.
+
+This is the one declaration of each: the HTTP API answers with these structs and describes them in its OpenAPI schema,
+the client decodes into them, and `--json` of the command line prints them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from operator import attrgetter
+from typing import Any, cast
 
 import msgspec
 
 from ..lifecycle import Event
-from ..model import Job, Options, Session
+from ..model import ErrorInfo, Job, Options, Progress, RetryPolicy, Session, is_private
+from ..stores import JobStore, QueueStats
+from .explain import is_alive
 from .schedules import ScheduleView
+from .unserved import unserved
+
+
+class RetryPolicyView(RetryPolicy, frozen=True, kw_only=True, array_like=False):
+    """How often and how soon a failed attempt is tried again."""
+
+
+class JobOptionsView(Options, frozen=True, kw_only=True, array_like=False):
+    """The options of the submit; they never change."""
+
+    retry: RetryPolicyView = RetryPolicyView()
+
+
+# Built positionally, because the row of a job is wide: keywords take twice as long.
+class _JobHeader(msgspec.Struct, frozen=True):
+    """A job or unit without its payload, result and checkpoint. Times are milliseconds since 1970, UTC."""
+
+    id: str
+    kind: str
+    name: str
+    queue: str
+    parent: str | None
+    unit: str | None
+    group: str | None
+    options: JobOptionsView
+    key: str | None
+    unique_key: str | None
+    concurrency_key: str | None
+    priority: int
+    status: str
+    reason: str | None
+    version: int
+    token: int
+    session: str | None
+    starts: int
+    failures: int
+    crashes: int
+    releases: int
+    losses: int
+    created_ms: int
+    changed_ms: int
+    due_ms: int
+    claimed_ms: int | None
+    started_ms: int | None
+    settled_ms: int | None
+    expires_ms: int | None
+    extra_ms: int
+    error: ErrorInfo | None
+    head: str
+    trimmed_seq: int
+    trimmed_digest: str
+    lane: int
+    rank: int
+    progress: Progress | None
+    progress_ms: int | None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the job stays as it is until a person or a policy moves it."""
+        return self.settled_ms is not None
+
+    def __repr__(self) -> str:
+        """Short, because it ends up in logs: never the payload or the result."""
+        return f"Job(id={self.id!r}, name={self.name!r}, status={self.status!r}, version={self.version})"
+
+
+class JobView(_JobHeader, frozen=True):
+    """A job or unit. Times are milliseconds since 1970, UTC. Payload, result and checkpoint are present if the request
+    asks for them and the server shows them."""
+
+    payload: Any = None
+    result: Any = None
+    checkpoint: Any = None
+
+
+class EventView(msgspec.Struct, frozen=True):
+    """One line of a job's audit trail."""
+
+    job_id: str
+    seq: int
+    at_ms: int
+    source: str | None
+    to: str
+    actor: str
+    reason: str | None
+    token: int
+    flag: str
+    details: dict[str, Any] | None
+    digest: str
+
+
+class SessionView(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's process."""
+
+    id: str
+    worker: str
+    host: str
+    pid: int
+    started_ms: int
+    lease_s: float
+    dead: bool
+    supervisor: int
+    """pid of the worker that it is an engine of; 0: it is a worker of its own"""
+    draining_ms: int | None
+    """since when it has been asked to claim no more jobs and to end"""
+    draining_by: str
+    """the actor who asked"""
+    queues: tuple[str, ...] | None = None
+    """the queues that it claims from; null: unknown"""
+    tasks: tuple[str, ...] | None = None
+    """the tasks that its program has; null: unknown"""
+    at_work: bool
+    silent_ms: int
+    """since its last heartbeat"""
+    age_ms: int
+
+
+class QueueStatsView(QueueStats, frozen=True, kw_only=True):
+    """Counts of one queue."""
+
+    paused: bool
+
+
+class UnservedView(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that no live worker takes."""
+
+    queue: str
+    task: str | None
+    """null: no live worker listens on the queue; else none of those that do has this task"""
+    jobs: int
+    told: str
+    """the same as a sentence"""
+
+
+class StatsView(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts, rates and sessions of a store."""
+
+    at_ms: int
+    queues: dict[str, QueueStatsView]
+    rates: dict[str, float]
+    """moves into each status per minute, over the last four to five minutes"""
+    submitted: float
+    """jobs submitted per minute, over the last four to five minutes"""
+    live_sessions: int
+    sessions: tuple[SessionView, ...]
+    limits: dict[str, int]
+    aside: int
+    """rows set aside because they could not be read"""
+    findings: tuple[str, ...]
+    leader: str | None = None
+    """the session that runs schedules, retention and checks"""
+    unserved: tuple[UnservedView, ...] = ()
+    """jobs that no live worker takes"""
 
 
 class Extension:
-    """An extension type of MessagePack within stored data. Nobody knows what it stands for, so as text it is told which
-    one it is, and how large."""
+    """An extension type of MessagePack within stored data. Its meaning is unknown, so its text names only its code and
+    its size."""
 
     def __init__(self, code: int, data: memoryview) -> None:
         self.value = msgspec.msgpack.Ext(code, bytes(data))
-        self._told = f"extension type {code}, {len(data)} bytes"
+        self._text = f"extension type {code}, {len(data)} bytes"
 
     def __str__(self) -> str:
-        return self._told
+        return self._text
 
 
 _decode = msgspec.msgpack.Decoder(ext_hook=Extension).decode
@@ -30,31 +191,45 @@ _decode = msgspec.msgpack.Decoder(ext_hook=Extension).decode
 PRIVATE = ("payload", "result", "checkpoint")
 
 
-def job_data(job: Job, *, payload: bool = False) -> dict[str, Any]:
-    """A job for programs."""
-    data = {
-        **msgspec.structs.asdict(job),
-        "options": options_data(job.options),
-        "error": msgspec.to_builtins(job.error),
-        "progress": msgspec.to_builtins(job.progress),
-        "head": job.head.hex(),
-        "trimmed_digest": job.trimmed_digest.hex(),
-    }
-    for name in PRIVATE:
-        stored = data.pop(name)
-        if payload:
-            data[name] = None if stored is None else stored_value(stored)
-    return data
+def _values(view: type[msgspec.Struct], **converters: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    """Reads the fields of `view` from a stored record, in order; `converters` read those that differ from it."""
+    fields = view.__struct_fields__
+    read = attrgetter(*fields)
+    places = [(fields.index(name), convert) for name, convert in converters.items()]
+
+    def values(record: Any) -> list[Any]:
+        found = list(read(record))
+        for place, convert in places:
+            found[place] = convert(record)
+        return found
+
+    return values
 
 
-def event_data(event: Event) -> dict[str, Any]:
-    """An event for programs."""
-    return {**msgspec.structs.asdict(event), "details": event.data or None, "digest": event.digest.hex()}
+_header_values = _values(
+    _JobHeader,
+    options=lambda job: msgspec.convert(job.options, JobOptionsView, from_attributes=True),
+    head=lambda job: job.head.hex(),
+    trimmed_digest=lambda job: job.trimmed_digest.hex(),
+)
+_event_values = _values(
+    EventView,
+    details=lambda event: event.data or None,
+    digest=lambda event: event.digest.hex(),
+)
 
 
-def options_data(options: Options) -> dict[str, Any]:
-    """By name: in the store they are an array."""
-    return {**msgspec.structs.asdict(options), "retry": msgspec.structs.asdict(options.retry)}
+def job_view(job: Job, value: Callable[[Job, str], Any] | None = None) -> JobView:
+    """A job. `value` reads its payload, result and checkpoint; without it the JSON does not have these keys."""
+    header = _header_values(job)
+    if value is None:
+        return cast("JobView", _JobHeader(*header))
+    return JobView(*header, *[value(job, name) for name in PRIVATE])
+
+
+def event_view(event: Event) -> EventView:
+    """An event of a job."""
+    return EventView(*_event_values(event))
 
 
 def stored_value(stored: bytes) -> Any:
@@ -63,6 +238,12 @@ def stored_value(stored: bytes) -> Any:
         return readable_value(stored)
     except ValueError:
         return {"undecodable": stored.hex()}
+
+
+def value_of(job: Job, name: str) -> Any:
+    """Its payload, result or checkpoint; see `stored_value`."""
+    stored: bytes | None = getattr(job, name)
+    return None if stored is None else stored_value(stored)
 
 
 def readable_value(stored: bytes) -> Any:
@@ -77,14 +258,58 @@ def readable_value(stored: bytes) -> Any:
     return value
 
 
-def session_data(session: Session) -> dict[str, Any]:
-    """A session, with the names of the queues and tasks that it serves; None: it does not say. Its last beat is left
-    out: that is time of the lease clock, and no date."""
-    data: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(session, offer=None))
-    del data["beat_ms"], data["offer"]
-    data["queues"] = None if session.offer is None else list(session.offer.queues)
-    data["tasks"] = None if session.offer is None else sorted(session.offer.tasks)
-    return data
+def session_view(session: Session, *, lease_ms: int, now_ms: int) -> SessionView:
+    """A session, as of a lease time and a wall time. Its last beat is left out: that is lease time, not a date."""
+    offer = session.offer
+    return SessionView(
+        id=session.id,
+        worker=session.worker,
+        host=session.host,
+        pid=session.pid,
+        started_ms=session.started_ms,
+        lease_s=session.lease_s,
+        dead=session.dead,
+        supervisor=session.supervisor,
+        draining_ms=session.draining_ms,
+        draining_by=session.draining_by,
+        queues=None if offer is None else offer.queues,
+        tasks=None if offer is None else tuple(sorted(offer.tasks)),
+        at_work=is_alive(session, lease_ms),
+        silent_ms=max(0, lease_ms - session.beat_ms),
+        age_ms=max(0, now_ms - session.started_ms),
+    )
+
+
+async def read_stats(store: JobStore) -> StatsView:
+    """The counts of a store, with its sessions and the settings of its queues."""
+    stats, sessions = await store.stats(), await store.sessions()
+    paused = {queue.name: queue.paused for queue in await store.queues()}
+    lease_ms, now_ms = store.clock.lease_ms(), store.clock.now_ms()
+    shown = tuple(session_view(each, lease_ms=lease_ms, now_ms=now_ms) for each in sessions)
+    queues = {name: found for name, found in stats.queues.items() if not is_private(name)}
+    for name in sorted(paused.keys() - queues.keys()):
+        queues[name] = QueueStats(counts={})
+    return StatsView(
+        at_ms=stats.at_ms,
+        queues={
+            name: QueueStatsView(
+                counts=found.counts, oldest_ready_ms=found.oldest_ready_ms, paused=paused.get(name, False)
+            )
+            for name, found in queues.items()
+        },
+        rates=stats.rates,
+        submitted=stats.submitted,
+        live_sessions=sum(each.at_work for each in shown),
+        sessions=shown,
+        limits=dict(await store.limits()),
+        aside=stats.aside,
+        findings=stats.findings,
+        leader=stats.leader,
+        unserved=tuple(
+            UnservedView(queue=each.queue, task=each.task, jobs=each.jobs, told=each.told)
+            for each in unserved(stats, sessions, lease_ms)
+        ),
+    )
 
 
 def schedule_data(view: ScheduleView) -> dict[str, Any]:

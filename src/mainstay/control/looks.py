@@ -11,7 +11,7 @@ from ..errors import InvalidInput
 from ..model import Job, Session, is_private
 from ..stores import JobStore, Query
 from .actions import WAITING
-from .explain import is_alive
+from .json_view import SessionView, session_view
 
 #: held jobs that are looked at per session
 COUNTED = 1000
@@ -50,13 +50,16 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """One session as it is listed."""
 
     session: Session
-    at_work: bool
-    silent_ms: int
-    age_ms: int
+    view: SessionView
+    """the same for programs, at the time of the look"""
     held: list[Job]
     """the newest, up to `COUNTED`"""
     leads: bool = False
     """it runs schedules, retention and checks"""
+
+    @property
+    def at_work(self) -> bool:
+        return self.view.at_work
 
     @property
     def holds(self) -> int:
@@ -122,9 +125,7 @@ async def sessions(store: JobStore) -> list[Seen]:
         found.append(
             Seen(
                 session=session,
-                at_work=is_alive(session, lease_ms),
-                silent_ms=max(0, lease_ms - session.beat_ms),
-                age_ms=max(0, now_ms - session.started_ms),
+                view=session_view(session, lease_ms=lease_ms, now_ms=now_ms),
                 held=page.jobs,
                 leads=session.id == leader,
             )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainstay.control import Completion, Control
-from mainstay.control.json_view import event_data, job_data
+from mainstay.control.json_view import event_view, job_view, value_of
 from mainstay.stores import open_store
 from mainstay.web.api.routes import PREFIX
 from tests import places
@@ -43,9 +43,9 @@ async def test_two_programs_one_over_http_and_one_without_see_the_same(url: str)
 
             for job_id in (sent, made.id):
                 shown = (await client.get(f"{PREFIX}/jobs/{job_id}")).json()
-                assert shown == _plain(job_data(await library.get(job_id), payload=True))
+                assert shown == _plain(job_view(await library.get(job_id), value_of))
                 trail = (await client.get(f"{PREFIX}/jobs/{job_id}/events")).json()["events"]
-                assert trail == [_plain(event_data(event)) for event in await library.events(job_id)]
+                assert trail == [_plain(event_view(event)) for event in await library.events(job_id)]
                 story = (await client.get(f"{PREFIX}/jobs/{job_id}/story")).json()
                 assert story["lines"] == await library.story(job_id)
             listed = (await client.get(f"{PREFIX}/jobs")).json()["jobs"]

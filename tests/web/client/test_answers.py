@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, get_origin
+from typing import Any
 
-import msgspec
 import pytest
 
-from mainstay.web.api import bulk, shapes, stores
+from mainstay.control import json_view
+from mainstay.lifecycle import Event
+from mainstay.model import Job, Options, RetryPolicy, Session
+from mainstay.stores import Stats
+from mainstay.web.api import openapi, shapes
+from mainstay.web.api.routes import OPERATIONS
 from mainstay.web.client import (
-    answers,
     async_client,
     async_handle,
     async_resources,
@@ -22,30 +25,40 @@ from tools import unasync
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("view", "stored", "left_out", "added"),
     [
-        (answers.Job, shapes.JobShape),
-        (answers.Event, shapes.EventShape),
-        (answers.Session, shapes.SessionShape),
-        (answers.Working, shapes.WorkingShape),
-        (answers.Stats, stores.StatsSeen),
-        (answers.Done, bulk.Done),
-        (answers.JobPage, shapes.JobPage),
-        (answers.UnitPage, shapes.UnitPage),
-        (answers.Trail, shapes.Trail),
-        (answers.Story, shapes.Story),
+        (json_view.JobView, Job, set(), set()),
+        (json_view.JobOptionsView, Options, set(), set()),
+        (json_view.RetryPolicyView, RetryPolicy, set(), set()),
+        (json_view.EventView, Event, set(), set()),
+        (
+            json_view.SessionView,
+            Session,
+            {"beat_ms", "offer"},
+            {"queues", "tasks", "at_work", "silent_ms", "age_ms"},
+        ),
+        (json_view.StatsView, Stats, {"routed"}, {"live_sessions", "limits", "unserved"}),
     ],
 )
-def test_an_answer_has_the_fields_that_the_server_gives(ours: Any, theirs: Any) -> None:
-    assert _fields(ours) == _fields(theirs)
+def test_a_view_has_the_fields_of_what_is_stored(view: Any, stored: Any, left_out: set[str], added: set[str]) -> None:
+    assert set(view.__struct_fields__) == set(stored.__struct_fields__) - left_out | added
 
 
-def test_the_options_of_a_job_are_those_that_the_server_gives() -> None:
-    (options,) = [field.type for field in msgspec.structs.fields(shapes.JobShape) if field.name == "options"]
-    (retry,) = [field.type for field in msgspec.structs.fields(options) if field.name == "retry"]
+def test_the_client_reads_the_types_that_the_server_describes() -> None:
+    described = {operation.id: operation.answers[200].type for operation in OPERATIONS}
 
-    assert _fields(answers.JobOptions) == _fields(options)
-    assert _fields(answers.RetryPolicy) == _fields(retry)
+    assert described["get_job"] is json_view.JobView
+    assert described["get_stats"] is json_view.StatsView
+    assert described["list_jobs"] is shapes.JobPage
+    assert described["list_events"] is shapes.Trail
+    assert described["act_on_jobs"] is shapes.BulkResult
+
+
+def test_a_schema_is_named_for_what_it_describes() -> None:
+    schemas = openapi.described(OPERATIONS, stores=["main"])["components"]["schemas"]
+
+    assert {"Job", "JobOptions", "RetryPolicy", "Event", "Session", "Stats"} <= schemas.keys()
+    assert schemas["JobPage"]["properties"]["jobs"]["items"] == {"$ref": "#/components/schemas/Job"}
 
 
 @pytest.mark.parametrize(
@@ -65,19 +78,6 @@ def test_both_clients_offer_the_same(waits: type, blocks: type) -> None:
 
 def test_the_synchronous_client_is_what_the_asynchronous_one_generates() -> None:
     assert unasync.outdated() == [], "run `make generate`"
-
-
-def _fields(struct: Any) -> dict[str, Any]:
-    """Names, and types as far as they are not structs, which are compared for themselves."""
-    return {field.name: _plain(field.type) for field in msgspec.structs.fields(struct)}
-
-
-def _plain(kind: Any) -> Any:
-    if get_origin(kind) in (list, tuple):
-        return "many"
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return "struct"
-    return kind
 
 
 def _methods(kind: type) -> dict[str, list[str]]:

@@ -33,7 +33,7 @@ from mainstay.errors import (
 from mainstay.model import ErrorInfo
 from mainstay.task.handle import failure
 from mainstay.testing import Harness
-from mainstay.web.client import AsyncClient, Ended, Event, Job
+from mainstay.web.client import AsyncClient, EndMessage, EventView, JobView
 from mainstay.web.security.tokens import Tokens
 from tests.report.load.runs import a_summary
 from tests.web.client.conftest import client_of, work
@@ -242,7 +242,7 @@ async def test_a_job_is_told_with_all_that_is_known_of_it(either: AsyncClient, s
     row = await stored.control.get(handle.id)
     seen = await handle.job()
 
-    same = set(Job.__struct_fields__) - {"options", "payload", "result", "checkpoint", "head", "trimmed_digest"}
+    same = set(JobView.__struct_fields__) - {"options", "payload", "result", "checkpoint", "head", "trimmed_digest"}
     assert {name: getattr(seen, name) for name in same} == {name: getattr(row, name) for name in same}
     assert (seen.payload, seen.options.metadata, seen.head) == ({"n": 1}, {"who": "ann"}, row.head.hex())
     assert not seen.is_settled
@@ -495,9 +495,9 @@ async def test_the_stream_of_a_job_tells_its_trail_and_its_end(either: AsyncClie
     news = [each async for each in handle.stream()]
 
     trail = [event async for event in handle.events()]
-    assert [each for each in news if isinstance(each, Event)] == trail
-    assert [each.status for each in news if isinstance(each, Job)] == ["succeeded"]
-    assert isinstance(news[-1], Ended)
+    assert [each for each in news if isinstance(each, EventView)] == trail
+    assert [each.status for each in news if isinstance(each, JobView)] == ["succeeded"]
+    assert isinstance(news[-1], EndMessage)
     assert news[-1].status == "succeeded"
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstay.errors import ServerUnreachable
-from mainstay.web.client import AsyncClient, Ended, Event, News, Tries
+from mainstay.web.client import AsyncClient, EndMessage, EventView, JobMessage, Tries
 from tests.web.client.conftest import BASE, work
 from tests.web.conftest import Server, serving
 
@@ -92,7 +92,7 @@ async def test_what_may_have_been_done_is_not_done_again(stored: Server) -> None
 def test_a_stream_that_breaks_anywhere_is_taken_up_without_a_gap_or_a_repetition(cuts: list[int]) -> None:
     import asyncio
 
-    async def read() -> tuple[list[News], list[int]]:
+    async def read() -> tuple[list[JobMessage], list[int]]:
         async with serving() as server:
             job = await server.control.submit("a", retries=3)
             for n in range(3):
@@ -104,8 +104,8 @@ def test_a_stream_that_breaks_anywhere_is_taken_up_without_a_gap_or_a_repetition
             return news, [event.seq for event in await server.control.events(job.id)]
 
     news, trail = asyncio.run(read())
-    assert [each.seq for each in news if isinstance(each, Event)] == trail
-    assert [each for each in news if isinstance(each, Ended)] == news[-1:]
+    assert [each.seq for each in news if isinstance(each, EventView)] == trail
+    assert [each for each in news if isinstance(each, EndMessage)] == news[-1:]
 
 
 async def test_a_stream_that_is_not_there_is_refused_at_once(server: Server) -> None:

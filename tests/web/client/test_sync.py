@@ -13,7 +13,7 @@ from mainstay import Client
 from mainstay.errors import InvalidInput, JobFailed, ServerUnreachable, WaitTimeout
 from mainstay.load.target.certificate import self_signed
 from mainstay.model import ErrorInfo
-from mainstay.web.client import Ended, Event, Tries
+from mainstay.web.client import EndMessage, EventView, Tries
 from mainstay.web.client.wire import wire_to
 from tests.web.client.conftest import work
 from tests.web.client.servers import Here, served
@@ -90,11 +90,11 @@ def test_a_job_can_be_followed_while_it_goes_on(client: Client, here: Here) -> N
     seen: list[object] = []
     for news in handle.stream():
         seen.append(news)
-        if isinstance(news, Event) and news.to == "pending":
+        if isinstance(news, EventView) and news.to == "pending":
             here.run(work(here.control, "live", result=1))
 
-    assert isinstance(seen[-1], Ended)
-    assert [each.seq for each in seen if isinstance(each, Event)] == [event.seq for event in handle.events()]
+    assert isinstance(seen[-1], EndMessage)
+    assert [each.seq for each in seen if isinstance(each, EventView)] == [event.seq for event in handle.events()]
 
 
 def test_a_store_and_a_list_can_be_watched(client: Client) -> None:

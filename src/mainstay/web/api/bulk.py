@@ -16,8 +16,8 @@ from . import fields
 from .fields import JobId, Reason
 from .jobs import Filter
 from .operation import Answered, Ask, Nothing, Operation, told
-from .shapes import JobShape
-from .views import job_view
+from .shapes import BulkResult
+from .views import masked_job
 
 #: refusals that are told one by one
 _TOLD = 100
@@ -36,25 +36,6 @@ class Many(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     limit: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     """at most so many, the oldest first"""
     reason: Reason | None = None
-
-
-class Done(msgspec.Struct, kw_only=True):
-    """What was done, or would be."""
-
-    action: str
-    dry_run: bool
-    matched: int
-    """how many are meant; of those found by a filter, as far as one request goes"""
-    counts: dict[str, int]
-    """the same by status"""
-    sample: list[JobShape]
-    """the first of them, as they were before"""
-    done: int
-    refused: int
-    refusals: list[Answer]
-    """why, of the first of those"""
-    more: bool
-    """there may be more that match: ask again"""
 
 
 async def act_on_jobs(ask: Ask[Nothing, Many]) -> Response:
@@ -95,17 +76,17 @@ async def carried_out(ask: Ask[Any, Any], action: Action, found: Found, *, dry_r
     ask.deed.said |= counts
     masker = ask.site.masker
     return told(
-        {
-            "action": action.verb,
-            "dry_run": dry_run,
-            "matched": found.total,
-            "counts": found.counts,
-            "sample": [job_view(job, masker, payload=False) for job in found.first],
-            "done": done,
-            "refused": refused,
-            "refusals": msgspec.to_builtins(refusals),
-            "more": found.limit is not None and sum(found.counts.values()) >= found.limit,
-        }
+        BulkResult(
+            action=action.verb,
+            dry_run=dry_run,
+            matched=found.total,
+            counts=found.counts,
+            sample=tuple(masked_job(job, masker, payload=False) for job in found.first),
+            done=done,
+            refused=refused,
+            refusals=tuple(refusals),
+            more=found.limit is not None and sum(found.counts.values()) >= found.limit,
+        )
     )
 
 
@@ -119,7 +100,7 @@ OPERATIONS = (
         summary="Retry, cancel or delete many jobs, or see which that would be",
         about="Each job is answered for. To delete needs the scope admin.",
         body=Many,
-        answers={200: Answered(told="What was done, or would be.", type=Done)},
+        answers={200: Answered(told="What was done, or would be.", type=BulkResult)},
         refusals=(404,),
     ),
 )

@@ -8,14 +8,15 @@ import msgspec
 from starlette.responses import Response
 
 from ...control.filtering import state_meant
+from ...control.json_view import JobView
 from ...errors import InvalidInput
 from ...lifecycle import JOB, UNIT
 from ...model import Job
 from .fields import Priority, Reason, Status
 from .operation import Answered, Ask, Nothing, Operation, told
-from .shapes import Deleted, JobShape
+from .shapes import Deleted
 from .versions import wanted_version
-from .views import etag_of, job_view
+from .views import etag_of, masked_job
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,7 +78,7 @@ async def delete_job(ask: Ask[WhyDelete, None]) -> Response:
 
 
 def _moved(ask: Ask[Any, Any], job: Job) -> Response:
-    return told(job_view(job, ask.site.masker, payload=False), ETag=etag_of(job))
+    return told(masked_job(job, ask.site.masker, payload=False), ETag=etag_of(job))
 
 
 def _change(path: str, handler: Any, summary: str, body: type[msgspec.Struct], **more: Any) -> Operation:
@@ -89,7 +90,7 @@ def _change(path: str, handler: Any, summary: str, body: type[msgspec.Struct], *
         tag="jobs",
         summary=summary,
         body=body,
-        answers={200: Answered(told="The job as it is now.", type=JobShape, headers={"ETag": "its new version"})},
+        answers={200: Answered(told="The job as it is now.", type=JobView, headers={"ETag": "its new version"})},
         refusals=(404, 409),
         if_match=more.pop("if_match", "may"),
         **more,

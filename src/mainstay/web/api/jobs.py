@@ -9,14 +9,15 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from ...control.filtering import by_age, check_states
+from ...control.json_view import JobView
 from ...stores import JobStore, Query
 from .fields import Duration, JobId, Millis, Name, PageSize, Queue, Status, Tag, Text
 from .listing import shown_page, with_values
 from .operation import PACKED, Answered, Ask, Operation
-from .shapes import JobPage, JobShape
+from .shapes import JobPage
 from .veil import shown_job
 from .versions import is_known
-from .views import etag_of, job_view, size_of
+from .views import etag_of, masked_job, size_of
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,11 +97,11 @@ async def list_jobs(ask: Ask[Listing, None]) -> Response:
     if wanted.payload:
         page = await with_values(store, page)
     return await ask.shown(
-        lambda: {
-            "jobs": [job_view(job, ask.site.masker, payload=wanted.payload) for job in page.jobs],
-            "next": page.cursor,
-            "finished": page.finished,
-        },
+        lambda: JobPage(
+            jobs=tuple(masked_job(job, ask.site.masker, payload=wanted.payload) for job in page.jobs),
+            next=page.cursor,
+            finished=page.finished,
+        ),
         sum(map(size_of, page.jobs)) if wanted.payload else 0,
     )
 
@@ -112,7 +113,7 @@ async def get_job(ask: Ask[Looking, None]) -> Response:
         return Response(status_code=304, headers={"ETag": tag})
     shown = await shown_job(ask.place.store, job, ask.site.masker)
     size = size_of(job) if ask.query.payload else 0
-    return await ask.shown(lambda: job_view(shown, ask.site.masker, payload=ask.query.payload), size, ETag=tag)
+    return await ask.shown(lambda: masked_job(shown, ask.site.masker, payload=ask.query.payload), size, ETag=tag)
 
 
 OPERATIONS = (
@@ -139,7 +140,7 @@ OPERATIONS = (
         query=Looking,
         packs=True,
         answers={
-            200: Answered(told="The job.", type=JobShape, headers={"ETag": "its version, to be sent as If-Match"}),
+            200: Answered(told="The job.", type=JobView, headers={"ETag": "its version, to be sent as If-Match"}),
             304: Answered(told="It is as you know it."),
         },
         refusals=(404,),

@@ -65,12 +65,27 @@ def described(operations: Sequence[Operation], *, stores: Sequence[str]) -> dict
         },
         "servers": [{"url": "/api/v1"}],
         "security": [{"token": []}],
-        "paths": paths,
+        "paths": _published(paths),
         "components": {
-            "schemas": components,
+            "schemas": {_named(name): _published(schema) for name, schema in components.items()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "An API token."}},
         },
     }
+
+
+def _named(name: str) -> str:
+    """The name of a schema: a job is a `Job` to those who read the description."""
+    return name.removesuffix("View")
+
+
+def _published(schema: Any) -> Any:
+    """A schema with references to these names."""
+    if isinstance(schema, list):
+        return [_published(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    renamed = {name: _named(schema[name]) for name in ("$ref", "title") if isinstance(schema.get(name), str)}
+    return {name: _published(each) for name, each in schema.items()} | renamed
 
 
 def _types(operations: Iterable[Operation]) -> Iterable[Any]:

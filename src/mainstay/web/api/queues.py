@@ -14,10 +14,11 @@ from ...control.looks import Queue, Queues
 from ...model import QueueSettings
 from ...stores import Query
 from ..problems import Problem
-from .bulk import Done, carried_out
+from .bulk import carried_out
 from .fields import Reason, Text
 from .operation import Answered, Ask, Nothing, Operation, told
 from .seen import Limits
+from .shapes import BulkResult
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,7 +113,7 @@ def _of(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> Opera
         scope=more.pop("scope", "operate"),
         tag="queues",
         summary=summary,
-        answers={200: Answered(told=more.pop("told", "Done."), type=type_)},
+        answers={200: Answered(told=more.pop("told", "BulkResult."), type=type_)},
         **more,
     )
 
@@ -148,7 +149,7 @@ OPERATIONS = (
         "/queues/{name}/purge",
         purge_queue,
         "Cancel or delete every job of a queue that waits",
-        Done,
+        BulkResult,
         about="What somebody works on goes on, and what is settled stays. With dry_run nothing is done.",
         body=Purge,
         scope="admin",

@@ -10,7 +10,7 @@ from ...batch.desk import Output, Resumed, ToRun
 from ...batch.findings import Validation
 from ...batch.spec import Tallied
 from ...control.looks import Limit
-from ...stores import QueueStats, Violation
+from ...stores import Violation
 from .shapes import Advised
 
 
@@ -33,12 +33,6 @@ class Stores(msgspec.Struct, kw_only=True):
     """The stores that this server looks after."""
 
     stores: list[StoreSeen]
-
-
-class QueueCounts(QueueStats, frozen=True, kw_only=True):
-    """Counts of one queue."""
-
-    paused: bool
 
 
 class Checked(msgspec.Struct, kw_only=True):

@@ -1,69 +1,14 @@
-"""What answers look like, for the description. The views make them; a test holds both together."""
+"""What the API answers, as data: the server makes these, its description is made from them, the client reads them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import msgspec
 
-from ...lifecycle import Event
-from ...model import Job, Options, RetryPolicy, Session
+from ...control.bulk import Answer
+from ...control.json_view import EventView, JobView, SessionView
 from ...stores import Refusal
-
-
-def _shape(name: str, of: type[msgspec.Struct], doc: str, *, without: tuple[str, ...] = (), **other: Any) -> Any:
-    """As a struct is stored, with some fields shown otherwise; those of `other` that it has not are added."""
-    fields = [
-        (field.name, other.pop(field.name, field.type))
-        for field in msgspec.structs.fields(of)
-        if field.name not in without
-    ]
-    added = [(field, *kind) if isinstance(kind, tuple) else (field, kind) for field, kind in other.items()]
-    return msgspec.defstruct(name, [*fields, *added], kw_only=True, namespace={"__doc__": doc})
-
-
-if TYPE_CHECKING:
-    # made of the structs themselves, at run time
-    JobShape: TypeAlias = Any
-    EventShape: TypeAlias = Any
-    RefusalShape: TypeAlias = Any
-    SessionShape: TypeAlias = Any
-    WorkingShape: TypeAlias = Any
-else:
-    _Policy = _shape("RetryPolicy", RetryPolicy, "How often and how soon a failed attempt is tried again.")
-    _Options = _shape("JobOptions", Options, "What was asked for at submit and never changes.", retry=_Policy)
-    JobShape = _shape(
-        "Job",
-        Job,
-        "A job or unit. Times are milliseconds since 1970, UTC. Payload, result and checkpoint are there if they are "
-        "asked for and may be shown.",
-        without=("payload", "result", "checkpoint"),
-        options=_Options,
-        head=str,
-        trimmed_digest=str,
-        payload=(Any, None),
-        result=(Any, None),
-        checkpoint=(Any, None),
-    )
-    EventShape = _shape("Event", Event, "One line of a job's audit trail.", details=dict[str, Any] | None, digest=str)
-    RefusalShape = _shape("Refusal", Refusal, "A write of a lost claim that was refused.")
-    _seen = {
-        "without": ("beat_ms", "offer"),
-        "queues": tuple[str, ...] | None,
-        "tasks": tuple[str, ...] | None,
-        "at_work": bool,
-        "silent_ms": int,
-        "age_ms": int,
-    }
-    SessionShape = _shape("Session", Session, "A worker's process.", **_seen)
-    WorkingShape = _shape(
-        "Working",
-        Session,
-        "A worker's process, and the newest of what it holds.",
-        **_seen,
-        holds=int,
-        jobs=list[JobShape],
-    )
 
 
 class Problem(msgspec.Struct, kw_only=True):
@@ -105,32 +50,70 @@ class SubmittedGroup(msgspec.Struct, kw_only=True):
     """in the order that they were sent; if `then` was there before, those that it waits or waited for"""
 
 
-class JobPage(msgspec.Struct, kw_only=True):
-    """Some jobs, and where to go on."""
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some jobs, and the cursor of the next page."""
 
-    jobs: list[JobShape]
+    jobs: tuple[JobView, ...]
     next: str | None
     """the cursor of the next page; null on the last. A page may be short, or empty, and still have a next"""
-    finished: bool
-    """false: it has not finished looking (a search in texts takes long among many), and gives what it found so far.
-    There may be more from `next` on"""
+    finished: bool = True
+    """false: the search is not finished (a search in texts takes long among many jobs), and these were found so far;
+    there may be more from `next` on"""
 
 
-class UnitPage(msgspec.Struct, kw_only=True):
+class UnitPage(msgspec.Struct, frozen=True, kw_only=True):
     """Some units of a job."""
 
-    units: list[JobShape]
+    units: tuple[JobView, ...]
     counts: dict[str, int]
     """all of them, by status"""
     next: str | None
 
 
-class Trail(msgspec.Struct, kw_only=True):
+class Trail(msgspec.Struct, frozen=True, kw_only=True):
     """Some events of a job, in order."""
 
-    events: list[EventShape]
+    events: tuple[EventView, ...]
     next: int | None
     """ask on with `after` set to this; null: these were all"""
+
+
+class WorkingSession(SessionView, frozen=True, kw_only=True):
+    """A worker's process, and the newest jobs that it holds."""
+
+    holds: int
+    jobs: tuple[JobView, ...]
+
+
+class Workers(msgspec.Struct, frozen=True, kw_only=True):
+    """The sessions of the workers, the living first."""
+
+    sessions: list[WorkingSession]
+
+
+class Drained(msgspec.Struct, frozen=True, kw_only=True):
+    """The sessions that were asked to drain: all processes of the worker, or of all workers that have the name."""
+
+    sessions: list[SessionView]
+
+
+class BulkResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done to many jobs, or would be."""
+
+    action: str
+    dry_run: bool
+    matched: int
+    """number of jobs meant; of those found by a filter, as far as one request goes"""
+    counts: dict[str, int]
+    """the same by status"""
+    sample: tuple[JobView, ...]
+    """the first of them, as they were before"""
+    done: int
+    refused: int
+    refusals: tuple[Answer, ...]
+    """the first of the refused, and why"""
+    more: bool
+    """more jobs may match: ask again"""
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -145,11 +128,11 @@ class Result(msgspec.Struct, kw_only=True):
     """how much of the result: whoever may submit is told all of it, for a masked one is not what was returned"""
 
 
-class Story(msgspec.Struct, kw_only=True):
+class Story(msgspec.Struct, frozen=True, kw_only=True):
     """The audit trail in words, newest events last."""
 
     lines: list[str]
-    refusals: list[RefusalShape]
+    refusals: list[Refusal]
 
 
 class Sentences(msgspec.Struct, kw_only=True):

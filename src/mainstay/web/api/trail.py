@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from starlette.responses import Response
@@ -21,7 +21,7 @@ from .masking import Masker
 from .operation import PACKED, Answered, Ask, Nothing, Operation, told
 from .shapes import Awaited, Explained, Result, Story, Trail, UnitPage
 from .veil import explained, shown_job, veil_of
-from .views import event_view, job_view, refusal_view, size_of, value_view
+from .views import masked_event, masked_job, size_of, value_view
 
 _LONGEST_WAIT_S = 30.0
 #: hides nothing
@@ -60,10 +60,10 @@ async def list_events(ask: Ask[Events, None]) -> Response:
     size = sum(len(event.details or "") for event in found)
     return await aside(
         lambda: told(
-            {
-                "events": [event_view(event, veil) for event in found],
-                "next": found[-1].seq if len(found) == limit else None,
-            }
+            Trail(
+                events=tuple(masked_event(event, veil) for event in found),
+                next=found[-1].seq if len(found) == limit else None,
+            )
         ),
         size,
     )
@@ -80,19 +80,20 @@ async def get_result(ask: Ask[Waiting, None]) -> Response:
             headers={"Retry-After": "2"},
             job_status=job.status,
         )
+    shown: Literal["whole", "masked", "none"]
     shown = "none" if not ask.site.masker.shows else "whole" if ask.caller.may("submit") else "masked"
     # a program is told its error as it is told its result
     masker = _WHOLE if shown == "whole" else ask.site.masker
     seen = job if shown == "whole" else await shown_job(ask.place.store, job, masker)
     return await ask.shown(
-        lambda: {
-            "id": job.id,
-            "status": job.status,
-            "reason": seen.reason,
-            "result": None if shown == "none" else value_view(job, "result", masker),
-            "error": msgspec.to_builtins(seen.error),
-            "shown": shown,
-        },
+        lambda: Result(
+            id=job.id,
+            status=job.status,
+            reason=seen.reason,
+            result=None if shown == "none" else value_view(job, "result", masker),
+            error=seen.error,
+            shown=shown,
+        ),
         len(job.result or b""),
     )
 
@@ -101,15 +102,15 @@ async def get_story(ask: Ask[Nothing, None]) -> Response:
     job_id, control = ask.path("id"), ask.place.control
     veil = await veil_of(ask.place.store, (await ask.place.store.get([check_id(job_id)]))[0], ask.site.masker)
     lines = await Reader(ask.place.store, 0).story(job_id, told=veil.event)
-    return told({"lines": lines, "refusals": [refusal_view(each) for each in await control.refusals(job_id)]})
+    return told(Story(lines=lines, refusals=await control.refusals(job_id)))
 
 
 async def explain_job(ask: Ask[Nothing, None]) -> Response:
-    return told(msgspec.to_builtins(await explained(ask.place.store, ask.path("id"), ask.site.masker)))
+    return told(await explained(ask.place.store, ask.path("id"), ask.site.masker))
 
 
 async def list_awaited(ask: Ask[Nothing, None]) -> Response:
-    return told({"ids": await ask.place.control.awaited(ask.path("id"))})
+    return told(Awaited(ids=await ask.place.control.awaited(ask.path("id"))))
 
 
 async def list_units(ask: Ask[Units, None]) -> Response:
@@ -124,11 +125,11 @@ async def list_units(ask: Ask[Units, None]) -> Response:
         page = await with_values(ask.place.store, page)
     counts = await ask.place.control.unit_counts(job_id)
     return await ask.shown(
-        lambda: {
-            "units": [job_view(unit, masker, payload=wanted.payload) for unit in page.jobs],
-            "counts": counts,
-            "next": page.cursor,
-        },
+        lambda: UnitPage(
+            units=tuple(masked_job(unit, masker, payload=wanted.payload) for unit in page.jobs),
+            counts=counts,
+            next=page.cursor,
+        ),
         sum(map(size_of, page.jobs)) if wanted.payload else 0,
     )
 

@@ -1,4 +1,4 @@
-"""The one JSON form of everything that the server shows: the API, the live streams and the dashboard use the same."""
+"""What the server shows of a job: the views of `control.json_view`, masked. API, streams and dashboard use the same."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 import msgspec
 
 from ...batch.spec import KIND as BATCH
-from ...control.explain import is_alive
-from ...control.json_view import PRIVATE, event_data, job_data, readable_value, schedule_data, session_data
+from ...control.json_view import EventView, JobView, event_view, job_view, readable_value
 from ...lifecycle import Event
-from ...model import Job, Session
-from ...stores import Refusal
+from ...model import Job
 from ...stores.left_out import size_left_out
 from .masking import Masker
 from .secret_search import MOST_PARTS, parts_at_most
 from .veil import Veil, veiled_validation
 
 
-def job_view(job: Job, masker: Masker, *, payload: bool) -> dict[str, Any]:
+def masked_job(job: Job, masker: Masker, *, payload: bool) -> JobView:
     """A job whose texts may be shown (`veil.shown_jobs`). Its payload, result and checkpoint are in it if they are
     wanted and may be shown at all."""
-    data = job_data(job)
-    data["options"]["metadata"] = masker.mask(job.options.metadata)
+    options = job.options
+    if options.metadata:
+        masked = msgspec.structs.replace(options, metadata=masker.mask(options.metadata))
+        job = msgspec.structs.replace(job, options=masked)
     if payload and masker.shows:
-        data |= {name: value_view(job, name, masker) for name in PRIVATE}
-    return data
+        return job_view(job, lambda job, name: value_view(job, name, masker))
+    return job_view(job)
 
 
 def value_view(job: Job, name: str, masker: Masker) -> Any:
@@ -53,25 +53,9 @@ def size_of(job: Job) -> int:
     return len(job.payload) + len(job.result or b"") + len(job.checkpoint or b"")
 
 
-def event_view(event: Event, veil: Veil) -> dict[str, Any]:
+def masked_event(event: Event, veil: Veil) -> EventView:
     """One line of an audit trail."""
-    return event_data(veil.event(event))
-
-
-def refusal_view(refusal: Refusal) -> dict[str, Any]:
-    """A write of a lost claim that was refused."""
-    found: dict[str, Any] = msgspec.to_builtins(refusal)
-    return found
-
-
-def session_view(session: Session, *, lease_ms: int, now_ms: int) -> dict[str, Any]:
-    """A worker's process: whether it is at work, and when it was last heard of."""
-    return {
-        **session_data(session),
-        "at_work": is_alive(session, lease_ms),
-        "silent_ms": max(0, lease_ms - session.beat_ms),
-        "age_ms": max(0, now_ms - session.started_ms),
-    }
+    return event_view(veil.event(event))
 
 
 def etag_of(job: Job) -> str:
@@ -82,13 +66,4 @@ def etag_of(job: Job) -> str:
     return f'"{job.version}-{zlib.crc32(msgspec.msgpack.encode(reported)):08x}"'
 
 
-__all__ = [
-    "etag_of",
-    "event_view",
-    "job_view",
-    "refusal_view",
-    "schedule_data",
-    "session_view",
-    "size_of",
-    "value_view",
-]
+__all__ = ["etag_of", "masked_event", "masked_job", "size_of", "value_view"]

@@ -20,8 +20,10 @@ broken stream is resumed; none of them sends anything. `async_*` sends; `sync_*`
 
 from __future__ import annotations
 
+from ...control.json_view import EventView, JobView, StatsView
 from ..api.seen import BatchSeen, Resuming, Schedule, StoreSeen
-from .answers import Done, Ended, Event, Job, JobPage, Listed, News, Reported, Stats, Trouble, Working
+from ..api.shapes import BulkResult, JobPage, WorkingSession
+from ..live.messages import EndMessage, JobMessage, ListMessage, ProgressMessage, TroubleMessage
 from .async_client import AsyncClient
 from .async_handle import AsyncGroup, AsyncHandle
 from .exchange import Tries
@@ -34,23 +36,23 @@ __all__ = [
     "AsyncGroup",
     "AsyncHandle",
     "BatchSeen",
+    "BulkResult",
     "Client",
-    "Done",
-    "Ended",
-    "Event",
+    "EndMessage",
+    "EventView",
     "Group",
     "Handle",
-    "Job",
+    "JobMessage",
     "JobPage",
-    "Listed",
+    "JobView",
+    "ListMessage",
     "NewJob",
-    "News",
-    "Reported",
+    "ProgressMessage",
     "Resuming",
     "Schedule",
-    "Stats",
+    "StatsView",
     "StoreSeen",
     "Tries",
-    "Trouble",
-    "Working",
+    "TroubleMessage",
+    "WorkingSession",
 ]

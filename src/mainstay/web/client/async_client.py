@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
 
 from ...clock import seconds
+from ...control.json_view import SessionView, StatsView
 from ...load.stats.model import Summary
 from ...task.options import SubmitOptions
 from ..api.seen import Checked, StoreSeen
-from ..api.shapes import Submitted
+from ..api.shapes import Submitted, WorkingSession
 from ..live.history import Sample
 from ..live.snapshot import Snapshot
-from .answers import Session, Stats, Working
 from .async_handle import AsyncGroup, AsyncHandle
 from .async_resources import AsyncBatches, AsyncJobs, AsyncQueues, AsyncSchedules
 from .calls import Call
@@ -111,15 +111,15 @@ class AsyncClient:
         """List the stores of the server."""
         return await self.run(self._store.stores())
 
-    async def stats(self) -> Stats:
+    async def stats(self) -> StatsView:
         """Read the counts, rates and ages of the store."""
         return await self.run(self._store.stats())
 
-    async def workers(self) -> list[Working]:
+    async def workers(self) -> list[WorkingSession]:
         """List the worker sessions and the jobs that they hold."""
         return await self.run(self._store.workers())
 
-    async def drain_worker(self, worker: str) -> list[Session]:
+    async def drain_worker(self, worker: str) -> list[SessionView]:
         """Drain a worker, given by its name or by the id of one of its sessions: it claims no more jobs, finishes what
         it runs within its grace period, and exits. Returns the sessions that were asked; raises `WorkerNotFound`."""
         return await self.run(self._store.drain(worker))

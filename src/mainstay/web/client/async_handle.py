@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 from ...control.explain import Explanation
-from .answers import Event, Job, News
+from ...control.json_view import EventView, JobView
+from ..live.messages import JobMessage
 from .core import Core, Duration
 from .exchange import Flow
 from .following import Following, job_stream
@@ -62,11 +63,11 @@ class AsyncHandle:
         Fields that the server masks are masked here."""
         return await self._run(self._core.result(self.id, timeout, returns))
 
-    async def wait(self, timeout: Duration | None = None) -> Job:  # noqa: ASYNC109 - how users say it
+    async def wait(self, timeout: Duration | None = None) -> JobView:  # noqa: ASYNC109 - how users say it
         """Wait until the job is settled, whatever its outcome; raises `WaitTimeout`."""
         return await self._run(self._core.wait(self.id, timeout))
 
-    async def job(self, *, payload: bool = True) -> Job:
+    async def job(self, *, payload: bool = True) -> JobView:
         """Read the job as it is now; raises `JobNotFound`."""
         return await self._run(self._core.job(self.id, payload=payload))
 
@@ -88,7 +89,7 @@ class AsyncHandle:
         """Read the ids of the jobs that it waits for, or waited for."""
         return await self._run(self._core.awaited(self.id))
 
-    async def events(self, *, after: int = 0) -> AsyncIterator[Event]:
+    async def events(self, *, after: int = 0) -> AsyncIterator[EventView]:
         """Iterate over its audit trail, page by page."""
         start: int | None = after
         while start is not None:
@@ -97,7 +98,9 @@ class AsyncHandle:
                 yield event
             start = page.next
 
-    async def units(self, *, status: str | Sequence[str] | None = None, payload: bool = False) -> AsyncIterator[Job]:
+    async def units(
+        self, *, status: str | Sequence[str] | None = None, payload: bool = False
+    ) -> AsyncIterator[JobView]:
         """Iterate over its units, oldest first, page by page."""
         cursor: str | None = None
         while True:
@@ -109,26 +112,26 @@ class AsyncHandle:
             if (cursor := page.next) is None:
                 return
 
-    def stream(self, *, payload: bool = False) -> AsyncGenerator[News, None]:
+    def stream(self, *, payload: bool = False) -> AsyncGenerator[JobMessage, None]:
         """Stream what happens to the job, from its first event until it is settled: events, the job after them, its
         progress, and its end. A broken stream resumes where it broke. The stream is JSON, so bytes in a payload or
         result are base64; `job()` returns them as bytes."""
         return self._follow(job_stream(self._core, self.id, payload=payload))
 
-    async def cancel(self, reason: str | None = None, *, version: int | None = None) -> Job:
+    async def cancel(self, reason: str | None = None, *, version: int | None = None) -> JobView:
         """Cancel the job: at once if no worker holds it, else through `cancelling`. Idempotent. With a `version`, here
         and below, only if the job is still at that version; else raises `VersionChanged`."""
         return await self._run(self._core.cancel(self.id, reason, version))
 
-    async def retry(self, reason: str | None = None, *, version: int | None = None) -> Job:
+    async def retry(self, reason: str | None = None, *, version: int | None = None) -> JobView:
         """Send the job back to its queue."""
         return await self._run(self._core.retry(self.id, reason, version))
 
-    async def set_priority(self, priority: int, *, version: int | None = None) -> Job:
+    async def set_priority(self, priority: int, *, version: int | None = None) -> JobView:
         """Change its priority in its queue."""
         return await self._run(self._core.set_priority(self.id, priority, version))
 
-    async def force(self, to: str, *, reason: str, version: int | None = None) -> Job:
+    async def force(self, to: str, *, reason: str, version: int | None = None) -> JobView:
         """Move the job past the transition table; the event is marked as forced."""
         return await self._run(self._core.force(self.id, to, reason, version))
 

@@ -9,10 +9,12 @@ from ...batch.desk import Output
 from ...batch.findings import Validation
 from ...batch.report.heat_map import HeatMap
 from ...batch.report.model import BatchReport
+from ...control.json_view import JobView
 from ...control.looks import Limit, Queue
 from ...model import QueueSettings
 from ..api.seen import BatchSeen, Resuming, Schedule
-from .answers import Done, Job, JobPage, Listed
+from ..api.shapes import BulkResult, JobPage
+from ..live.messages import ListMessage
 from .async_handle import AsyncFlowRunner, AsyncHandle, AsyncStreamReader
 from .core import Action, Core, Filters
 from .core_store import BatchCore, QueueCore, ScheduleCore
@@ -29,7 +31,7 @@ class AsyncJobs:
         self._run = run
         self._follow = follow
 
-    async def get(self, job_id: str, *, payload: bool = True) -> Job:
+    async def get(self, job_id: str, *, payload: bool = True) -> JobView:
         """Read one job; raises `JobNotFound`."""
         return await self._run(self._core.job(job_id, payload=payload))
 
@@ -49,7 +51,7 @@ class AsyncJobs:
 
     async def find(
         self, *, oldest_first: bool = False, payload: bool = False, **filters: Unpack[Filters]
-    ) -> AsyncIterator[Job]:
+    ) -> AsyncIterator[JobView]:
         """Iterate over the jobs that match, newest first, page by page."""
         cursor: str | None = None
         while True:
@@ -70,7 +72,7 @@ class AsyncJobs:
         limit: int | None = None,
         reason: str | None = None,
         **filters: Unpack[Filters],
-    ) -> Done:
+    ) -> BulkResult:
         """Retry, cancel or delete many jobs: those with these ids, or those that match. With `dry_run` nothing changes,
         and the answer describes what would."""
         chosen = None if ids is not None and not filters else filters
@@ -80,7 +82,7 @@ class AsyncJobs:
 
     def stream(
         self, *, limit: int = 50, oldest_first: bool = False, **filters: Unpack[Filters]
-    ) -> AsyncGenerator[Listed, None]:
+    ) -> AsyncGenerator[ListMessage, None]:
         """Stream the first jobs that match, now and at each change. Does not end by itself."""
         return self._follow(list_stream(self._core, filters, limit=limit, oldest_first=oldest_first))
 
@@ -117,7 +119,7 @@ class AsyncQueues:
         dry_run: bool = False,
         limit: int | None = None,
         reason: str | None = None,
-    ) -> Done:
+    ) -> BulkResult:
         """Cancel, or delete, all of its waiting jobs."""
         return await self._run(self._core.purge(name, delete_them=delete, dry_run=dry_run, limit=limit, reason=reason))
 

@@ -13,12 +13,23 @@ import msgspec
 from ...clock import duration_text, seconds
 from ...control.chunks import move_index, note_stored
 from ...control.explain import Explanation
+from ...control.json_view import JobView
 from ...errors import InvalidInput, MainstayError, RequestRefused, WaitTimeout
 from ...model import ErrorInfo, check_id
 from ...task.handle import failure
-from ..api.shapes import Awaited, Deleted, Submitted, SubmittedGroup, SubmittedMany
+from ..api.shapes import (
+    Awaited,
+    BulkResult,
+    Deleted,
+    JobPage,
+    Story,
+    Submitted,
+    SubmittedGroup,
+    SubmittedMany,
+    Trail,
+    UnitPage,
+)
 from . import calls
-from .answers import Done, Job, JobPage, Story, Trail, UnitPage
 from .calls import Answer, Call, duration, get, packed, packed_all, post
 from .exchange import Flow, Pause, Tries, carried
 from .new import NewJob, checked, chunked
@@ -138,8 +149,8 @@ class Core:
 
     # look -------------------------------------------------------------------------------------------
 
-    def job(self, job_id: str, *, payload: bool) -> Flow[Job]:
-        return self.ask(get(self._of(job_id), Job, self.query(payload=payload)))
+    def job(self, job_id: str, *, payload: bool) -> Flow[JobView]:
+        return self.ask(get(self._of(job_id), JobView, self.query(payload=payload)))
 
     def page(self, filters: Filters, *, cursor: str | None, limit: int, **more: bool) -> Flow[JobPage]:
         return self.ask(get("/jobs", JobPage, self.query(**self.listed(filters), **more, cursor=cursor, limit=limit)))
@@ -182,7 +193,7 @@ class Core:
                 # a server that does not wait as it was asked to is not asked in a hurry
                 yield Pause(1.0 if left_s is None else min(1.0, left_s))
 
-    def wait(self, job_id: str, timeout: Duration | None) -> Flow[Job]:
+    def wait(self, job_id: str, timeout: Duration | None) -> Flow[JobView]:
         yield from self.settled(job_id, timeout)
         return (yield from self.job(job_id, payload=True))
 
@@ -225,19 +236,19 @@ class Core:
 
     # change -----------------------------------------------------------------------------------------
 
-    def cancel(self, job_id: str, reason: str | None, version: int | None) -> Flow[Job]:
+    def cancel(self, job_id: str, reason: str | None, version: int | None) -> Flow[JobView]:
         # twice is once
         return self._change(job_id, "cancel", {"reason": reason}, version, safe=version is None)
 
-    def retry(self, job_id: str, reason: str | None, version: int | None) -> Flow[Job]:
+    def retry(self, job_id: str, reason: str | None, version: int | None) -> Flow[JobView]:
         return self._change(job_id, "retry", {"reason": reason}, version)
 
-    def set_priority(self, job_id: str, priority: int, version: int | None) -> Flow[Job]:
+    def set_priority(self, job_id: str, priority: int, version: int | None) -> Flow[JobView]:
         return self._change(job_id, "priority", {"priority": priority}, version, safe=version is None)
 
-    def force(self, job_id: str, to: str, reason: str, version: int | None) -> Flow[Job]:
+    def force(self, job_id: str, to: str, reason: str, version: int | None) -> Flow[JobView]:
         path, body = self._of(job_id, "force"), {"to": to, "reason": reason}
-        return self.ask(post(path, Job, body, query=self.query(), If_Match=tag(version) or "*"))
+        return self.ask(post(path, JobView, body, query=self.query(), If_Match=tag(version) or "*"))
 
     def delete(self, job_id: str, reason: str | None, version: int | None) -> Flow[None]:
         query = self.query(reason=reason)
@@ -252,7 +263,7 @@ class Core:
         dry_run: bool,
         limit: int | None,
         reason: str | None,
-    ) -> Flow[Done]:
+    ) -> Flow[BulkResult]:
         body = {
             "action": action,
             "ids": None if ids is None else [getattr(each, "id", each) for each in ids],
@@ -261,7 +272,7 @@ class Core:
             "limit": limit,
             "reason": reason,
         }
-        return self.ask(post("/jobs/actions", Done, body, safe=dry_run, query=self.query()))
+        return self.ask(post("/jobs/actions", BulkResult, body, safe=dry_run, query=self.query()))
 
     def listed(self, filters: Filters) -> dict[str, Any]:
         """A filter as it is sent."""
@@ -276,9 +287,9 @@ class Core:
 
     def _change(
         self, job_id: str, what: str, body: Mapping[str, Any], version: int | None, *, safe: bool = False
-    ) -> Flow[Job]:
+    ) -> Flow[JobView]:
         path = self._of(job_id, what)
-        return self.ask(post(path, Job, body, safe=safe, query=self.query(), If_Match=tag(version)))
+        return self.ask(post(path, JobView, body, safe=safe, query=self.query(), If_Match=tag(version)))
 
     def _of(self, job_id: str, what: str = "") -> str:
         return job_path(job_id, what)

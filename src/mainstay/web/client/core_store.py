@@ -9,24 +9,17 @@ import msgspec
 from ...batch.findings import Validation
 from ...batch.report.heat_map import HeatMap
 from ...batch.report.model import BatchReport
+from ...control.json_view import SessionView, StatsView
 from ...control.looks import Limit, Queue, Queues
 from ...load.stats.model import Summary
 from ...model import QueueSettings
 from ..api.seen import BatchSeen, Checked, Limits, OutputPage, Ran, Resuming, Schedule, Schedules, Stores, StoreSeen
+from ..api.shapes import BulkResult, Drained, Workers, WorkingSession
 from ..live.history import Sample
 from ..live.snapshot import Snapshot
-from .answers import Done, Session, Stats, Working
 from .calls import delete, get, named, post
 from .core import Core, job_path, tag
 from .exchange import Flow
-
-
-class _Workers(msgspec.Struct, frozen=True, kw_only=True):
-    sessions: list[Working]
-
-
-class _Drained(msgspec.Struct, frozen=True, kw_only=True):
-    sessions: list[Session]
 
 
 class _Samples(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,9 +46,9 @@ class QueueCore:
 
     def purge(
         self, name: str, *, delete_them: bool, dry_run: bool, limit: int | None, reason: str | None
-    ) -> Flow[Done]:
+    ) -> Flow[BulkResult]:
         body = {"delete": delete_them, "dry_run": dry_run, "limit": limit, "reason": reason}
-        return self._post(name, "purge", Done, body, safe=dry_run)
+        return self._post(name, "purge", BulkResult, body, safe=dry_run)
 
     def limits(self) -> Flow[list[Limit]]:
         found = yield from self._core.ask(get("/limits", Limits, self._core.query()))
@@ -110,18 +103,18 @@ class StoreCore:
         found = yield from self._core.ask(get("/stores", Stores))
         return found.stores
 
-    def workers(self) -> Flow[list[Working]]:
-        found = yield from self._core.ask(get("/workers", _Workers, self._core.query()))
+    def workers(self) -> Flow[list[WorkingSession]]:
+        found = yield from self._core.ask(get("/workers", Workers, self._core.query()))
         return found.sessions
 
-    def drain(self, worker: str) -> Flow[list[Session]]:
+    def drain(self, worker: str) -> Flow[list[SessionView]]:
         # asked twice, the first time stands
         path = f"/workers/{named(worker)}/drain"
-        found = yield from self._core.ask(post(path, _Drained, safe=True, query=self._core.query()))
+        found = yield from self._core.ask(post(path, Drained, safe=True, query=self._core.query()))
         return found.sessions
 
-    def stats(self) -> Flow[Stats]:
-        return self._core.ask(get("/stats", Stats, self._core.query()))
+    def stats(self) -> Flow[StatsView]:
+        return self._core.ask(get("/stats", StatsView, self._core.query()))
 
     def snapshot(self) -> Flow[Snapshot]:
         return self._core.ask(get("/snapshot", Snapshot, self._core.query()))

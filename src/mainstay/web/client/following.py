@@ -6,10 +6,11 @@ import codecs
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
+from ...control.json_view import EventView, JobView
 from ...errors import MainstayError, ServerUnreachable
 from ...load.clients import events
+from ..live.messages import EndMessage, JobMessage, ListMessage, ProgressMessage, TroubleMessage
 from ..live.snapshot import Snapshot
-from .answers import Ended, Event, Job, Listed, News, Reported, Trouble
 from .calls import Answer, read_as, with_query
 from .core import Core, Filters, job_path
 from .exchange import Lost, retry_after
@@ -17,7 +18,13 @@ from .refusals import error_of
 
 T = TypeVar("T")
 
-_NEWS: dict[str, Any] = {"event": Event, "job": Job, "progress": Reported, "end": Ended, "trouble": Trouble}
+_MESSAGES: dict[str, Any] = {
+    "event": EventView,
+    "job": JobView,
+    "progress": ProgressMessage,
+    "end": EndMessage,
+    "trouble": TroubleMessage,
+}
 _NO_MORE = 204
 _AGAIN = (429, 502, 503, 504)
 
@@ -49,7 +56,7 @@ class Following(Generic[T]):
             self._wanted_s = self._wanted_s if event.retry is None else event.retry / 1000
             found = self._read(event)
             if found is not None:
-                self.over = self.over or isinstance(found, Ended)
+                self.over = self.over or isinstance(found, EndMessage)
                 yield found
 
     def begun(self, answer: Answer) -> float | None:
@@ -82,12 +89,12 @@ class Following(Generic[T]):
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
 
-def job_stream(core: Core, job_id: str, *, payload: bool) -> Following[News]:
+def job_stream(core: Core, job_id: str, *, payload: bool) -> Following[JobMessage]:
     """All that happens to a job, from its first event on."""
 
-    def read(event: events.Event) -> News | None:
-        kind = _NEWS.get(event.event)
-        found: News | None = None if kind is None else read_as(event.data, kind)
+    def read(event: events.Event) -> JobMessage | None:
+        kind = _MESSAGES.get(event.event)
+        found: JobMessage | None = None if kind is None else read_as(event.data, kind)
         return found
 
     return Following(core, with_query(job_path(job_id, "stream"), core.query(payload=payload)), read)
@@ -98,10 +105,10 @@ def store_stream(core: Core) -> Following[Snapshot]:
     return Following(core, with_query("/stream", core.query()), _reading("snapshot", Snapshot))
 
 
-def list_stream(core: Core, filters: Filters, *, limit: int, oldest_first: bool) -> Following[Listed]:
+def list_stream(core: Core, filters: Filters, *, limit: int, oldest_first: bool) -> Following[ListMessage]:
     """A list of jobs, and what changes in it."""
     query = core.query(**core.listed(filters), limit=limit, oldest_first=oldest_first)
-    return Following(core, with_query("/jobs/stream", query), _reading("page", Listed))
+    return Following(core, with_query("/jobs/stream", query), _reading("page", ListMessage))
 
 
 def _reading(name: str, into: type[T]) -> Callable[[events.Event], T | None]:

@@ -12,13 +12,13 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
 
 from ...clock import seconds
+from ...control.json_view import SessionView, StatsView
 from ...load.stats.model import Summary
 from ...task.options import SubmitOptions
 from ..api.seen import Checked, StoreSeen
-from ..api.shapes import Submitted
+from ..api.shapes import Submitted, WorkingSession
 from ..live.history import Sample
 from ..live.snapshot import Snapshot
-from .answers import Session, Stats, Working
 from .calls import Call
 from .core import Core
 from .core_store import BatchCore, QueueCore, ScheduleCore, StoreCore
@@ -113,15 +113,15 @@ class Client:
         """List the stores of the server."""
         return self.run(self._store.stores())
 
-    def stats(self) -> Stats:
+    def stats(self) -> StatsView:
         """Read the counts, rates and ages of the store."""
         return self.run(self._store.stats())
 
-    def workers(self) -> list[Working]:
+    def workers(self) -> list[WorkingSession]:
         """List the worker sessions and the jobs that they hold."""
         return self.run(self._store.workers())
 
-    def drain_worker(self, worker: str) -> list[Session]:
+    def drain_worker(self, worker: str) -> list[SessionView]:
         """Drain a worker, given by its name or by the id of one of its sessions: it claims no more jobs, finishes what
         it runs within its grace period, and exits. Returns the sessions that were asked; raises `WorkerNotFound`."""
         return self.run(self._store.drain(worker))

@@ -8,7 +8,8 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 from ...control.explain import Explanation
-from .answers import Event, Job, News
+from ...control.json_view import EventView, JobView
+from ..live.messages import JobMessage
 from .core import Core, Duration
 from .exchange import Flow
 from .following import Following, job_stream
@@ -64,11 +65,11 @@ class Handle:
         Fields that the server masks are masked here."""
         return self._run(self._core.result(self.id, timeout, returns))
 
-    def wait(self, timeout: Duration | None = None) -> Job:
+    def wait(self, timeout: Duration | None = None) -> JobView:
         """Wait until the job is settled, whatever its outcome; raises `WaitTimeout`."""
         return self._run(self._core.wait(self.id, timeout))
 
-    def job(self, *, payload: bool = True) -> Job:
+    def job(self, *, payload: bool = True) -> JobView:
         """Read the job as it is now; raises `JobNotFound`."""
         return self._run(self._core.job(self.id, payload=payload))
 
@@ -90,7 +91,7 @@ class Handle:
         """Read the ids of the jobs that it waits for, or waited for."""
         return self._run(self._core.awaited(self.id))
 
-    def events(self, *, after: int = 0) -> Iterator[Event]:
+    def events(self, *, after: int = 0) -> Iterator[EventView]:
         """Iterate over its audit trail, page by page."""
         start: int | None = after
         while start is not None:
@@ -98,7 +99,7 @@ class Handle:
             yield from page.events
             start = page.next
 
-    def units(self, *, status: str | Sequence[str] | None = None, payload: bool = False) -> Iterator[Job]:
+    def units(self, *, status: str | Sequence[str] | None = None, payload: bool = False) -> Iterator[JobView]:
         """Iterate over its units, oldest first, page by page."""
         cursor: str | None = None
         while True:
@@ -107,26 +108,26 @@ class Handle:
             if (cursor := page.next) is None:
                 return
 
-    def stream(self, *, payload: bool = False) -> Generator[News, None, None]:
+    def stream(self, *, payload: bool = False) -> Generator[JobMessage, None, None]:
         """Stream what happens to the job, from its first event until it is settled: events, the job after them, its
         progress, and its end. A broken stream resumes where it broke. The stream is JSON, so bytes in a payload or
         result are base64; `job()` returns them as bytes."""
         return self._follow(job_stream(self._core, self.id, payload=payload))
 
-    def cancel(self, reason: str | None = None, *, version: int | None = None) -> Job:
+    def cancel(self, reason: str | None = None, *, version: int | None = None) -> JobView:
         """Cancel the job: at once if no worker holds it, else through `cancelling`. Idempotent. With a `version`, here
         and below, only if the job is still at that version; else raises `VersionChanged`."""
         return self._run(self._core.cancel(self.id, reason, version))
 
-    def retry(self, reason: str | None = None, *, version: int | None = None) -> Job:
+    def retry(self, reason: str | None = None, *, version: int | None = None) -> JobView:
         """Send the job back to its queue."""
         return self._run(self._core.retry(self.id, reason, version))
 
-    def set_priority(self, priority: int, *, version: int | None = None) -> Job:
+    def set_priority(self, priority: int, *, version: int | None = None) -> JobView:
         """Change its priority in its queue."""
         return self._run(self._core.set_priority(self.id, priority, version))
 
-    def force(self, to: str, *, reason: str, version: int | None = None) -> Job:
+    def force(self, to: str, *, reason: str, version: int | None = None) -> JobView:
         """Move the job past the transition table; the event is marked as forced."""
         return self._run(self._core.force(self.id, to, reason, version))
 

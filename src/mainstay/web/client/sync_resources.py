@@ -11,10 +11,12 @@ from ...batch.desk import Output
 from ...batch.findings import Validation
 from ...batch.report.heat_map import HeatMap
 from ...batch.report.model import BatchReport
+from ...control.json_view import JobView
 from ...control.looks import Limit, Queue
 from ...model import QueueSettings
 from ..api.seen import BatchSeen, Resuming, Schedule
-from .answers import Done, Job, JobPage, Listed
+from ..api.shapes import BulkResult, JobPage
+from ..live.messages import ListMessage
 from .core import Action, Core, Filters
 from .core_store import BatchCore, QueueCore, ScheduleCore
 from .following import list_stream
@@ -31,7 +33,7 @@ class Jobs:
         self._run = run
         self._follow = follow
 
-    def get(self, job_id: str, *, payload: bool = True) -> Job:
+    def get(self, job_id: str, *, payload: bool = True) -> JobView:
         """Read one job; raises `JobNotFound`."""
         return self._run(self._core.job(job_id, payload=payload))
 
@@ -49,7 +51,9 @@ class Jobs:
             self._core.page(filters, cursor=cursor, limit=limit, oldest_first=oldest_first, payload=payload)
         )
 
-    def find(self, *, oldest_first: bool = False, payload: bool = False, **filters: Unpack[Filters]) -> Iterator[Job]:
+    def find(
+        self, *, oldest_first: bool = False, payload: bool = False, **filters: Unpack[Filters]
+    ) -> Iterator[JobView]:
         """Iterate over the jobs that match, newest first, page by page."""
         cursor: str | None = None
         while True:
@@ -69,7 +73,7 @@ class Jobs:
         limit: int | None = None,
         reason: str | None = None,
         **filters: Unpack[Filters],
-    ) -> Done:
+    ) -> BulkResult:
         """Retry, cancel or delete many jobs: those with these ids, or those that match. With `dry_run` nothing changes,
         and the answer describes what would."""
         chosen = None if ids is not None and not filters else filters
@@ -77,7 +81,7 @@ class Jobs:
 
     def stream(
         self, *, limit: int = 50, oldest_first: bool = False, **filters: Unpack[Filters]
-    ) -> Generator[Listed, None, None]:
+    ) -> Generator[ListMessage, None, None]:
         """Stream the first jobs that match, now and at each change. Does not end by itself."""
         return self._follow(list_stream(self._core, filters, limit=limit, oldest_first=oldest_first))
 
@@ -114,7 +118,7 @@ class Queues:
         dry_run: bool = False,
         limit: int | None = None,
         reason: str | None = None,
-    ) -> Done:
+    ) -> BulkResult:
         """Cancel, or delete, all of its waiting jobs."""
         return self._run(self._core.purge(name, delete_them=delete, dry_run=dry_run, limit=limit, reason=reason))
 

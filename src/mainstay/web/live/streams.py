@@ -26,13 +26,14 @@ from ..api.jobs import Filter
 from ..api.masking import Masker
 from ..api.operation import Answered, Ask, Nothing, Operation, told
 from ..api.veil import Veil, veil_of
-from ..api.views import etag_of, event_view, job_view, size_of
+from ..api.views import etag_of, masked_event, masked_job, size_of
 from ..aside import aside
 from ..problems import Problem
 from ..shelf import Place
 from .following import Followed
 from .history import Sample
 from .hub import Hub
+from .messages import EndMessage, ListMessage, ProgressMessage, TroubleMessage
 from .snapshot import Snapshot
 from .sse import EventStream, event, event_of
 
@@ -75,7 +76,7 @@ async def get_snapshot(ask: Ask[Nothing, None]) -> Response:
 
 async def get_history(ask: Ask[Nothing, None]) -> Response:
     hub: Hub = ask.site.hub
-    return told({"samples": msgspec.to_builtins(hub.history(ask.place.name))})
+    return told(Samples(samples=hub.history(ask.place.name)))
 
 
 async def stream_store(ask: Ask[Nothing, None]) -> Response:
@@ -134,12 +135,12 @@ async def _snapshots(hub: Hub, name: str) -> AsyncGenerator[bytes, None]:
 
 async def _remains(events: list[Event], job_id: str, veil: Veil) -> AsyncGenerator[bytes, None]:
     for each in events:
-        yield event("event", event_view(each, veil), each.seq)
+        yield event("event", masked_event(each, veil), each.seq)
     yield _deleted(job_id)
 
 
 def _deleted(job_id: str) -> bytes:
-    return event("end", {"id": job_id, "status": None, "deleted": True})
+    return event("end", EndMessage(id=job_id, status=None, deleted=True))
 
 
 class _Story:
@@ -172,7 +173,7 @@ class _Story:
                             yield self._end(row)
                             return
                 if error and error != trouble:
-                    yield event("trouble", {"detail": error})
+                    yield event("trouble", TroubleMessage(detail=error))
                 trouble = error
                 if followed.changed is changed:
                     with contextlib.suppress(TimeoutError):
@@ -191,7 +192,7 @@ class _Story:
             for each in fresh:
                 # before it is sent: a client that leaves now has been sent it, as far as it is known here
                 self._seq = each.seq
-                yield event("event", event_view(each, veil), each.seq)
+                yield event("event", masked_event(each, veil), each.seq)
             if not fresh:
                 break
         if row is None:
@@ -219,18 +220,17 @@ class _Story:
             if whole is not None:
                 row = msgspec.structs.replace(row, payload=whole.payload, result=whole.result)
         size = size_of(row) if self._payload else 0
-        return await aside(lambda: event("job", job_view(row, self._masker, payload=self._payload), mark), size)
+        return await aside(lambda: event("job", masked_job(row, self._masker, payload=self._payload), mark), size)
 
     async def _reported(self, before: Job, row: Job) -> bytes:
         if (before.progress, before.progress_ms) == (row.progress, row.progress_ms):
             return await self._standing(row)
-        progress = msgspec.to_builtins(row.progress)
-        return event("progress", {"id": row.id, "progress": progress, "progress_ms": row.progress_ms})
+        return event("progress", ProgressMessage(id=row.id, progress=row.progress, progress_ms=row.progress_ms))
 
     def _end(self, row: Job | None) -> bytes:
         if row is None:
             return _deleted(self._job_id)
-        ended = {"id": row.id, "status": row.status, "reason": row.reason, "deleted": False}
+        ended = EndMessage(id=row.id, status=row.status, reason=row.reason)
         return event("end", ended, f"{row.version}-end")
 
 
@@ -245,15 +245,15 @@ async def _pages(ask: Ask[FollowedList, None]) -> AsyncGenerator[bytes, None]:
         while True:
             changed = listed.changed
             if listed.error and listed.error != trouble:
-                yield event("trouble", {"detail": listed.error})
+                yield event("trouble", TroubleMessage(detail=listed.error))
             elif listed.at_ms and not listed.error:
                 jobs = listed.jobs
                 tags = {job.id: etag_of(job) for job in jobs}
                 if known is None or (list(tags.items()), listed.finished) != (list(known.items()), finished):
                     fresh = [job for job in jobs if known is None or known.get(job.id) != tags[job.id]]
-                    shown = [job_view(job, masker, payload=False) for job in fresh]
+                    shown = tuple(masked_job(job, masker, payload=False) for job in fresh)
                     known, finished = tags, listed.finished
-                    page = {"at_ms": listed.at_ms, "ids": list(tags), "jobs": shown, "finished": finished}
+                    page = ListMessage(at_ms=listed.at_ms, ids=tuple(tags), jobs=shown, finished=finished)
                     yield event("page", page, listed.at_ms)
             trouble = listed.error
             if listed.changed is changed:

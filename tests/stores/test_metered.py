@@ -7,7 +7,7 @@ import inspect
 import random
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +18,7 @@ from mainstay.control import Completion, Control, Failure, error_info
 from mainstay.errors import InvalidInput, KeyConflict, MissingExtra, SessionLost
 from mainstay.stores import JobStore, open_store
 from mainstay.stores.judge import moves
+from mainstay.stores.memory.wake import Subscription
 from mainstay.stores.metered import COUNTED, MOST_LABELS, MeteredStore, metered, wanted
 from mainstay.testing import MemoryStore, VirtualClock
 from tests.control.check.test_random import STEPS, Life
@@ -183,13 +184,17 @@ async def test_an_error_that_is_not_ours_is_counted_as_unexpected() -> None:
 
 def test_the_whole_port_is_there() -> None:
     inside = MemoryStore()
-    store = cast("JobStore", MeteredStore(inside, CollectorRegistry()))
+    store = MeteredStore(inside, CollectorRegistry())
 
-    for name, found in vars(JobStore).items():
+    methods = [(name, found) for face in JobStore.__mro__ for name, found in vars(face).items() if name[0] != "_"]
+    assert len(methods) >= 37
+    for name, found in methods:
         if inspect.iscoroutinefunction(found):
             assert name in vars(store), name
-        elif callable(found) and not name.startswith("_"):
-            assert getattr(store, name) == getattr(inside, name)
+    with pytest.raises(InvalidInput, match="in memory"):
+        store.durability_of("applied")
+    assert isinstance(store.wake(["queue:a"]), Subscription)
+    assert store.next_expiry() is None, "what an adapter has beyond the port"
     assert (store.url, store.clock, store.chain, store.durability) == (
         inside.url,
         inside.clock,

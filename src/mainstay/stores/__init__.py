@@ -7,6 +7,7 @@ from ..storage.urls import shown_url
 from .durability import LEVELS, Durability
 from .factory import open_store, usual_settings
 from .port import (
+    CALLS,
     Answer,
     Audited,
     Change,
@@ -30,8 +31,10 @@ from .port import (
     Wake,
     Written,
 )
+from .proxy import StoreMethod, StoreProxy
 
 __all__ = [
+    "CALLS",
     "LEVELS",
     "Answer",
     "Audited",
@@ -51,6 +54,8 @@ __all__ = [
     "Refusal",
     "Report",
     "Stats",
+    "StoreMethod",
+    "StoreProxy",
     "TrimPolicy",
     "Trimmed",
     "Violation",

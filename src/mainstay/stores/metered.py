@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import time
 from collections import Counter as Tally
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -20,7 +20,8 @@ import msgspec
 from ..errors import InvalidInput, MainstayError, MissingExtra
 from ..model import PRIVATE, Job, is_private
 from .judge import moves
-from .port import CALLS, Answer, JobStore, Observer, Written
+from .port import Answer, JobStore, Observer, Written
+from .proxy import StoreMethod, StoreProxy
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -121,23 +122,19 @@ def check_installed() -> None:
         raise MissingExtra("metrics", "prometheus_client is not installed; pip install 'mainstay[prometheus]'")
 
 
-class MeteredStore:
+class MeteredStore(StoreProxy):
     """A store whose calls and moves are counted in a registry; without one, in Prometheus' own.
 
     `names` adds the names of tasks to the moves. Several stores may count in the same registry.
     """
 
     def __init__(self, store: JobStore, registry: CollectorRegistry | None = None, *, names: bool = False) -> None:
-        self._store = store
+        super().__init__(store)
         self._next: Observer | None = store.observer
         meters = self._meters = Meters.of(registry)
         self._names = names
         store.observer = self._hear
-        for method in CALLS:
-            setattr(self, method, _timed(method, getattr(store, method), meters))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        self._replace(lambda method: _timed(method, getattr(store, method), meters))
 
     @property
     def observer(self) -> Observer | None:
@@ -155,7 +152,7 @@ class MeteredStore:
 
 def metered(store: JobStore, registry: CollectorRegistry | None = None, *, names: bool = False) -> JobStore:
     """The same store, metered."""
-    return cast("JobStore", MeteredStore(store, registry, names=names))
+    return MeteredStore(store, registry, names=names)
 
 
 class Meters:
@@ -249,7 +246,7 @@ class _Bounded:
         return value
 
 
-def _timed(method: str, call: Callable[..., Awaitable[Any]], meters: Meters) -> Callable[..., Awaitable[Any]]:
+def _timed(method: str, call: StoreMethod, meters: Meters) -> StoreMethod:
     took = meters.call_s.labels(method)
 
     async def timed(*args: Any, **kwargs: Any) -> Any:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 from ..app import App
 from ..clock import SystemClock, instant_ms, seconds
@@ -18,7 +18,7 @@ from ..control.schedules.when import at_of, ms_of, next_tick
 from ..errors import InvalidInput, MainstayError, UnknownTask
 from ..lifecycle import table_of
 from ..model import Job
-from ..stores import Durability, Inserted, JobStore, NewJob, Written
+from ..stores import Durability, Inserted, JobStore, NewJob, StoreProxy, Written
 from ..stores.memory import MemoryStore
 from ..task import Call, Task
 from ..worker.context import context
@@ -72,7 +72,7 @@ class Harness:
         self._limit = limit
         self._processes = processes
         self._concurrency = concurrency
-        self._used = cast("JobStore", _Inline(self.store, self)) if inline else self.store
+        self._used: JobStore = _Inline(self.store, self) if inline else self.store
         # sweeps for all: it never beats, so no jump of the clock makes it doubt its own sense of time
         self._sweeper = Control(self.store, settings=app.settings, rng=random.Random(seed))
         self._rng = random.Random(seed)
@@ -306,15 +306,12 @@ class Harness:
             raise MainstayError("the harness is not in use; write `with Harness(app) as box:` around this")
 
 
-class _Inline:
+class _Inline(StoreProxy):
     """The store as the app sees it when every submit runs its jobs."""
 
     def __init__(self, store: MemoryStore, harness: Harness) -> None:
-        self._store = store
+        super().__init__(store)
         self._harness = harness
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
     async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
         made = await self._store.insert(jobs, durability=durability)

@@ -13,12 +13,12 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from ..app import App
 from ..control import Control
 from ..model import Job, Session
-from ..stores import JobStore, Wake
+from ..stores import StoreProxy, Wake
 from ..stores.memory import MemoryStore
 from ..worker.children import Children
 from ..worker.engine import Engine
@@ -55,7 +55,7 @@ class Worker:
         self._processes = processes
         self._rng = rng
         self._watched = _Watched(store, limit)
-        self._control = Control(cast("JobStore", self._watched), settings=app.settings, rng=rng)
+        self._control = Control(self._watched, settings=app.settings, rng=rng)
         self._retired = False
         self._stack = contextlib.AsyncExitStack()
         self._engine: Engine
@@ -194,19 +194,16 @@ def move_to(clock: VirtualClock, at_ms: int) -> None:
         clock.advance(ahead_ms / 1000)
 
 
-class _Watched:
+class _Watched(StoreProxy):
     """The store as the engine sees it: claims are watched, and whoever sleeps for a queue can be woken by hand."""
 
     def __init__(self, store: MemoryStore, limit: int) -> None:
-        self._store = store
+        super().__init__(store)
         self._limit = limit
         self.taken: list[Job] = []
         self._alarm = asyncio.Event()
         self._answered = asyncio.Event()
         self._bells: set[_Bell] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         jobs: list[Job] = []

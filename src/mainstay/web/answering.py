@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar, cast
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
 
 from ..errors import MainstayError, StoreError
-from ..stores import JobStore
-from ..stores.port import CALLS, Wake
+from ..stores import CALLS, JobStore, StoreMethod, StoreProxy, Wake
 
 T = TypeVar("T")
 
@@ -57,27 +57,20 @@ class Listener(Protocol):
     def missed(self, error: StoreError) -> None: ...
 
 
-class AskedStore:
+class AskedStore(StoreProxy):
     """A store whose calls are limited and noted."""
 
     def __init__(self, store: JobStore, listener: Listener, *, shown: str, answer_s: float) -> None:
-        self._store = store
+        super().__init__(store)
         self._listener = listener
         self._shown = shown
         self._answer_s = answer_s
-        for method in _METHODS:
-            setattr(self, method, self._asking(method))
+        self._replace(self._asking, _METHODS)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+    def wake(self, topics: Sequence[str]) -> Wake:
+        return _LimitedWake(self._store.wake(topics), self._within)
 
-    @contextlib.asynccontextmanager
-    async def wake(self, topics: Sequence[str]) -> AsyncIterator[Wake]:
-        """To wait is as long as it is wanted; to begin with it is a call like others."""
-        async with contextlib.AsyncExitStack() as stack:
-            yield await self._within(stack.enter_async_context(self._store.wake(topics)))
-
-    def _asking(self, method: str) -> Callable[..., Awaitable[Any]]:
+    def _asking(self, method: str) -> StoreMethod:
         async def ask(*args: Any, **kwargs: Any) -> Any:
             try:
                 answer = await self._within(getattr(self._store, method)(*args, **kwargs))
@@ -113,6 +106,29 @@ class AskedStore:
             timer.stop()
             if given is not None:
                 given.left_s -= timer.spent_s
+
+
+class _LimitedWake:
+    """A subscription that must begin within the time of a call; a wait takes as long as its caller wants."""
+
+    def __init__(self, wake: Wake, within: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
+        self._wake = wake
+        self._within = within
+
+    async def wait(self, timeout_s: float) -> bool:
+        return await self._wake.wait(timeout_s)
+
+    async def close(self) -> None:
+        await self._wake.close()
+
+    async def __aenter__(self) -> Self:
+        await self._within(self._wake.__aenter__())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._wake.__aexit__(kind, error, trace)
 
 
 class _Timer:
@@ -151,7 +167,7 @@ class _Timer:
 
 def asked_store(store: JobStore, listener: Listener, *, shown: str, answer_s: float = ANSWER_S) -> JobStore:
     """The same store, asked so."""
-    return cast("JobStore", AskedStore(store, listener, shown=shown, answer_s=answer_s))
+    return AskedStore(store, listener, shown=shown, answer_s=answer_s)
 
 
 __all__ = ["ANSWER_S", "Listener", "asked_store"]

@@ -11,12 +11,12 @@ import os
 import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from ..errors import InvalidInput
-from ..stores import Answer, Change, JobStore, shown_url
+from ..model import Leadership
+from ..stores import Answer, Change, JobStore, StoreProxy, shown_url
 from .state_folder import state_folder
 
 _SCHEMA = 1
@@ -60,19 +60,17 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
         return self.outcome in ("applied", "already_applied")
 
 
-class Recording:
+class Recording(StoreProxy):
     """A store that writes nothing: it notes what would be written."""
 
     def __init__(self, store: JobStore) -> None:
+        super().__init__(store)
         self.changes: list[Change] = []
-        self._store = store
 
-    async def apply(self, changes: Sequence[Change], **_: Any) -> list[Answer]:
+    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
+        del lead
         self.changes += changes
         return [Answer("applied", change.after) for change in changes]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
 
 def keep(changes: Sequence[Change], *, store_url: str, session: str, at_ms: int) -> Path:

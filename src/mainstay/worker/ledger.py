@@ -11,7 +11,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import Literal, cast
+from typing import Literal
 
 import msgspec
 
@@ -19,7 +19,7 @@ from ..control import Completion, Control, Decide, Failure, Outcome, Quarantine,
 from ..control.ended_log import log_end
 from ..errors import InvalidInput, StoreError
 from ..model import Job
-from ..stores import Change, JobStore
+from ..stores import Change
 from .endings import Crashed, Done, Ending, Failed, Halted, Misfit, NotNeeded, PutOff
 from .kept_aside import Recording
 from .outage import Outage
@@ -119,7 +119,7 @@ class Ledger:
         self.unstored = 0
         self._settled.set()
         recording = Recording(self._control.store)
-        control = Control(cast("JobStore", recording), settings=self._control.settings, rng=self._rng)
+        control = Control(recording, settings=self._control.settings, rng=self._rng)
         elsewhere = Ledger(control, rng=self._rng)
         await elsewhere._write_all(left)
         return recording.changes

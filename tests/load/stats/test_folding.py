@@ -43,6 +43,17 @@ def test_buckets_are_merged_in_any_order_and_grouping(four: tuple[Window, ...]) 
     assert (whole.users, whole.width, whole.process) == (four[-1].users, 4, 0)
 
 
+def test_users_of_processes_that_come_later_or_leave_earlier_are_counted_once() -> None:
+    first = Window(bucket=FIRST, process=0, users=3)
+    both = merge_windows([Window(bucket=FIRST + 1, process=number, users=3 + number) for number in range(2)])
+    last = Window(bucket=FIRST + 2, process=1, users=4)
+
+    assert merge_windows([first, both]).users == 7
+    assert merge_windows([first, both, last]).users == 4
+    assert merge_windows([last, first, both]).users == 4
+    assert merge_windows([both, Window(bucket=FIRST + 1, process=2, users=5)]).users == 12
+
+
 @settings(max_examples=15)
 @given(st.lists(windows(0, 0), min_size=1, max_size=3), st.lists(st.integers(0, 2), min_size=1, max_size=25))
 def test_a_tally_of_tenths_is_that_of_whole_seconds(made: list[Window], order: list[int]) -> None:

@@ -12,6 +12,8 @@ _COUNTS = (
     "begun", "iterations", "failed_iterations", "aborted_iterations", "arrivals", "dropped", "unbegun", "refused_users",
     "aborted", "aborted_sent", "aborted_received", "sent_calls", "answered_calls", "resent_calls", "unexpected",
 )  # fmt: skip
+#: the process of a window that several processes are merged in
+_SEVERAL = -1
 #: where what is beyond a limit of kinds goes
 OTHERS = "(others)"
 
@@ -235,8 +237,13 @@ class Fold:
 
     @property
     def users(self) -> int:
-        """Those of each process at its last window."""
-        return sum(users for _, users in self._processes.values())
+        """Those of each process at its last window. A window of several processes together tells of all of them: what
+        a process sent before it is in it, and a process that is missing from a later window has no users any more."""
+        together, users = self._processes.get(_SEVERAL, (-1, 0))
+        alone = [own for process, own in self._processes.items() if process != _SEVERAL]
+        if any(until > together for until, _ in alone):
+            return sum(found for until, found in alone if until > together)
+        return users + sum(found for until, found in alone if until == together)
 
     def window(self) -> Window:
         """What was added, as one window."""
@@ -244,7 +251,7 @@ class Fold:
         return Window(
             bucket=self.first,
             width=self.end - self.first,
-            process=processes[0] if len(processes) == 1 else -1,
+            process=processes[0] if len(processes) == 1 else _SEVERAL,
             users=self.users,
             draining=self.draining,
             **self.counts,

@@ -17,31 +17,33 @@ async def open_control(path: Path) -> Control:
 
 
 async def submit_bulk(control: Control, n: int, batch: int) -> None:
-    plan = control.plan()
+    plan = control.jobs.plan()
     for start in range(0, n, batch):
-        await control.submit_many([Request("bench.task", {"i": i}, plan) for i in range(start, min(start + batch, n))])
+        await control.jobs.submit_many(
+            [Request("bench.task", {"i": i}, plan) for i in range(start, min(start + batch, n))]
+        )
 
 
 async def submit_singly(control: Control, n: int, tasks: int) -> None:
     """Many callers, one job each at a time: group commit is what makes this fast."""
-    plan = control.plan()
+    plan = control.jobs.plan()
     left = iter(range(n))
 
     async def caller() -> None:
         for i in left:
-            await control.submit_many([Request("bench.task", {"i": i}, plan)])
+            await control.jobs.submit_many([Request("bench.task", {"i": i}, plan)])
 
     await asyncio.gather(*(caller() for _ in range(tasks)))
 
 
 async def drain(control: Control, batch: int) -> int:
     """Claim and complete until nothing is left."""
-    session = await control.open_session(pid=os.getpid())
+    session = await control.claims.open_session(pid=os.getpid())
     done = 0
-    while jobs := await control.claim(["default"], session.id, batch):
-        outcomes = await control.complete([Completion(job) for job in jobs])
+    while jobs := await control.claims.claim(["default"], session.id, batch):
+        outcomes = await control.attempts.complete([Completion(job) for job in jobs])
         done += sum(outcome.outcome == "applied" for outcome in outcomes)
-    await control.close_session(session.id)
+    await control.claims.close_session(session.id)
     return done
 
 

@@ -29,11 +29,11 @@ def saturate_raw(path: Path) -> None:
 def saturate_ours(path: Path) -> None:
     async def work() -> None:
         control = await ours.open_control(path)
-        session = await control.open_session(pid=os.getpid())
+        session = await control.claims.open_session(pid=os.getpid())
         print("ready", flush=True)
         while not _told_to_stop():
-            if jobs := await control.claim(["default"], session.id, BATCH):
-                await control.complete([ours.Completion(job) for job in jobs])
+            if jobs := await control.claims.claim(["default"], session.id, BATCH):
+                await control.attempts.complete([ours.Completion(job) for job in jobs])
         await control.store.close()
 
     asyncio.run(work())
@@ -57,11 +57,11 @@ def pick_up_raw(path: Path) -> None:
 def pick_up_ours(path: Path) -> None:
     async def work() -> None:
         control = await ours.open_control(path)
-        session = await control.open_session(pid=os.getpid(), lease_s=3600)
+        session = await control.claims.open_session(pid=os.getpid(), lease_s=3600)
         async with control.store.wake(["queue:default"]) as wake:
             print("ready", flush=True)
             while not _told_to_stop():
-                for _ in await control.claim(["default"], session.id, BATCH):
+                for _ in await control.claims.claim(["default"], session.id, BATCH):
                     print(time.monotonic_ns(), flush=True)
                 await wake.wait(0.5)
         await control.store.close()

@@ -127,7 +127,7 @@ def _compare(url: str, answered: int, store: str, report: Report) -> None:
 async def _one_job(url: str) -> str:
     store = await open_store(url)
     try:
-        return (await Control(store).submit("bench")).id
+        return (await Control(store).jobs.submit("bench")).id
     finally:
         await store.close()
 

@@ -51,12 +51,12 @@ async def fill(url: str, jobs: int) -> None:
     """So many jobs in a few queues, and before them very few in another."""
     store = await open_store(url)
     control = Control(store)
-    plans = [control.plan(queue=f"queue-{n}") for n in range(_QUEUES)]
-    rare = control.plan(queue="rare")
-    await store.insert(control.new_jobs([Request("rare.send", {"n": n}, rare) for n in range(min(RARE, jobs))]))
+    plans = [control.jobs.plan(queue=f"queue-{n}") for n in range(_QUEUES)]
+    rare = control.jobs.plan(queue="rare")
+    await store.insert(control.jobs.new_jobs([Request("rare.send", {"n": n}, rare) for n in range(min(RARE, jobs))]))
     for start in range(RARE, jobs, _BATCH):
         some = range(start, min(jobs, start + _BATCH))
-        await store.insert(control.new_jobs([Request("send", {"n": n}, plans[n % _QUEUES]) for n in some]))
+        await store.insert(control.jobs.new_jobs([Request("send", {"n": n}, plans[n % _QUEUES]) for n in some]))
     await store.close()
 
 

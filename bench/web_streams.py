@@ -181,7 +181,7 @@ async def _overview(control: Control, serving: Serving, store: str, n: int, jobs
             client.wanted = jobs
         for _ in range(jobs):
             begun.append(time.perf_counter())
-            await control.submit("bench")
+            await control.jobs.submit("bench")
             await asyncio.sleep(_BETWEEN_S)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
@@ -202,16 +202,16 @@ async def _overview(control: Control, serving: Serving, store: str, n: int, jobs
 
 
 async def _on_jobs(control: Control, serving: Serving, store: str, n: int, times: int, *, same: bool) -> Streamed:
-    ids = [(await control.submit("bench")).id for _ in range(1 if same else n)]
+    ids = [(await control.jobs.submit("bench")).id for _ in range(1 if same else n)]
     paths = [f"/api/v1/jobs/{ids[k % len(ids)]}/stream" for k in range(n)]
     async with _listening(serving, paths, []) as (clients, tasks):
         cost = _Cost(serving)
         for number in range(times):
             for job_id in ids:
-                await control.set_priority(job_id, number + 1, actor="bench")
+                await control.operations.set_priority(job_id, number + 1, actor="bench")
             await asyncio.sleep(_PAUSE_S)
         for job_id in ids:
-            await control.cancel(job_id, actor="bench")
+            await control.operations.cancel(job_id, actor="bench")
         await asyncio.wait(tasks, timeout=_PATIENCE_S)
         share, memory_mb = cost.share(), serving.memory_mb()
     moves, ends = ([ms for client in clients for ms in client.late_ms[kind]] for kind in ("moves", "ends"))

@@ -21,7 +21,7 @@ _FREE_S = 0.5
 
 async def submit(stage: Stage) -> None:
     """Submit everybody but the haunted one, duplicates included."""
-    await stage.control.pause(NIGHT, reason="nobody works at night")
+    await stage.control.operations.pause(NIGHT, reason="nobody works at night")
     calls = crowd()
     began = time.perf_counter()
     handles = await tasks.app.submit_many(calls)
@@ -41,8 +41,8 @@ async def submit_specials(stage: Stage) -> None:
     hopeless = await stage.jobs("hopeless")
     for job in hopeless[:2]:
         await tasks.send_receipt.options(tags=["orphan"], after=[job.id]).submit(0)
-    await stage.control.submit("invoice.print", {"order": 7}, tags=[UNKNOWN])
-    await stage.control.submit("card.charge", {"number": 7}, tags=["misfit"])
+    await stage.control.jobs.submit("invoice.print", {"order": 7}, tags=[UNKNOWN])
+    await stage.control.jobs.submit("card.charge", {"number": 7}, tags=["misfit"])
 
 
 async def start(stage: Stage) -> None:
@@ -55,7 +55,7 @@ async def start(stage: Stage) -> None:
 async def cancel(stage: Stage) -> None:
     """Cancel what waits, and what runs."""
     ids = [job.id for job in await stage.jobs(WAITING)]
-    answers = await stage.control.cancel_many(ids, actor="you", reason="changed my mind")
+    answers = await stage.control.operations.cancel_many(ids, actor="you", reason="changed my mind")
     stage.screen.tell(f"{sum(answer.ok for answer in answers)} waiting jobs cancelled at once")
 
     async def all_run() -> bool:
@@ -64,9 +64,9 @@ async def cancel(stage: Stage) -> None:
     await stage.until(all_run)
     ids = [job.id for job in await stage.jobs(ENDLESS)]
     began = time.perf_counter()
-    await stage.control.cancel_many(ids, actor="you", reason="enough")
+    await stage.control.operations.cancel_many(ids, actor="you", reason="enough")
     for job_id in ids:
-        await stage.control.wait(job_id)
+        await stage.control.jobs.wait(job_id)
     took_ms = (time.perf_counter() - began) * 1000
     stage.screen.tell(f"{len(ids)} running jobs asked to stop: they did, in {took_ms:.0f} ms")
 
@@ -104,13 +104,13 @@ async def kill_one(stage: Stage) -> None:
 
 
 async def _held_by(stage: Stage, session: str) -> list[Job]:
-    return (await stage.control.find(Query(session=session), limit=_MOST)).jobs
+    return (await stage.control.store.find(Query(session=session), limit=_MOST)).jobs
 
 
 async def _ran_again(stage: Stage, job_id: str, killed_ms: int) -> float | None:
     """How long after the kill a job was taken up again; None if the kill did not touch it."""
     taken_back = False
-    for event in await stage.control.events(job_id):
+    for event in await stage.control.jobs.events(job_id):
         if event.at_ms < killed_ms:
             continue
         taken_back |= event.actor == "sweeper" and event.source == "running"
@@ -149,7 +149,7 @@ async def _freeze(stage: Stage, name: str) -> None:
     """SQLite has one writer at a time. Who freezes while it writes holds up everybody; that is another story."""
     while True:
         stage.workers.freeze(name)
-        probe = asyncio.ensure_future(stage.control.pause(NIGHT, reason="nobody works at night"))
+        probe = asyncio.ensure_future(stage.control.operations.pause(NIGHT, reason="nobody works at night"))
         done, _ = await asyncio.wait([probe], timeout=_FREE_S)
         if done:
             return

@@ -53,7 +53,7 @@ async def prove(stage: Stage) -> None:
     say(Text("check: ").append_text(verdict).append(f", {report.checked} jobs and the event chain of each"))
     stage.wrong += [f"check: {found.job_id} {found.message}" for found in report.violations]
     victim = await stage.job(VICTIM)
-    crash = next(event for event in await stage.control.events(victim.id) if event.to == "timed_out")
+    crash = next(event for event in await stage.control.jobs.events(victim.id) if event.to == "timed_out")
     say(Text(f"now event {crash.seq} of {victim.name} is rewritten in a copy, to hide that its worker was lost:"))
     forged = stage.folder / "forged.db"
     _forge(Path(stage.store.url.removeprefix("sqlite:///")), forged, victim, crash.seq)

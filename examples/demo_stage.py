@@ -57,7 +57,7 @@ class Stage:
     async def look(self) -> None:
         """Count the jobs once, and learn which session is whose."""
         counts: Counter[str] = Counter()
-        for queue in (await self.control.stats()).queues.values():
+        for queue in (await self.control.store.stats()).queues.values():
             counts.update(queue.counts)
         self._counts = {name: counts[name] for name in (*JOB.states, *(counts.keys() - JOB.states.keys()))}
         self.names |= {session.id: session.worker for session in await self.store.sessions()}
@@ -69,7 +69,7 @@ class Stage:
 
     async def jobs(self, tag: str) -> list[Job]:
         """The jobs of one fate, as they are now."""
-        return (await self.control.find(Query(tag=tag), limit=_MOST)).jobs
+        return (await self.control.store.find(Query(tag=tag), limit=_MOST)).jobs
 
     async def job(self, tag: str) -> Job:
         """The only one of its fate."""

@@ -20,7 +20,7 @@ def tidy_up() -> str:
 
 async def main() -> None:
     async with app:
-        while not (jobs := (await app.control.find(Query(name=tidy_up.name))).jobs):
+        while not (jobs := (await app.control.store.find(Query(name=tidy_up.name))).jobs):
             await asyncio.sleep(0.1)
         tick = app.handle(jobs[0].id)
         print(tick.id, await tick.result(timeout="60s"))

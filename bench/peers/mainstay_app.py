@@ -70,5 +70,5 @@ async def submit_sleeper(tag: str, seconds: float) -> None:
 
 async def settled() -> int:
     """How many jobs the store holds as succeeded."""
-    stats = await app.control.stats()
+    stats = await app.control.store.stats()
     return sum(queue.counts.get("succeeded", 0) for queue in stats.queues.values())

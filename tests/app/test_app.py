@@ -267,13 +267,13 @@ async def test_arguments_that_no_longer_fit_go_to_quarantine_with_the_field(app:
 
     store = MemoryStore()
     with App("memory:").using(store) as control:
-        await control.submit("send", {"to": "a@b.c"})
+        await control.jobs.submit("send", {"to": "a@b.c"})
     task = app.task(name="send")(now)
     with pytest.raises(BadArguments, match="send.subject: missing"):
         task.unpack(bytes(App("memory:").task(name="send")(before).job("a").payload))
 
     with app.using(store):
-        (row,) = (await app.control.find(Query())).jobs
+        (row,) = (await app.control.store.find(Query())).jobs
         async with working(app):
             job = await app.handle(row.id).wait(timeout="60s")
 
@@ -297,7 +297,7 @@ async def test_the_store_opens_on_first_use(app: App) -> None:
 
     await app.task(name="never")(lambda: None).submit()
 
-    assert (await app.control.stats()).queues["default"].counts == {"pending": 1}
+    assert (await app.control.store.stats()).queues["default"].counts == {"pending": 1}
 
 
 async def test_an_app_opens_again_after_it_was_closed(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ async def test_another_store_stands_in_for_tests(app: App) -> None:
 
     with app.using(MemoryStore(clock)) as control:
         job = await task.options(delay="1h").submit()
-        assert (await control.get(job.id)).due_ms == clock.now_ms() + 3_600_000
+        assert (await control.jobs.get(job.id)).due_ms == clock.now_ms() + 3_600_000
 
     with pytest.raises(JobNotFound):
         await job.job()

@@ -25,7 +25,7 @@ def double(app: App) -> Task[[int], int]:
 
 
 async def stored(app: App) -> int:
-    return sum(sum(queue.counts.values()) for queue in (await app.control.stats()).queues.values())
+    return sum(sum(queue.counts.values()) for queue in (await app.control.store.stats()).queues.values())
 
 
 async def test_lists_and_generators_are_taken_in_their_order(app: App, double: Task[[int], int]) -> None:

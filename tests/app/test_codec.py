@@ -93,9 +93,9 @@ async def test_a_reader_without_the_codec_gets_no_garbage(store: MemoryStore) ->
     sealing, other = program(0x5A), program(None)
     with sealing.using(store) as control:
         job = await sealing.tasks["tell"].submit(SECRET)
-        session = await control.open_session()
-        (row,) = await control.claim(["default"], session.id, 1)
-        await control.complete([Completion(row, sealing.tasks["tell"].pack("done"))])
+        session = await control.claims.open_session()
+        (row,) = await control.claims.claim(["default"], session.id, 1)
+        await control.attempts.complete([Completion(row, sealing.tasks["tell"].pack("done"))])
 
     with other.using(store), pytest.raises(InvalidInput, match=f"the result of job {job.id}: is sealed by a codec"):
         await other.handle(job.id).result()

@@ -50,7 +50,7 @@ async def test_a_hook_adds_to_every_submit_there_is(app: App) -> None:
         ]
         for job in jobs:
             await job.result(timeout="60s")
-        rows = (await app.control.find(Query(tag="traced"))).jobs
+        rows = (await app.control.store.find(Query(tag="traced"))).jobs
 
     assert {row.options.metadata["trace_id"] for row in rows} == {"work-1", "work-2", "work-3", "total-None", "work-5"}
     assert {row.options.tags for row in rows if row.name == "work"} == {("mine", "traced")}

@@ -36,13 +36,13 @@ def shop(app: App, tmp_path: Path) -> LoadTest:
 
 async def ticked(app: App, clock: VirtualClock, seconds: float, name: str) -> list[Job]:
     """The jobs of a schedule after some time."""
-    session = await (await app.open()).open_session()
+    session = await (await app.open()).claims.open_session()
     leading: Leadership = await app.control.store.lead("leader", session.id, 1e6)
     (duty, *_) = app.duties(app.control)
     await duty.run(leading)
     clock.advance(seconds)
     await duty.run(leading)
-    return list((await app.control.find(Query(tag=f"schedule:{name}"))).jobs)
+    return list((await app.control.store.find(Query(tag=f"schedule:{name}"))).jobs)
 
 
 def options_of(app: App, job: Job) -> LoadOptions:

@@ -34,12 +34,12 @@ def app(clock: VirtualClock) -> App:
 
 
 async def lead(app: App) -> Leadership:
-    session = await (await app.open()).open_session()
+    session = await (await app.open()).claims.open_session()
     return await app.control.store.lead("leader", session.id, 1e6)
 
 
 async def jobs(app: App, name: str) -> list[Job]:
-    return list((await app.control.find(Query(tag=f"schedule:{name}"))).jobs)
+    return list((await app.control.store.find(Query(tag=f"schedule:{name}"))).jobs)
 
 
 async def test_a_task_is_submitted_at_its_times_once_a_leader_has_stored_it(app: App, clock: VirtualClock) -> None:

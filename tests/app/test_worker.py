@@ -112,7 +112,7 @@ def test_a_function_in_a_child_process_submits_jobs_waits_for_them_and_leaves_ot
     job = program.app.tasks["nested"].submit_sync()
 
     assert job.result_sync("60s") == "thread"
-    found = program.app.client.run(lambda: program.app.control.find(Query(tag="followed")), what="find")
+    found = program.app.client.run(lambda: program.app.control.store.find(Query(tag="followed")), what="find")
     (followed,) = found.jobs
     assert program.app.handle(followed.id).result_sync("60s")[0] == "thread"
 

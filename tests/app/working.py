@@ -13,7 +13,7 @@ from mainstay.worker.engine import Engine
 async def working(app: App, *, lives: bool = True) -> AsyncIterator[Engine]:
     """Runs the app's jobs until the block is left, with its lifespan or without."""
     control = await app.open()
-    session = await control.open_session()
+    session = await control.claims.open_session()
     engine = Engine(app, control, session, queues=app.queues, concurrency=4)
     async with app.lifespan() if lives else nullcontext():
         engine.start()

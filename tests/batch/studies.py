@@ -25,7 +25,7 @@ async def unit_rows(control: Control, job_id: str, role: str = "unit") -> list[J
     found: list[Job] = []
     cursor: str | None = None
     while True:
-        page = await control.find(Query(parent=job_id), cursor=cursor, limit=1000)
+        page = await control.store.find(Query(parent=job_id), cursor=cursor, limit=1000)
         found += [row for row in page.jobs if row.name.endswith(f":{role}")]
         cursor = page.cursor
         if cursor is None:
@@ -48,7 +48,7 @@ async def all_rows(control: Control, job_id: str) -> list[Job]:
     found: list[Job] = []
     cursor: str | None = None
     while True:
-        page = await control.find(Query(parent=job_id), cursor=cursor, limit=1000)
+        page = await control.store.find(Query(parent=job_id), cursor=cursor, limit=1000)
         found += page.jobs
         cursor = page.cursor
         if cursor is None:
@@ -57,7 +57,7 @@ async def all_rows(control: Control, job_id: str) -> list[Job]:
 
 async def path(control: Control, job_id: str) -> list[str]:
     """The states that a batch went through."""
-    return [event.to for event in await control.events(job_id) if event.flag != "note"]
+    return [event.to for event in await control.jobs.events(job_id) if event.flag != "note"]
 
 
 async def lacking(run: BatchRun) -> list[tuple[str, str]]:

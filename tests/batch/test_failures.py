@@ -303,7 +303,7 @@ async def test_damage_found_after_success_is_told_and_leaves_the_state_and_a_lin
 ) -> None:
     run = await study.submit()
     await box.drain()
-    before = len(await box.app.control.events(run.id))
+    before = len(await box.app.control.jobs.events(run.id))
     harmed = damage(root, [study.path(0.2, 0), study.path(0.2, 2), study.path(0.3, 1)])
 
     found = await run.validate(force=True)
@@ -311,7 +311,7 @@ async def test_damage_found_after_success_is_told_and_leaves_the_state_and_a_lin
     assert (found.verdict, found.missing, found.corrupt, found.units) == ("partial", 1, 2, 3)
     assert sorted((one.path, one.state) for one in found.first) == harmed
     assert (await run.wait()).status == "succeeded"
-    assert len(await box.app.control.events(run.id)) == before, "a final state is not written to"
+    assert len(await box.app.control.jobs.events(run.id)) == before, "a final state is not written to"
 
     study.ran.clear()
     resumed = await run.resume()

@@ -31,12 +31,12 @@ async def test_a_driver_that_ends_the_units_of_a_batch_leaves_those_of_the_next_
     resumed: list[str] = []
 
     async def resumed_before(query: Any, **kwargs: Any) -> Any:
-        if query.parent == run.id and not resumed and (await app.control.get(run.id)).settled_ms is not None:
+        if query.parent == run.id and not resumed and (await app.control.jobs.get(run.id)).settled_ms is not None:
             resumed.append((await run.resume()).how)
             await box.store.open_session(Session(id="another", host="elsewhere"))
-            (job,) = await app.control.claim(["default"], "another", 1)
+            (job,) = await app.control.claims.claim(["default"], "another", 1)
             spec = await run._desk().spec(run.id)
-            await app.control.hand_over(job, driver_request(job, spec), reason="left to its units")
+            await app.control.drivers.hand_over(job, driver_request(job, spec), reason="left to its units")
         return await find(query, **kwargs)
 
     monkeypatch.setattr(box.store, "find", resumed_before)

@@ -56,7 +56,7 @@ async def test_what_is_stored_of_a_batch_is_sealed(root: Path) -> None:
         await box.drain()
 
         assert ((await run.wait()).status, ran) == ("succeeded", [SECRET])
-        rows = [await app.control.get(run.id), *await all_rows(app.control, run.id)]
+        rows = [await app.control.jobs.get(run.id), *await all_rows(app.control, run.id)]
         for row in rows:
             assert SECRET.encode() not in b"".join(part for part in (row.payload, row.result, row.checkpoint) if part)
         assert (await run.status()).units.succeeded == 1

@@ -135,7 +135,7 @@ async def test_a_driver_that_comes_back_as_a_ghost_is_refused_and_doubles_nothin
 
     assert await study.settled(run) == "succeeded"
     driver = await study.driver(run)
-    events = len(await study.control.events(run.id))
+    events = len(await study.control.jobs.events(run.id))
     (study.folder / "go-on").touch()
     # the ghost before its supervisor, which would end an engine that lost its session before it has written anything
     for pid in processes(frozen)[1:]:
@@ -148,7 +148,7 @@ async def test_a_driver_that_comes_back_as_a_ghost_is_refused_and_doubles_nothin
 
     assert refused[0].token < driver.token
     assert await path(study.control, run.id) == SUCCEEDED
-    assert len(await study.control.events(run.id)) == events
+    assert len(await study.control.jobs.events(run.id)) == events
     counts = await places_made(study.control, run.id)
     assert (len(counts), set(counts.values())) == (41, {1})
     assert {*study.ran()} == {f"n=1-s{seed}" for seed in range(40)}

@@ -109,7 +109,7 @@ def box(study: Study) -> Iterator[Harness]:
 async def backoffs(study: Study, run: BatchRun) -> list[int]:
     """How long the driver waited each time that it could not look, in seconds."""
     [driver] = [row for row in await all_rows(study.app.control, run.id) if row.name.endswith(":driver")]
-    events = await study.app.control.events(driver.id)
+    events = await study.app.control.jobs.events(driver.id)
     claims = [event.at_ms for event in events if event.to == "running" and event.flag != "note"]
     waits = ("cannot be looked at", "could not be looked at")
     put_off = [event.at_ms for event in events if event.to == "pending" and any(w in str(event.reason) for w in waits)]

@@ -79,7 +79,7 @@ async def test_a_unit_is_put_off_for_longer_each_time(app: App, box: Harness) ->
     assert (await run.status()).job.status == "succeeded"
     waits = []
     for row in await unit_rows(app.control, run.id):
-        began = [event.at_ms for event in await app.control.events(row.id) if event.to == "running"]
+        began = [event.at_ms for event in await app.control.jobs.events(row.id) if event.to == "running"]
         waits.append([(later - earlier) / 1000 for earlier, later in pairwise(began)])
     assert waits == [[10, 20, 40, 80, 160, 300, 300]] * 2
 

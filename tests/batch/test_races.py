@@ -179,8 +179,8 @@ async def test_a_batch_that_is_resumed_before_its_units_have_stopped_runs_each_o
     async with app, working(app):
         sweeper = Control(app.control.store, settings=app.settings, rng=random.Random(1))
         run = await app.submit_batch(study, seeds=3, deadline="2s")
-        while not (ended := await app.control.get(run.id)).settled_ms:
-            await sweeper.sweep()
+        while not (ended := await app.control.jobs.get(run.id)).settled_ms:
+            await sweeper.sweeper.sweep()
             await asyncio.sleep(0.01)
         await run.resume()
         job = await run.wait("60s")

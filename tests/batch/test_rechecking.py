@@ -48,7 +48,7 @@ async def test_a_partial_batch_whose_outputs_have_come_succeeds_by_itself(
     assert await rechecker(app).look() == [run.id]
     job = (await run.status()).job
     assert (job.status, job.reason) == ("succeeded", "3 of 3 outputs are there")
-    assert (await app.control.events(job.id))[-1].actor == "leader"
+    assert (await app.control.jobs.events(job.id))[-1].actor == "leader"
 
 
 async def test_one_that_still_lacks_something_is_left_as_it_is(app: App, box: Harness, run: BatchRun) -> None:

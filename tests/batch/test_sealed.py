@@ -40,7 +40,7 @@ async def test_a_sealed_batch_runs_is_validated_and_resumed_and_shows_nothing_to
         await box.drain()
         assert (await repaired.status()).job.status == "succeeded"
 
-        rows = [await app.control.get(run.id), *await all_rows(app.control, run.id)]
+        rows = [await app.control.jobs.get(run.id), *await all_rows(app.control, run.id)]
         stored = [part for row in rows for part in (row.payload, row.result, row.checkpoint) if part is not None]
         assert not [part for part in stored if b"Ann" in part or b"succeeded" in part]
         with pytest.raises(InvalidInput, match="is sealed by a codec"):

@@ -145,7 +145,7 @@ async def kill_in_the_middle(study: Study, chance: random.Random) -> None:
 
 async def a_linked_job_repairs(study: Study, run: BatchRun, harmed: list[tuple[str, str]], wanted: list[str]) -> None:
     control = study.fleet.control
-    events = len(await control.events(run.id))
+    events = len(await control.jobs.events(run.id))
 
     found = await run.validate(force=True)
     resumed = await run.resume()
@@ -156,8 +156,8 @@ async def a_linked_job_repairs(study: Study, run: BatchRun, harmed: list[tuple[s
     assert (await repair.status()).spec.resumed_from == run.id
     assert sorted(study.ran()) == wanted
     assert await made(control, repair.id) == Counter(wanted)
-    assert (await control.get(run.id)).status == "succeeded"
-    assert len(await control.events(run.id)) == events, "no change of state, and not even a note"
+    assert (await control.jobs.get(run.id)).status == "succeeded"
+    assert len(await control.jobs.events(run.id)) == events, "no change of state, and not even a note"
     assert (await run.validate(force=True)).verdict == "succeeded"
 
 

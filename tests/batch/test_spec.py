@@ -19,14 +19,14 @@ async def test_a_batch_of_a_newer_version_waits_for_a_newer_worker(app: App, box
 
     run = await app.submit_batch(study, seeds=2)
     desk = run._desk()
-    job = await app.control.get(run.id)
+    job = await app.control.jobs.get(run.id)
     await run.cancel()
     newer = msgspec.structs.replace(spec_of(job, UNSEALED), schema=SCHEMA + 1)
-    made = await desk.submit(newer, (await desk.manifest(run.id)).groups, app.control.plan())
+    made = await desk.submit(newer, (await desk.manifest(run.id)).groups, app.control.jobs.plan())
 
     await box.drain(until="5m")
 
-    stands = await app.control.get(made.id)
+    stands = await app.control.jobs.get(made.id)
     assert (stands.status, stands.failures) == ("scheduled", 0)
     assert "was submitted by a newer Mainstay" in (stands.reason or "")
     with pytest.raises(SchemaTooNew, match="upgrade this one"):

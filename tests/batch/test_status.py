@@ -23,7 +23,7 @@ async def test_a_driver_that_ends_while_its_batch_is_looked_at_is_not_counted_as
     run = await app.submit_batch(study, seeds=3)
     await box.drain()
     desk: Desk = run._desk()
-    driver = driver_id(await desk.control.get(run.id))
+    driver = driver_id(await desk.control.jobs.get(run.id))
     get, reads = desk.control.store.get, []
 
     async def before_it_ended(ids: list[str]) -> Any:

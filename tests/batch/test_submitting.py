@@ -43,7 +43,7 @@ async def test_a_stall_timeout_for_all_jobs_does_not_end_a_batch_whose_units_are
     study = declared(app)
     with Harness(app) as box:
         run = await app.submit_batch(study, seeds=2)
-        job = await app.control.get(run.id)
+        job = await app.control.jobs.get(run.id)
         assert job.options.stall_timeout_s is None
         await box.drain()
         assert (await run.status()).job.status == "succeeded"
@@ -69,7 +69,7 @@ async def test_the_same_work_for_another_place_is_another_job_however_long_the_p
     runs = [await app.submit_batch(study, seeds=2, outputs=f"file://{deep}{end}?sync=off") for end in "ab"]
 
     assert [run.created for run in runs] == [True, True]
-    keys = [str((await app.control.get(run.id)).unique_key) for run in runs]
+    keys = [str((await app.control.jobs.get(run.id)).unique_key) for run in runs]
     assert not any("file:" in key for key in keys), "a URL may hold a password, and keys are shown in messages"
 
 

@@ -69,7 +69,7 @@ def _fails(seed: int, out: Outputs) -> None:
 
 
 async def test_a_result_that_is_no_validation_is_told_with_its_job(app: App, box: Harness, run: BatchRun) -> None:
-    job = msgspec.structs.replace(await app.control.get(run.id), result=b"\x01")
+    job = msgspec.structs.replace(await app.control.jobs.get(run.id), result=b"\x01")
     with pytest.raises(ValueError, match=f"{job.id}: what its last validation found cannot be read"):
         validating.validation_of(job, UNSEALED)
 
@@ -102,9 +102,9 @@ async def test_a_partial_batch_that_is_validated_again_has_a_note_for_each_look(
 
     run = await app.submit_batch(half, seeds=2)
     await box.drain()
-    before = [event.to for event in await app.control.events(run.id)]
+    before = [event.to for event in await app.control.jobs.events(run.id)]
     box.clock.advance(1)
     await run.validate()
 
-    after = [event.to for event in await app.control.events(run.id)]
+    after = [event.to for event in await app.control.jobs.events(run.id)]
     assert (before[-1], after[len(before) :]) == ("partial", ["partial"])

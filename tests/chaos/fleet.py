@@ -173,16 +173,16 @@ class Fleet:
 
     async def settled(self, job_id: str, timeout: str = "5m") -> Job:
         try:
-            return await self.control.wait(job_id, timeout)
+            return await self.control.jobs.wait(job_id, timeout)
         except TimeoutError as error:
             raise AssertionError(f"{error}\n{await self.story(job_id)}") from None
 
     async def story(self, job_id: str) -> str:
         """All there is to know, for the report of a failure."""
-        return "\n".join([*await self.control.story(job_id), self.told(), ""])
+        return "\n".join([*await self.control.jobs.story(job_id), self.told(), ""])
 
     async def path(self, job_id: str) -> list[str]:
-        return [event.to for event in await self.control.events(job_id) if event.flag != "note"]
+        return [event.to for event in await self.control.jobs.events(job_id) if event.flag != "note"]
 
     def told(self) -> str:
         """What the workers said, for the report of a failure."""

@@ -55,8 +55,8 @@ async def test_a_delay_and_a_backoff_take_their_time_on_a_worker_with_a_wrong_cl
     await fleet.ready()
 
     began = time.monotonic()
-    delayed = (await fleet.control.submit("chaos_tasks.quick", {"number": 1}, delay="3s")).id
-    failing = (await fleet.control.submit("chaos_tasks.fails_once", {})).id
+    delayed = (await fleet.control.jobs.submit("chaos_tasks.quick", {"number": 1}, delay="3s")).id
+    failing = (await fleet.control.jobs.submit("chaos_tasks.fails_once", {})).id
     start = await fleet.traced(delayed)
     first, second = await fleet.traced(failing), await fleet.traced(failing, times=2)
     jobs = [await fleet.settled(delayed), await fleet.settled(failing)]
@@ -65,7 +65,7 @@ async def test_a_delay_and_a_backoff_take_their_time_on_a_worker_with_a_wrong_cl
     assert 2 <= second.at - first.at < 2 + LATE_S
     assert [job.status for job in jobs] == ["succeeded", "succeeded"]
     for job in jobs:
-        times = [event.at_ms for event in await fleet.control.events(job.id)]
+        times = [event.at_ms for event in await fleet.control.jobs.events(job.id)]
         # who dates an event reckons the server's time from its last answers: to half of what an answer takes
         assert all(after - before > -RECKONED_MS for before, after in itertools.pairwise(times)), times
         assert abs(times[-1] / 1000 - time.time()) < 60, "what happened is dated by the server"
@@ -77,7 +77,7 @@ async def test_nobody_reaps_anybody_for_the_difference_of_their_clocks(fleet: Fl
     workers = [fleet.worker(concurrency=1, environment=_off(off_s)), fleet.worker(concurrency=1)]
     await fleet.ready(2)
     asked = [Request("chaos_tasks.waits", {"gate_name": "go"}, {"timeout": "60s"}) for _ in workers]
-    made = await fleet.control.submit_many(asked)
+    made = await fleet.control.jobs.submit_many(asked)
     holders = {(await fleet.traced(one.id)).pid for one in made}
 
     await asyncio.sleep(fleet.control.settings.lease_s + 1.5)
@@ -95,7 +95,7 @@ async def test_jobs_keep_their_order_whoever_submits_them(fleet: Fleet, off_s: i
     with _client(fleet, off_s) as client:
         for number in range(5):
             order.append(_submitted(client, number))
-            order.append((await fleet.control.submit("chaos_tasks.quick", {"number": number})).id)
+            order.append((await fleet.control.jobs.submit("chaos_tasks.quick", {"number": number})).id)
             await _later(fleet)
     fleet.worker(concurrency=1)
     for job_id in order:

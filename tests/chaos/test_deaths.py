@@ -16,14 +16,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 async def _started(fleet: Fleet, name: str, **arguments: object) -> str:
-    job_id = (await fleet.control.submit(f"chaos_tasks.{name}", arguments)).id
+    job_id = (await fleet.control.jobs.submit(f"chaos_tasks.{name}", arguments)).id
     await fleet.traced(job_id)
     return job_id
 
 
 async def test_the_job_of_a_dead_child_fails_and_runs_again_at_once(fleet: Fleet) -> None:
     worker = fleet.worker()
-    job_id = (await fleet.control.submit("chaos_tasks.child_waits", {"gate_name": "go"})).id
+    job_id = (await fleet.control.jobs.submit("chaos_tasks.child_waits", {"gate_name": "go"})).id
     first = await fleet.traced(job_id)
     assert first.pid in worker.children
 
@@ -82,17 +82,17 @@ async def test_a_machine_that_vanished_is_noticed_within_its_lease_and_a_sweep(f
     # what another machine would leave: a session without a lock here, and then silence
     elsewhere = Control(fleet.control.store, settings=fleet.control.settings)
     heard_ms = fleet.control.store.clock.now_ms()
-    session = await elsewhere.open_session(worker="elsewhere", host="elsewhere")
-    job_id = (await fleet.control.submit("chaos_tasks.quick", {"number": 1})).id
-    [job] = await elsewhere.claim(["default"], session.id, 1)
+    session = await elsewhere.claims.open_session(worker="elsewhere", host="elsewhere")
+    job_id = (await fleet.control.jobs.submit("chaos_tasks.quick", {"number": 1})).id
+    [job] = await elsewhere.claims.claim(["default"], session.id, 1)
     assert job.id == job_id
-    await elsewhere.start([job])
+    await elsewhere.claims.start([job])
     began_ms = fleet.control.store.clock.now_ms()
     await asyncio.wait_for(_told(fleet.worker(), " leading session="), 60)
     up_ms = fleet.control.store.clock.now_ms()
 
     job = await fleet.settled(job_id)
-    events = await fleet.control.events(job_id)
+    events = await fleet.control.jobs.events(job_id)
     lost_ms = next(event.at_ms for event in events if event.to == "timed_out")
 
     assert job.status == "succeeded"
@@ -176,7 +176,7 @@ async def _freed_after(fleet: Fleet, job_id: str) -> float:
     """Seconds until a job that is held is held no more (or by somebody else)."""
     begun_ms = fleet.control.store.clock.now_ms()
     await fleet.traced(job_id, times=2)
-    events = await fleet.control.events(job_id)
+    events = await fleet.control.jobs.events(job_id)
     lost_ms = next(event.at_ms for event in events if event.source == "running")
     return (lost_ms - begun_ms) / 1000
 

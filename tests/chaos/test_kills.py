@@ -29,7 +29,7 @@ async def test_every_accepted_job_settles_exactly_once_whoever_is_killed(fleet: 
     fleet.worker(processes=2)
     fleet.worker()
     await fleet.ready(3)
-    made = await fleet.control.submit_many(
+    made = await fleet.control.jobs.submit_many(
         # a budget that outlasts the killing: these are not poison, they are unlucky
         [
             Request(f"chaos_tasks.{NAMES[number % len(NAMES)]}", {"number": number}, {"crash_budget": 50})
@@ -69,7 +69,7 @@ async def test_a_kill_repeats_no_more_jobs_than_the_concurrency_of_what_was_kill
     """Jobs that take no time: an engine goes through thousands a second, and stores their ends in batches."""
     concurrency = 5
     for victim in ("engine", "supervisor", "engine"):
-        made = await fleet.control.submit_many(
+        made = await fleet.control.jobs.submit_many(
             [Request("chaos_tasks.quick", {"number": n}, {"crash_budget": 50}) for n in range(1500)]
         )
         ids = {one.id for one in made}
@@ -96,7 +96,7 @@ async def test_a_kill_repeats_no_more_jobs_than_the_concurrency_of_what_was_kill
 async def test_exactly_the_poison_ones_end_in_quarantine(fleet: Fleet) -> None:
     """Hundreds of jobs, four of which kill their process, claimed ahead in batches: no bystander is blamed for long."""
     poison = {40, 140, 240, 399}
-    made = await fleet.control.submit_many(
+    made = await fleet.control.jobs.submit_many(
         [
             Request(f"chaos_tasks.{'poison' if number in poison else 'quick'}", {"number": number})
             for number in range(400)
@@ -121,12 +121,12 @@ async def test_exactly_the_poison_ones_end_in_quarantine(fleet: Fleet) -> None:
 async def test_a_job_that_is_lost_with_its_worker_four_times_is_not_blamed(fleet: Fleet) -> None:
     """Once more than its crash budget: one on the loop and one in a child, each killed with its whole worker."""
     names = ("waits", "child_waits")
-    ids = [(await fleet.control.submit(f"chaos_tasks.{name}", {"gate_name": "go"})).id for name in names]
+    ids = [(await fleet.control.jobs.submit(f"chaos_tasks.{name}", {"gate_name": "go"})).id for name in names]
     for time in range(1, 5):
         worker = fleet.worker(concurrency=4)
         for job_id in ids:
             await fleet.traced(job_id, times=time)
-            while (await fleet.control.get(job_id)).started_ms is None:
+            while (await fleet.control.jobs.get(job_id)).started_ms is None:
                 await asyncio.sleep(0.01)
         worker.kill()
     fleet.open_gate("go")
@@ -144,16 +144,16 @@ async def test_a_job_that_is_lost_with_its_worker_four_times_is_not_blamed(fleet
 async def test_a_job_that_kills_its_whole_worker_ends_in_quarantine_and_its_neighbours_do_not(fleet: Fleet) -> None:
     """Two engines; the neighbours are lost with it time and again, until they or it run alone."""
     asked = Request("chaos_tasks.climbs", {"steps": 15, "pause_s": 0.1})
-    neighbours = [one.id for one in await fleet.control.submit_many([asked] * 3)]
-    poison = (await fleet.control.submit("chaos_tasks.kills_its_worker", {})).id
-    jobs = await fleet.control.get_many([poison, *neighbours])
+    neighbours = [one.id for one in await fleet.control.jobs.submit_many([asked] * 3)]
+    poison = (await fleet.control.jobs.submit("chaos_tasks.kills_its_worker", {})).id
+    jobs = await fleet.control.jobs.get_many([poison, *neighbours])
     while any(job.settled_ms is None for job in jobs):
         # each killed worker is followed by another, as a service manager would have it
         if not fleet.workers or not fleet.workers[-1].alive:
             assert len(fleet.workers) < 3 * ALONE_LOSSES, await fleet.story(poison)
             fleet.worker(processes=2, concurrency=3)
         await asyncio.sleep(0.02)
-        jobs = await fleet.control.get_many([poison, *neighbours])
+        jobs = await fleet.control.jobs.get_many([poison, *neighbours])
 
     given_up, *others = jobs
     assert (given_up.status, given_up.crashes) == ("quarantined", 3), await fleet.story(poison)
@@ -166,13 +166,13 @@ async def test_a_job_that_kills_its_whole_worker_ends_in_quarantine_and_its_neig
 async def test_a_drain_loses_nothing_and_counts_no_failure(fleet: Fleet) -> None:
     worker = fleet.worker(concurrency=4, grace="2s")
     await fleet.ready()
-    long = (await fleet.control.submit("chaos_tasks.waits", {"gate_name": "go"})).id
+    long = (await fleet.control.jobs.submit("chaos_tasks.waits", {"gate_name": "go"})).id
     await fleet.traced(long)
-    made = await fleet.control.submit_many([Request("chaos_tasks.naps", {"number": n}) for n in range(200)])
+    made = await fleet.control.jobs.submit_many([Request("chaos_tasks.naps", {"number": n}) for n in range(200)])
     await fleet.traced(made[0].id)
 
     code = worker.stop()  # `waits` does not end within its grace, and each of the others does
-    after = await fleet.control.get(long)
+    after = await fleet.control.jobs.get(long)
     fleet.open_gate("go")
     fleet.worker()
     jobs = [await fleet.settled(one.id) for one in made]

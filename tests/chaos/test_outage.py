@@ -34,9 +34,9 @@ async def test_a_fleet_resumes_by_itself_after_its_store_was_locked_for_three_le
     workers = [fleet.worker(), fleet.worker()]
     await fleet.ready(2)
     engines = [worker.engines for worker in workers]
-    running = (await fleet.control.submit("chaos_tasks.waits", {"gate_name": "go"})).id
+    running = (await fleet.control.jobs.submit("chaos_tasks.waits", {"gate_name": "go"})).id
     await fleet.traced(running)
-    waiting = await fleet.control.submit_many([Request("chaos_tasks.naps", {"number": n}) for n in range(50)])
+    waiting = await fleet.control.jobs.submit_many([Request("chaos_tasks.naps", {"number": n}) for n in range(50)])
 
     locker = apsw.Connection(str(fleet.folder / "jobs.db"))
     locker.set_busy_timeout(30_000)
@@ -87,10 +87,10 @@ async def test_a_fleet_resumes_by_itself_after_its_server_was_away(
     async with _fleet(tmp_path, f"{server.url()}?auto_migrate=on") as fleet:
         workers = [fleet.worker(), fleet.worker()]
         await fleet.ready(2)
-        running = (await fleet.control.submit("chaos_tasks.waits", {"gate_name": "go"}, crash_budget=10)).id
+        running = (await fleet.control.jobs.submit("chaos_tasks.waits", {"gate_name": "go"}, crash_budget=10)).id
         await fleet.traced(running)
         asked = [Request("chaos_tasks.naps", {"number": n}, {"crash_budget": 10}) for n in range(200)]
-        waiting = await fleet.control.submit_many(asked)
+        waiting = await fleet.control.jobs.submit_many(asked)
 
         getattr(server, end)()
         await asyncio.sleep(away_s)
@@ -98,7 +98,7 @@ async def test_a_fleet_resumes_by_itself_after_its_server_was_away(
         fleet.open_gate("go")
         jobs = [await fleet.settled(one.id) for one in waiting]
         job = await fleet.settled(running)
-        after = await fleet.settled((await fleet.control.submit("chaos_tasks.quick", {"number": 1})).id)
+        after = await fleet.settled((await fleet.control.jobs.submit("chaos_tasks.quick", {"number": 1})).id)
 
         assert {job.status for job in [*jobs, job, after]} == {"succeeded"}
         for each in [*jobs, job]:
@@ -117,7 +117,7 @@ async def test_nobody_is_taken_for_dead_because_the_server_stood_still(
         fleet.worker()
         fleet.worker()
         await fleet.ready(2)
-        running = (await fleet.control.submit("chaos_tasks.waits", {"gate_name": "go"})).id
+        running = (await fleet.control.jobs.submit("chaos_tasks.waits", {"gate_name": "go"})).id
         await fleet.traced(running)
         before_ms = max(session.beat_ms for session in await fleet.control.store.sessions())
 
@@ -142,7 +142,10 @@ async def test_a_job_that_saves_while_its_server_is_away_for_fifteen_seconds_pay
         worker = fleet.worker()
         await fleet.ready()
         names = ("saves", "saves_in_thread", "saves_in_child")
-        ids = [(await fleet.control.submit(f"chaos_tasks.{name}", {"gate_name": "go"}, retries=0)).id for name in names]
+        ids = [
+            (await fleet.control.jobs.submit(f"chaos_tasks.{name}", {"gate_name": "go"}, retries=0)).id
+            for name in names
+        ]
         for job_id in ids:
             await fleet.traced(job_id, "saved")
 
@@ -179,7 +182,7 @@ async def test_a_fleet_whose_wire_is_cut_again_and_again_loses_nothing_and_doubl
                 asked = [
                     Request("chaos_tasks.naps", {"number": n}, {"crash_budget": 50, "retries": 50}) for n in range(20)
                 ]
-                made += await fleet.control.submit_many(asked)
+                made += await fleet.control.jobs.submit_many(asked)
                 _spoil(proxy, number, chance)
                 await asyncio.sleep(chance.uniform(0.05, 0.4))
             proxy.cut_after()
@@ -210,7 +213,7 @@ async def test_a_fleet_outlives_a_wire_that_is_dead_without_a_word(server: Postg
         async with _fleet(tmp_path, f"{proxy.url}?auto_migrate=on") as fleet:
             fleet.worker()
             await fleet.ready()
-            made = await fleet.control.submit_many([Request("chaos_tasks.naps", {"number": n}) for n in range(50)])
+            made = await fleet.control.jobs.submit_many([Request("chaos_tasks.naps", {"number": n}) for n in range(50)])
             await fleet.traced(made[0].id)
 
             proxy.stall()

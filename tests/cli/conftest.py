@@ -58,12 +58,12 @@ class Shell:
 
     def submit(self, name: str = "mail.send", n: int = 1, **options: Any) -> list[str]:
         async def work(control: Control) -> list[str]:
-            return [(await control.submit(name, {"n": i}, **options)).id for i in range(n)]
+            return [(await control.jobs.submit(name, {"n": i}, **options)).id for i in range(n)]
 
         return self.does(work)
 
     def get(self, job_id: str) -> Job:
-        return self.does(lambda control: control.get(job_id))
+        return self.does(lambda control: control.jobs.get(job_id))
 
     def statuses(self, ids: Iterable[str]) -> list[str]:
         async def work(control: Control) -> list[str]:

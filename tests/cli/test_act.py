@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from mainstay.control import Control, Failure, Outcome, bulk
+from mainstay.control import Control, Failure, Operations, Outcome, bulk
 from mainstay.stores import JobStore, Page, Query
 from tests.cli.conftest import Shell
 from tests.cli.terminal import Terminal
@@ -21,11 +21,11 @@ def fail(shell: Shell, queue: str, n: int = 1, message: str = "no such column") 
 
     async def work(control: Control) -> list[str]:
         for _ in range(n):
-            await control.submit("sums.add", queue=queue, retries=0)
-        session = await control.open_session(worker="w-1")
-        jobs = await control.claim([queue], session.id, n)
-        await control.fail([Failure(job, ValueError(message)) for job in jobs])
-        await control.close_session(session.id)
+            await control.jobs.submit("sums.add", queue=queue, retries=0)
+        session = await control.claims.open_session(worker="w-1")
+        jobs = await control.claims.claim([queue], session.id, n)
+        await control.attempts.fail([Failure(job, ValueError(message)) for job in jobs])
+        await control.claims.close_session(session.id)
         return [job.id for job in jobs]
 
     return shell.does(work)
@@ -35,8 +35,8 @@ def run(shell: Shell, queue: str) -> list[str]:
     """Take what waits in a queue, and keep it."""
 
     async def work(control: Control) -> list[str]:
-        session = await control.open_session(worker="w-2")
-        return [job.id for job in await control.claim([queue], session.id, 100)]
+        session = await control.claims.open_session(worker="w-2")
+        return [job.id for job in await control.claims.claim([queue], session.id, 100)]
 
     return shell.does(work)
 
@@ -363,14 +363,14 @@ def test_an_error_in_the_middle_ends_the_json_in_good_form(shell: Shell, monkeyp
 
     ids = shell.submit(n=4, queue="mail")
     monkeypatch.setattr(bulk, "PAGE", 2)
-    cancel_many = Control.cancel_many
+    cancel_many = Operations.cancel_many
 
-    async def until_full(self: Control, chosen: list[str], **who: str) -> list[Outcome]:
+    async def until_full(self: Operations, chosen: list[str], **who: str) -> list[Outcome]:
         if ids[2] in chosen:
             raise StoreFull("no space left")
         return await cancel_many(self, chosen, **who)
 
-    monkeypatch.setattr(Control, "cancel_many", until_full)
+    monkeypatch.setattr(Operations, "cancel_many", until_full)
 
     done = shell.run("jobs", "cancel", "--queue", "mail", "--yes", "--json")
 
@@ -386,14 +386,14 @@ def test_when_it_is_stopped_in_the_middle_it_says_what_was_done(
 ) -> None:
     ids = shell.submit(n=4, queue="mail")
     monkeypatch.setattr(bulk, "PAGE", 2)
-    cancel_many = Control.cancel_many
+    cancel_many = Operations.cancel_many
 
-    async def until_stopped(self: Control, chosen: list[str], **who: str) -> list[Outcome]:
+    async def until_stopped(self: Operations, chosen: list[str], **who: str) -> list[Outcome]:
         if ids[2] in chosen:
             raise KeyboardInterrupt
         return await cancel_many(self, chosen, **who)
 
-    monkeypatch.setattr(Control, "cancel_many", until_stopped)
+    monkeypatch.setattr(Operations, "cancel_many", until_stopped)
 
     done = shell.run("jobs", "cancel", *ids, *words)
 

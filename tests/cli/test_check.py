@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
         store = await open_store(f"sqlite:///{path}")
         control = Control(store, rng=random.Random(1))
         for n in range(40):
-            await control.submit("work.do", {"n": n, "text": "x" * 3000})
+            await control.jobs.submit("work.do", {"n": n, "text": "x" * 3000})
         await store.close()
 
     asyncio.run(make())
@@ -268,7 +268,7 @@ def test_opening_a_truncated_file_raises_store_damaged(path: Path) -> None:
 
 async def _submit_a_page_more(path: Path) -> None:
     store = await open_store(f"sqlite:///{path}")
-    await Control(store, rng=random.Random(2)).submit_many([Request("work.do")] * 200)
+    await Control(store, rng=random.Random(2)).jobs.submit_many([Request("work.do")] * 200)
     await store.close()
 
 

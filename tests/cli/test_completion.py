@@ -40,7 +40,7 @@ def test_states_are_offered_also_after_a_comma(shell: Shell) -> None:
 
 def test_queues_come_from_the_store(shell: Shell) -> None:
     shell.submit(queue="mail")
-    shell.does(lambda control: control.pause("mornings"))
+    shell.does(lambda control: control.operations.pause("mornings"))
 
     assert tab(shell, "mainstay jobs list --queue m") == ["mail", "mornings"]
     assert tab(shell, "mainstay queues pause mo") == ["mornings"]
@@ -82,6 +82,6 @@ def test_tasks_and_schedules_come_from_the_store(shell: Shell) -> None:
 
     assert tab(shell, "mainstay submit ") == ["mail.send", "report.build"]
     assert tab(shell, "mainstay schedules pause s") == ["sums"]
-    shell.does(lambda control: control.set_limit("tenant-7", 2))
+    shell.does(lambda control: control.operations.set_limit("tenant-7", 2))
     assert tab(shell, "mainstay limits clear t") == ["tenant-7"]
     assert tab(shell, "mainstay submit ", MAINSTAY_STORE="", MAINSTAY_APP="nowhere:app") == []

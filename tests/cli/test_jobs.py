@@ -32,27 +32,27 @@ class Made:
     async def make(self) -> None:
         store = await open_store(self.url)
         control = Control(store, rng=random.Random(1), actor="ann")
-        session = await control.open_session(worker="worker-1")
-        ghost = await control.open_session(worker="worker-2")
+        session = await control.claims.open_session(worker="worker-1")
+        ghost = await control.claims.open_session(worker="worker-2")
 
         self.ids["done"] = (
-            await control.submit("mail.send", {"to": "secret@example.org"}, queue="mail", tags=["news"], key="k1")
+            await control.jobs.submit("mail.send", {"to": "secret@example.org"}, queue="mail", tags=["news"], key="k1")
         ).id
-        [job] = await control.claim(["mail"], session.id, 1)
-        await control.complete([Completion(job, result="sent")])
+        [job] = await control.claims.claim(["mail"], session.id, 1)
+        await control.attempts.complete([Completion(job, result="sent")])
 
-        self.ids["failed"] = (await control.submit("sums.add", {"n": 1}, queue="sums", retries=0)).id
-        [job] = await control.claim(["sums"], session.id, 1)
-        await control.fail([Failure(job, error_info(ValueError("no such column")))])
+        self.ids["failed"] = (await control.jobs.submit("sums.add", {"n": 1}, queue="sums", retries=0)).id
+        [job] = await control.claims.claim(["sums"], session.id, 1)
+        await control.attempts.fail([Failure(job, error_info(ValueError("no such column")))])
 
-        self.ids["haunted"] = (await control.submit("report.render", None, queue="reports")).id
-        [old] = await control.claim(["reports"], ghost.id, 1)
-        await control.release([old], reason="moved")
-        [new] = await control.claim(["reports"], session.id, 1)
-        await control.complete([Completion(new)])
-        await control.complete([Completion(old)])
+        self.ids["haunted"] = (await control.jobs.submit("report.render", None, queue="reports")).id
+        [old] = await control.claims.claim(["reports"], ghost.id, 1)
+        await control.attempts.release([old], reason="moved")
+        [new] = await control.claims.claim(["reports"], session.id, 1)
+        await control.attempts.complete([Completion(new)])
+        await control.attempts.complete([Completion(old)])
 
-        self.ids["waiting"] = (await control.submit("mail.send", None, queue="mail", delay="1h")).id
+        self.ids["waiting"] = (await control.jobs.submit("mail.send", None, queue="mail", delay="1h")).id
         await store.close()
 
     def sql(self, statement: str, values: Sequence[str] = ()) -> None:
@@ -367,7 +367,7 @@ def test_a_missing_file_is_an_error_and_not_a_new_database(tmp_path: Path, words
 
 async def _submit_more(made: Made) -> None:
     store = await open_store(made.url)
-    one, two = await Control(store, rng=random.Random(5)).submit_many([Request("a"), Request("a")])
+    one, two = await Control(store, rng=random.Random(5)).jobs.submit_many([Request("a"), Request("a")])
     made.ids |= {"one": one.id, "two": two.id}
     await store.close()
 
@@ -375,22 +375,22 @@ async def _submit_more(made: Made) -> None:
 async def _submit_units(made: Made) -> None:
     store = await open_store(made.url)
     control = Control(store, rng=random.Random(6))
-    made.ids["whole"] = whole = (await control.submit("batch.run", kind="batch")).id
+    made.ids["whole"] = whole = (await control.jobs.submit("batch.run", kind="batch")).id
     for unit in ("left", "right"):
-        made.ids[unit] = (await control.submit("batch.part", parent=whole, unit=unit)).id
+        made.ids[unit] = (await control.jobs.submit("batch.part", parent=whole, unit=unit)).id
     await store.close()
 
 
 async def _submit_long_ago(made: Made) -> None:
     clock = VirtualClock(SystemClock().now_ms() - 2 * 3_600_000)
     store = await open_store(made.url, clock=clock)
-    made.ids["old"] = (await Control(store, rng=random.Random(8)).submit("mail.send")).id
+    made.ids["old"] = (await Control(store, rng=random.Random(8)).jobs.submit("mail.send")).id
     await store.close()
 
 
 async def _submit_group(made: Made) -> None:
     store = await open_store(made.url)
-    group = await Control(store, rng=random.Random(9)).submit_group(
+    group = await Control(store, rng=random.Random(9)).jobs.submit_group(
         [Request("part"), Request("part")], Request("whole")
     )
     made.ids |= {"first": group.members[0].id, "second": group.members[1].id, "callback": group.then.id}
@@ -400,15 +400,15 @@ async def _submit_group(made: Made) -> None:
 async def _fail_with_a_code(made: Made) -> None:
     store = await open_store(made.url)
     control = Control(store, rng=random.Random(7))
-    session = await control.open_session(worker="worker-3")
-    made.ids["coded"] = (await control.submit("card.charge", queue="cards", retries=0)).id
-    [job] = await control.claim(["cards"], session.id, 1)
+    session = await control.claims.open_session(worker="worker-3")
+    made.ids["coded"] = (await control.jobs.submit("card.charge", queue="cards", retries=0)).id
+    [job] = await control.claims.claim(["cards"], session.id, 1)
     error = msgspec.structs.replace(error_info(LookupError("no such card")), code="card_unknown")
-    await control.fail([Failure(job, error)])
+    await control.attempts.fail([Failure(job, error)])
     await store.close()
 
 
 async def _delete(made: Made, job_id: str) -> None:
     store = await open_store(made.url)
-    await Control(store).delete(job_id, actor="bob", reason="by request")
+    await Control(store).operations.delete(job_id, actor="bob", reason="by request")
     await store.close()

@@ -16,11 +16,11 @@ def limited(shell: Shell) -> Shell:
 
     async def work(control: Control) -> None:
         for key in ("a", "a", "b", "c"):
-            await control.submit("mail.send", queue="mail", concurrency_key=key)
-        await control.set_limit("a", 1)
-        await control.set_limit("b", 5)
-        session = await control.open_session(worker="w-1", pid=os.getpid())
-        assert len(await control.claim(["mail"], session.id, 4)) == 3
+            await control.jobs.submit("mail.send", queue="mail", concurrency_key=key)
+        await control.operations.set_limit("a", 1)
+        await control.operations.set_limit("b", 5)
+        session = await control.claims.open_session(worker="w-1", pid=os.getpid())
+        assert len(await control.claims.claim(["mail"], session.id, 4)) == 3
 
     shell.does(work)
     return shell
@@ -52,8 +52,8 @@ def test_no_limits_is_no_error(shell: Shell) -> None:
 
 def test_a_limit_holds_from_when_it_is_set_until_it_is_lifted(limited: Shell) -> None:
     async def claim(control: Control) -> int:
-        session = await control.open_session(worker="w-2", pid=os.getpid())
-        return len(await control.claim(["mail"], session.id, 4))
+        session = await control.claims.open_session(worker="w-2", pid=os.getpid())
+        return len(await control.claims.claim(["mail"], session.id, 4))
 
     assert limited.does(claim) == 0
     done = limited.run("limits", "set", "a", "2")

@@ -87,7 +87,7 @@ def test_no_command_reads_every_row(
     shell: Shell, heard: list[tuple[str, Any]], words: tuple[str, ...], step: str
 ) -> None:
     shell.submit(n=3, queue="mail", tags=["old"])
-    shell.does(lambda control: control.open_session(worker="w-1"))
+    shell.does(lambda control: control.claims.open_session(worker="w-1"))
     heard.clear()
 
     assert shell.run(*words).exit_code == 0
@@ -100,7 +100,7 @@ def test_no_command_reads_every_row(
 
 def test_explain_reads_only_what_it_tells_of(shell: Shell, heard: list[tuple[str, Any]]) -> None:
     (job_id, *_) = shell.submit(n=3, queue="mail", concurrency_key="k")
-    shell.does(lambda control: control.open_session(worker="w-1"))
+    shell.does(lambda control: control.claims.open_session(worker="w-1"))
     heard.clear()
 
     assert shell.run("jobs", "explain", job_id).exit_code == 0

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from mainstay.cli.act import myself
-from mainstay.control import Completion, Control
+from mainstay.control import Completion, Control, Operations
 from tests.cli.conftest import Shell
 
 
@@ -18,13 +18,13 @@ def busy(shell: Shell) -> Shell:
 
     async def work(control: Control) -> None:
         for _ in range(4):
-            await control.submit("mail.send", queue="mail")
-        await control.submit("mail.send", queue="mail", delay="1h")
-        await control.submit("sums.add", queue="night")
-        await control.pause("night", reason="not by day")
-        session = await control.open_session(worker="w-1", pid=os.getpid())
-        first, _ = await control.claim(["mail"], session.id, 2)
-        await control.complete([Completion(first)])
+            await control.jobs.submit("mail.send", queue="mail")
+        await control.jobs.submit("mail.send", queue="mail", delay="1h")
+        await control.jobs.submit("sums.add", queue="night")
+        await control.operations.pause("night", reason="not by day")
+        session = await control.claims.open_session(worker="w-1", pid=os.getpid())
+        first, _ = await control.claims.claim(["mail"], session.id, 2)
+        await control.attempts.complete([Completion(first)])
 
     shell.does(work)
     return shell
@@ -71,8 +71,8 @@ def test_no_queues_is_no_error(shell: Shell) -> None:
 
 def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(busy: Shell) -> None:
     async def claim(control: Control) -> int:
-        session = await control.open_session(worker="w-2")
-        return len(await control.claim(["mail"], session.id, 1))
+        session = await control.claims.open_session(worker="w-2")
+        return len(await control.claims.claim(["mail"], session.id, 1))
 
     assert busy.run("queues", "pause", "mail", "--reason", "storm").stdout == "queue mail is paused: storm\n"
     mail = busy.json("queues", "list")["queues"][0]
@@ -136,14 +136,15 @@ def test_purge_can_delete_instead(busy: Shell) -> None:
 
 
 def test_purge_leaves_alone_what_is_taken_meanwhile(busy: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    withdraw_many = Control.withdraw_many
+    withdraw_many = Operations.withdraw_many
 
-    async def too_late(self: Control, ids: list[str], **who: str) -> object:
-        session = await self.open_session(worker="w-3")
-        await self.claim(["mail"], session.id, 1)
+    async def too_late(self: Operations, ids: list[str], **who: str) -> object:
+        claims = Control(self._store).claims
+        session = await claims.open_session(worker="w-3")
+        await claims.claim(["mail"], session.id, 1)
         return await withdraw_many(self, ids, **who)
 
-    monkeypatch.setattr(Control, "withdraw_many", too_late)
+    monkeypatch.setattr(Operations, "withdraw_many", too_late)
 
     done = busy.json("queues", "purge", "mail", "--yes", code=1)
 

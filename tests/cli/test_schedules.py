@@ -126,11 +126,11 @@ def test_run_makes_a_job_by_whoever_sits_there_and_prints_its_id(shop: Shell) ->
     job_id = done.stdout.strip()
     job = shop.get(job_id)
     assert (job.name, job.options.tags) == ("calls.make", ("schedule:calls",))
-    (event,) = shop.does(lambda control: control.events(job_id))
+    (event,) = shop.does(lambda control: control.jobs.events(job_id))
     assert event.actor == myself()
     by_ann = shop.json("schedules", "run", "calls", "--actor", "ann")
     assert by_ann["created"]
-    (event,) = shop.does(lambda control: control.events(by_ann["id"]))
+    (event,) = shop.does(lambda control: control.jobs.events(by_ann["id"]))
     assert event.actor == "ann"
 
 
@@ -202,7 +202,7 @@ def test_a_dropped_schedule_is_gone_and_its_jobs_stay(shop: Shell) -> None:
 
     assert (done.exit_code, done.stdout) == (0, "schedule calls is dropped; its jobs stay\n")
     assert [view["name"] for view in shop.json("schedules", "list")["schedules"]] == ["sums"]
-    assert len(shop.does(lambda control: control.find(Query(tag="schedule:calls"))).jobs) == 1
+    assert len(shop.does(lambda control: control.store.find(Query(tag="schedule:calls"))).jobs) == 1
 
 
 @pytest.mark.parametrize("verb", ["show", "run", "pause", "resume", "drop"])

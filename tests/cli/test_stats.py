@@ -32,14 +32,14 @@ def path(tmp_path: Path) -> Path:
         store = await open_store(f"sqlite:///{path}")
         control = Control(store, rng=random.Random(1))
         for n in range(3):
-            await control.submit("mail.send", {"n": n}, queue="mail")
+            await control.jobs.submit("mail.send", {"n": n}, queue="mail")
         for n in range(3):
-            await control.submit("sums.add", {"n": n}, queue="night")
-        await control.pause("night", reason="not by day")
-        await control.set_limit("tenant-7", 2)
-        session = await control.open_session(worker="worker-1", host="here", pid=os.getpid())
-        jobs = await control.claim(["mail"], session.id, 3)
-        await control.complete([Completion(job) for job in jobs[:2]])
+            await control.jobs.submit("sums.add", {"n": n}, queue="night")
+        await control.operations.pause("night", reason="not by day")
+        await control.operations.set_limit("tenant-7", 2)
+        session = await control.claims.open_session(worker="worker-1", host="here", pid=os.getpid())
+        jobs = await control.claims.claim(["mail"], session.id, 3)
+        await control.attempts.complete([Completion(job) for job in jobs[:2]])
         await store.close()
 
     asyncio.run(make())
@@ -179,8 +179,8 @@ def test_an_error_is_json_too_when_asked() -> None:
 async def _submit_later_and_now(path: Path) -> None:
     store = await open_store(f"sqlite:///{path}")
     control = Control(store, rng=random.Random(2))
-    await control.submit("mail.send", queue="mail", delay="1h")
-    await control.submit("mail.send", queue="mail")
+    await control.jobs.submit("mail.send", queue="mail", delay="1h")
+    await control.jobs.submit("mail.send", queue="mail")
     await store.close()
 
 
@@ -191,7 +191,7 @@ async def _touch(path: Path) -> None:
 def test_the_queue_of_one_load_run_is_in_no_table_and_no_total(path: Path) -> None:
     async def submit() -> None:
         store = await open_store(f"sqlite:///{path}")
-        await Control(store, rng=random.Random(2)).submit("Shop", queue=private_queue("3f9c"))
+        await Control(store, rng=random.Random(2)).jobs.submit("Shop", queue=private_queue("3f9c"))
         await store.close()
 
     before = json.loads(run("--store", f"sqlite:///{path}", "--json").stdout)["queues"]
@@ -208,7 +208,7 @@ def test_what_no_live_worker_takes_is_said(path: Path) -> None:
         control = Control(store, rng=random.Random(3))
         for session in await store.sessions():
             await store.close_session(session.id)
-        await control.open_session(worker="w-2", host="here", offer=Offer(queues=("mail",), tasks={"a": {}}))
+        await control.claims.open_session(worker="w-2", host="here", offer=Offer(queues=("mail",), tasks={"a": {}}))
         await store.close()
 
     asyncio.run(make())

@@ -15,12 +15,12 @@ def job_id(shell: Shell) -> str:
     """One that failed, was given back, and is in quarantine now."""
 
     async def work(control: Control) -> str:
-        made = await control.submit("sums.add", queue="sums", retries=0)
-        session = await control.open_session(worker="w-1")
-        (job,) = await control.claim(["sums"], session.id, 1)
-        await control.release([job], reason="drained")
-        (job,) = await control.claim(["sums"], session.id, 1)
-        await control.fail([Failure(job, ValueError("no such column \x1b[2J"))])
+        made = await control.jobs.submit("sums.add", queue="sums", retries=0)
+        session = await control.claims.open_session(worker="w-1")
+        (job,) = await control.claims.claim(["sums"], session.id, 1)
+        await control.attempts.release([job], reason="drained")
+        (job,) = await control.claims.claim(["sums"], session.id, 1)
+        await control.attempts.fail([Failure(job, ValueError("no such column \x1b[2J"))])
         return made.id
 
     return shell.does(work)
@@ -111,20 +111,22 @@ def test_sentences_fit_the_terminal_and_commands_stay_whole(shell: Shell, job_id
 
 def test_explain_follows_a_job_through_its_life(shell: Shell) -> None:
     async def submit(control: Control) -> str:
-        return (await control.submit("mail.send", queue="mail", delay="1h")).id
+        return (await control.jobs.submit("mail.send", queue="mail", delay="1h")).id
 
     job_id = shell.does(submit)
     assert "It waits for its time" in shell.run("jobs", "explain", job_id).stdout
 
-    shell.does(lambda control: control.retry(job_id, actor="bob"))
-    shell.does(lambda control: control.pause("mail", reason="storm"))
+    shell.does(lambda control: control.operations.retry(job_id, actor="bob"))
+    shell.does(lambda control: control.operations.pause("mail", reason="storm"))
     paused = " ".join(shell.run("jobs", "explain", job_id).stdout.split())
     assert re.search(r"Queue mail is paused by ann since [^.]*: storm\.", paused)
 
     async def finish(control: Control) -> None:
-        await control.resume("mail")
-        session = await control.open_session(worker="w-2")
-        await control.complete([Completion(job) for job in await control.claim(["mail"], session.id, 1)])
+        await control.operations.resume("mail")
+        session = await control.claims.open_session(worker="w-2")
+        await control.attempts.complete(
+            [Completion(job) for job in await control.claims.claim(["mail"], session.id, 1)]
+        )
 
     shell.does(finish)
     shown = " ".join(shell.run("jobs", "explain", job_id).stdout.split())
@@ -144,7 +146,7 @@ def test_a_job_that_is_not_there_is_an_error(shell: Shell, command: str) -> None
 
 
 def test_of_a_deleted_job_the_tombstone_is_left(shell: Shell, job_id: str) -> None:
-    shell.does(lambda control: control.delete(job_id, actor="bob", reason="by request"))
+    shell.does(lambda control: control.operations.delete(job_id, actor="bob", reason="by request"))
 
     assert "[tombstone]" in shell.run("jobs", "events", job_id).stdout
     assert shell.run("jobs", "explain", job_id).stdout.startswith("sums.add deleted\n")

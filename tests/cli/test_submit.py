@@ -108,7 +108,7 @@ def refused(shell: Shell, *words: str, typed: str | None = None) -> str:
 
 
 def everything(shell: Shell) -> list[Job]:
-    return list(shell.does(lambda control: control.find(Query(oldest_first=True), limit=1000)).jobs)
+    return list(shell.does(lambda control: control.store.find(Query(oldest_first=True), limit=1000)).jobs)
 
 
 def arguments(job: Job) -> Any:
@@ -169,7 +169,7 @@ def test_a_run_of_a_load_test_that_cannot_be_is_refused(loads: Shell, words: tup
 def test_the_audit_trail_says_who_sat_there(shop: Shell) -> None:
     for words in (WITH_APP, ()):
         job = submitted(shop, "mail.send", "to=ann", *words)
-        (event,) = shop.does(lambda control, job=job: control.events(job.id))
+        (event,) = shop.does(lambda control, job=job: control.jobs.events(job.id))
         assert event.actor == myself()
 
 
@@ -404,17 +404,17 @@ class Worker:
     async def _run(self) -> None:
         store = await open_store(self._shell.url)
         control = Control(store)
-        session = await control.open_session(worker="w-1")
+        session = await control.claims.open_session(worker="w-1")
         async with store.wake(["queue:default", "queue:mail"]) as wake:
             self._ready.set()
-            while not (jobs := await control.claim(["default", "mail"], session.id, 1)):
+            while not (jobs := await control.claims.claim(["default", "mail"], session.id, 1)):
                 await wake.wait(60)
         if self._error is None:
-            await control.complete([Completion(job, result=7) for job in jobs])
+            await control.attempts.complete([Completion(job, result=7) for job in jobs])
         else:
-            await control.fail([Failure(job, self._error) for job in jobs])
+            await control.attempts.fail([Failure(job, self._error) for job in jobs])
         await asyncio.to_thread(self._leave.wait, 60)  # alive for as long as the command looks
-        await control.close_session(session.id)
+        await control.claims.close_session(session.id)
         await store.close()
 
 
@@ -573,7 +573,7 @@ async def test_a_chunk_under_way_when_somebody_stops_it_is_counted(shop: Shell) 
         await running
 
     assert (len(stored.jobs), stored.next_line) == (2, 3)
-    assert len((await control.find(Query())).jobs) == 2
+    assert len((await control.store.find(Query())).jobs) == 2
     await store.close()
 
 

@@ -76,14 +76,14 @@ def lines(shell: Shell) -> Iterator[Any]:
 
 def settle(shell: Shell, queue: str, *, ok: bool) -> None:
     async def work(control: Control) -> None:
-        session = await control.open_session(worker="w-1")
-        (job,) = await control.claim([queue], session.id, 1)
-        await control.start([job])
-        await control.report([control.progress(job, 3, 12, "rows")])
+        session = await control.claims.open_session(worker="w-1")
+        (job,) = await control.claims.claim([queue], session.id, 1)
+        await control.claims.start([job])
+        await control.claims.report([control.claims.progress(job, 3, 12, "rows")])
         if ok:
-            await control.complete([Completion(job)])
+            await control.attempts.complete([Completion(job)])
         else:
-            await control.fail([Failure(job, ValueError("no such column"))])
+            await control.attempts.fail([Failure(job, ValueError("no such column"))])
 
     shell.does(work)
 
@@ -92,13 +92,13 @@ def settle(shell: Shell, queue: str, *, ok: bool) -> None:
 
 
 async def test_its_end_is_seen_at_once(control: Control) -> None:
-    made = await control.submit("a", queue="q")
-    session = await control.open_session(worker="w-1")
-    (job,) = await control.claim(["q"], session.id, 1)
+    made = await control.jobs.submit("a", queue="q")
+    session = await control.claims.open_session(worker="w-1")
+    (job,) = await control.claims.claim(["q"], session.id, 1)
     seen = watching.one(control.store, made.id, LATE, told=10)
 
     first = await anext(seen)
-    await control.complete([Completion(job)])
+    await control.attempts.complete([Completion(job)])
     last = await anext(seen)
 
     assert ([event.to for event in first.fresh], first.settled) == (["pending", "running"], False)
@@ -108,14 +108,14 @@ async def test_its_end_is_seen_at_once(control: Control) -> None:
 
 
 async def test_moves_and_progress_are_seen_at_the_next_look(control: Control) -> None:
-    made = await control.submit("a", queue="q")
+    made = await control.jobs.submit("a", queue="q")
     seen = watching.one(control.store, made.id, SOON, told=0)
     assert (await anext(seen)).fresh == []
-    session = await control.open_session(worker="w-1")
+    session = await control.claims.open_session(worker="w-1")
 
-    (job,) = await control.claim(["q"], session.id, 1)
+    (job,) = await control.claims.claim(["q"], session.id, 1)
     moved = await anext(seen)
-    await control.report([control.progress(job, 3, 12, "rows")])
+    await control.claims.report([control.claims.progress(job, 3, 12, "rows")])
     progressed = await anext(seen)
     quiet = await anext(seen)
 
@@ -129,18 +129,18 @@ async def test_moves_and_progress_are_seen_at_the_next_look(control: Control) ->
 
 
 async def test_a_job_that_is_deleted_meanwhile_is_an_error(control: Control) -> None:
-    made = await control.submit("a")
+    made = await control.jobs.submit("a")
     seen = watching.one(control.store, made.id, SOON, told=0)
     await anext(seen)
 
-    await control.delete(made.id, actor="bob", reason="by request")
+    await control.operations.delete(made.id, actor="bob", reason="by request")
 
     with pytest.raises(JobNotFound):
         await anext(seen)
 
 
 async def test_the_watch_can_end_before_the_job(control: Control) -> None:
-    made = await control.submit("a")
+    made = await control.jobs.submit("a")
     seen = watching.one(control.store, made.id, Pace(every_s=0.01, for_s=0.02), told=0)
 
     with pytest.raises(WaitTimeout, match="is still pending after 20ms; it goes on"):
@@ -240,13 +240,13 @@ def test_ctrl_c_ends_the_watch_and_not_the_job(shell: Shell) -> None:
 
 
 async def test_new_jobs_and_moves_are_changes_and_what_was_there_is_not(control: Control) -> None:
-    old = await control.submit("a", queue="q")
+    old = await control.jobs.submit("a", queue="q")
     seen = watching.many(control.store, Query(), SOON, limit=10)
     first = await anext(seen)
 
-    new = await control.submit("b", queue="q")
+    new = await control.jobs.submit("b", queue="q")
     came = await anext(seen)
-    await control.cancel(old.id, actor="bob")
+    await control.operations.cancel(old.id, actor="bob")
     moved = await anext(seen)
     quiet = await anext(seen)
 
@@ -258,12 +258,12 @@ async def test_new_jobs_and_moves_are_changes_and_what_was_there_is_not(control:
 
 
 async def test_a_job_is_seen_to_leave_the_filter(control: Control) -> None:
-    job = await control.submit("a", queue="q")
-    await control.submit("a", queue="other")
+    job = await control.jobs.submit("a", queue="q")
+    await control.jobs.submit("a", queue="other")
     seen = watching.many(control.store, Query(status=("pending",), queue="q"), SOON, limit=10)
     first = await anext(seen)
 
-    await control.cancel(job.id, actor="bob")
+    await control.operations.cancel(job.id, actor="bob")
     left = await anext(seen)
     gone = await anext(seen)
 
@@ -327,9 +327,9 @@ def test_the_picture_of_a_job_says_where_it_is(job: Job, said: str) -> None:
 
 
 async def test_a_long_story_keeps_its_newest_events_and_counts_the_others(control: Control) -> None:
-    made = await control.submit("a", queue="q")
+    made = await control.jobs.submit("a", queue="q")
     for n in range(1, 31):
-        await control.set_priority(made.id, n, actor="bob")
+        await control.operations.set_priority(made.id, n, actor="bob")
     frame = watch_view.OneFrame(24)
     seen = await anext(watching.one(control.store, made.id, LATE, told=frame.told))
 

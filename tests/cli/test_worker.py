@@ -84,10 +84,10 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 async def running(control: Control, name: str = "goes_on", **arguments: object) -> str:
     """The id of a job that a worker has begun."""
-    job_id = (await control.submit(name, arguments)).id
+    job_id = (await control.jobs.submit(name, arguments)).id
 
     async def started() -> bool:
-        return (await control.get(job_id)).started_ms is not None
+        return (await control.jobs.get(job_id)).started_ms is not None
 
     await until(started)
     return job_id
@@ -116,7 +116,7 @@ async def test_a_signal_to_the_whole_group_drains_in_good_order(
     os.killpg(worker.pid, number)
 
     assert await ended(worker) == 0
-    job = await control.get(job_id)
+    job = await control.jobs.get(job_id)
     assert (job.status, job.releases, job.crashes, job.failures) == ("pending", 1, 0, 0)
     assert f"waiting for jobs=1: {job_id}" in shell.said
 
@@ -133,7 +133,7 @@ async def test_a_second_signal_gives_back_at_once(shell: Shell, control: Control
     os.kill(worker.pid, signal.SIGTERM)
 
     assert await ended(worker) == 0
-    assert (await control.get(job_id)).status == "pending"
+    assert (await control.jobs.get(job_id)).status == "pending"
 
 
 @pytest.mark.slow
@@ -145,7 +145,7 @@ async def test_a_worker_that_is_asked_to_drain_finishes_its_job_claims_no_other_
     pids = await engines(control, 2)
     job_id = await running(control, "waits_for", path=str(go_on))
 
-    asked = await control.drain("shop", actor="ann")
+    asked = await control.operations.drain("shop", actor="ann")
 
     assert sorted(session.pid for session in asked) == sorted(pids)
     assert {session.supervisor for session in asked} == {worker.pid}
@@ -154,12 +154,12 @@ async def test_a_worker_that_is_asked_to_drain_finishes_its_job_claims_no_other_
         return "asked to drain by=ann" in shell.said
 
     await until(heard)
-    other = (await control.submit("takes", {"seconds": 0})).id
+    other = (await control.jobs.submit("takes", {"seconds": 0})).id
     go_on.touch()
 
     assert await ended(worker) == 0
-    assert (await control.get(job_id)).status == "succeeded"
-    job = await control.get(other)
+    assert (await control.jobs.get(job_id)).status == "succeeded"
+    job = await control.jobs.get(other)
     assert (job.status, job.token) == ("pending", 0)
     assert not any(alive(pid) for pid in pids)
     assert await control.store.sessions() == []
@@ -181,11 +181,11 @@ async def test_engines_die_with_a_killed_supervisor_and_the_next_worker_takes_th
     shell.worker()
 
     async def again() -> bool:
-        job = await control.get(job_id)
+        job = await control.jobs.get(job_id)
         return job.status == "running" and job.token == 2
 
     await until(again)
-    job = await control.get(job_id)
+    job = await control.jobs.get(job_id)
     assert (job.crashes, job.losses) == (0, 1)
 
 

@@ -17,13 +17,13 @@ def staffed(shell: Shell) -> Shell:
 
     async def work(control: Control) -> None:
         for _ in range(3):
-            await control.submit("mail.send", queue="mail")
-        first = await control.open_session(worker="w-1", host="box", pid=os.getpid())
-        await control.open_session(worker="w-2", host="box", pid=os.getpid())
-        third = await control.open_session(worker="w-3", host="far", pid=os.getpid())
-        await control.open_session(worker="w-4", host="far", pid=os.getpid())
-        await control.claim(["mail"], first.id, 2)
-        await control.claim(["mail"], third.id, 1)
+            await control.jobs.submit("mail.send", queue="mail")
+        first = await control.claims.open_session(worker="w-1", host="box", pid=os.getpid())
+        await control.claims.open_session(worker="w-2", host="box", pid=os.getpid())
+        third = await control.claims.open_session(worker="w-3", host="far", pid=os.getpid())
+        await control.claims.open_session(worker="w-4", host="far", pid=os.getpid())
+        await control.claims.claim(["mail"], first.id, 2)
+        await control.claims.claim(["mail"], third.id, 1)
 
     shell.does(work)
     shell.sql("UPDATE sessions SET beat_ms = beat_ms - 106000 WHERE worker = 'w-3'")
@@ -98,7 +98,7 @@ def test_of_a_worker_that_is_silent_it_is_said_that_it_may_never_hear_of_it(staf
 def test_the_processes_of_one_worker_are_told_as_one(shell: Shell) -> None:
     async def work(control: Control) -> None:
         for pid in (11, 12):
-            await control.open_session(worker="shop", host="box", pid=pid, supervisor=10)
+            await control.claims.open_session(worker="shop", host="box", pid=pid, supervisor=10)
 
     shell.does(work)
     first, _ = shell.json("workers", "list")["sessions"]

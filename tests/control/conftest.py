@@ -26,24 +26,24 @@ class Bench:
         """another process: its beats are not those of `control`, which sweeps"""
 
     async def session(self) -> Session:
-        return await self.worker.open_session(worker="w")
+        return await self.worker.claims.open_session(worker="w")
 
     async def claimed(self, name: str = "demo.task", **options: object) -> Job:
         """A job submitted and claimed by a session of its own."""
-        await self.control.submit(name, {"n": 1}, **options)
+        await self.control.jobs.submit(name, {"n": 1}, **options)
         session = await self.session()
-        jobs = await self.worker.claim([str(options.get("queue", "default"))], session.id, 1)
+        jobs = await self.worker.claims.claim([str(options.get("queue", "default"))], session.id, 1)
         return jobs[0]
 
     async def running(self, name: str = "demo.task", **options: object) -> Job:
         """As `claimed`, and its start is committed."""
         job = await self.claimed(name, **options)
-        assert await self.worker.start([job]) == [True]
-        return await self.control.get(job.id)
+        assert await self.worker.claims.start([job]) == [True]
+        return await self.control.jobs.get(job.id)
 
     async def path(self, job_id: str) -> list[str]:
         """The states a job went through."""
-        return [event.to for event in await self.control.events(job_id) if event.flag != "note"]
+        return [event.to for event in await self.control.jobs.events(job_id) if event.flag != "note"]
 
     async def everything(self) -> list[Job]:
         return (await self.store.find(Query(), limit=1000)).jobs

@@ -20,40 +20,40 @@ PERMANENT = ErrorInfo(type="Broken", message="for good", retryable=False)
 
 @pytest.fixture
 async def session(bench: Bench) -> Session:
-    return await bench.worker.open_session(worker="w", lease_s=600)
+    return await bench.worker.claims.open_session(worker="w", lease_s=600)
 
 
 async def succeed(bench: Bench, session: Session, *queues: str) -> list[str]:
     """Run all that is ready in these queues; the names of what ran."""
-    jobs = await bench.worker.claim(queues or ["default"], session.id, 100)
-    await bench.worker.complete([Completion(job, result="done") for job in jobs])
+    jobs = await bench.worker.claims.claim(queues or ["default"], session.id, 100)
+    await bench.worker.attempts.complete([Completion(job, result="done") for job in jobs])
     return [job.name for job in jobs]
 
 
 async def fail(bench: Bench, session: Session, queue: str) -> None:
-    [job] = await bench.worker.claim([queue], session.id, 1)
-    await bench.worker.fail([Failure(job, PERMANENT)])
+    [job] = await bench.worker.claims.claim([queue], session.id, 1)
+    await bench.worker.attempts.fail([Failure(job, PERMANENT)])
 
 
 # options -------------------------------------------------------------------------------------------
 
 
 async def test_a_job_runs_after_those_it_waits_for(bench: Bench, session: Session) -> None:
-    first, second = await bench.control.submit("one"), await bench.control.submit("two")
-    then = await bench.control.submit("then", after=[first.id, second.id, first.id])
-    row = await bench.control.get(then.id)
+    first, second = await bench.control.jobs.submit("one"), await bench.control.jobs.submit("two")
+    then = await bench.control.jobs.submit("then", after=[first.id, second.id, first.id])
+    row = await bench.control.jobs.get(then.id)
     assert (row.status, row.reason, row.due_ms) == ("scheduled", "waits for 2 jobs", AWAITS_MS)
     assert (row.options.after_when, row.options.after_failed) == ("succeeded", "skip")
-    assert await bench.control.awaited(then.id) == [first.id, second.id]
+    assert await bench.control.jobs.awaited(then.id) == [first.id, second.id]
     assert await succeed(bench, session) == ["one", "two"]
     assert await succeed(bench, session) == ["then"]
     assert await bench.path(then.id) == ["scheduled", "pending", "running", "succeeded"]
 
 
 async def test_one_job_is_one_job(bench: Bench) -> None:
-    first = await bench.control.submit("one")
-    then = await bench.control.submit("then", after=[first.id])
-    assert (await bench.control.get(then.id)).reason == "waits for 1 job"
+    first = await bench.control.jobs.submit("one")
+    then = await bench.control.jobs.submit("then", after=[first.id])
+    assert (await bench.control.jobs.get(then.id)).reason == "waits for 1 job"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ async def test_wrong_wishes_are_refused_with_the_field(
     bench: Bench, options: dict[str, Any], field: str, rule: str
 ) -> None:
     with pytest.raises(InvalidInput, match=rule.replace("[", r"\[")) as caught:
-        await bench.control.submit("then", **options)
+        await bench.control.jobs.submit("then", **options)
     assert caught.value.field == field
     assert await bench.everything() == []
 
@@ -83,93 +83,93 @@ async def test_wrong_wishes_are_refused_with_the_field(
 async def test_in_a_batch_the_request_is_named_too(bench: Bench) -> None:
     never = "018bcfe5-6800-7000-8000-0123456789ab"
     with pytest.raises(InvalidInput) as caught:
-        await bench.control.submit_many([Request("one"), Request("two", None, {"after": [never]})])
+        await bench.control.jobs.submit_many([Request("one"), Request("two", None, {"after": [never]})])
     assert caught.value.field == "requests[1].after[0]"
 
 
 async def test_more_than_ten_thousand_are_refused(bench: Bench) -> None:
     ids = [f"018bcfe5-6800-7000-8000-{n:012x}" for n in range(10_001)]
     with pytest.raises(InvalidInput, match="10001 jobs are more than the limit of 10000"):
-        await bench.control.submit("then", after=ids)
+        await bench.control.jobs.submit("then", after=ids)
 
 
 async def test_a_unit_cannot_wait(bench: Bench) -> None:
-    parent = await bench.control.submit("parent")
+    parent = await bench.control.jobs.submit("parent")
     with pytest.raises(InvalidInput, match="a unit cannot wait for other jobs"):
-        await bench.control.submit("unit", parent=parent.id, unit="u", after=[parent.id])
+        await bench.control.jobs.submit("unit", parent=parent.id, unit="u", after=[parent.id])
 
 
 async def test_waiting_for_nothing_is_being_ready(bench: Bench, session: Session) -> None:
-    then = await bench.control.submit("then", after=[], after_when="settled")
-    row = await bench.control.get(then.id)
+    then = await bench.control.jobs.submit("then", after=[], after_when="settled")
+    row = await bench.control.jobs.get(then.id)
     assert (row.status, row.options.after_when) == ("pending", None)
-    assert await bench.control.awaited(then.id) == []
+    assert await bench.control.jobs.awaited(then.id) == []
 
 
 async def test_a_delay_besides_is_counted_from_the_submit(bench: Bench, session: Session) -> None:
-    first = await bench.control.submit("one")
-    then = await bench.control.submit("then", after=[first.id], delay="1m")
+    first = await bench.control.jobs.submit("one")
+    then = await bench.control.jobs.submit("then", after=[first.id], delay="1m")
     await succeed(bench, session)
-    row = await bench.control.get(then.id)
+    row = await bench.control.jobs.get(then.id)
     assert (row.status, row.due_ms) == ("scheduled", row.created_ms + 60_000)
     bench.clock.advance(61)
     assert await succeed(bench, session) == ["then"]
 
 
 async def test_a_time_besides_that_has_passed_is_no_matter(bench: Bench, session: Session) -> None:
-    first = await bench.control.submit("one")
+    first = await bench.control.jobs.submit("one")
     at = datetime.fromtimestamp(bench.clock.now_ms() / 1000, UTC) + timedelta(seconds=5)
-    then = await bench.control.submit("then", after=[first.id], run_at=at)
+    then = await bench.control.jobs.submit("then", after=[first.id], run_at=at)
     bench.clock.advance(6)
     await succeed(bench, session)
-    assert (await bench.control.get(then.id)).status == "pending"
+    assert (await bench.control.jobs.get(then.id)).status == "pending"
 
 
 async def test_a_queue_deadline_ends_the_wait(bench: Bench) -> None:
-    first = await bench.control.submit("one")
-    then = await bench.control.submit("then", after=[first.id], queue_deadline="1m")
-    behind = await bench.control.submit("behind", after=[then.id])
+    first = await bench.control.jobs.submit("one")
+    then = await bench.control.jobs.submit("then", after=[first.id], queue_deadline="1m")
+    behind = await bench.control.jobs.submit("behind", after=[then.id])
     bench.clock.advance(61)
-    await bench.control.sweep()
-    assert (await bench.control.get(then.id)).status == "timed_out"
-    assert (await bench.control.get(behind.id)).status == "skipped"
+    await bench.control.sweeper.sweep()
+    assert (await bench.control.jobs.get(then.id)).status == "timed_out"
+    assert (await bench.control.jobs.get(behind.id)).status == "skipped"
 
 
 @pytest.mark.parametrize(("choice", "status"), [("skip", "skipped"), ("fail", "failed")])
 async def test_a_dependency_that_fails_decides(bench: Bench, session: Session, choice: str, status: str) -> None:
-    first = await bench.control.submit("one")
-    then = await bench.control.submit("then", after=[first.id], after_failed=choice)
+    first = await bench.control.jobs.submit("one")
+    then = await bench.control.jobs.submit("then", after=[first.id], after_failed=choice)
     await fail(bench, session, "default")
-    row = await bench.control.get(then.id)
+    row = await bench.control.jobs.get(then.id)
     assert (row.status, row.reason) == (status, f"waited for job {first.id} to succeed, and it is failed")
     assert (row.error is not None and row.error.code) == ("dependency_failed" if choice == "fail" else False)
-    assert any(first.id in line for line in await bench.control.story(then.id))
+    assert any(first.id in line for line in await bench.control.jobs.story(then.id))
 
 
 async def test_a_dependency_that_is_tried_again_is_waited_for(bench: Bench, session: Session) -> None:
-    first = await bench.control.submit("one")
-    then = await bench.control.submit("then", after=[first.id])
-    [job] = await bench.worker.claim(["default"], session.id, 1)
-    await bench.worker.fail([Failure(job, RuntimeError("not yet"))])
-    assert (await bench.control.get(then.id)).status == "scheduled"
+    first = await bench.control.jobs.submit("one")
+    then = await bench.control.jobs.submit("then", after=[first.id])
+    [job] = await bench.worker.claims.claim(["default"], session.id, 1)
+    await bench.worker.attempts.fail([Failure(job, RuntimeError("not yet"))])
+    assert (await bench.control.jobs.get(then.id)).status == "scheduled"
     bench.clock.advance(60)
     await succeed(bench, session)
-    assert (await bench.control.get(then.id)).status == "pending"
+    assert (await bench.control.jobs.get(then.id)).status == "pending"
 
 
 async def test_a_wait_for_the_end_takes_any(bench: Bench, session: Session) -> None:
-    first = await bench.control.submit("one")
-    then = await bench.control.submit("then", after=[first.id], after_when="settled")
-    await bench.control.cancel(first.id, actor="ann")
-    assert (await bench.control.get(then.id)).status == "pending"
+    first = await bench.control.jobs.submit("one")
+    then = await bench.control.jobs.submit("then", after=[first.id], after_when="settled")
+    await bench.control.operations.cancel(first.id, actor="ann")
+    assert (await bench.control.jobs.get(then.id)).status == "pending"
 
 
 async def test_a_follow_up_of_a_completion_may_wait(bench: Bench, session: Session) -> None:
-    other = await bench.control.submit("other", queue="b")
-    await bench.control.submit("one")
-    [job] = await bench.worker.claim(["default"], session.id, 1)
+    other = await bench.control.jobs.submit("other", queue="b")
+    await bench.control.jobs.submit("one")
+    [job] = await bench.worker.claims.claim(["default"], session.id, 1)
     spawn = (Request("follow", None, {"after": [job.id, other.id]}),)
-    [outcome] = await bench.worker.complete([Completion(job, spawn=spawn)])
+    [outcome] = await bench.worker.attempts.complete([Completion(job, spawn=spawn)])
     assert outcome.ok
     assert await succeed(bench, session, "b") == ["other"]
     assert await succeed(bench, session) == ["follow"]
@@ -178,10 +178,10 @@ async def test_a_follow_up_of_a_completion_may_wait(bench: Bench, session: Sessi
 async def test_a_follow_up_that_waits_for_nobody_there_is_refused_with_its_completion(
     bench: Bench, session: Session
 ) -> None:
-    await bench.control.submit("one")
-    [job] = await bench.worker.claim(["default"], session.id, 1)
+    await bench.control.jobs.submit("one")
+    [job] = await bench.worker.claims.claim(["default"], session.id, 1)
     spawn = (Request("follow", None, {"after": ["018bcfe5-6800-7000-8000-0123456789ab"]}),)
-    [outcome] = await bench.worker.complete([Completion(job, spawn=spawn)])
+    [outcome] = await bench.worker.attempts.complete([Completion(job, spawn=spawn)])
     assert outcome.outcome == "invalid"
     assert "waits for one, that is gone" in str(outcome.error)
 
@@ -190,61 +190,61 @@ async def test_a_follow_up_that_waits_for_nobody_there_is_refused_with_its_compl
 
 
 async def test_a_skipped_one_stays_skipped(bench: Bench, session: Session) -> None:
-    first = await bench.control.submit("one")
-    then = await bench.control.submit("then", after=[first.id])
+    first = await bench.control.jobs.submit("one")
+    then = await bench.control.jobs.submit("then", after=[first.id])
     await fail(bench, session, "default")
     with pytest.raises(InvalidTransition):
-        await bench.control.retry(then.id, actor="ann")
+        await bench.control.operations.retry(then.id, actor="ann")
 
 
 async def test_a_failed_one_runs_when_it_is_retried(bench: Bench, session: Session) -> None:
-    first = await bench.control.submit("one")
-    then = await bench.control.submit("then", after=[first.id], after_failed="fail")
+    first = await bench.control.jobs.submit("one")
+    then = await bench.control.jobs.submit("then", after=[first.id], after_failed="fail")
     await fail(bench, session, "default")
-    assert (await bench.control.retry(then.id, actor="ann")).status == "pending"
+    assert (await bench.control.operations.retry(then.id, actor="ann")).status == "pending"
     assert await succeed(bench, session) == ["then"]
 
 
 async def test_a_waiting_one_is_not_retried_but_can_be_forced(bench: Bench, session: Session) -> None:
-    first = await bench.control.submit("one", queue="a")
-    then = await bench.control.submit("then", after=[first.id])
+    first = await bench.control.jobs.submit("one", queue="a")
+    then = await bench.control.jobs.submit("then", after=[first.id])
     with pytest.raises(InvalidTransition, match="it waits for other jobs; wait for them, or force it"):
-        await bench.control.retry(then.id, actor="ann")
-    assert (await bench.control.force(then.id, "pending", actor="ann", reason="no time")).status == "pending"
+        await bench.control.operations.retry(then.id, actor="ann")
+    assert (await bench.control.operations.force(then.id, "pending", actor="ann", reason="no time")).status == "pending"
     assert await succeed(bench, session) == ["then"]
     assert await succeed(bench, session, "a") == ["one"]
     assert await bench.path(then.id) == ["scheduled", "pending", "running", "succeeded"]
 
 
 async def test_a_cancelled_one_stays_cancelled(bench: Bench, session: Session) -> None:
-    first = await bench.control.submit("one")
-    then = await bench.control.submit("then", after=[first.id])
-    await bench.control.cancel(then.id, actor="ann")
+    first = await bench.control.jobs.submit("one")
+    then = await bench.control.jobs.submit("then", after=[first.id])
+    await bench.control.operations.cancel(then.id, actor="ann")
     await succeed(bench, session)
-    assert (await bench.control.get(then.id)).status == "cancelled"
+    assert (await bench.control.jobs.get(then.id)).status == "cancelled"
 
 
 async def test_its_priority_can_be_changed_while_it_waits(bench: Bench, session: Session) -> None:
-    first = await bench.control.submit("one", queue="a")
-    then = await bench.control.submit("then", after=[first.id])
-    await bench.control.set_priority(then.id, 10, actor="ann")
+    first = await bench.control.jobs.submit("one", queue="a")
+    then = await bench.control.jobs.submit("then", after=[first.id])
+    await bench.control.operations.set_priority(then.id, 10, actor="ann")
     await succeed(bench, session, "a")
     bench.clock.advance(-1)
-    await bench.control.submit("earlier")
+    await bench.control.jobs.submit("earlier")
     assert await succeed(bench, session) == ["then", "earlier"]
 
 
 async def test_asking_what_a_job_waits_for_needs_a_job(bench: Bench) -> None:
     with pytest.raises(JobNotFound):
-        await bench.control.awaited("018bcfe5-6800-7000-8000-0123456789ab")
+        await bench.control.jobs.awaited("018bcfe5-6800-7000-8000-0123456789ab")
 
 
 async def test_several_jobs_are_read_in_the_order_asked_for(bench: Bench) -> None:
-    made = await bench.control.submit_many([Request(name) for name in ("one", "two", "three")])
+    made = await bench.control.jobs.submit_many([Request(name) for name in ("one", "two", "three")])
     wanted = [made[2].id, made[0].id]
-    assert [job.id for job in await bench.control.get_many(wanted)] == wanted
+    assert [job.id for job in await bench.control.jobs.get_many(wanted)] == wanted
     with pytest.raises(JobNotFound):
-        await bench.control.get_many([made[0].id, "018bcfe5-6800-7000-8000-0123456789ab"])
+        await bench.control.jobs.get_many([made[0].id, "018bcfe5-6800-7000-8000-0123456789ab"])
 
 
 # groups --------------------------------------------------------------------------------------------
@@ -255,12 +255,12 @@ def members(n: int, **options: Any) -> list[Request]:
 
 
 async def test_the_callback_of_a_group_runs_once_when_all_are_done(bench: Bench, session: Session) -> None:
-    group = await bench.control.submit_group(members(5), Request("then", {"x": 1}, {"queue": "b"}))
+    group = await bench.control.jobs.submit_group(members(5), Request("then", {"x": 1}, {"queue": "b"}))
     assert group.then.created
     assert [each.created for each in group.members] == [True] * 5
     ids = [each.id for each in group.members]
-    assert await bench.control.awaited(group.then.id) == ids
-    found = await bench.control.find(Query(group=group.then.id, oldest_first=True))
+    assert await bench.control.jobs.awaited(group.then.id) == ids
+    found = await bench.control.store.find(Query(group=group.then.id, oldest_first=True))
     assert [job.id for job in found.jobs] == ids
     assert await succeed(bench, session, "b") == []
     assert await succeed(bench, session) == ["member"] * 5
@@ -269,32 +269,32 @@ async def test_the_callback_of_a_group_runs_once_when_all_are_done(bench: Bench,
 
 
 async def test_a_group_of_none_is_done_at_once(bench: Bench, session: Session) -> None:
-    group = await bench.control.submit_group([], Request("then"))
+    group = await bench.control.jobs.submit_group([], Request("then"))
     assert group.members == []
     assert await succeed(bench, session) == ["then"]
 
 
 @pytest.mark.parametrize(("failed", "status"), [("skip", "skipped"), ("fail", "failed")])
 async def test_a_member_that_fails_decides(bench: Bench, session: Session, failed: Any, status: str) -> None:
-    group = await bench.control.submit_group(members(3), Request("then"), failed=failed)
+    group = await bench.control.jobs.submit_group(members(3), Request("then"), failed=failed)
     await fail(bench, session, "default")
-    assert (await bench.control.get(group.then.id)).status == status
+    assert (await bench.control.jobs.get(group.then.id)).status == status
 
 
 async def test_a_group_may_wait_for_any_end(bench: Bench, session: Session) -> None:
-    group = await bench.control.submit_group(members(2), Request("then", None, {"queue": "b"}), when="settled")
+    group = await bench.control.jobs.submit_group(members(2), Request("then", None, {"queue": "b"}), when="settled")
     await fail(bench, session, "default")
     await succeed(bench, session)
     assert await succeed(bench, session, "b") == ["then"]
-    assert (await bench.control.get(group.then.id)).options.after_failed is None
+    assert (await bench.control.jobs.get(group.then.id)).options.after_failed is None
 
 
 async def test_a_member_that_was_there_before_counts_as_that_job(bench: Bench, session: Session) -> None:
-    known = await bench.control.submit("member", {"n": 0}, key="m0", queue="a")
+    known = await bench.control.jobs.submit("member", {"n": 0}, key="m0", queue="a")
     requests = [Request("member", {"n": 0}, {"key": "m0"}), Request("member", {"n": 1})]
-    group = await bench.control.submit_group(requests, Request("then", None, {"queue": "b"}))
+    group = await bench.control.jobs.submit_group(requests, Request("then", None, {"queue": "b"}))
     assert [(each.id == known.id, each.created) for each in group.members] == [(True, False), (False, True)]
-    assert await bench.control.awaited(group.then.id) == [each.id for each in group.members]
+    assert await bench.control.jobs.awaited(group.then.id) == [each.id for each in group.members]
     await succeed(bench, session)
     assert await succeed(bench, session, "b") == []
     await succeed(bench, session, "a")
@@ -303,8 +303,8 @@ async def test_a_member_that_was_there_before_counts_as_that_job(bench: Bench, s
 
 async def test_a_group_that_was_submitted_before_is_given_back(bench: Bench) -> None:
     then = Request("then", None, {"key": "g1"})
-    first = await bench.control.submit_group(members(3), then)
-    again = await bench.control.submit_group(members(3), then)
+    first = await bench.control.jobs.submit_group(members(3), then)
+    again = await bench.control.jobs.submit_group(members(3), then)
     assert (again.then.id, again.then.created) == (first.then.id, False)
     assert [(each.id, each.created) for each in again.members] == [(each.id, False) for each in first.members]
     assert len(await bench.everything()) == 4
@@ -325,22 +325,22 @@ async def test_the_key_of_a_callback_is_that_of_the_group_and_is_refused_to_anot
     bench: Bench, given: Iterable[int], how: dict[str, Any]
 ) -> None:
     then = Request("then", None, {"key": "g1"})
-    await bench.control.submit_group(members(3), then)
+    await bench.control.jobs.submit_group(members(3), then)
     with pytest.raises(KeyConflict, match="^then: idempotency key 'g1' of then was used before"):
-        await bench.control.submit_group([Request("member", {"n": n}) for n in given], then, **how)
+        await bench.control.jobs.submit_group([Request("member", {"n": n}) for n in given], then, **how)
     assert len(await bench.everything()) == 4
 
 
 async def test_the_key_of_a_job_is_not_that_of_a_group(bench: Bench) -> None:
-    await bench.control.submit("then", key="g1")
+    await bench.control.jobs.submit("then", key="g1")
     with pytest.raises(KeyConflict):
-        await bench.control.submit_group(members(1), Request("then", None, {"key": "g1"}))
+        await bench.control.jobs.submit_group(members(1), Request("then", None, {"key": "g1"}))
     assert len(await bench.everything()) == 1
 
 
 async def test_a_group_that_is_given_back_has_each_member_where_it_was(bench: Bench) -> None:
     """Also those that met each other, or a job that was there before."""
-    known = await bench.control.submit("member", {"n": 9}, key="there")
+    known = await bench.control.jobs.submit("member", {"n": 9}, key="there")
     given = [
         Request("member", {"n": 0}, {"key": "d"}),
         Request("member", {"n": 1}, {"unique": "u"}),
@@ -350,8 +350,8 @@ async def test_a_group_that_is_given_back_has_each_member_where_it_was(bench: Be
         Request("member", {"n": 3}),
     ]
     then = Request("then", None, {"key": "g1"})
-    first = await bench.control.submit_group(given, then)
-    again = await bench.control.submit_group(given, then)
+    first = await bench.control.jobs.submit_group(given, then)
+    again = await bench.control.jobs.submit_group(given, then)
     ids = [each.id for each in first.members]
     assert (ids[0], ids[1], ids[3]) == (ids[2], ids[4], known.id)
     assert [each.id for each in again.members] == ids
@@ -362,9 +362,9 @@ async def test_a_group_that_is_given_back_has_each_member_where_it_was(bench: Be
 async def test_a_callback_that_would_be_one_of_the_members_is_refused(bench: Bench, field: str) -> None:
     given = [Request("m"), Request("t", None, {field: "z"})]
     with pytest.raises(InvalidInput, match=rf"^then\.{field}: is that of members\[1\]"):
-        await bench.control.submit_group(given, Request("t", None, {field: "z"}))
+        await bench.control.jobs.submit_group(given, Request("t", None, {field: "z"}))
     assert await bench.everything() == []
-    await bench.control.submit_group([Request("m", None, {field: "z"})], Request("t", None, {field: "z"}))
+    await bench.control.jobs.submit_group([Request("m", None, {field: "z"})], Request("t", None, {field: "z"}))
 
 
 @pytest.mark.parametrize(
@@ -386,23 +386,23 @@ async def test_a_wrong_group_is_refused_with_the_place(
     bench: Bench, given: Iterable[Request], then: Request, more: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
-        await bench.control.submit_group(given, then, **more)
+        await bench.control.jobs.submit_group(given, then, **more)
     assert caught.value.field == field
     assert await bench.everything() == []
 
 
 async def test_a_callback_with_waits_of_its_own_is_refused(bench: Bench) -> None:
-    first = await bench.control.submit("one")
+    first = await bench.control.jobs.submit("one")
     with pytest.raises(InvalidInput, match="then.after: the callback waits for the members"):
-        await bench.control.submit_group(members(1), Request("then", None, {"after": [first.id]}))
+        await bench.control.jobs.submit_group(members(1), Request("then", None, {"after": [first.id]}))
 
 
 async def test_what_the_store_refuses_names_the_member_or_the_callback(bench: Bench) -> None:
     never = "018bcfe5-6800-7000-8000-0123456789ab"
     requests = [Request("m"), Request("m", None, {"after": [never]})]
     with pytest.raises(InvalidInput) as caught:
-        await bench.control.submit_group(requests, Request("then"))
+        await bench.control.jobs.submit_group(requests, Request("then"))
     assert caught.value.field == "members[1].after[0]"
-    await bench.control.submit("then", unique="u")
+    await bench.control.jobs.submit("then", unique="u")
     with pytest.raises(UniqueClash, match="^then: "):
-        await bench.control.submit_group(members(1), Request("then", None, {"unique": "u", "on_clash": "refuse"}))
+        await bench.control.jobs.submit_group(members(1), Request("then", None, {"unique": "u", "on_clash": "refuse"}))

@@ -33,7 +33,7 @@ class Shop:
 
     async def run(self, *, outside_kills: int = 0) -> list[Job]:
         for name in self.names:
-            await self.control.submit(name, None, crash_budget=self.budget)
+            await self.control.jobs.submit(name, None, crash_budget=self.budget)
         for _ in range(500):
             rows = (await self.store.find(Query(), limit=1000)).jobs
             if all(row.settled_ms is not None for row in rows):
@@ -44,23 +44,23 @@ class Shop:
         raise AssertionError("some jobs never settled")
 
     async def _work(self, *, killed: bool) -> None:
-        session = await self.control.open_session()
-        jobs = await self.control.claim(["default"], session.id, self.chance.randint(1, 4))
+        session = await self.control.claims.open_session()
+        jobs = await self.control.claims.claim(["default"], session.id, self.chance.randint(1, 4))
         if any(runs_alone(job) for job in jobs):
             alone = next(job for job in jobs if runs_alone(job))
-            await self.control.release([job for job in jobs if job is not alone], reason="another runs alone")
+            await self.control.attempts.release([job for job in jobs if job is not alone], reason="another runs alone")
             jobs = [alone]
         # the start of a suspect is stored first; that of another is stored a moment later, or never
         started = [job for job in jobs if is_suspect(job) or self.chance.random() < 0.5]
-        await self.control.start(started)
+        await self.control.claims.start(started)
         for job in jobs:
             self.begun[job.id] = self.begun.get(job.id, 0) + 1
         if killed or any(job.name == "poison" for job in jobs):
             self.clock.advance(9)
-            await Control(self.store).sweep()
+            await Control(self.store).sweeper.sweep()
         else:
-            await self.control.complete([Completion(job) for job in jobs])
-            await self.control.close_session(session.id)
+            await self.control.attempts.complete([Completion(job) for job in jobs])
+            await self.control.claims.close_session(session.id)
 
 
 @settings(max_examples=60)

@@ -53,8 +53,8 @@ class Fleet:
         self.succeeded: list[str] = []
 
     async def run(self) -> list[Job]:
-        plan = self.control.plan(retries=self.retries, crash_budget=self.crash_budget, backoff_base="1s")
-        await self.control.submit_many(Request("t", n, plan) for n in range(self.jobs))
+        plan = self.control.jobs.plan(retries=self.retries, crash_budget=self.crash_budget, backoff_base="1s")
+        await self.control.jobs.submit_many(Request("t", n, plan) for n in range(self.jobs))
         for _ in range(400):
             rows = (await self.store.find(Query(), limit=1000)).jobs
             if all(JOB.states[row.status].settled for row in rows):
@@ -62,13 +62,13 @@ class Fleet:
             await asyncio.gather(*(self._work(worker) for worker in self.workers))
             await self._haunt()
             self.clock.advance(self.rng.choice([0.5, 3, 10]))
-            await asyncio.gather(self.control.sweep(), Control(self.store).sweep())
+            await asyncio.gather(self.control.sweeper.sweep(), Control(self.store).sweeper.sweep())
         raise AssertionError("some jobs never settled")
 
     async def _work(self, worker: Control) -> None:
-        session = await worker.open_session()
-        jobs = await worker.claim(["default"], session.id, self.rng.randint(1, 5))
-        await worker.start([job for job in jobs if self.rng.random() < 0.5])
+        session = await worker.claims.open_session()
+        jobs = await worker.claims.claim(["default"], session.id, self.rng.randint(1, 5))
+        await worker.claims.start([job for job in jobs if self.rng.random() < 0.5])
         done, failed, drained = [], [], []
         for job in jobs:
             fate = self.rng.random()
@@ -80,14 +80,14 @@ class Fleet:
                 drained.append(job)
             else:
                 self.ghosts.append(job)
-        self._note(await worker.complete(done))
-        await worker.fail(failed)
-        await worker.release(drained, reason="drain")
+        self._note(await worker.attempts.complete(done))
+        await worker.attempts.fail(failed)
+        await worker.attempts.release(drained, reason="drain")
 
     async def _haunt(self) -> None:
         """Ghosts report late; some of them in time after all."""
         late = [job for job in self.ghosts if self.rng.random() < 0.3]
-        self._note(await self.control.complete([Completion(job, job.token) for job in late]))
+        self._note(await self.control.attempts.complete([Completion(job, job.token) for job in late]))
 
     def _note(self, outcomes: list[Outcome]) -> None:
         self.succeeded += [one.job.id for one in outcomes if one.outcome == "applied" and one.job is not None]

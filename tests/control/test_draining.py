@@ -17,12 +17,12 @@ def control() -> Control:
 
 
 async def test_the_id_of_one_session_means_every_process_of_its_worker_and_of_no_other(control: Control) -> None:
-    one = await control.open_session(worker="mail", host="a", pid=11, supervisor=10)
-    two = await control.open_session(worker="mail", host="a", pid=12, supervisor=10)
+    one = await control.claims.open_session(worker="mail", host="a", pid=11, supervisor=10)
+    two = await control.claims.open_session(worker="mail", host="a", pid=12, supervisor=10)
     for host, supervisor in (("a", 20), ("b", 10), ("a", 0)):
-        await control.open_session(worker="mail", host=host, supervisor=supervisor)
+        await control.claims.open_session(worker="mail", host=host, supervisor=supervisor)
 
-    asked = await control.drain(two.id, actor="ann")
+    asked = await control.operations.drain(two.id, actor="ann")
 
     assert [session.id for session in asked] == [one.id, two.id]
     assert {session.draining_by for session in asked} == {"ann"}
@@ -31,43 +31,43 @@ async def test_the_id_of_one_session_means_every_process_of_its_worker_and_of_no
 
 
 async def test_a_process_that_is_a_worker_of_its_own_is_drained_alone(control: Control) -> None:
-    one = await control.open_session(worker="load", host="a", pid=11)
-    await control.open_session(worker="load", host="a", pid=12)
+    one = await control.claims.open_session(worker="load", host="a", pid=11)
+    await control.claims.open_session(worker="load", host="a", pid=12)
 
-    assert [session.id for session in await control.drain(one.id, actor="ann")] == [one.id]
+    assert [session.id for session in await control.operations.drain(one.id, actor="ann")] == [one.id]
 
 
 async def test_a_name_means_all_workers_that_have_it(control: Control) -> None:
-    mail = [(await control.open_session(worker="mail", host=host, supervisor=10)).id for host in "ab"]
-    await control.open_session(worker="mails", host="a", supervisor=10)
-    await control.open_session()
+    mail = [(await control.claims.open_session(worker="mail", host=host, supervisor=10)).id for host in "ab"]
+    await control.claims.open_session(worker="mails", host="a", supervisor=10)
+    await control.claims.open_session()
 
-    assert [session.id for session in await control.drain("mail", actor="ann")] == mail
+    assert [session.id for session in await control.operations.drain("mail", actor="ann")] == mail
 
 
 async def test_who_asked_first_is_told_to_who_asks_again(control: Control) -> None:
-    await control.open_session(worker="mail")
-    [first] = await control.drain("mail", actor="ann")
+    await control.claims.open_session(worker="mail")
+    [first] = await control.operations.drain("mail", actor="ann")
 
-    [again] = await control.drain("mail", actor="bob")
+    [again] = await control.operations.drain("mail", actor="bob")
 
     assert (again.draining_ms, again.draining_by) == (first.draining_ms, "ann")
 
 
 async def test_whoever_is_not_there_cannot_be_drained(control: Control) -> None:
-    session = await control.open_session(worker="mail")
-    await control.close_session(session.id)
+    session = await control.claims.open_session(worker="mail")
+    await control.claims.close_session(session.id)
 
     for which in (session.id, "mail", "nobody"):
         with pytest.raises(WorkerNotFound, match=f"no worker '{which}' at work.*mainstay workers list"):
-            await control.drain(which, actor="ann")
+            await control.operations.drain(which, actor="ann")
 
 
 @pytest.mark.parametrize(("which", "actor", "field"), [("", "ann", "worker"), ("mail", " ", "actor")])
 async def test_a_worker_and_who_asks_are_named(control: Control, which: str, actor: str, field: str) -> None:
-    await control.open_session(worker="mail")
+    await control.claims.open_session(worker="mail")
     with pytest.raises(InvalidInput, match=f"^{field}: "):
-        await control.drain(which, actor=actor)
+        await control.operations.drain(which, actor=actor)
 
 
 async def test_a_worker_that_ends_in_the_moment_it_is_asked_is_answered_with_all_the_same() -> None:
@@ -79,9 +79,9 @@ async def test_a_worker_that_ends_in_the_moment_it_is_asked_is_answered_with_all
             return asked
 
     control = Control(Prompt())
-    session = await control.open_session(worker="mail")
+    session = await control.claims.open_session(worker="mail")
 
-    [asked] = await control.drain("mail", actor="ann")
+    [asked] = await control.operations.drain("mail", actor="ann")
 
     assert (asked.id, asked.draining_by) == (session.id, "ann")
     assert asked.draining_ms is not None

@@ -28,13 +28,13 @@ def unit(job: Job, name: str) -> Request:
 async def left(bench: Bench, **options: object) -> Job:
     """A job that was handed over to its driver."""
     job = await bench.running("study", kind="batch", retries=0, **options)
-    return await bench.worker.hand_over(job, driver(job), reason="left to its units")
+    return await bench.worker.drivers.hand_over(job, driver(job), reason="left to its units")
 
 
 async def drives(bench: Bench, job: Job) -> Job:
     """The driver, claimed."""
     session = await bench.session()
-    (claimed,) = await bench.worker.claim(["default"], session.id, 1)
+    (claimed,) = await bench.worker.claims.claim(["default"], session.id, 1)
     assert claimed.id == driver_id(job)
     return claimed
 
@@ -42,51 +42,51 @@ async def drives(bench: Bench, job: Job) -> Job:
 async def test_a_job_that_was_handed_over_runs_on_without_a_holder(bench: Bench) -> None:
     job = await left(bench)
     assert (job.status, job.session) == ("running", None)
-    assert await bench.control.unit_counts(job.id) == {"pending": 1}
-    assert (await bench.control.sweep()).total == 0
-    assert (await bench.control.get(job.id)).status == "running"
+    assert await bench.control.jobs.unit_counts(job.id) == {"pending": 1}
+    assert (await bench.control.sweeper.sweep()).total == 0
+    assert (await bench.control.jobs.get(job.id)).status == "running"
     await bench.assert_sound()
 
 
 async def test_a_handed_over_job_still_has_its_run_timeout(bench: Bench) -> None:
     job = await left(bench, timeout="1h", grace="10s")
     bench.clock.advance(3600 + 1)
-    await bench.control.sweep()
-    found = await bench.control.get(job.id)
+    await bench.control.sweeper.sweep()
+    found = await bench.control.jobs.get(job.id)
     assert (found.status, found.error and found.error.code) == ("timed_out", "run_timeout")
 
 
 async def test_a_claim_that_was_lost_hands_nothing_over_and_makes_nothing(bench: Bench) -> None:
     job = await bench.running("study", kind="batch")
-    await bench.control.force(job.id, "pending", actor="ann", reason="to see")
+    await bench.control.operations.force(job.id, "pending", actor="ann", reason="to see")
     with pytest.raises(StaleClaim):
-        await bench.worker.hand_over(job, driver(job), reason="left to its units")
-    assert await bench.control.unit_counts(job.id) == {}
+        await bench.worker.drivers.hand_over(job, driver(job), reason="left to its units")
+    assert await bench.control.jobs.unit_counts(job.id) == {}
 
 
 async def test_a_driver_makes_units_only_while_it_holds_its_claim(bench: Bench) -> None:
     job = await left(bench)
     driving = await drives(bench, job)
-    now = await bench.worker.spawn(driving, [unit(job, str(n)) for n in range(3)], reason="3 units")
+    now = await bench.worker.drivers.spawn(driving, [unit(job, str(n)) for n in range(3)], reason="3 units")
     assert now.version == driving.version + 1
-    assert await bench.control.unit_counts(job.id) == {"running": 1, "pending": 3}
-    await bench.control.force(driving.id, "pending", actor="ann", reason="to see")
+    assert await bench.control.jobs.unit_counts(job.id) == {"running": 1, "pending": 3}
+    await bench.control.operations.force(driving.id, "pending", actor="ann", reason="to see")
     with pytest.raises(StaleClaim):
-        await bench.worker.spawn(now, [unit(job, "4")], reason="1 unit")
-    assert await bench.control.unit_counts(job.id) == {"pending": 4}
+        await bench.worker.drivers.spawn(now, [unit(job, "4")], reason="1 unit")
+    assert await bench.control.jobs.unit_counts(job.id) == {"pending": 4}
 
 
 async def test_a_driver_that_is_put_off_comes_before_the_units_it_made(bench: Bench) -> None:
     job = await left(bench)
     driving = await drives(bench, job)
     bench.clock.advance(60)
-    driving = await bench.worker.spawn(driving, [unit(job, str(n)) for n in range(3)], reason="3 units")
-    await bench.worker.put_off(driving, timedelta(seconds=5), reason="3 units are not done")
+    driving = await bench.worker.drivers.spawn(driving, [unit(job, str(n)) for n in range(3)], reason="3 units")
+    await bench.worker.drivers.put_off(driving, timedelta(seconds=5), reason="3 units are not done")
     session = await bench.session()
-    (first,) = await bench.worker.claim(["default"], session.id, 1)
+    (first,) = await bench.worker.claims.claim(["default"], session.id, 1)
     assert first.name == "study:unit", "it is not due yet"
     bench.clock.advance(6)
-    (second,) = await bench.worker.claim(["default"], session.id, 1)
+    (second,) = await bench.worker.claims.claim(["default"], session.id, 1)
     assert second.id == driving.id
     await bench.assert_sound()
 
@@ -95,7 +95,7 @@ async def test_a_driver_that_has_waited_often_is_not_taken_for_one_that_nobody_c
     """What was released often is put off for long by a worker that does not know it."""
     job = await left(bench)
     for _ in range(3):
-        waits = await bench.worker.put_off(await drives(bench, job), timedelta(seconds=1), reason="waits")
+        waits = await bench.worker.drivers.put_off(await drives(bench, job), timedelta(seconds=1), reason="waits")
         bench.clock.advance(2)
     assert (waits.token, waits.releases) == (3, 0)
     await bench.assert_sound()
@@ -103,58 +103,58 @@ async def test_a_driver_that_has_waited_often_is_not_taken_for_one_that_nobody_c
 
 async def test_neither_a_job_that_is_left_to_its_units_nor_its_driver_is_deleted(bench: Bench) -> None:
     job = await left(bench)
-    driver = await bench.worker.put_off(await drives(bench, job), timedelta(seconds=1), reason="waits")
-    plain = await bench.control.submit("plain")
+    driver = await bench.worker.drivers.put_off(await drives(bench, job), timedelta(seconds=1), reason="waits")
+    plain = await bench.control.jobs.submit("plain")
 
-    answers = await bench.control.delete_many([driver.id, plain.id, job.id], actor="ann", reason="tidy")
+    answers = await bench.control.operations.delete_many([driver.id, plain.id, job.id], actor="ann", reason="tidy")
 
     assert answers == ["held", "deleted", "held"]
-    assert await bench.control.get(driver.id) == driver
+    assert await bench.control.jobs.get(driver.id) == driver
 
 
 async def test_a_job_that_is_left_to_its_units_right_before_it_is_deleted_stays(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pending = await bench.control.submit("study", kind="batch", retries=0)
+    pending = await bench.control.jobs.submit("study", kind="batch", retries=0)
     session = await bench.session()
     delete = bench.store.delete
 
     async def hand_over_first(*args: Any, **options: Any) -> Any:
         monkeypatch.undo()
-        (job,) = await bench.worker.claim(["default"], session.id, 1)
-        await bench.worker.hand_over(job, driver(job), reason="left to its units")
+        (job,) = await bench.worker.claims.claim(["default"], session.id, 1)
+        await bench.worker.drivers.hand_over(job, driver(job), reason="left to its units")
         return await delete(*args, **options)
 
     monkeypatch.setattr(bench.store, "delete", hand_over_first)
-    assert await bench.control.delete_many([pending.id], actor="ann", reason="tidy") == ["held"]
-    assert (await bench.control.get(pending.id)).status == "running"
+    assert await bench.control.operations.delete_many([pending.id], actor="ann", reason="tidy") == ["held"]
+    assert (await bench.control.jobs.get(pending.id)).status == "running"
 
 
 async def test_a_nudged_driver_looks_at_once(bench: Bench) -> None:
     job = await left(bench)
-    await bench.worker.put_off(await drives(bench, job), timedelta(hours=1), reason="waits")
-    await bench.control.nudge(job)
+    await bench.worker.drivers.put_off(await drives(bench, job), timedelta(hours=1), reason="waits")
+    await bench.control.drivers.nudge(job)
     assert (await drives(bench, job)).token == 2
 
 
 async def test_cancelling_a_job_that_is_left_to_its_units_wakes_its_driver(bench: Bench) -> None:
     job = await left(bench)
-    await bench.worker.put_off(await drives(bench, job), timedelta(hours=1), reason="waits")
-    assert (await bench.control.cancel(job.id, actor="ann")).status == "cancelling"
+    await bench.worker.drivers.put_off(await drives(bench, job), timedelta(hours=1), reason="waits")
+    assert (await bench.control.operations.cancel(job.id, actor="ann")).status == "cancelling"
     assert (await drives(bench, job)).id == driver_id(job)
 
 
 async def test_nudging_what_has_no_driver_does_nothing(bench: Bench) -> None:
     job = await bench.running("plain")
-    await bench.control.nudge(job)
-    await bench.control.nudge(await bench.control.get((await bench.control.submit("waits")).id))
+    await bench.control.drivers.nudge(job)
+    await bench.control.drivers.nudge(await bench.control.jobs.get((await bench.control.jobs.submit("waits")).id))
 
 
 async def test_the_loss_of_the_last_unit_is_told_by_a_job_that_nobody_moved_on(bench: Bench) -> None:
     job = await left(bench)
-    (outcome,) = await bench.worker.fail([Failure(await drives(bench, job), ValueError("broken"))])
+    (outcome,) = await bench.worker.attempts.fail([Failure(await drives(bench, job), ValueError("broken"))])
     assert outcome.last
-    found = await bench.control.get(job.id)
+    found = await bench.control.jobs.get(job.id)
     assert (found.status, found.error and found.error.code) == ("failed", "driver_lost")
     await bench.assert_sound()
 
@@ -162,16 +162,16 @@ async def test_the_loss_of_the_last_unit_is_told_by_a_job_that_nobody_moved_on(b
 async def test_a_driver_that_dies_for_good_is_told_too(bench: Bench) -> None:
     job = await left(bench)
     driving = await drives(bench, job)
-    await bench.worker.start([driving])
+    await bench.worker.claims.start([driving])
     for _ in range(ALONE_LOSSES + 3):  # lost in company, and then its crash budget
         bench.clock.advance(60)
-        await bench.control.sweep()
-        found = await bench.control.get(job.id)
+        await bench.control.sweeper.sweep()
+        found = await bench.control.jobs.get(job.id)
         if found.status == "failed":
             break
         session = await bench.session()
-        (again,) = await bench.worker.claim(["default"], session.id, 1)
-        await bench.worker.start([again])
+        (again,) = await bench.worker.claims.claim(["default"], session.id, 1)
+        await bench.worker.claims.start([again])
     assert (found.status, found.error and found.error.code) == ("failed", "driver_lost")
 
 
@@ -182,22 +182,22 @@ async def test_a_job_that_was_moved_on_keeps_what_it_came_to(bench: Bench) -> No
     def done(row: Job, _: int) -> tuple[Move, ...]:
         return (Move(to="finalizing"), Move(to="validating"), Move(to="partial", reason="3 of 4 outputs are there"))
 
-    moved = await bench.worker.act(job.id, done, actor="driver")
-    await bench.worker.complete([Completion(driving)])
-    found = await bench.control.get(job.id)
+    moved = await bench.worker.drivers.act(job.id, done, actor="driver")
+    await bench.worker.attempts.complete([Completion(driving)])
+    found = await bench.control.jobs.get(job.id)
     assert (found.status, found.reason, found.version) == ("partial", "3 of 4 outputs are there", moved.version)
 
 
 async def test_the_end_of_an_old_driver_does_not_end_a_job_that_waits_to_run_again(bench: Bench) -> None:
     job = await left(bench)
     driving = await drives(bench, job)
-    await bench.control.force(job.id, "partial", actor="ann", reason="enough")
-    await bench.control.retry(job.id, actor="ann")
-    await bench.worker.complete([Completion(driving)])
-    assert (await bench.control.get(job.id)).status == "pending"
+    await bench.control.operations.force(job.id, "partial", actor="ann", reason="enough")
+    await bench.control.operations.retry(job.id, actor="ann")
+    await bench.worker.attempts.complete([Completion(driving)])
+    assert (await bench.control.jobs.get(job.id)).status == "pending"
 
 
 async def test_what_the_rules_forbid_is_refused_with_the_story(bench: Bench) -> None:
     job = await left(bench)
     with pytest.raises(InvalidTransition, match="left to its units"):
-        await bench.worker.act(job.id, lambda *_: (Move(to="partial"),), actor="driver")
+        await bench.worker.drivers.act(job.id, lambda *_: (Move(to="partial"),), actor="driver")

@@ -13,21 +13,21 @@ from .conftest import Bench
 async def test_grants_halve_and_end_after_five(bench: Bench) -> None:
     job = await bench.running(timeout="32s")
 
-    grants = [await bench.worker.extend(job, progress=Progress(done=n)) for n in range(1, 7)]
+    grants = [await bench.worker.claims.extend(job, progress=Progress(done=n)) for n in range(1, 7)]
 
     assert [grant.granted_s for grant in grants] == [16, 8, 4, 2, 1, 0]
     assert "used up" in grants[-1].why
-    row = await bench.control.get(job.id)
+    row = await bench.control.jobs.get(job.id)
     assert row.extra_ms == 31_000
     assert row.expires_ms == (row.started_ms or 0) + 63_000 + 10_000
-    notes = [event for event in await bench.control.events(job.id) if event.flag == "note"]
+    notes = [event for event in await bench.control.jobs.events(job.id) if event.flag == "note"]
     assert len(notes) == 5
 
 
 async def test_a_grant_has_a_floor(bench: Bench) -> None:
     job = await bench.running(timeout="3s")
 
-    grants = [(await bench.worker.extend(job, progress=Progress(done=n))).granted_s for n in range(1, 4)]
+    grants = [(await bench.worker.claims.extend(job, progress=Progress(done=n))).granted_s for n in range(1, 4)]
 
     assert grants == [1.5, 1.0, 1.0]
 
@@ -35,32 +35,32 @@ async def test_a_grant_has_a_floor(bench: Bench) -> None:
 async def test_no_progress_no_grant(bench: Bench) -> None:
     job = await bench.running(timeout="30s")
 
-    assert not (await bench.worker.extend(job)).granted
-    assert (await bench.worker.extend(job, progress=Progress(done=5))).granted
-    assert not (await bench.worker.extend(job, progress=Progress(done=5))).granted
-    assert not (await bench.worker.extend(job, progress=Progress(done=4))).granted
-    assert (await bench.worker.extend(job, progress=Progress(done=6))).granted
+    assert not (await bench.worker.claims.extend(job)).granted
+    assert (await bench.worker.claims.extend(job, progress=Progress(done=5))).granted
+    assert not (await bench.worker.claims.extend(job, progress=Progress(done=5))).granted
+    assert not (await bench.worker.claims.extend(job, progress=Progress(done=4))).granted
+    assert (await bench.worker.claims.extend(job, progress=Progress(done=6))).granted
 
 
 async def test_the_next_attempt_starts_with_no_extra_time_and_all_its_grants(bench: Bench) -> None:
     job = await bench.running(timeout="30s")
-    await bench.worker.extend(job, progress=Progress(done=5))
-    await bench.worker.release([job], reason="draining")
+    await bench.worker.claims.extend(job, progress=Progress(done=5))
+    await bench.worker.attempts.release([job], reason="draining")
     session = await bench.session()
     bench.clock.advance(1)
 
-    [again] = await bench.worker.claim(["default"], session.id, 1)
+    [again] = await bench.worker.claims.claim(["default"], session.id, 1)
 
     assert again.extra_ms == 0
-    assert "no progress yet" in (await bench.worker.extend(again)).why
-    assert (await bench.worker.extend(again, progress=Progress(done=1))).granted_s == 15
+    assert "no progress yet" in (await bench.worker.claims.extend(again)).why
+    assert (await bench.worker.claims.extend(again, progress=Progress(done=1))).granted_s == 15
 
 
 async def test_a_lost_claim_gets_no_time(bench: Bench) -> None:
     job = await bench.running()
-    await bench.control.force(job.id, "pending", actor="ann", reason="test")
+    await bench.control.operations.force(job.id, "pending", actor="ann", reason="test")
 
     with pytest.raises(StaleClaim):
-        await bench.worker.extend(job, progress=Progress(done=1))
+        await bench.worker.claims.extend(job, progress=Progress(done=1))
     with pytest.raises(StaleClaim):
-        await bench.worker.extend(job)
+        await bench.worker.claims.extend(job)

@@ -13,8 +13,8 @@ from .conftest import Bench
 
 async def test_queues_with_jobs_or_settings_are_seen_with_who_works_on_them(bench: Bench) -> None:
     await bench.claimed(queue="mail")
-    await bench.control.submit("a", queue="mail", delay="1h")
-    await bench.control.pause("night", reason="not before ten")
+    await bench.control.jobs.submit("a", queue="mail", delay="1h")
+    await bench.control.operations.pause("night", reason="not before ten")
     seen = await looks.queues(bench.store)
     mail, night = seen.queues
     assert (mail.name, mail.waiting, mail.sessions_at_work, mail.paused) == ("mail", 1, 1, False)
@@ -23,13 +23,13 @@ async def test_queues_with_jobs_or_settings_are_seen_with_who_works_on_them(benc
 
 
 async def test_queues_that_were_made_for_one_job_are_not_listed(bench: Bench) -> None:
-    await bench.control.submit("Shop", queue=private_queue("3f9c"))
-    await bench.control.submit("a", queue="mail")
+    await bench.control.jobs.submit("Shop", queue=private_queue("3f9c"))
+    await bench.control.jobs.submit("a", queue="mail")
     assert [queue.name for queue in (await looks.queues(bench.store)).queues] == ["mail"]
 
 
 async def test_a_queue_nobody_has_heard_of_is_refused(bench: Bench) -> None:
-    await bench.control.submit("a", queue="mail")
+    await bench.control.jobs.submit("a", queue="mail")
     await looks.check_known(bench.store, ["mail"])
     with pytest.raises(InvalidInput, match="there is no queue 'mial'; there are mail"):
         await looks.check_known(bench.store, ["mail", "mial"])
@@ -47,8 +47,8 @@ async def test_the_silent_come_after_the_living_and_keep_what_they_hold(bench: B
 async def test_limits_are_seen_with_what_is_held_of_them(bench: Bench) -> None:
     assert await looks.limits(bench.store) == []
     await bench.claimed(concurrency_key="tenant")
-    await bench.control.set_limit("tenant", 3)
-    await bench.control.set_limit("other", 1)
+    await bench.control.operations.set_limit("tenant", 3)
+    await bench.control.operations.set_limit("other", 1)
     other, tenant = await looks.limits(bench.store)
     assert (tenant.key, tenant.limit, tenant.held, tenant.counted) == ("tenant", 3, 1, True)
     assert (other.key, other.held) == ("other", 0)

@@ -36,12 +36,12 @@ async def test_progress_that_could_not_be_read_back_is_refused_by_name(
     job = await bench.running()
 
     with pytest.raises(InvalidInput) as refused:
-        bench.worker.progress(job, **said)
+        bench.worker.claims.progress(job, **said)
     assert refused.value.field == field
     with pytest.raises(InvalidInput):
-        await bench.worker.extend(job, progress=Progress(**said))
+        await bench.worker.claims.extend(job, progress=Progress(**said))
 
-    assert (await bench.control.get(job.id)).progress is None
+    assert (await bench.control.jobs.get(job.id)).progress is None
 
 
 async def test_a_checkpoint_is_bounded_like_a_payload(bench: Bench) -> None:
@@ -49,12 +49,14 @@ async def test_a_checkpoint_is_bounded_like_a_payload(bench: Bench) -> None:
     control = Control(bench.store, settings=Settings(payload_limit=10))
 
     with pytest.raises(PayloadTooLarge, match="checkpoint: 11 bytes are more than the limit of 10"):
-        control.progress(job, 1, checkpoint=b"x" * 11)
+        control.claims.progress(job, 1, checkpoint=b"x" * 11)
     with pytest.raises(InvalidInput, match="checkpoint: must be bytes, not str"):
-        control.progress(job, 1, checkpoint="text")  # type: ignore[arg-type]
+        control.claims.progress(job, 1, checkpoint="text")  # type: ignore[arg-type]
 
-    assert await control.report([control.progress(job, 1, 2, "half\nway", checkpoint=b"x" * 10)]) == [True]
-    row = await bench.control.get(job.id)
+    assert await control.claims.report([control.claims.progress(job, 1, 2, "half\nway", checkpoint=b"x" * 10)]) == [
+        True
+    ]
+    row = await bench.control.jobs.get(job.id)
     assert (row.progress, row.checkpoint) == (Progress(done=1, total=2, message="half\nway"), b"x" * 10)
 
 
@@ -85,11 +87,11 @@ async def test_numbers_and_texts_of_types_made_from_the_plain_ones_are_stored_as
 ) -> None:
     job = await bench.running()
 
-    report = bench.worker.progress(job, **said)
+    report = bench.worker.claims.progress(job, **said)
     assert {type(part) for part in (report.progress.done, report.progress.total)} <= {int, float, type(None)}  # type: ignore[union-attr]
-    assert await bench.worker.report([report]) == [True]
+    assert await bench.worker.claims.report([report]) == [True]
 
-    assert (await bench.control.get(job.id)).progress == stored
+    assert (await bench.control.jobs.get(job.id)).progress == stored
 
 
 def _bare(job_id: str, session: str | None, **said: Any) -> Report:
@@ -104,15 +106,15 @@ async def test_a_report_that_cannot_be_stored_is_refused_by_the_name_of_its_job_
     bad, good = await bench.running(), await bench.running()
 
     with pytest.raises(PayloadTooLarge, match=f"checkpoint: job {bad.id}: 11 bytes are more than the limit of 10"):
-        await control.report(
+        await control.claims.report(
             [
                 _bare(bad.id, bad.session, checkpoint=b"x" * 11),
                 _bare(good.id, good.session, progress=Progress(done=Fraction(1))),
             ]
         )
 
-    assert (await bench.control.get(bad.id)).checkpoint is None
-    assert (await bench.control.get(good.id)).progress == Progress(done=1.0)
+    assert (await bench.control.jobs.get(bad.id)).checkpoint is None
+    assert (await bench.control.jobs.get(good.id)).progress == Progress(done=1.0)
 
 
 async def test_a_report_that_cannot_be_stored_does_not_stop_the_beat_it_rides_on(
@@ -125,8 +127,8 @@ async def test_a_report_that_cannot_be_stored_does_not_stop_the_beat_it_rides_on
     ]
 
     with caplog.at_level(logging.WARNING):
-        pulses = await bench.worker.beat([str(bad.session), str(good.session)], reports)
+        pulses = await bench.worker.claims.beat([str(bad.session), str(good.session)], reports)
 
     assert [pulse.known for pulse in pulses] == [True, True]
     assert f"report refused progress.done: job {bad.id}: nan is not a finite number" in caplog.text
-    assert (await bench.control.get(good.id)).progress == Progress(done=1)
+    assert (await bench.control.jobs.get(good.id)).progress == Progress(done=1)

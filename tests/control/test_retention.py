@@ -18,9 +18,9 @@ WEEK_S = 7 * 86_400
 
 async def test_succeeded_jobs_go_after_a_week_and_everything_else_stays(bench: Bench) -> None:
     done, poison = await bench.claimed(), await bench.claimed(retries=0)
-    await bench.worker.complete([Completion(done)])
-    await bench.worker.fail([Failure(poison, BOOM)])
-    waiting = await bench.control.submit("t")
+    await bench.worker.attempts.complete([Completion(done)])
+    await bench.worker.attempts.fail([Failure(poison, BOOM)])
+    waiting = await bench.control.jobs.submit("t")
     bench.clock.advance(WEEK_S - 1)
     assert (await bench.control.retain()).jobs == 0
     bench.clock.advance(2)
@@ -33,7 +33,7 @@ async def test_succeeded_jobs_go_after_a_week_and_everything_else_stays(bench: B
 
 async def test_a_jobs_own_retention_wins(bench: Bench) -> None:
     short, long = await bench.claimed(keep="1h"), await bench.claimed(keep="30d")
-    await bench.worker.complete([Completion(short), Completion(long)])
+    await bench.worker.attempts.complete([Completion(short), Completion(long)])
     bench.clock.advance(3601)
     await bench.control.retain()
     assert {job.id for job in await bench.everything()} == {long.id}
@@ -46,7 +46,7 @@ async def test_a_jobs_own_retention_wins(bench: Bench) -> None:
 
 async def test_a_job_that_is_kept_for_ever_stays(bench: Bench) -> None:
     kept, plain = await bench.claimed(keep="off"), await bench.claimed()
-    await bench.worker.complete([Completion(kept), Completion(plain)])
+    await bench.worker.attempts.complete([Completion(kept), Completion(plain)])
     bench.clock.advance(50 * 365 * 86_400)
 
     await bench.control.retain()
@@ -55,10 +55,10 @@ async def test_a_job_that_is_kept_for_ever_stays(bench: Bench) -> None:
 
 
 async def test_batches_follow_each_other_until_all_is_gone(bench: Bench) -> None:
-    await bench.control.submit_many(Request("t", n) for n in range(25))
+    await bench.control.jobs.submit_many(Request("t", n) for n in range(25))
     session = await bench.session()
-    jobs = await bench.worker.claim(["default"], session.id, 25)
-    await bench.worker.complete([Completion(job) for job in jobs])
+    jobs = await bench.worker.claims.claim(["default"], session.id, 25)
+    await bench.worker.attempts.complete([Completion(job) for job in jobs])
     bench.clock.advance(WEEK_S + 1)
 
     assert (await bench.control.retain(batch=10)).jobs == 25
@@ -68,7 +68,7 @@ async def test_retention_by_count_keeps_the_newest(bench: Bench) -> None:
     done = []
     for _ in range(3):
         job = await bench.claimed()
-        await bench.worker.complete([Completion(job)])
+        await bench.worker.attempts.complete([Completion(job)])
         done.append(job.id)
         bench.clock.advance(1)
 
@@ -79,14 +79,14 @@ async def test_retention_by_count_keeps_the_newest(bench: Bench) -> None:
 
 async def test_old_events_are_trimmed_and_the_chain_still_verifies(bench: Bench) -> None:
     few = Control(bench.store, settings=Settings(keep_events=10))
-    submitted = await bench.control.submit("t")
+    submitted = await bench.control.jobs.submit("t")
     for priority in range(1, 21):
-        await bench.control.set_priority(submitted.id, priority, actor="ann")
+        await bench.control.operations.set_priority(submitted.id, priority, actor="ann")
 
     trimmed = await few.retain()
 
     assert trimmed.events > 0
-    assert len(await bench.control.events(submitted.id)) == 10
+    assert len(await bench.control.jobs.events(submitted.id)) == 10
 
 
 @pytest.mark.parametrize("counts", [{"running": 5}, {"succeeded": -1}, {"nonsense": 1}])
@@ -96,10 +96,10 @@ async def test_a_senseless_count_is_refused(bench: Bench, counts: dict[str, int]
 
 
 async def test_statistics_tell_counts_per_queue_and_state(bench: Bench) -> None:
-    await bench.control.submit("t", queue="mail")
-    await bench.control.submit("t", queue="mail", delay="1h")
+    await bench.control.jobs.submit("t", queue="mail")
+    await bench.control.jobs.submit("t", queue="mail", delay="1h")
 
-    stats = await bench.control.stats()
+    stats = await bench.control.store.stats()
 
     assert {name: count for name, count in stats.queues["mail"].counts.items() if count} == {
         "pending": 1,

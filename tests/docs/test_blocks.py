@@ -160,7 +160,7 @@ def test_an_id_that_was_printed_can_be_used(tmp_path: Path, monkeypatch: pytest.
 from mainstay import App
 from mainstay.control import Control
 app = App("sqlite:///jobs.db")
-print((await (await app.open()).submit("mail.send")).id)
+print((await (await app.open()).jobs.submit("mail.send")).id)
 await app.close()
 """
 

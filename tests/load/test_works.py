@@ -173,7 +173,7 @@ async def test_a_job_that_is_retried_keeps_the_recording_of_each_attempt(place: 
         handle = await app.submit_load("shop", options)
         place.worker()
         first = summary_in(app, await handle.wait("5m"))
-        await app.control.retry(handle.id, actor="ann")
+        await app.control.operations.retry(handle.id, actor="ann")
         async with asyncio.timeout(60):
             while (job := await handle.job()).starts < 2 or job.settled_ms is None:
                 await asyncio.sleep(0.05)
@@ -324,7 +324,7 @@ async def test_a_run_that_was_killed_with_its_command_is_told_as_crashed_by_the_
             assert command.poll() is None
             await asyncio.sleep(0.05)
         async with App(STORE) as app:
-            while not (jobs := (await app.control.find(Query())).jobs) or jobs[0].checkpoint is None:
+            while not (jobs := (await app.control.store.find(Query())).jobs) or jobs[0].checkpoint is None:
                 assert command.poll() is None
                 await asyncio.sleep(0.05)
         running = await reported(jobs[0].id)
@@ -341,7 +341,7 @@ async def test_a_run_that_was_killed_with_its_command_is_told_as_crashed_by_the_
     await run_here(test, LoadOptions(vus=1, iterations=1, processes=1, base_url=target.url))
 
     async with App("sqlite:///.mainstay/load.db") as app:
-        first, second = (await app.control.find(Query(oldest_first=True))).jobs
+        first, second = (await app.control.store.find(Query(oldest_first=True))).jobs
     assert (first.status, second.status) == ("quarantined", "succeeded")
     assert first.error is not None
     assert first.error.code == "worker_lost"
@@ -391,7 +391,7 @@ async def test_a_run_in_this_process_that_is_drained_through_the_store_ends_in_g
     await until_loaded(target, running)
 
     async with App(STORE) as app:
-        await app.control.drain("load", actor="ann")
+        await app.control.operations.drain("load", actor="ann")
     _, summary = await running
 
     counts = target.counts()
@@ -422,7 +422,7 @@ async def test_a_run_in_this_process_that_is_given_up_is_cancelled_and_not_left_
     await asyncio.wait([running])
 
     async with App(STORE) as app:
-        job = await app.control.get(submitted[0])
+        job = await app.control.jobs.get(submitted[0])
     assert (job.status, job.reason) == ("cancelled", "given up")
 
 

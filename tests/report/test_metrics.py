@@ -194,9 +194,9 @@ def where(worker: subprocess.Popen[str]) -> str:
 
 async def holder_of(control: Control, job_id: str) -> int:
     """The process that has begun a job."""
-    while (await control.get(job_id)).started_ms is None:
+    while (await control.jobs.get(job_id)).started_ms is None:
         await asyncio.sleep(0.01)
-    job = await control.get(job_id)
+    job = await control.jobs.get(job_id)
     return next(session.pid for session in await control.store.sessions() if session.id == job.session)
 
 
@@ -205,12 +205,12 @@ async def test_a_worker_serves_the_sum_of_its_processes(worker: subprocess.Popen
     url = await asyncio.to_thread(where, worker)
     store = await open_store(f"sqlite:///{tmp_path / 'jobs.db'}")
     control = Control(store)
-    ids = [(await control.submit("shop.pay", {"n": n})).id for n in range(20)]
-    ids += [(await control.submit("shop.flaky", {})).id for _ in range(5)]
-    ids += [(await control.submit("shop.stay_once", {})).id]
+    ids = [(await control.jobs.submit("shop.pay", {"n": n})).id for n in range(20)]
+    ids += [(await control.jobs.submit("shop.flaky", {})).id for _ in range(5)]
+    ids += [(await control.jobs.submit("shop.stay_once", {})).id]
     os.kill(await holder_of(control, ids[-1]), signal.SIGKILL)  # its supervisor counts what becomes of the job
     for job_id in ids:
-        await control.wait(job_id, "30s")
+        await control.jobs.wait(job_id, "30s")
 
     told = await asyncio.to_thread(scraped, url)
 

@@ -77,11 +77,11 @@ def test_the_counted_moves_are_those_of_the_audit_trail(taken: list[tuple[str, i
 
 async def test_moves_that_the_store_makes_by_itself_are_counted() -> None:
     meter = Meter()
-    first = await meter.control.submit("a", {})
-    await meter.control.submit("b", {}, after=[first.id], queue="later")
-    session = await meter.control.open_session()
-    (job,) = await meter.control.claim(["default"], session.id, 1)
-    await meter.control.complete([Completion(job)])
+    first = await meter.control.jobs.submit("a", {})
+    await meter.control.jobs.submit("b", {}, after=[first.id], queue="later")
+    session = await meter.control.claims.open_session()
+    (job,) = await meter.control.claims.claim(["default"], session.id, 1)
+    await meter.control.attempts.complete([Completion(job)])
 
     labels = {"kind": "task", "queue": "later", "name": ""}
     assert meter.value("mainstay_transitions_total", **labels, **{"from": "scheduled", "to": "pending"}) == 1
@@ -89,12 +89,12 @@ async def test_moves_that_the_store_makes_by_itself_are_counted() -> None:
 
 async def test_the_seconds_of_a_state_are_told_when_it_is_left() -> None:
     meter = Meter()
-    await meter.control.submit("a", {}, delay="10s")
-    session = await meter.control.open_session(lease_s=1000)
+    await meter.control.jobs.submit("a", {}, delay="10s")
+    session = await meter.control.claims.open_session(lease_s=1000)
     meter.clock.advance(12)
-    (job,) = await meter.control.claim(["default"], session.id, 1)
+    (job,) = await meter.control.claims.claim(["default"], session.id, 1)
     meter.clock.advance(3)
-    await meter.control.complete([Completion(job)])
+    await meter.control.attempts.complete([Completion(job)])
 
     def seconds(status: str) -> float:
         return meter.value("mainstay_state_seconds_sum", kind="task", queue="default", status=status)
@@ -106,7 +106,7 @@ async def test_the_seconds_of_a_state_are_told_when_it_is_left() -> None:
 async def test_names_of_tasks_are_told_only_if_asked_for() -> None:
     plain, named = Meter(), Meter(names=True)
     for meter in (plain, named):
-        await meter.control.submit("mail.send", {})
+        await meter.control.jobs.submit("mail.send", {})
 
     told = [dict(labels)["name"] for meter in (plain, named) for labels in meter.samples("mainstay_transitions_total")]
     assert told == ["", "mail.send"]
@@ -115,7 +115,7 @@ async def test_names_of_tasks_are_told_only_if_asked_for() -> None:
 async def test_a_label_has_few_values_however_many_queues_there_are() -> None:
     meter = Meter()
     for n in range(MOST_LABELS + 5):
-        await meter.control.submit("a", {}, queue=f"q{n}")
+        await meter.control.jobs.submit("a", {}, queue=f"q{n}")
 
     found = {dict(labels)["queue"]: value for labels, value in meter.samples("mainstay_transitions_total").items()}
     assert len(found) == MOST_LABELS + 1
@@ -124,15 +124,15 @@ async def test_a_label_has_few_values_however_many_queues_there_are() -> None:
 
 async def test_conflicts_ghosts_and_claims_are_counted() -> None:
     meter = Meter()
-    await meter.control.submit("a", {})
-    old = await meter.control.open_session()
-    (job,) = await meter.control.claim(["default"], old.id, 5)
-    assert await meter.control.claim(["default"], old.id, 5) == []
+    await meter.control.jobs.submit("a", {})
+    old = await meter.control.claims.open_session()
+    (job,) = await meter.control.claims.claim(["default"], old.id, 5)
+    assert await meter.control.claims.claim(["default"], old.id, 5) == []
     meter.clock.advance(9)
-    await Control(meter.inside).sweep()  # its session was silent for too long
+    await Control(meter.inside).sweeper.sweep()  # its session was silent for too long
 
-    await meter.control.complete([Completion(job)])
-    await meter.control.report([meter.control.progress(job, 1)])
+    await meter.control.attempts.complete([Completion(job)])
+    await meter.control.claims.report([meter.control.claims.progress(job, 1)])
 
     assert meter.value("mainstay_ghosts_refused_total", method="apply") == 1
     assert meter.value("mainstay_ghosts_refused_total", method="report") == 1
@@ -146,20 +146,20 @@ async def test_conflicts_ghosts_and_claims_are_counted() -> None:
 
 async def test_a_change_that_came_second_is_a_conflict() -> None:
     meter = Meter()
-    made = await meter.control.submit("a", {})
-    session = await meter.control.open_session()
-    (job,) = await meter.control.claim(["default"], session.id, 1)
-    await meter.control.cancel(made.id, actor="ann")  # the worker does not know yet
-    await meter.control.fail([Failure(job, error_info(ValueError("no")))])
+    made = await meter.control.jobs.submit("a", {})
+    session = await meter.control.claims.open_session()
+    (job,) = await meter.control.claims.claim(["default"], session.id, 1)
+    await meter.control.operations.cancel(made.id, actor="ann")  # the worker does not know yet
+    await meter.control.attempts.fail([Failure(job, error_info(ValueError("no")))])
 
     assert meter.value("mainstay_conflicts_total") >= 1
 
 
 async def test_calls_are_timed_and_errors_counted_by_their_code() -> None:
     meter = Meter()
-    await meter.control.submit("a", {"n": 1}, key="k")
+    await meter.control.jobs.submit("a", {"n": 1}, key="k")
     with pytest.raises(KeyConflict):
-        await meter.control.submit("a", {"n": 2}, key="k")
+        await meter.control.jobs.submit("a", {"n": 2}, key="k")
     with pytest.raises(SessionLost):
         await meter.store.claim(["default"], "nobody", 1)
 
@@ -208,8 +208,8 @@ async def test_two_stores_count_in_one_registry_and_another_observer_hears_all_t
     one, other = Meter(registry=registry), Meter(registry=registry)
     heard: list[str] = []
     one.store.observer = lambda written: heard.extend(after.name for _, after, _ in written)
-    await one.control.submit("a", {})
-    await other.control.submit("b", {})
+    await one.control.jobs.submit("a", {})
+    await other.control.jobs.submit("b", {})
 
     assert sum(one.samples("mainstay_transitions_total").values()) == 2
     assert heard == ["a"]

@@ -25,7 +25,7 @@ async def refusal(app: App, call: Call[None]) -> str:
     async with app, working(app):
         with pytest.raises(JobFailed) as failed:
             await (await parent.submit()).result(timeout="60s")
-        found = await app.control.get(failed.value.job_id)
+        found = await app.control.jobs.get(failed.value.job_id)
         assert found.error is not None
         return found.error.message
 

@@ -80,7 +80,7 @@ async def test_a_closed_one_opens_again() -> None:
     await connection.close()
 
     with pytest.raises(StoreClosed):
-        await first.stats()
+        await first.store.stats()
     assert await connection.open() is not first
 
 
@@ -96,7 +96,7 @@ async def test_closing_while_it_opens_closes_what_was_opened() -> None:
 
     assert connection.control is None
     with pytest.raises(StoreClosed):
-        await (await opening).stats()
+        await (await opening).store.stats()
 
 
 async def test_another_store_can_stand_in_for_a_while() -> None:
@@ -120,7 +120,7 @@ async def test_what_closes_the_app_within_leaves_the_stand_in_where_it_is() -> N
     with connection.instead(other):
         await connection.close()
         assert await connection.open() is other
-        await other.stats()
+        await other.store.stats()
 
     assert opener.calls == 0
 
@@ -133,7 +133,7 @@ async def test_the_last_one_to_leave_closes_it() -> None:
     second = await connection.enter()
 
     await connection.leave()
-    await second.stats()
+    await second.store.stats()
     await connection.leave()
 
     assert first is second
@@ -149,7 +149,7 @@ async def test_who_leaves_does_not_close_what_another_keeps() -> None:
     await connection.enter()
 
     await connection.leave()
-    await kept.stats()
+    await kept.store.stats()
     await connection.release()
 
     assert connection.control is None
@@ -164,7 +164,7 @@ async def test_a_release_leaves_it_to_those_who_entered() -> None:
     await connection.keep()
     await connection.release()
     await connection.release()
-    await control.stats()
+    await control.store.stats()
     await connection.leave()
 
     assert connection.control is None
@@ -209,5 +209,5 @@ async def test_who_enters_while_another_waits_to_close_it_gets_an_open_one() -> 
     opener.may.set()
     await closing
 
-    await (await entering).stats()
+    await (await entering).store.stats()
     assert await opening is connection.control

@@ -102,7 +102,7 @@ async def test_a_job_waits_for_ids_and_handles_alike(app: App) -> None:
 
     waiting = await task.options(after=[first, second.id]).submit()
 
-    assert await app.control.awaited(waiting.id) == [first.id, second.id]
+    assert await app.control.jobs.awaited(waiting.id) == [first.id, second.id]
     with pytest.raises(InvalidInput, match="after: .* is one job; write after="):
         task.options(after=first)  # type: ignore[arg-type]
 

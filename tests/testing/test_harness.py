@@ -258,7 +258,7 @@ async def test_a_queue_deadline_passes(app: App) -> None:
     async def soon() -> None: ...
 
     async with Harness(app) as box:
-        await app.control.pause("default")
+        await app.control.operations.pause("default")
         await soon.options(queue_deadline="10m").submit()
         drained = await box.drain()
 
@@ -272,7 +272,7 @@ async def test_a_paused_queue_is_left_alone(app: App) -> None:
     async def later() -> None: ...
 
     async with Harness(app) as box:
-        await app.control.pause("default")
+        await app.control.operations.pause("default")
         await later.submit()
         drained = await box.drain()
 
@@ -285,7 +285,7 @@ async def test_a_paused_queue_is_left_alone(app: App) -> None:
 
 async def test_a_job_of_an_unknown_task_is_named(app: App) -> None:
     async with Harness(app) as box:
-        await app.control.submit("unheard.of", {})
+        await app.control.jobs.submit("unheard.of", {})
         with pytest.raises(DrainError, match=r"no task 'unheard\.of'"):
             await box.drain()
 

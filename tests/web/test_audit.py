@@ -38,7 +38,7 @@ async def test_a_limit_is_logged_with_its_key_and_value(server: Server, lines: L
 
 
 async def test_what_is_done_to_many_is_logged_with_which_how_many_and_why(server: Server, lines: Lines) -> None:
-    ids = [(await server.control.submit("send", queue="mail")).id for _ in range(7)]
+    ids = [(await server.control.jobs.submit("send", queue="mail")).id for _ in range(7)]
     wanted = {"action": "cancel", "filter": {"queue": "mail"}, "limit": 3, "reason": "too late"}
 
     await server.client.post("/api/v1/jobs/actions", json={**wanted, "dry_run": True})
@@ -60,7 +60,7 @@ async def test_what_is_done_to_many_is_logged_with_which_how_many_and_why(server
 
 
 async def test_a_purge_that_only_looks_is_not_logged_as_done(server: Server, lines: Lines) -> None:
-    await server.control.submit("send", queue="mail")
+    await server.control.jobs.submit("send", queue="mail")
 
     await server.client.post("/api/v1/queues/mail/purge", json={"dry_run": True})
     await server.client.post("/api/v1/queues/mail/purge", json={"delete": True})
@@ -74,7 +74,7 @@ async def test_a_purge_that_only_looks_is_not_logged_as_done(server: Server, lin
 
 
 async def test_what_is_done_to_one_job_is_logged_with_its_value_and_reason(server: Server, lines: Lines) -> None:
-    job = f"/api/v1/jobs/{(await server.control.submit('send')).id}"
+    job = f"/api/v1/jobs/{(await server.control.jobs.submit('send')).id}"
 
     await server.client.post(f"{job}/priority", json={"priority": 7})
     await server.client.delete(job, params={"reason": "a mistake"}, headers={"If-Match": "*"})
@@ -170,7 +170,7 @@ async def test_only_an_operator_or_its_submitter_replaces_a_job_and_that_is_logg
 
         status, refused = await submits(eve)
         assert (status, refused["type"], refused["needed"]) == (403, "scope_needed", "operate")
-        assert (await server.control.get(first["id"])).status == "pending"
+        assert (await server.control.jobs.get(first["id"])).status == "pending"
         (line,) = lines()
         assert line.startswith(
             f"refused=replace_job actor=web:eve store=main path=/api/v1/jobs id={first['id']} status=403"
@@ -178,18 +178,18 @@ async def test_only_an_operator_or_its_submitter_replaces_a_job_and_that_is_logg
 
         status, second = await submits(ann)
         assert (status, second["created"]) == (201, True)
-        assert (await server.control.get(first["id"])).status == "cancelled"
+        assert (await server.control.jobs.get(first["id"])).status == "cancelled"
         assert lines() == [
             f"did=replace_job actor=web:ann store=main path=/api/v1/jobs id={first['id']} by={second['id']}"
         ]
 
         status, third = await submits(boss)
         assert status == 201
-        assert (await server.control.get(second["id"])).reason == f"replaced by {third['id']}"
+        assert (await server.control.jobs.get(second["id"])).reason == f"replaced by {third['id']}"
         (line,) = lines()
         assert line.startswith("did=replace_job actor=web:boss")
 
-        inside = await server.control.submit("pay.in", unique="in-7")
+        inside = await server.control.jobs.submit("pay.in", unique="in-7")
         wanted |= {"name": "pay.in", "unique": "in-7"}
         assert (await submits(ann))[0] == 403, "a job of the program itself"
-        assert (await server.control.get(inside.id)).status == "pending"
+        assert (await server.control.jobs.get(inside.id)).status == "pending"

@@ -52,14 +52,14 @@ class Reading(MemoryStore):
 async def store() -> Reading:
     store = Reading()
     control = Control(store)
-    session = await control.open_session(worker="w")
+    session = await control.claims.open_session(worker="w")
     for n in range(JOBS):
         payload = {"password": f"hunter{n:04}", "rows": NUMBERS}
-        await control.submit("charge", payload, retries=0, queue="huge")
-        (job,) = await control.claim(["huge"], session.id, 1)
+        await control.jobs.submit("charge", payload, retries=0, queue="huge")
+        (job,) = await control.claims.claim(["huge"], session.id, 1)
         error = ErrorInfo(type="Declined", message=f"no entry for hunter{n:04}", traceback="line 1")
-        await control.fail([Failure(job, error)])
-    await control.close_session(session.id)
+        await control.attempts.fail([Failure(job, error)])
+    await control.claims.close_session(session.id)
     return store
 
 
@@ -202,6 +202,6 @@ async def test_a_value_of_too_many_parts_is_not_decoded() -> None:
     assert parts_at_most(tables) >= 300_000
     assert parts_at_most(msgspec.msgpack.encode(NUMBERS)) < 10
     async with serving() as server:
-        made = await server.control.submit("x", [{}] * 300_000)
+        made = await server.control.jobs.submit("x", [{}] * 300_000)
         shown = (await server.client.get(f"/api/v1/jobs/{made.id}")).json()
     assert shown["payload"] == {"left_out": f"{len(tables)} bytes, in too many lists and tables to show"}

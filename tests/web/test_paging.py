@@ -36,8 +36,8 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 async def test_a_search_that_was_ended_early_says_that_it_has_not_finished(unhurried: Any) -> None:
     async with serving() as server:
-        made = await server.control.submit("wanted")
-        await server.control.submit("other")
+        made = await server.control.jobs.submit("wanted")
+        await server.control.jobs.submit("other")
         unhurried(server)
 
         page = (await server.client.get("/api/v1/jobs?text=want")).json()
@@ -48,8 +48,8 @@ async def test_a_search_that_was_ended_early_says_that_it_has_not_finished(unhur
 
 async def test_a_page_of_such_a_search_offers_to_look_on(unhurried: Any) -> None:
     async with serving() as server:
-        await server.control.submit("other")
-        made = await server.control.submit("wanted")
+        await server.control.jobs.submit("other")
+        made = await server.control.jobs.submit("wanted")
         unhurried(server)
 
         text = unescape((await server.client.get("/jobs?text=want")).text)
@@ -63,8 +63,8 @@ async def test_a_page_of_such_a_search_offers_to_look_on(unhurried: Any) -> None
 
 async def test_the_stream_of_such_a_search_does_not_claim_that_there_is_nothing(unhurried: Any) -> None:
     async with serving() as server:
-        await server.control.submit("wanted")
-        await server.control.submit("other")
+        await server.control.jobs.submit("wanted")
+        await server.control.jobs.submit("other")
         async with listening(server.app, "/api/v1/jobs/stream?text=want") as stream:
             page = (await stream.next("page")).data
             assert (len(page["ids"]), page["finished"]) == (1, True)

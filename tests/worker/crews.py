@@ -31,10 +31,10 @@ class Crew:
         self.running = asyncio.create_task(supervisor.run())
 
     async def submit(self, name: str, n: int = 1, **options: object) -> list[str]:
-        return [(await self.control.submit(name, **options)).id for _ in range(n)]
+        return [(await self.control.jobs.submit(name, **options)).id for _ in range(n)]
 
     async def jobs(self, ids: Sequence[str]) -> list[Job]:
-        return [await self.control.get(job_id) for job_id in ids]
+        return [await self.control.jobs.get(job_id) for job_id in ids]
 
     async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
         """Come back once something is so that sends no event. The test's own timeout is the net."""

@@ -42,7 +42,7 @@ class Fake:
         self.manners = config.queues
 
     async def greet(self, url: str) -> None:
-        session = await self.control.open_session(
+        session = await self.control.claims.open_session(
             worker=self.config.name, pid=os.getpid(), supervisor=self.config.supervisor_pid
         )
         self.session = session.id
@@ -55,7 +55,7 @@ class Fake:
         async with self.control.store.wake(["queue:default"]) as wake:
             while True:
                 with contextlib.suppress(StoreError):
-                    for job in await self.control.claim(["default"], self.session, 10):
+                    for job in await self.control.claims.claim(["default"], self.session, 10):
                         self.held.append(job)
                         self.begin(job)
                 await wake.wait(0.05)
@@ -74,8 +74,8 @@ class Fake:
     async def drain(self) -> None:
         if "deaf" in self.manners:
             return
-        await self.control.release(self.held, reason="drained")
-        await self.control.close_session(self.session)
+        await self.control.attempts.release(self.held, reason="drained")
+        await self.control.claims.close_session(self.session)
         os._exit(0)
 
 

@@ -42,12 +42,12 @@ class Bench(Shift):
         unit = new_job(self.clock, self.ids, name="silent", payload=b"\x80", parent=parent.job.id, unit="a")
         await store.insert([parent, unit])
         assert await asyncio.wait_for(self.began.get(), 60) == unit.job.id
-        return await self.client.get(unit.job.id)
+        return await self.client.jobs.get(unit.job.id)
 
     async def silent_job(self) -> Job:
         job_id = await self.submit("silent")
         assert await asyncio.wait_for(self.began.get(), 60) == job_id
-        return await self.client.get(job_id)
+        return await self.client.jobs.get(job_id)
 
     def causes(self) -> list[str]:
         return [run.cause for run in self.engine.running]
@@ -68,8 +68,8 @@ async def bench() -> AsyncIterator[Bench]:
 async def test_a_unit_that_was_cancelled_is_told_to_stop_at_the_second_look(bench: Bench) -> None:
     engine = await bench.begin()
     unit = await bench.silent_unit()
-    await bench.client.cancel(unit.id, actor="ann", reason="not wanted")
-    cancelled = await bench.client.get(unit.id)
+    await bench.client.operations.cancel(unit.id, actor="ann", reason="not wanted")
+    cancelled = await bench.client.jobs.get(unit.id)
     assert (cancelled.status, cancelled.session) == ("cancelled", None)
 
     await engine._reconcile()
@@ -79,7 +79,7 @@ async def test_a_unit_that_was_cancelled_is_told_to_stop_at_the_second_look(benc
 
     assert await asyncio.wait_for(bench.stopped.get(), 60) == unit.id
     await engine.idle()
-    assert await bench.client.get(unit.id) == cancelled
+    assert await bench.client.jobs.get(unit.id) == cancelled
     assert await bench.client.store.refusals(unit.id) == [], "nothing was written about it"
 
 
@@ -87,7 +87,7 @@ async def test_a_job_that_was_taken_away_is_told_to_stop_and_the_others_go_on(be
     engine = await bench.begin()
     kept, taken = await bench.silent_job(), await bench.silent_job()
     await bench.client.store.set_queue(QueueSettings(name="default", paused=True))
-    await bench.client.release([taken], reason="somebody else shall have it")
+    await bench.client.attempts.release([taken], reason="somebody else shall have it")
     for _ in range(2):
         await engine._reconcile()
 
@@ -113,7 +113,7 @@ async def test_a_list_that_goes_on_says_nothing_about_what_is_not_in_it(bench: B
     async def a_full_page(query: Query, **_: object) -> Page:
         return Page([], job.id)
 
-    bench.control.find = a_full_page  # type: ignore[method-assign,assignment]
+    bench.control.store.find = a_full_page  # type: ignore[method-assign,assignment]
     for _ in range(3):
         await engine._reconcile()
 
@@ -122,14 +122,14 @@ async def test_a_list_that_goes_on_says_nothing_about_what_is_not_in_it(bench: B
 
 async def test_what_is_claimed_while_the_store_is_asked_is_not_missing_there(bench: Bench) -> None:
     engine = await bench.begin()
-    find = bench.control.find
+    find = bench.control.store.find
 
     async def slow(query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
         page = await find(query, cursor=cursor, limit=limit)
         await bench.silent_job()
         return page
 
-    bench.control.find = slow  # type: ignore[method-assign]
+    bench.control.store.find = slow  # type: ignore[method-assign]
     await engine._reconcile()
     assert engine._account._absent == set()
     await engine._reconcile()
@@ -140,14 +140,14 @@ async def test_what_is_claimed_while_the_store_is_asked_is_not_missing_there(ben
 async def test_what_ends_while_the_store_is_asked_is_not_missing_there(bench: Bench) -> None:
     engine = await bench.begin()
     job = await bench.silent_job()
-    find = bench.control.find
+    find = bench.control.store.find
 
     async def slow(query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
         bench.enough.set()
         await engine.idle()
         return await find(query, cursor=cursor, limit=limit)
 
-    bench.control.find = slow  # type: ignore[method-assign]
+    bench.control.store.find = slow  # type: ignore[method-assign]
     await engine._reconcile()
 
     assert (await bench.job(job.id)).status == "succeeded"
@@ -157,9 +157,9 @@ async def test_what_ends_while_the_store_is_asked_is_not_missing_there(bench: Be
 async def test_a_job_that_waits_to_begin_and_is_not_ours_any_more_does_not_begin(bench: Bench) -> None:
     engine = await bench.begin(start=False)
     job_id = await bench.submit("silent")
-    [job] = await bench.control.claim(["default"], engine.session.id, 1)
+    [job] = await bench.control.claims.claim(["default"], engine.session.id, 1)
     engine._held.add([job], now_s=engine.loop.time())
-    await bench.client.release([job], reason="taken away")
+    await bench.client.attempts.release([job], reason="taken away")
     for _ in range(2):
         await engine._reconcile()
 

@@ -55,10 +55,10 @@ async def _suspect(shift: Shift) -> str:
     """A job that was lost with its worker as often as it takes."""
     job_id = await shift.submit("suspect", priority=50)
     for _ in range(ALONE_LOSSES):
-        session = await shift.client.open_session()
-        [job] = await shift.client.claim(["default"], session.id, 1)
-        await shift.client.release([job], reason="its worker died", lost=True)
-        await shift.client.close_session(session.id)
+        session = await shift.client.claims.open_session()
+        [job] = await shift.client.claims.claim(["default"], session.id, 1)
+        await shift.client.attempts.release([job], reason="its worker died", lost=True)
+        await shift.client.claims.close_session(session.id)
     return job_id
 
 
@@ -69,16 +69,16 @@ async def test_it_waits_for_the_others_to_end_and_the_next_wait_for_it(shift: Sh
     await hall.until_begun("other")
     suspect = await _suspect(shift)
     another = await shift.submit("another")
-    while (await shift.client.get(suspect)).status != "running":
+    while (await shift.client.jobs.get(suspect)).status != "running":
         await asyncio.sleep(0.001)
     assert hall.begun == ["other"], "it has been claimed, and waits"
 
     hall.gates["other"].set()
     await shift.settled(other)
     await hall.until_begun("suspect")
-    await shift.engine.control.sweep()
+    await shift.engine.control.sweeper.sweep()
     assert hall.begun == ["other", "suspect"]
-    assert (await shift.client.get(another)).started_ms is None
+    assert (await shift.client.jobs.get(another)).started_ms is None
 
     hall.gates["suspect"].set()
     await hall.until_begun("another")
@@ -94,10 +94,10 @@ async def test_a_cancel_reaches_it_while_it_waits(shift: Shift) -> None:
     await shift.submit("other")
     await hall.until_begun("other")
     suspect = await _suspect(shift)
-    while (await shift.client.get(suspect)).status != "running":
+    while (await shift.client.jobs.get(suspect)).status != "running":
         await asyncio.sleep(0.001)
 
-    await shift.client.cancel(suspect, actor="ann")
+    await shift.client.operations.cancel(suspect, actor="ann")
     job = await shift.settled(suspect)
     another = await shift.submit("another")
     await hall.until_begun("another")
@@ -118,7 +118,7 @@ async def test_one_job_runs_alone_in_a_worker_at_a_time(shift: Shift) -> None:
     with _held_elsewhere(lock):
         engine.start()
         suspect = await _suspect(shift)
-        while (await shift.client.get(suspect)).status != "scheduled":
+        while (await shift.client.jobs.get(suspect)).status != "scheduled":
             await asyncio.sleep(0.001)
         assert hall.begun == []
     shift.clock.advance(6)

@@ -25,16 +25,16 @@ class Grave:
 
     async def hold(self, n: int, **options: object) -> list[Job]:
         if not self.session:
-            self.session = (await self.control.open_session()).id
+            self.session = (await self.control.claims.open_session()).id
         for _ in range(n):
-            await self.control.submit("demo", None, **options)
-        self.jobs = await self.control.claim(["default"], self.session, n)
+            await self.control.jobs.submit("demo", None, **options)
+        self.jobs = await self.control.claims.claim(["default"], self.session, n)
         return self.jobs
 
     async def again(self) -> list[Job]:
         """The next session claims what the dead one held."""
-        self.session = (await self.control.open_session()).id
-        self.jobs = await self.control.claim(["default"], self.session, len(self.jobs))
+        self.session = (await self.control.claims.open_session()).id
+        self.jobs = await self.control.claims.claim(["default"], self.session, len(self.jobs))
         return self.jobs
 
     def ran(self, *jobs: Job, apart: bool = False) -> tuple[Running, ...]:
@@ -45,7 +45,7 @@ class Grave:
         return await bury(self.control, death)
 
     async def now(self, job: Job) -> Job:
-        return await self.control.get(job.id)
+        return await self.control.jobs.get(job.id)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ async def test_when_one_overran_the_others_are_innocent(grave: Grave) -> None:
 
 async def test_one_that_made_no_progress_is_told_as_stalled(grave: Grave) -> None:
     (guilty,) = await grave.hold(1, retries=0, stall_timeout="1s")
-    await grave.control.start([guilty])
+    await grave.control.claims.start([guilty])
     running = grave.ran(guilty)
 
     await grave.bury(running, blamed=running)
@@ -120,7 +120,7 @@ async def test_what_a_stopped_worker_ran_is_given_back_with_the_reason(grave: Gr
 
     job = await grave.now(ran)
     assert (buried.released, job.status, job.crashes) == (1, "pending", 0)
-    assert "its worker was stopped" in " ".join(await grave.control.story(ran.id))
+    assert "its worker was stopped" in " ".join(await grave.control.jobs.story(ran.id))
 
 
 async def test_what_ran_in_a_process_of_its_own_is_lost_and_not_blamed(grave: Grave) -> None:
@@ -130,7 +130,7 @@ async def test_what_ran_in_a_process_of_its_own_is_lost_and_not_blamed(grave: Gr
 
     job = await grave.now(apart)
     assert (job.status, job.crashes, job.releases, job.losses) == ("pending", 0, 1, 1)
-    assert "is not blamed" in " ".join(await grave.control.story(apart.id))
+    assert "is not blamed" in " ".join(await grave.control.jobs.story(apart.id))
     suspect = await grave.now(ran)
     assert suspect.error is not None
     assert suspect.error.message.startswith("its engine was killed by SIGKILL (from outside;")
@@ -163,7 +163,7 @@ async def test_a_slot_of_an_older_claim_blames_nobody(grave: Grave) -> None:
 async def test_what_was_being_cancelled_is_cancelled(grave: Grave) -> None:
     ran, waited = await grave.hold(2)
     for job in (ran, waited):
-        await grave.control.cancel(job.id, actor="ann")
+        await grave.control.operations.cancel(job.id, actor="ann")
 
     await grave.bury(grave.ran(ran))
 
@@ -182,10 +182,10 @@ async def test_to_bury_twice_does_nothing_more(grave: Grave) -> None:
 
 async def test_what_somebody_else_has_by_now_is_left_to_them(grave: Grave) -> None:
     (ran,) = await grave.hold(1)
-    await grave.control.close_session(grave.session)
-    await grave.control.sweep()
-    other = await grave.control.open_session()
-    (theirs,) = await grave.control.claim(["default"], other.id, 1)
+    await grave.control.claims.close_session(grave.session)
+    await grave.control.sweeper.sweep()
+    other = await grave.control.claims.open_session()
+    (theirs,) = await grave.control.claims.claim(["default"], other.id, 1)
 
     await grave.bury(grave.ran(ran))
 

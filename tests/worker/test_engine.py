@@ -56,7 +56,7 @@ class Shift:
         return self.engine
 
     async def _open_session(self) -> Session:
-        session = await self.control.open_session(worker="w")
+        session = await self.control.claims.open_session(worker="w")
         self.sessions.append(session)
         return session
 
@@ -64,18 +64,18 @@ class Shift:
         self.stage.act(function, mode)
 
     async def submit(self, name: str, **options: Any) -> str:
-        return (await self.client.submit(name, {}, **options)).id
+        return (await self.client.jobs.submit(name, {}, **options)).id
 
     async def settled(self, job_id: str) -> Job:
-        return await self.client.wait(job_id, "5s")
+        return await self.client.jobs.wait(job_id, "5s")
 
     async def job(self, job_id: str) -> Job:
         """As it stands once everything the engine had is written down."""
         await self.engine.idle()
-        return await self.client.get(job_id)
+        return await self.client.jobs.get(job_id)
 
     async def path(self, job_id: str) -> list[str]:
-        return [event.to for event in await self.client.events(job_id) if event.flag != "note"]
+        return [event.to for event in await self.client.jobs.events(job_id) if event.flag != "note"]
 
     async def end(self) -> None:
         if hasattr(self, "engine"):
@@ -225,12 +225,12 @@ async def test_follow_ups_are_submitted_with_the_success_and_not_with_a_failure(
 
     shift.act(parent)
     shift.act(child)
-    bad = (await shift.client.submit("parent", {"good": False}, retries=0)).id
+    bad = (await shift.client.jobs.submit("parent", {"good": False}, retries=0)).id
     await shift.begin()
     await shift.settled(bad)
     assert await _named(shift, "child") == []
 
-    good = (await shift.client.submit("parent", {"good": True})).id
+    good = (await shift.client.jobs.submit("parent", {"good": True})).id
     await shift.settled(good)
 
     assert len(await _named(shift, "child")) == 1
@@ -252,7 +252,7 @@ async def test_arguments_that_no_longer_fit_go_to_quarantine_with_the_field_name
     async def send(to: str) -> None: ...
 
     shift.act(send)
-    job_id = (await shift.client.submit("send", {"recipient": "a@b.c"})).id
+    job_id = (await shift.client.jobs.submit("send", {"recipient": "a@b.c"})).id
     await shift.begin()
 
     job = await shift.settled(job_id)
@@ -345,13 +345,15 @@ async def test_what_will_not_stop_is_left_behind_and_the_engine_retires(shift: S
     shift.clock.advance(6)
     await _tick(lambda: len(shift.retired) == 1)
     assert engine.left_behind == 1
-    assert (await shift.client.get(job_id)).status == "running", "as long as its ghost lives, nobody else may run it"
+    assert (await shift.client.jobs.get(job_id)).status == "running", (
+        "as long as its ghost lives, nobody else may run it"
+    )
 
     engine.drain(0)
     await engine.stopped.wait()
     release.set()
 
-    job = await shift.client.get(job_id)
+    job = await shift.client.jobs.get(job_id)
     assert await shift.path(job_id) == ["pending", "running", "timed_out", "scheduled"]
     assert (job.result, job.failures) == (None, 1)
 
@@ -375,7 +377,7 @@ async def test_a_slow_job_with_rising_progress_is_not_stalled_and_a_silent_one_i
         await silent.wait()
         shift.clock.advance(9)
         await _turns(shift)
-        assert (await shift.client.get(job_id)).status == "running"
+        assert (await shift.client.jobs.get(job_id)).status == "running"
 
     shift.clock.advance(2)
     job = await shift.settled(job_id)
@@ -442,7 +444,7 @@ async def test_a_running_job_is_cancelled_at_once(shift: Shift) -> None:
     await shift.begin()
     await begun.wait()
 
-    await shift.client.cancel(job_id, actor="ann")
+    await shift.client.operations.cancel(job_id, actor="ann")
     job = await shift.settled(job_id)
 
     assert job.status == "cancelled"
@@ -463,7 +465,7 @@ async def test_a_job_that_wins_the_race_against_its_cancel_has_succeeded(shift: 
     await shift.begin()
     await begun.wait()
 
-    await shift.client.cancel(job_id, actor="ann")
+    await shift.client.operations.cancel(job_id, actor="ann")
 
     assert (await shift.settled(job_id)).status == "succeeded"
 
@@ -490,7 +492,7 @@ async def test_a_job_held_but_not_begun_is_cancelled_without_running(shift: Shif
     waiting = await shift.submit("quick")
     await _tick(lambda: engine.held == 2)
 
-    await shift.client.cancel(waiting, actor="ann")
+    await shift.client.operations.cancel(waiting, actor="ann")
     job = await shift.settled(waiting)
     end.set()
 
@@ -518,8 +520,8 @@ async def test_a_lost_session_stops_its_jobs_writes_nothing_and_goes_on_under_a_
     await begun.wait()
     lost = engine.session.id
     shift.clock.advance(9)
-    await shift.client.sweep()
-    assert (await shift.client.get(job_id)).session is None
+    await shift.client.sweeper.sweep()
+    assert (await shift.client.jobs.get(job_id)).session is None
 
     await engine.pulsed(lost, known=False, cancelling=())
     await stopped.wait()
@@ -533,7 +535,7 @@ async def test_a_lost_session_stops_its_jobs_writes_nothing_and_goes_on_under_a_
 async def test_what_was_claimed_under_a_session_that_is_lost_by_the_answer_is_not_begun(shift: Shift) -> None:
     ran: list[int] = []
     answered, go_on = asyncio.Event(), asyncio.Event()
-    claim = shift.control.claim
+    claim = shift.control.claims.claim
 
     async def slow_claim(queues: Sequence[str], session: str, n: int) -> list[Job]:
         jobs = await claim(queues, session, n)
@@ -545,13 +547,13 @@ async def test_what_was_claimed_under_a_session_that_is_lost_by_the_answer_is_no
     async def once() -> None:
         ran.append(context().job.token)
 
-    shift.control.claim = slow_claim  # type: ignore[method-assign]  # as if the store took long
+    shift.control.claims.claim = slow_claim  # type: ignore[method-assign]  # as if the store took long
     shift.act(once)
     job_id = await shift.submit("once")
     engine = await shift.begin()
     await answered.wait()
     shift.clock.advance(9)
-    await shift.client.sweep()
+    await shift.client.sweeper.sweep()
 
     await engine.pulsed(engine.session.id, known=False, cancelling=())
     go_on.set()
@@ -576,13 +578,13 @@ async def test_a_ghost_that_finishes_after_its_job_was_given_away_is_refused_and
     engine = await shift.begin()
     await begun.wait()
     shift.clock.advance(9)
-    await shift.client.sweep()
+    await shift.client.sweeper.sweep()
     await engine._stop_claiming()  # it must not get the job again itself
 
     end.set()
     await engine.idle()
 
-    job = await shift.client.get(job_id)
+    job = await shift.client.jobs.get(job_id)
     assert job.status == "pending"
     assert [(r.token, r.wanted) for r in await shift.control.store.refusals(job_id)] == [(1, "succeeded")]
 
@@ -604,14 +606,14 @@ async def test_saving_a_checkpoint_after_the_claim_was_lost_is_refused(shift: Sh
     engine = await shift.begin()
     await begun.wait()
     shift.clock.advance(9)
-    await shift.client.sweep()
+    await shift.client.sweeper.sweep()
     await engine._stop_claiming()
 
     go.set()
     await engine.idle()
 
     assert len(refused) == 1
-    assert (await shift.client.get(job_id)).checkpoint is None
+    assert (await shift.client.jobs.get(job_id)).checkpoint is None
 
 
 async def test_a_drain_gives_back_what_has_not_begun_and_waits_for_the_rest(shift: Shift) -> None:
@@ -639,9 +641,9 @@ async def test_a_drain_gives_back_what_has_not_begun_and_waits_for_the_rest(shif
     end.set()
     await engine.stopped.wait()
 
-    given_back = await shift.client.get(waiting)
+    given_back = await shift.client.jobs.get(waiting)
     assert (given_back.status, given_back.releases, given_back.failures) == ("pending", 1, 0)
-    assert (await shift.client.get(running)).status == "succeeded"
+    assert (await shift.client.jobs.get(running)).status == "succeeded"
 
 
 async def test_what_does_not_finish_within_the_grace_of_a_drain_is_given_back(shift: Shift) -> None:
@@ -660,7 +662,7 @@ async def test_what_does_not_finish_within_the_grace_of_a_drain_is_given_back(sh
     engine.drain(0)
     await engine.stopped.wait()
 
-    job = await shift.client.get(job_id)
+    job = await shift.client.jobs.get(job_id)
     assert (job.status, job.releases, job.failures, job.crashes) == ("pending", 1, 0, 0)
 
 
@@ -677,17 +679,17 @@ async def test_endings_are_kept_while_the_store_is_away_and_written_when_it_is_b
     engine = await shift.begin()
     await begun.wait()
     tried = asyncio.Event()
-    complete = shift.control.complete
+    complete = shift.control.attempts.complete
 
     async def away(*_: object) -> Any:
         tried.set()
         raise StoreError("the store is away")
 
-    shift.control.complete = away  # type: ignore[method-assign]
+    shift.control.attempts.complete = away  # type: ignore[method-assign]
     end.set()
     await tried.wait()
-    assert (await shift.client.get(job_id)).status == "running"
-    shift.control.complete = complete  # type: ignore[method-assign]
+    assert (await shift.client.jobs.get(job_id)).status == "running"
+    shift.control.attempts.complete = complete  # type: ignore[method-assign]
 
     job = await shift.settled(job_id)
 
@@ -708,7 +710,7 @@ async def test_no_more_jobs_have_begun_and_are_not_stored_than_the_concurrency(
 
     shift.act(quick)
     shift.control.settings = shift.control.settings.changed(unstored=unstored)
-    complete = shift.control.complete
+    complete = shift.control.attempts.complete
     batches: list[int] = []
 
     async def slow(done: Sequence[Any]) -> Any:
@@ -716,7 +718,7 @@ async def test_no_more_jobs_have_begun_and_are_not_stored_than_the_concurrency(
         await written.wait()
         return await complete(done)
 
-    shift.control.complete = slow  # type: ignore[method-assign, assignment]
+    shift.control.attempts.complete = slow  # type: ignore[method-assign, assignment]
     ids = [await shift.submit("quick") for _ in range(40)]
     await shift.begin(concurrency=3)
     await asyncio.wait_for(_tick(lambda: len(begun) >= most), 60)
@@ -755,7 +757,7 @@ async def test_a_claimed_job_that_cannot_begin_goes_back_for_others(
     await asyncio.wait_for(_until(shift, waiting, "pending", times=2), 60)
     end.set()
 
-    assert (await shift.client.get(waiting)).releases == 1
+    assert (await shift.client.jobs.get(waiting)).releases == 1
 
 
 async def test_what_waited_because_the_loop_stood_still_is_not_given_back(shift: Shift) -> None:
@@ -771,7 +773,7 @@ async def test_what_waited_because_the_loop_stood_still_is_not_given_back(shift:
         await shift.settled(await shift.submit("quick"))
     names = ["stalls", *["quick"] * 20]
 
-    made = await shift.client.submit_many([Request(name, {}) for name in names])
+    made = await shift.client.jobs.submit_many([Request(name, {}) for name in names])
 
     jobs = [await shift.settled(one.id) for one in made]
     assert [job.releases for job in jobs] == [0] * len(jobs)
@@ -811,7 +813,7 @@ async def test_many_jobs_run_side_by_side_and_each_exactly_once(shift: Shift) ->
         now -= 1
 
     shift.act(counts)
-    made = await shift.client.submit_many([Request("counts", {}) for _ in range(1000)])
+    made = await shift.client.jobs.submit_many([Request("counts", {}) for _ in range(1000)])
     await shift.begin(concurrency=7)
     for one in made:
         assert (await shift.settled(one.id)).status == "succeeded"
@@ -829,7 +831,7 @@ async def test_nothing_a_job_sets_in_its_context_is_seen_by_the_next(shift: Shif
         return before
 
     shift.act(reads_and_sets)
-    made = await shift.client.submit_many([Request("reads_and_sets", {}) for _ in range(5)])
+    made = await shift.client.jobs.submit_many([Request("reads_and_sets", {}) for _ in range(5)])
     await shift.begin(concurrency=1)
 
     seen = [shift.stage.unpack((await shift.settled(one.id)).result or b"") for one in made]
@@ -855,7 +857,7 @@ async def test_an_error_on_the_way_out_of_a_drain_is_no_failure(shift: Shift) ->
     engine.drain(0)
     await engine.stopped.wait()
 
-    job = await shift.client.get(job_id)
+    job = await shift.client.jobs.get(job_id)
     assert (job.status, job.failures, job.releases) == ("pending", 0, 1)
 
 
@@ -975,7 +977,7 @@ async def test_a_step_of_the_wall_clock_times_nothing_out(shift: Shift) -> None:
 
 
 async def test_an_ending_that_cannot_be_written_fails_its_job_and_no_other(shift: Shift) -> None:
-    complete = shift.control.complete
+    complete = shift.control.attempts.complete
 
     async def breaks(completions: Sequence[Any]) -> Any:
         if any(item.job.name == "odd" for item in completions):
@@ -986,7 +988,7 @@ async def test_an_ending_that_cannot_be_written_fails_its_job_and_no_other(shift
 
     async def good() -> None: ...
 
-    shift.control.complete = breaks  # type: ignore[method-assign]
+    shift.control.attempts.complete = breaks  # type: ignore[method-assign]
     shift.act(odd)
     shift.act(good)
     strange = await shift.submit("odd")
@@ -1006,7 +1008,7 @@ async def test_reports_that_cannot_be_stored_cost_no_ending(shift: Shift) -> Non
         context().progress(1)
         return "done"
 
-    shift.control.report = breaks  # type: ignore[method-assign]
+    shift.control.claims.report = breaks  # type: ignore[method-assign]
     shift.act(tells)
     job_id = await shift.submit("tells")
     await shift.begin()
@@ -1020,15 +1022,15 @@ async def test_what_the_store_says_we_hold_and_we_know_nothing_of_goes_back(shif
     shift.act(quick)
     engine = await shift.begin(start=False)
     job_id = await shift.submit("quick")
-    await shift.control.claim(["default"], engine.session.id, 1)  # an answer that never reached the engine
+    await shift.control.claims.claim(["default"], engine.session.id, 1)  # an answer that never reached the engine
     engine._ledger.start()
 
     await engine._reconcile()
-    assert (await shift.client.get(job_id)).status == "running", "it may be on its way: not at first sight"
+    assert (await shift.client.jobs.get(job_id)).status == "running", "it may be on its way: not at first sight"
     await engine._reconcile()
     await engine.idle()
 
-    job = await shift.client.get(job_id)
+    job = await shift.client.jobs.get(job_id)
     assert (job.status, job.releases, job.failures) == ("pending", 1, 0)
 
 
@@ -1077,7 +1079,7 @@ async def test_a_jobs_own_log_lines_carry_its_id_and_the_fields_it_gives(
 
 
 async def _named(shift: Shift, name: str) -> list[Job]:
-    return (await shift.client.find(Query(name=name))).jobs
+    return (await shift.client.store.find(Query(name=name))).jobs
 
 
 async def _until(shift: Shift, job_id: str, status: str, *, times: int = 1) -> None:

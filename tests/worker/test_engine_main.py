@@ -196,11 +196,11 @@ async def test_an_exit_in_a_task_that_a_job_started_is_a_crash_of_what_ran_and_o
         await crew.until_started([beside])
         (guilty,) = await crew.submit("exits_in_a_task_of_its_own", payload={}, crash_budget=2, retries=0)
 
-        job = await crew.control.wait(guilty, "90s")
+        job = await crew.control.jobs.wait(guilty, "90s")
 
         assert (job.status, job.crashes) == ("quarantined", 2)
         assert job.error is not None
         assert "exited with code 70" in job.error.message
-        other = await crew.control.wait(beside, "90s")
+        other = await crew.control.jobs.wait(beside, "90s")
         # the first time nobody could tell them apart; the second time the guilty ran on its own
         assert (other.status, other.crashes, other.failures, other.releases) == ("succeeded", 1, 0, 0)

@@ -67,7 +67,7 @@ class World:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        self.member.session = (await self.control.open_session()).id
+        self.member.session = (await self.control.claims.open_session()).id
         self.tasks = [asyncio.create_task(loop) for loop in (self.keeper.beat(), self.keeper.sweep())]
 
     async def stop(self) -> None:
@@ -144,10 +144,10 @@ async def test_what_lasts_is_stored_as_begun_without_a_beat_and_once(
 ) -> None:
     monkeypatch.setattr(keeping, "MARK_S", 0.01)
     world = World(recorder)
-    session = world.member.session = (await world.control.open_session()).id
+    session = world.member.session = (await world.control.claims.open_session()).id
     for _ in range(3):
-        await world.control.submit("demo")
-    jobs = await world.control.claim(["default"], session, 3)
+        await world.control.jobs.submit("demo")
+    jobs = await world.control.claims.claim(["default"], session, 3)
     for slot, job in enumerate(jobs):
         recorder.begin(slot, job.id, token=job.token, started_ms=world.store.clock.now_ms(), deadline_ms=0)
     world.store.reports_fail = True
@@ -157,7 +157,7 @@ async def test_what_lasts_is_stored_as_begun_without_a_beat_and_once(
 
     await until(lambda: len(world.store.batches) == 2)
     world.store.reports_fail = False
-    while [(await world.control.get(job.id)).started_ms is not None for job in jobs] != [True, True, False]:
+    while [(await world.control.jobs.get(job.id)).started_ms is not None for job in jobs] != [True, True, False]:
         await asyncio.sleep(0.001)
 
     assert set(world.store.batches) == {2}
@@ -175,7 +175,7 @@ async def test_who_asked_an_engine_to_drain_is_told_with_the_next_beat(recorder:
         await asyncio.sleep(0.001)
     assert world.asked == []
 
-    await world.control.drain(world.member.session or "", actor="ann")
+    await world.control.operations.drain(world.member.session or "", actor="ann")
 
     await until(lambda: bool(world.asked))
     assert set(world.asked) == {"ann"}

@@ -57,7 +57,7 @@ async def test_of_two_programs_on_one_queue_each_gets_its_own_jobs(path: Path) -
         mine = await one.submit("a", payload={})
 
         for job_id in [*ids, *mine]:
-            await other.control.wait(job_id)
+            await other.control.jobs.wait(job_id)
 
         # none was put off, given back or tried elsewhere first
         assert await stories(one, [*ids, *mine]) == [["pending", "running", "succeeded"]] * 61
@@ -81,7 +81,7 @@ async def test_a_task_that_a_deploy_adds_runs_as_soon_as_its_first_worker_is_up(
 
         async with crew_on(path, target="shop_b:app", command=ENGINE) as new:
             for job_id in ids:
-                await new.control.wait(job_id)
+                await new.control.jobs.wait(job_id)
 
         assert await stories(old, ids) == [["pending", "running", "succeeded"]] * 3
 
@@ -107,15 +107,15 @@ async def test_a_task_that_is_added_while_a_worker_runs_is_offered_from_then_on(
     store = MemoryStore(VirtualClock())
     app = App("memory:")
     with app.using(store) as control:
-        session = await control.open_session(worker="w", offer=offer_of(app, ["default"]))
+        session = await control.claims.open_session(worker="w", offer=offer_of(app, ["default"]))
         engine = Engine(app, control, session, queues=["default"])
-        await control.submit("late", {})
-        assert await control.claim(["default"], session.id, 1) == []
+        await control.jobs.submit("late", {})
+        assert await control.claims.claim(["default"], session.id, 1) == []
 
         app.task(name="late")(_late)
         await engine._offer_again()
 
-        assert [job.name for job in await control.claim(["default"], session.id, 1)] == ["late"]
+        assert [job.name for job in await control.claims.claim(["default"], session.id, 1)] == ["late"]
         engine.drain(0)
         await engine.stopped.wait()
 

@@ -130,7 +130,7 @@ async def test_an_extension_whose_answer_was_lost_is_not_lost(shift: Shift) -> N
 
     shift.act(asks)
     await shift.begin()
-    extend = shift.control.extend
+    extend = shift.control.claims.extend
     answers = iter([False, True])
 
     async def cut(job: Any) -> Any:
@@ -139,7 +139,7 @@ async def test_an_extension_whose_answer_was_lost_is_not_lost(shift: Shift) -> N
             raise StoreUnavailable("the answer was lost")
         return extension
 
-    shift.control.extend = cut  # type: ignore[method-assign, assignment]
+    shift.control.claims.extend = cut  # type: ignore[method-assign, assignment]
 
     job = await shift.settled(await shift.submit("asks", timeout="60s", retries=0))
 
@@ -189,7 +189,7 @@ async def test_a_cancel_ends_the_wait(shift: Shift, mode: Any) -> None:
     job_id = await shift.submit("_saves" if mode == "loop" else "_saves_in_a_thread", grace="1s")
     await switch.tried.wait()
 
-    await shift.client.cancel(job_id, actor="ann", reason="enough")
+    await shift.client.operations.cancel(job_id, actor="ann", reason="enough")
     job = await shift.settled(job_id)
 
     assert job.status == "cancelled"
@@ -224,7 +224,7 @@ async def test_a_drain_gives_a_waiting_job_back_at_no_cost(shift: Shift) -> None
     engine.drain(0)
     await engine.stopped.wait()
 
-    job = await shift.client.get(job_id)
+    job = await shift.client.jobs.get(job_id)
     assert (job.status, job.releases, job.failures, job.crashes) == ("pending", 1, 0, 0)
     assert not engine.left_behind
 

@@ -49,7 +49,7 @@ async def test_a_killed_engine_costs_a_crash_to_what_ran_and_nothing_to_what_had
         assert one.error is not None
         assert one.error.code == "worker_crashed"
         assert one.error.message.startswith("its engine was killed by SIGKILL (from outside;")
-        assert "before the work began" in " ".join(await crew.control.story(waited))
+        assert "before the work began" in " ".join(await crew.control.jobs.story(waited))
         assert await crew.engine() != pid
 
 
@@ -60,7 +60,7 @@ async def test_an_engine_that_exits_is_told_by_its_code_and_the_other_jobs_it_ra
 
         (died,) = await crew.submit("die", crash_budget=1)
 
-        job = await crew.control.wait(died)
+        job = await crew.control.jobs.wait(died)
         assert job.status == "quarantined"
         assert job.error is not None
         assert job.error.message == "its engine exited with code 3 while it ran this and 1 other job"
@@ -87,7 +87,7 @@ async def test_an_engine_that_dies_again_and_again_is_started_ever_more_slowly(
         began = loop.time()
         (died,) = await crew.submit("die", crash_budget=3)
 
-        await crew.control.wait(died)
+        await crew.control.jobs.wait(died)
 
         # after the first two deaths it waited 0.1 and 0.2 s
         assert loop.time() - began > 0.3
@@ -106,14 +106,14 @@ async def test_an_engine_that_does_not_end_what_overran_is_killed_for_that_job_a
 
         (late,) = await crew.submit("late", timeout="1h", retries=0)
 
-        job = await crew.control.wait(late)
+        job = await crew.control.jobs.wait(late)
         assert job.status == "quarantined"
         assert job.error is not None
         assert (job.error.code, job.failures, job.crashes) == ("run_timeout", 1, 0)
         await claimed_again(crew, innocent)
         (other,) = await crew.jobs([innocent])
         assert (other.failures, other.crashes, other.releases) == (0, 0, 1)
-        assert "because another job overran" in " ".join(await crew.control.story(innocent))
+        assert "because another job overran" in " ".join(await crew.control.jobs.story(innocent))
         assert not alive(pid)
 
 
@@ -121,7 +121,7 @@ async def test_what_ran_out_of_patience_is_told_as_stalled(path: Path) -> None:
     async with crew_on(path) as crew:
         (late,) = await crew.submit("late", timeout="1h", stall_timeout="1s", grace="10m", retries=0)
 
-        job = await crew.control.wait(late)
+        job = await crew.control.jobs.wait(late)
 
         assert job.error is not None
         assert job.error.code == "stalled"
@@ -189,7 +189,7 @@ async def test_a_third_kills_and_gives_back_what_ran(path: Path) -> None:
 
         for job in await crew.jobs([ran, waited]):
             assert (job.status, job.releases, job.crashes) == ("pending", 1, 0)
-        assert "its worker was stopped" in " ".join(await crew.control.story(ran))
+        assert "its worker was stopped" in " ".join(await crew.control.jobs.story(ran))
         assert not alive(pid)
 
 
@@ -208,7 +208,7 @@ async def test_a_worker_one_of_whose_engines_is_asked_to_drain_ends_whole_and_sa
         pids = crew.supervisor.pids
         session = (await crew.jobs(ids))[0].session or ""
 
-        asked = await crew.control.drain(session, actor="ann")
+        asked = await crew.control.operations.drain(session, actor="ann")
 
         assert len(asked) == 2, "both engines"
         assert await crew.running == STOPPED
@@ -230,7 +230,7 @@ async def test_a_worker_is_drained_although_the_engine_that_was_asked_dies_befor
         await crew.until_started([ran])
         pid = await crew.engine()
         (job,) = await crew.jobs([ran])
-        await crew.control.drain(job.session or "", actor="ann")
+        await crew.control.operations.drain(job.session or "", actor="ann")
 
         kill(pid)
 

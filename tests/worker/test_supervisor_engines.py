@@ -76,7 +76,7 @@ async def test_a_job_that_blocks_its_engine_is_timed_out_and_nobody_else(stage: 
 
         (guilty,) = await made.submit(how, payload={}, timeout="300ms", grace="200ms", retries=0)
 
-        job = await made.control.wait(guilty)
+        job = await made.control.jobs.wait(guilty)
         assert (job.status, job.failures, job.crashes) == ("quarantined", 1, 0)
         assert job.error is not None
         assert job.error.code == "run_timeout"
@@ -96,7 +96,7 @@ async def test_a_stopped_engine_is_killed_when_a_deadline_passes(stage: Path) ->
 
         await stop_between_writes(pid, made.control.store)
 
-        job = await made.control.wait(guilty)
+        job = await made.control.jobs.wait(guilty)
         assert (job.status, job.failures, job.crashes) == ("quarantined", 1, 0)
 
         await back(made, innocent)
@@ -109,7 +109,7 @@ async def test_a_slow_job_whose_progress_rises_is_not_stopped(stage: Path) -> No
     async with crew(stage) as made:
         (slow,) = await made.submit("moves_slowly", payload={"steps": 40}, stall_timeout="500ms", grace="100ms")
 
-        job = await made.control.wait(slow, "60s")
+        job = await made.control.jobs.wait(slow, "60s")
 
         assert (job.status, job.token, job.failures) == ("succeeded", 1, 0)
 
@@ -121,10 +121,10 @@ async def test_poison_among_many_ends_in_quarantine_and_no_bystander_does(stage:
         good += await made.submit("takes", 100, payload={"seconds": 0.001})
 
         for job_id in bad:
-            job = await made.control.wait(job_id, "90s")
+            job = await made.control.jobs.wait(job_id, "90s")
             assert (job.status, job.crashes) == ("quarantined", 2)
         for job_id in good:
-            job = await made.control.wait(job_id, "90s")
+            job = await made.control.jobs.wait(job_id, "90s")
             assert (job.status, job.failures) == ("succeeded", 0)
 
 
@@ -138,10 +138,10 @@ async def test_a_store_that_was_locked_for_longer_than_the_lease_finds_the_engin
         browser.execute("ROLLBACK")
         browser.close()
 
-        job = await made.control.wait(ran, "60s")
+        job = await made.control.jobs.wait(ran, "60s")
         assert (job.status, job.token) == ("succeeded", 1)
         (after,) = await made.submit("takes", payload={"seconds": 0})
-        assert (await made.control.wait(after, "60s")).status == "succeeded"
+        assert (await made.control.jobs.wait(after, "60s")).status == "succeeded"
 
 
 async def test_a_drain_lets_what_runs_finish_and_gives_back_what_does_not(stage: Path) -> None:

@@ -52,7 +52,7 @@ async def run_study(phase: str, units: str) -> dict[str, Any]:
             # elsewhere: it is not part of what is looked at
             run = await app.submit_batch(nothing, params=[{}], seeds=[0], outputs=f"file://{os.getcwd()}/ready")
         elif phase == "repair":
-            last = (await app.control.find(Query(name="study"), limit=1)).jobs[0]
+            last = (await app.control.store.find(Query(name="study"), limit=1)).jobs[0]
             run = app.batch_run((await app.batch_run(last.id).resume()).id)
         else:
             run = await app.submit_batch(study, seeds=range(int(units)))
@@ -91,9 +91,9 @@ async def settled(job_id: str) -> dict[str, Any]:
     """When it did what, from its own events: a look from outside would cost what is measured."""
     async with app:
         job = await app.batch_run(job_id).wait(_LONGEST)
-        events = await app.control.events(job_id)
+        events = await app.control.jobs.events(job_id)
         # newest first; one of the two may be the driver
-        rows = (await app.control.find(Query(parent=job_id), limit=2)).jobs
+        rows = (await app.control.store.find(Query(parent=job_id), limit=2)).jobs
         unit_rows = [row for row in rows if row.name == "nothing:unit"]
     # the last that it became: one that was resumed was running before
     at_ms = {event.to: event.at_ms for event in events if event.source != event.to}

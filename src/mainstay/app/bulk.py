@@ -40,7 +40,7 @@ async def submit_many(
         control = await client.open()
         async for part in _chunks(calls, chunk):
             with made.adding(part):
-                made.of(part, await control.submit_many([call.ready() for call in part]))
+                made.of(part, await control.jobs.submit_many([call.ready() for call in part]))
         return made.handles
     transaction = Transaction(client, connection)
     async for part in _chunks(calls, chunk):

@@ -44,7 +44,7 @@ async def submit_group(
     requests = [call.ready() for call in calls]
     if connection is None:
         control = await client.open()
-        made = await control.submit_group(requests, then.ready(), when=when, failed=failed)
+        made = await control.jobs.submit_group(requests, then.ready(), when=when, failed=failed)
     else:
         made = await Transaction(client, connection).take(
             lambda enqueuer: enqueuer.submit_group(requests, then.ready(), when=when, failed=failed)

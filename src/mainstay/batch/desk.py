@@ -121,7 +121,7 @@ class Desk:
 
     async def spec(self, job_id: str) -> Spec:
         """What a batch is to do."""
-        return spec_of(await self.control.get(job_id), self._sealer)
+        return spec_of(await self.control.jobs.get(job_id), self._sealer)
 
     async def manifest(self, job_id: str) -> Manifest:
         """Every unit and every output that a batch is to make."""
@@ -133,7 +133,7 @@ class Desk:
 
     async def status(self, job_id: str) -> Status:
         """How a batch stands, from the store of jobs alone."""
-        job = await self.control.get(job_id)
+        job = await self.control.jobs.get(job_id)
         spec = spec_of(job, self._sealer)
         validation = validating.validation_of(job, self._sealer)
         driver, counts = await self._driver(job)
@@ -165,7 +165,7 @@ class Desk:
         """
         driver = await self._driver_row(job)
         while driver is not None:
-            counts = dict(await self.control.unit_counts(job.id))
+            counts = dict(await self.control.jobs.unit_counts(job.id))
             now = await self._driver_row(job)
             if now is None or now.version == driver.version:
                 counts[driver.status] = counts.get(driver.status, 0) - 1
@@ -180,7 +180,7 @@ class Desk:
             return ""
         for status in ("running", "pending"):
             query = Query(parent=job.id, status=(status,), oldest_first=True)
-            for unit in (await self.control.find(query, limit=_ASKED)).jobs:
+            for unit in (await self.control.store.find(query, limit=_ASKED)).jobs:
                 told = unit.progress.message if status == "running" and unit.progress else unit.reason
                 if told and told.startswith(UNREACHED):
                     return f"unit {unit.unit}: {told}"
@@ -222,7 +222,7 @@ class Desk:
 
     async def lacking(self, job_id: str, *, page: int = 0) -> list[Lacking]:
         """What the last validation found lacking, a page of it; empty after the last."""
-        job = await self.control.get(job_id)
+        job = await self.control.jobs.get(job_id)
         spec = spec_of(job, self._sealer)
         validation = validating.validation_of(job, self._sealer)
         return (
@@ -267,7 +267,7 @@ class Desk:
         )
         moved = await validating.settle(self.control, job_id, found, self._sealer, actor=actor, version=version)
         if job.status == "validating" and moved.status != "validating":
-            await self.control.nudge(job)
+            await self.control.drivers.nudge(job)
         return found
 
     async def conclude(self, job_id: str, *, actor: str = "client") -> Validation | None:
@@ -292,7 +292,7 @@ class Desk:
 
             if status.job.status not in ("running", "finalizing"):
                 return None
-            moved = await self.control.act(job_id, decide, actor=actor)
+            moved = await self.control.drivers.act(job_id, decide, actor=actor)
             if moved.status != "validating":
                 return None
         return await self.validate(job_id, actor=actor)
@@ -352,8 +352,8 @@ class Desk:
             fields = {"due_ms": now_ms, "extra_ms": 0, "error": None}
             return (Move(to="pending", reason=reason, details={"request": request}, fields=fields),)
 
-        moved = await self.control.act(job_id, decide, actor=actor, version=version)
-        since = await self.control.events(job_id, after=job.version)
+        moved = await self.control.drivers.act(job_id, decide, actor=actor, version=version)
+        since = await self.control.jobs.events(job_id, after=job.version)
         if not any(event.data.get("request") == request for event in since):
             if version is not None:
                 raise VersionChanged(job_id, version, now=moved.version)
@@ -363,7 +363,7 @@ class Desk:
         return Resumed(id=job_id, how="resumed")
 
     async def _get(self, job_id: str, version: int | None) -> Job:
-        job = await self.control.get(job_id)
+        job = await self.control.jobs.get(job_id)
         if version is not None and job.version != version:
             raise VersionChanged(job_id, version, now=job.version)
         return job
@@ -405,7 +405,7 @@ class Desk:
             id=job_id,
         )
         try:
-            made = await self.control.submit_request(request)
+            made = await self.control.jobs.submit_request(request)
         except StoreError:
             # it may have been stored nevertheless: then its driver needs the manifest
             raise

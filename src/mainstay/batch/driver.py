@@ -119,7 +119,7 @@ class Drive:
 
     async def run(self) -> None:
         """Go on as far as possible. Returns when the batch is over."""
-        self._parent = await self._control.get(self._job.parent or "")
+        self._parent = await self._control.jobs.get(self._job.parent or "")
         if driver_id(self._parent) != self._job.id:
             self._context.skip("another driver goes on with the batch")
         self._spec = spec_of(self._parent, self._sealer)
@@ -214,7 +214,7 @@ class Drive:
 
     async def _counts(self) -> dict[str, int]:
         """The units of the batch by status, without this one."""
-        counts = dict(await self._control.unit_counts(self._parent.id))
+        counts = dict(await self._control.jobs.unit_counts(self._parent.id))
         counts["running"] = counts.get("running", 0) - 1
         return counts
 
@@ -290,14 +290,14 @@ class Drive:
         total = len(self._manifest.groups[self._state.group].pairs)
         self._context.progress(self._state.there, total, f"{self._state.made} units to run")
         reason = f"{self._state.made} units of {total} to run so far"
-        self._job = await self._control.spawn(self._job, batch, reason=reason)
+        self._job = await self._control.drivers.spawn(self._job, batch, reason=reason)
 
     async def _made_since(self, began_ms: int) -> set[tuple[int, int]]:
         found: set[tuple[int, int]] = set()
         cursor: str | None = None
         while True:
             query = Query(parent=self._parent.id, created_from_ms=began_ms)
-            page = await self._control.find(query, cursor=cursor, limit=1000)
+            page = await self._control.store.find(query, cursor=cursor, limit=1000)
             for row in page.jobs:
                 if row.name != self._job.name:
                     call: UnitCall = call_of(row.payload, self._sealer)
@@ -320,14 +320,14 @@ class Drive:
         came after this one is let be."""
         status = _OPEN if everything else ("pending",)
         while True:
-            rows = (await self._control.find(Query(parent=self._parent.id, status=status), limit=_CHUNK)).jobs
+            rows = (await self._control.store.find(Query(parent=self._parent.id, status=status), limit=_CHUNK)).jobs
             ids = [row.id for row in rows if row.name != self._job.name or row.created_ms < self._job.created_ms]
             if not ids:
                 return
             # refused if another has the claim by now: what was found may be what that one made
             await self._save()
             await self._still_ours()
-            end = self._control.cancel_many if everything else self._control.withdraw_many
+            end = self._control.operations.cancel_many if everything else self._control.operations.withdraw_many
             outcomes = await end(ids, actor=self._job.session or DRIVER, reason=reason)
             if not any(outcome.ok for outcome in outcomes):
                 return
@@ -335,7 +335,7 @@ class Drive:
     async def _still_ours(self) -> None:
         """Go no further with a batch that somebody has moved since it was looked at: one that is cancelled needs no
         more units, and the units of one that was resumed are the next driver's."""
-        stands = await self._control.get(self._parent.id)
+        stands = await self._control.jobs.get(self._parent.id)
         if (stands.token, stands.status) != (self._parent.token, self._parent.status):
             await self._put_off(_SHORTEST_S, f"the batch is {stands.status}")
 
@@ -404,7 +404,7 @@ class Drive:
                 raise InvalidTransition(row.id, row.status, to, allowed=(), why="its driver lost sight of it")
             return (Move(to=to, reason=kept(reason, row.reason), fields=fields),)
 
-        self._parent = await self._control.act(self._parent.id, decide, actor=self._job.session or DRIVER)
+        self._parent = await self._control.drivers.act(self._parent.id, decide, actor=self._job.session or DRIVER)
 
     async def _stop_outside(self) -> None:
         if (wait_s := await self._errand.stop(self._state, self._save)) is not None:
@@ -422,5 +422,5 @@ class Drive:
             # the sweep ends the batch at its deadline; units that wait are withdrawn right after it, before more begin
             left_s = (ends_ms - self._clock.now_ms()) / 1000
             wait_s = min(wait_s, max(_SHORTEST_S, left_s))
-        await self._control.put_off(self._job, timedelta(seconds=wait_s), reason=reason[:500])
+        await self._control.drivers.put_off(self._job, timedelta(seconds=wait_s), reason=reason[:500])
         raise LetGo(reason)

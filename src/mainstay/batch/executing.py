@@ -54,7 +54,7 @@ async def execute(
         return UNFIT
     left = await _is_open(control, job)
     # so that its driver does not have to wait for its own time
-    await control.nudge(await control.get(job.id))
+    await control.drivers.nudge(await control.jobs.get(job.id))
     return LEFT if left else STOPPED
 
 
@@ -71,18 +71,18 @@ async def _watch(control: Control, job: Job, supervisor: Supervisor, linger_s: f
                 return
             elif until is None:
                 until = loop.time() + linger_s
-                await control.nudge(await control.get(job.id))
+                await control.drivers.nudge(await control.jobs.get(job.id))
         await asyncio.sleep(_EVERY_S)
 
 
 async def _is_open(control: Control, job: Job) -> bool:
     """Whether there is a unit, besides its driver, that is not settled."""
     driver = row_name(job.name, DRIVER)
-    page = await control.find(Query(parent=job.id, status=_UNSETTLED), limit=10)
+    page = await control.store.find(Query(parent=job.id, status=_UNSETTLED), limit=10)
     return any(row.name != driver for row in page.jobs) or page.cursor is not None
 
 
 async def _is_done(control: Control, job: Job) -> bool:
-    row = await control.get(job.id)
+    row = await control.jobs.get(job.id)
     state = table_of(None).get(row.status)
     return state is None or state.settled or row.status in _DONE_WITH_UNITS

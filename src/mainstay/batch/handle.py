@@ -34,7 +34,7 @@ class BatchRun:
 
     async def wait(self, timeout: str | timedelta | None = None) -> Job:  # noqa: ASYNC109 - how users say it
         """The row once it is settled, however it settled; raises `WaitTimeout`."""
-        return await (await self._client.open()).wait(self.id, timeout)
+        return await (await self._client.open()).jobs.wait(self.id, timeout)
 
     def wait_sync(self, timeout: str | timedelta | None = None) -> Job:
         return self._client.run(lambda: self.wait(timeout), what="wait_sync")
@@ -105,14 +105,14 @@ class BatchRun:
 
     async def cancel(self, reason: str = "cancelled on request") -> Job:
         """Cancel it: its units that wait are ended, those at work are told to stop."""
-        return await (await self._client.open()).cancel(self.id, actor="client", reason=reason)
+        return await (await self._client.open()).operations.cancel(self.id, actor="client", reason=reason)
 
     def cancel_sync(self, reason: str = "cancelled on request") -> Job:
         return self._client.run(lambda: self.cancel(reason), what="cancel_sync")
 
     async def story(self) -> list[str]:
         """What happened to it, a line each."""
-        return await (await self._client.open()).story(self.id)
+        return await (await self._client.open()).jobs.story(self.id)
 
     def story_sync(self) -> list[str]:
         return self._client.run(self.story, what="story_sync")

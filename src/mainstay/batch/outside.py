@@ -104,7 +104,7 @@ async def tell(control: Control, job: Job, text: str, *, actor: str) -> None:
         reason = kept(row.reason or "", text) if row.status == "cancelling" else text
         return (Move(to=row.status, reason=text, fields={"reason": reason}, flag="note"),)
 
-    await control.act(job.id, decide, actor=actor)
+    await control.drivers.act(job.id, decide, actor=actor)
 
 
 class Errand:
@@ -253,7 +253,7 @@ class Errand:
             why = "it is cancelled when its outside job has been stopped"
             return (Move(to=row.status, reason=why, fields={"expires_ms": None}, flag="note"),)
 
-        await self._control.act(self._parent.id, decide, actor=self._actor)
+        await self._control.drivers.act(self._parent.id, decide, actor=self._actor)
 
     def _runner(self) -> Runner:
         try:

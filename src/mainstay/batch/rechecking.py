@@ -36,7 +36,7 @@ class Rechecker:
     async def look(self) -> list[str]:
         """The ids of those that are whole now."""
         control = self._desk.control
-        rows = (await control.find(Query(status=("partial",)), limit=_MOST)).jobs
+        rows = (await control.store.find(Query(status=("partial",)), limit=_MOST)).jobs
         rows = [row for row in rows if row.kind == KIND]
         self._looked = {row.id: self._looked.get(row.id, row.settled_ms or 0) for row in rows}
         found = []

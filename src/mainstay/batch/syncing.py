@@ -50,12 +50,12 @@ async def sync_outside(
     """Look at the outside jobs of these batches, or of all that are not settled."""
     if ids is not None:
         for job_id in ids:
-            if (one := await _sync(desk, runners, await desk.control.get(job_id), actor)) is not None:
+            if (one := await _sync(desk, runners, await desk.control.jobs.get(job_id), actor)) is not None:
                 yield one
         return
     cursor: str | None = None
     while True:
-        page = await desk.control.find(Query(status=_DRIVEN), cursor=cursor, limit=_PAGE)
+        page = await desk.control.store.find(Query(status=_DRIVEN), cursor=cursor, limit=_PAGE)
         for job in page.jobs:
             if job.kind == KIND and (one := await _sync(desk, runners, job, actor)) is not None:
                 yield one
@@ -86,12 +86,12 @@ async def _sync(desk: Desk, runners: Runners, job: Job, actor: str) -> Synced | 
     new = (seen.state, seen.exit_code) != (begun.state, begun.exit_code)
     if new:
         await tell(desk.control, stands.job, text, actor=actor)
-        await desk.control.nudge(stands.job)
+        await desk.control.drivers.nudge(stands.job)
     made = msgspec.structs.replace(made, state=seen.state, exit_code=seen.exit_code, told=text, new=new)
     if not seen.over or await _has_workers(desk):
         return made
     found = await desk.conclude(job.id, actor=actor)
-    after = await desk.control.get(job.id)
+    after = await desk.control.jobs.get(job.id)
     if found is not None:
         return msgspec.structs.replace(made, status=after.status, told=f"{text}; {found.told}")
     if JOB.states[after.status].settled:

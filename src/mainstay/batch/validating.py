@@ -166,7 +166,7 @@ async def settle(
             why="it is still at work; what is there and what is not is told when it is done",
         )
 
-    return await control.act(job_id, decide, actor=actor, version=version)
+    return await control.drivers.act(job_id, decide, actor=actor, version=version)
 
 
 def _short(validation: Validation) -> dict[str, Any]:

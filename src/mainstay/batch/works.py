@@ -70,7 +70,7 @@ class _StartWork(_LoopWork):
             _wait_for_upgrade(error)
         control = await _answered(client.open)
         driver = driver_request(job, spec)
-        await _answered(lambda: control.hand_over(job, driver, reason="left to its units"))
+        await _answered(lambda: control.drivers.hand_over(job, driver, reason="left to its units"))
         raise LetGo
 
 

@@ -167,7 +167,7 @@ def force(
 
     async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
         async def one(job_id: str) -> Job:
-            return await control.force(job_id, to, actor=manner.who, reason=why)
+            return await control.operations.force(job_id, to, actor=manner.who, reason=why)
 
         return await bulk.one_by_one(ids, one)
 

@@ -140,7 +140,7 @@ async def all_events(store: JobStore, job_id: str, *, after: int = 0) -> list[Ev
     """The whole story, however long."""
     control = Control(store)
     events: list[Event] = []
-    while page := await control.events(job_id, after=events[-1].seq if events else after, limit=_PAGE):
+    while page := await control.jobs.events(job_id, after=events[-1].seq if events else after, limit=_PAGE):
         events += page
         if len(page) < _PAGE:
             break

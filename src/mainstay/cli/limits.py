@@ -87,7 +87,7 @@ def set_limit(
     as_json: JsonOption = False,
 ) -> None:
     """Set one limit."""
-    working(where, lambda control: control.set_limit(key, most))
+    working(where, lambda control: control.operations.set_limit(key, most))
     if as_json:
         print_json({"key": key, "limit": most})
     else:
@@ -102,7 +102,7 @@ def clear_limit(where: Where, key: KeyArgument, as_json: JsonOption = False) -> 
 
     async def work(control: Control) -> dict[str, int]:
         before = await control.store.limits()
-        await control.set_limit(key, None)
+        await control.operations.set_limit(key, None)
         return before
 
     before = working(where, work)

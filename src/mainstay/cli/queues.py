@@ -115,7 +115,7 @@ def pause(
     async def work(control: Control) -> list[QueueSettings]:
         known = await known_queues(control.store)
         for queue in dict.fromkeys(queues):
-            await control.pause(queue, reason=reason, actor=myself())
+            await control.operations.pause(queue, reason=reason, actor=myself())
             if queue not in known:
                 aside(f"no job is in queue {printable(queue)} yet; is the name right? there are {_listed(known)}")
         return await _settings(control.store, queues)
@@ -131,7 +131,7 @@ def resume(where: Where, queues: QueuesArgument, as_json: JsonOption = False) ->
     async def work(control: Control) -> list[QueueSettings]:
         await check_known(control.store, queues)
         for queue in queues:
-            await control.resume(queue, actor=myself())
+            await control.operations.resume(queue, actor=myself())
         return await _settings(control.store, queues)
 
     _tell(working(where, work), as_json=as_json)

@@ -70,7 +70,7 @@ def events(
 
     async def look(store: JobStore) -> tuple[str, list[Event], dict[str, Session]]:
         whole = await full_id(store, job_id)
-        found = await Control(store).events(whole, after=after, limit=limit)
+        found = await Control(store).jobs.events(whole, after=after, limit=limit)
         return whole, found, {session.id: session for session in await store.sessions()}
 
     whole, found, sessions = looking(where, look)

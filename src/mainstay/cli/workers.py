@@ -100,7 +100,7 @@ def drain(
         for which in workers:
             if not crew_of(which, there):
                 raise WorkerNotFound(which)
-        asked = [await control.drain(which, actor=actor or myself()) for which in dict.fromkeys(workers)]
+        asked = [await control.operations.drain(which, actor=actor or myself()) for which in dict.fromkeys(workers)]
         found = {session.id: session for crew in asked for session in crew}
         clock = control.store.clock
         return list(found.values()), clock.lease_ms(), clock.now_ms()

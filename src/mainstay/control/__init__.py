@@ -10,10 +10,12 @@ from .duties import Duties, Duty
 from .failure import error_info
 from .group import SubmittedGroup
 from .holding import Extension
+from .making import Request
+from .operate import Operations
 from .options import OPTION_NAMES, Plan
 from .payload import decoded
 from .rules.retry import Decide, Quarantine, Stop, Verdict, Wait
-from .submit import Request, Submitted
+from .submit import Submitted
 from .sweep import Swept
 from .writer import Outcome
 
@@ -26,6 +28,7 @@ __all__ = [
     "Duty",
     "Extension",
     "Failure",
+    "Operations",
     "Outcome",
     "Plan",
     "Quarantine",

@@ -37,7 +37,7 @@ def cancelling(*, actor: str, reason: str | None = None) -> Action:
     why = reason or "cancelled on request"
 
     async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
-        return bulk.answers(ids, await control.cancel_many(ids, actor=actor, reason=why))
+        return bulk.answers(ids, await control.operations.cancel_many(ids, actor=actor, reason=why))
 
     return Action(verb="cancel", done="cancelled", states=UNSETTLED, do=do)
 
@@ -46,7 +46,7 @@ def withdrawing(*, actor: str, reason: str) -> Action:
     """To cancel those that wait; what somebody has taken meanwhile goes on."""
 
     async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
-        return bulk.answers(ids, await control.withdraw_many(ids, actor=actor, reason=reason))
+        return bulk.answers(ids, await control.operations.withdraw_many(ids, actor=actor, reason=reason))
 
     return Action(verb="cancel", done="cancelled", states=WAITING, do=do)
 
@@ -56,7 +56,7 @@ def retrying(*, actor: str, reason: str | None = None) -> Action:
     why = reason or "retried on request"
 
     async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
-        return bulk.answers(ids, await control.retry_many(ids, actor=actor, reason=why))
+        return bulk.answers(ids, await control.operations.retry_many(ids, actor=actor, reason=why))
 
     return Action(verb="retry", done="sent back", states=RETRIABLE, do=do)
 
@@ -66,7 +66,7 @@ def deleting(*, actor: str, reason: str | None = None) -> Action:
     why = reason or "deleted on request"
 
     async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
-        said = await control.delete_many(ids, actor=actor, reason=why)
+        said = await control.operations.delete_many(ids, actor=actor, reason=why)
         return [
             Answer(id=job_id, outcome=outcome, error=_NOT_DELETED.get(outcome))
             for job_id, outcome in zip(ids, said, strict=True)

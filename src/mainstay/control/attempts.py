@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
+from ..clock import seconds
 from ..errors import InvalidInput, MainstayError
 from ..lifecycle import Chain, Move, Moved, succeed
 from ..model import ErrorInfo, Job, Settings
 from .failure import bounded, error_info, shown
+from .jobs import Jobs
+from .making import Request
 from .options import check_text
 from .payload import as_given, encoded
 from .rules import attempts, cancelling, overdue
 from .rules.retry import Decide, after_crash, after_failure
-from .submit import Request, Submitter
 from .writer import Decision, Moves, Outcome, Wish, Writer
 
 
@@ -60,10 +63,10 @@ class Failure(msgspec.Struct, frozen=True):
 class Attempts:
     """The worker's side of a job's end."""
 
-    def __init__(self, writer: Writer, submitter: Submitter, settings: Settings, rng: random.Random) -> None:
+    def __init__(self, writer: Writer, jobs: Jobs, settings: Settings, rng: random.Random) -> None:
         self._writer = writer
         self._chain = writer.chain
-        self._submitter = submitter
+        self._jobs = jobs
         self._limit = settings.payload_limit
         self._rng = rng
 
@@ -83,7 +86,7 @@ class Attempts:
                     data = as_given(result, field="result", limit=self._limit)
                 else:
                     data = encoded(result, field="result", limit=self._limit)
-                spawn = self._submitter.new_jobs(item.spawn, actor=job.session) if item.spawn else ()
+                spawn = self._jobs.new_jobs(item.spawn, actor=job.session) if item.spawn else ()
                 holder = _holder(job)
             except MainstayError as error:
                 refused[index] = Outcome("invalid", job, error)
@@ -104,7 +107,8 @@ class Attempts:
     async def time_out(
         self, jobs: Sequence[Job], *, cause: Literal["run", "stall"], decide: Sequence[Decide | None] | None = None
     ) -> list[Outcome]:
-        """The worker stopped a run at its run timeout, or because it stalled."""
+        """End runs that their worker stopped at their run timeout, or because they stalled. `decide` has a retry policy
+        for each job, or None for the job's own; a stall that is to be held is held whatever a policy would say."""
         if cause not in ("run", "stall"):
             raise InvalidInput("cause", f"{cause!r} is not one of run, stall")
         policies = [None] * len(jobs) if decide is None else list(decide)
@@ -119,8 +123,9 @@ class Attempts:
 
         return await self._write(jobs, [timing_out(policy) for policy in policies])
 
-    async def release(self, jobs: Sequence[Job], *, reason: str, lost: bool) -> list[Outcome]:
-        """Give claims back: no failure is counted."""
+    async def release(self, jobs: Sequence[Job], *, reason: str, lost: bool = False) -> list[Outcome]:
+        """Give claims back (a drain): no failure is counted. `lost` says that their session died through no fault of
+        theirs, which is counted in `losses` besides `releases`."""
         check_text(reason, field="reason", limit=1000)
 
         def decide(job: Job, _: int) -> Moves:
@@ -128,8 +133,9 @@ class Attempts:
 
         return await self._write(jobs, [decide] * len(jobs))
 
-    async def snooze(self, job: Job, wait_s: float, *, reason: str | None = None) -> Outcome:
+    async def snooze(self, job: Job, wait: str | timedelta, *, reason: str | None = None) -> Outcome:
         """Put a job off, by its own wish: no failure is counted."""
+        wait_s = seconds(wait, field="snooze")
         if not 0 < wait_s < 1e9:
             raise InvalidInput("snooze", f"{wait_s!r} seconds is not a wait")
         if reason is not None:
@@ -140,8 +146,9 @@ class Attempts:
 
         return (await self._write([job], [decide]))[0]
 
-    async def park(self, jobs: Sequence[Job], wait_s: float, *, reason: str) -> list[Outcome]:
-        """Put jobs off that this worker cannot run: neither a failure nor a start is counted."""
+    async def park(self, jobs: Sequence[Job], *, wait: str | timedelta, reason: str) -> list[Outcome]:
+        """Put jobs off that this worker cannot run (an unknown task): neither a failure nor a start is counted."""
+        wait_s = seconds(wait, field="wait")
         if not 0 < wait_s < 1e9:
             raise InvalidInput("wait", f"{wait_s!r} seconds is not a wait")
         check_text(reason, field="reason", limit=1000)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from datetime import timedelta
 
+from ..clock import seconds
 from ..lifecycle import Move, table_of, time_text
 from ..model import Job, check_id
 from ..stores import JobStore
+from .jobs import Jobs
+from .making import Request
 from .options import check_text
-from .submit import Request, Submitter
 from .writer import Decision, Moves, Wish, Writer, at_version, refused
 
 
@@ -30,13 +33,13 @@ def driver_id(job: Job) -> str:
     return f"{job.id[:15]}{drawn[:3]}-a{drawn[3:6]}-{drawn[6:18]}"
 
 
-class Driving:
+class Drivers:
     """The writes around a driver. All of them are made by the holder of a claim, and refused once that is lost."""
 
-    def __init__(self, store: JobStore, writer: Writer, submitter: Submitter) -> None:
+    def __init__(self, store: JobStore, writer: Writer, jobs: Jobs) -> None:
         self._store = store
         self._writer = writer
-        self._submitter = submitter
+        self._jobs = jobs
 
     async def hand_over(self, job: Job, driver: Request, *, reason: str) -> Job:
         """Let go of a job in the state it is in, and make its driver, in one write. Its run timeout goes on."""
@@ -51,10 +54,12 @@ class Driving:
         """Make jobs, with a note on the one that makes them; none of them if its claim was lost."""
         return await self._as_holder(job, lambda row, _: (Move(to=row.status, reason=reason, flag="note"),), units)
 
-    async def put_off(self, job: Job, wait_s: float, *, reason: str) -> Job:
+    async def put_off(self, job: Job, wait: str | timedelta, *, reason: str) -> Job:
         """Give a claim back until later. It keeps its place in the queue: its turn comes before all that it made. This
         is how it goes on, so it is not counted as a release: a worker that does not know it would put it off for as
         long as one that nobody could run so far."""
+
+        wait_s = seconds(wait, field="wait")
 
         def decide(row: Job, now_ms: int) -> Moves:
             due_ms = now_ms + max(1, round(wait_s * 1000))
@@ -65,7 +70,8 @@ class Driving:
         return await self._as_holder(job, decide, ())
 
     async def act(self, job_id: str, decide: Decision, *, actor: str, version: int | None = None) -> Job:
-        """Move a job by a rule of its kind: decided from the row as it stands, and again if it moved meanwhile."""
+        """Move a job by a rule of its kind. `decide` is pure: it gets the row as it stands and the time in ms, again if
+        the job moved in between. With a `version`, only if the job is at that one; else `VersionChanged` is raised."""
         wanted = at_version(version, decide)
         return await self._writer.one(check_id(job_id), wanted, actor=check_text(actor, field="actor"))
 
@@ -90,7 +96,7 @@ class Driving:
 
     async def _as_holder(self, job: Job, decide: Decision, units: Iterable[Request]) -> Job:
         holder = job.session or ""
-        spawn = self._submitter.new_jobs(units, actor=holder)
+        spawn = self._jobs.new_jobs(units, actor=holder)
         outcome = (await self._writer.write([Wish(job, decide, holder, holder, spawn)]))[0]
         if outcome.error is not None:
             raise outcome.error

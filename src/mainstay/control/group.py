@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..errors import AlreadySubmitted, Conflict, InvalidInput
-from ..stores import Durability, JobStore, NewJob
+from ..errors import Conflict, InvalidInput
+from ..stores import Durability, NewJob
 from ..stores.durability import strongest
 from .failure import shown
+from .making import Request
 from .options import MOST_AWAITED, Plan
 from .payload import content_of
-from .submit import Request, Submitted, Submitter
+from .submit import Submitted
 
 ReadOptions = Callable[[Mapping[str, Any]], Plan]
 MakeJobs = Callable[[Iterable[Request]], Sequence[NewJob]]
@@ -31,36 +32,6 @@ class SubmittedGroup(msgspec.Struct, frozen=True):
     then: Submitted
     """the callback; its id is the `group` of the members that were made for it"""
     members: list[Submitted]
-
-
-class Grouper:
-    """Submits groups."""
-
-    def __init__(self, store: JobStore, submitter: Submitter) -> None:
-        self._store = store
-        self._submitter = submitter
-
-    async def submit(
-        self,
-        members: Iterable[Request],
-        then: Request,
-        *,
-        when: Literal["succeeded", "settled"],
-        failed: Literal["skip", "fail"],
-    ) -> SubmittedGroup:
-        """Members and callback in one insert, all or none."""
-        plan, new_jobs = self._submitter.plan, self._submitter.new_jobs
-        jobs, durability = group_jobs(members, then, when=when, failed=failed, plan=plan, new_jobs=new_jobs)
-        try:
-            stored = await self._submitter.insert(jobs, durability)
-        except AlreadySubmitted as known:
-            awaited = await self._store.awaited(known.job_id)
-            store = self._store
-            survives = store.durability if durability is None else store.durability_of(durability)
-            return known_group(known.job_id, jobs, awaited, survives)
-        except (Conflict, InvalidInput) as error:
-            raise in_group(error, len(jobs) - 1) from error.__cause__
-        return SubmittedGroup(stored[-1], stored[:-1])
 
 
 def known_group(callback: str, jobs: Sequence[NewJob], awaited: Sequence[str], said: str = "") -> SubmittedGroup:

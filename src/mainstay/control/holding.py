@@ -30,7 +30,7 @@ _WORKER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ROUNDS = 5
 
 
-class Holder:
+class Claims:
     """The session's side between claim and end."""
 
     def __init__(
@@ -47,15 +47,18 @@ class Holder:
     async def open_session(
         self,
         *,
-        worker: str,
-        host: str | None,
-        pid: int,
-        lease_s: float | None,
-        supervisor: int,
-        offer: Offer | None,
+        worker: str = "",
+        host: str | None = None,
+        pid: int = 0,
+        lease_s: float | None = None,
+        supervisor: int = 0,
+        offer: Offer | None = None,
     ) -> Session:
-        """Open a session under a fresh id: the worker's name, so that traces of it tell whose it was when the session
-        itself is forgotten, and chance."""
+        """Open a session (a worker process) under a fresh id, which begins with the worker's name (1 to 64 letters,
+        digits, `.`, `_`, `-`): so its traces name the worker when the session itself is forgotten. Without a `host` it
+        is this machine's; `pid` set to this process's lets its death be noticed at once. `supervisor` is the pid of
+        the worker that it is an engine of, if there is one. With an `offer` it is given only jobs of tasks that it
+        names; without, every job of the queues it claims from."""
         if worker != "" and not (isinstance(worker, str) and _WORKER.fullmatch(worker)):
             raise InvalidInput("worker", f"{worker!r} is not 1 to 64 of letters, digits, '.', '_' and '-'")
         session = Session(
@@ -83,7 +86,7 @@ class Holder:
         return lease_s
 
     async def close_session(self, session: str) -> None:
-        """End a session in good order; what it still holds is swept."""
+        """Close a session. What it still holds is swept; release it first."""
         check_session(session)
         await self._store.close_session(session)
         self._mine.discard(session)
@@ -91,8 +94,9 @@ class Holder:
             self._guard.forget()
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
-        """Take up to n jobs. Those that come too late for their queue deadline are not handed out: a sweep ends them.
-        Nothing is awaited once they are taken, so nothing can come between a claim and its answer."""
+        """Take up to n jobs from these queues for a session; raises `SessionLost` if it was declared dead. Jobs that
+        come too late for their queue deadline are not handed out: a sweep ends them. Nothing is awaited once they are
+        taken, so nothing can come between a claim and its answer."""
         if isinstance(queues, str | bytes) or not isinstance(queues, Collection) or not queues:
             raise InvalidInput("queues", f"{queues!r} is not a list of queue names")
         for queue in queues:
@@ -110,11 +114,20 @@ class Holder:
         """A report that the work began, to send with the next beat."""
         return _report(job, started_ms=self._store.clock.now_ms())
 
-    def progress(self, job: Job, progress: Progress, checkpoint: bytes | None = None) -> Report:
+    def progress(
+        self,
+        job: Job,
+        done: float,
+        total: float | None = None,
+        message: str | None = None,
+        *,
+        checkpoint: bytes | None = None,
+    ) -> Report:
         """A report of progress, to send with the next beat. Only progress feeds the stall clock."""
         if checkpoint is not None:
             checkpoint = checked_checkpoint(checkpoint, limit=self._settings.payload_limit)
-        return _report(job, progress=checked_progress(progress), checkpoint=checkpoint)
+        made = checked_progress(Progress(done=done, total=total, message=message))
+        return _report(job, progress=made, checkpoint=checkpoint)
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
         """Send reports now. One that cannot be stored is refused by its name, once the others are stored."""
@@ -157,9 +170,12 @@ class Holder:
         return good, refused
 
     async def extend(self, job: Job, *, progress: Progress | None = None) -> Extension:
-        """Ask for more run time. `progress`, if given, is reported first."""
-        if progress is not None and not (await self._store.report([self.progress(job, progress)]))[0]:
-            raise StaleClaim(f"job {job.id}: the claim was lost; stop the work")
+        """Ask for more run time: granted if progress rose since the last grant, five times at most. `progress`, if
+        given, is reported first."""
+        if progress is not None:
+            [known] = await self._store.report([_report(job, progress=checked_progress(progress))])
+            if not known:
+                raise StaleClaim(f"job {job.id}: the claim was lost; stop the work")
         for _ in range(_ROUNDS):
             row = (await self._store.get([job.id]))[0]
             if row is None:
@@ -230,4 +246,4 @@ def _report(
     )
 
 
-__all__ = ["Extension", "Holder", "check_session"]
+__all__ = ["Claims", "Extension", "check_session"]

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import Conflict, InvalidInput, InvalidTransition, JobNotFound, VersionChanged
 from ..lifecycle import Move, table_of
-from ..model import AWAITS_MS, Job, Settings, check_id, rank_of
+from ..model import AWAITS_MS, Job, QueueSettings, Session, Settings, check_id, rank_of
 from ..stores import Deletion, JobStore
 from ..stores.judge import is_left_to_its_units
-from .driving import Driving, driver_id
-from .options import check_priority, check_text
+from .draining import drain
+from .driving import Drivers, driver_id
+from .options import MOST, check_priority, check_queue, check_text
 from .rules import cancelling
 from .writer import Decision, Moves, Outcome, Wish, Writer, at_version
 
@@ -21,42 +22,53 @@ log = logging.getLogger("mainstay.control")
 _ROUNDS = 8
 
 
-class Operator:
+class Operations:
     """The operator's side. Each move names who asked for it and why."""
 
-    def __init__(self, store: JobStore, writer: Writer, settings: Settings, driving: Driving) -> None:
-        self._driving = driving
+    def __init__(self, store: JobStore, writer: Writer, settings: Settings, drivers: Drivers, actor: str) -> None:
+        self._drivers = drivers
+        self._actor = actor
         self._store = store
         self._writer = writer
         self._boost_ms = round(settings.priority_boost_s * 1000)
 
-    async def cancel(self, job_id: str, *, actor: str, reason: str, version: int | None = None) -> Job:
-        """Cancel one job; raises `InvalidTransition` if it has ended otherwise."""
+    async def cancel(
+        self, job_id: str, *, actor: str, reason: str = "cancelled on request", version: int | None = None
+    ) -> Job:
+        """Cancel: at once if no worker holds the job, else through `cancelling` with its grace. Cancelling twice is the
+        same as once; raises `InvalidTransition` if it has ended otherwise. With a `version`, here and below, only if
+        the job is at that one; else `VersionChanged` is raised."""
         _who_and_why(actor, reason)
         job = await self._writer.one(check_id(job_id), at_version(version, _cancel(reason)), actor=actor)
-        await self._driving.nudge(job)
+        await self._drivers.nudge(job)
         return job
 
-    async def cancel_many(self, ids: Sequence[str], *, actor: str, reason: str) -> list[Outcome]:
+    async def cancel_many(
+        self, ids: Sequence[str], *, actor: str, reason: str = "cancelled on request"
+    ) -> list[Outcome]:
         """Cancel many jobs, each on its own merits."""
         _who_and_why(actor, reason)
         outcomes = await self._many(ids, _cancel(reason), actor)
         for outcome in outcomes:
             if outcome.job is not None:
-                await self._driving.nudge(outcome.job)
+                await self._drivers.nudge(outcome.job)
         return outcomes
 
-    async def withdraw_many(self, ids: Sequence[str], *, actor: str, reason: str) -> list[Outcome]:
-        """Cancel those of many jobs that wait; what somebody took meanwhile is refused, and goes on."""
+    async def withdraw_many(
+        self, ids: Sequence[str], *, actor: str, reason: str = "withdrawn on request"
+    ) -> list[Outcome]:
+        """Cancel those of many jobs that wait; a job that a worker took in between is refused, and goes on."""
         _who_and_why(actor, reason)
         return await self._many(ids, _withdraw(reason), actor)
 
-    async def retry(self, job_id: str, *, actor: str, reason: str, version: int | None = None) -> Job:
-        """Send one job that settled short of success back to the queue."""
+    async def retry(
+        self, job_id: str, *, actor: str, reason: str = "retried on request", version: int | None = None
+    ) -> Job:
+        """Send a job that settled short of success, or waits for its retry, back to the queue now."""
         _who_and_why(actor, reason)
         return await self._writer.one(check_id(job_id), at_version(version, _retry(reason)), actor=actor)
 
-    async def retry_many(self, ids: Sequence[str], *, actor: str, reason: str) -> list[Outcome]:
+    async def retry_many(self, ids: Sequence[str], *, actor: str, reason: str = "retried on request") -> list[Outcome]:
         """Send many jobs back to the queue, each on its own merits."""
         _who_and_why(actor, reason)
         return await self._many(ids, _retry(reason), actor)
@@ -122,6 +134,41 @@ class Operator:
         # somebody moves those all the time
         answers |= dict.fromkeys(todo, "held")
         return [answers[place] for place in range(len(ids))]
+
+    # workers, queues, limits --------------------------------------------------------------------------
+
+    async def drain(self, worker: str, *, actor: str) -> list[Session]:
+        """Ask a worker, by its name or by the id of one of its sessions, to end in good order as a signal would: it
+        takes no more jobs, has its grace to finish what it runs, and exits. It hears of it with its next heartbeat.
+        All its processes are asked, and returned; the first actor who asked stays on record. Raises
+        `WorkerNotFound`."""
+        return await drain(self._store, worker, by=actor)
+
+    async def pause(self, queue: str, *, reason: str | None = None, actor: str | None = None) -> None:
+        """Hand out no more jobs of a queue; jobs that run go on. Who paused it, when and why is kept until the next
+        change; without an `actor`, it is the one this control was made for."""
+        if reason is not None:
+            check_text(reason, field="reason", limit=1000)
+        await self._set_queue(queue, actor, paused=True, reason=reason)
+
+    async def resume(self, queue: str, *, actor: str | None = None) -> None:
+        """Hand out jobs of a queue again."""
+        await self._set_queue(queue, actor, paused=False, reason=None)
+
+    async def set_limit(self, concurrency_key: str, most: int | None) -> None:
+        """Run at most this many jobs of a concurrency key at a time; None lifts the limit."""
+        check_text(concurrency_key, field="concurrency_key")
+        if most is not None and (not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= MOST):
+            raise InvalidInput("limit", f"{most!r} is not a whole number from 1 to {MOST}; pause the queue to stop it")
+        await self._store.set_limit(concurrency_key, most)
+
+    async def _set_queue(self, queue: str, actor: str | None, *, paused: bool, reason: str | None) -> None:
+        who = check_text(actor if actor is not None else self._actor, field="actor")
+        await self._store.set_queue(
+            QueueSettings(
+                name=check_queue(queue), paused=paused, reason=reason, set_by=who, set_ms=self._store.clock.now_ms()
+            )
+        )
 
     async def _delete(self, ids: Sequence[str], meant: Mapping[str, int], actor: str, reason: str) -> list[Deletion]:
         rows = [row for row in await self._store.get(ids) if row is not None]

@@ -71,7 +71,7 @@ class Loads:
     async def submit(self, test: LoadTest | str, options: LoadOptions, given: dict[str, Any]) -> Handle[Summary]:
         """Check everything that can be known now; then the job."""
         request = self.request(test, options, given)
-        return self.handle(request.name, await (await self._client.open()).submit_request(request))
+        return self.handle(request.name, await (await self._client.open()).jobs.submit_request(request))
 
     def request(self, test: LoadTest | str, options: LoadOptions, given: Mapping[str, Any]) -> Request:
         """What control is given: checked, seen by the hooks of the app, and sealed."""

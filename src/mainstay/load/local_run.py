@@ -104,7 +104,7 @@ async def run_here(
     queue = private_queue(secrets.token_hex(8))
     async with app:
         # what was killed here before is over, and nobody else may ever look into this store
-        await app.control.sweep()
+        await app.control.sweeper.sweep()
         handle = await app.submit_load(test.name, options, queue=queue)
         work.attached[handle.id] = Attached(outputs, stop, give_up or asyncio.Event(), said)
         if on_submitted is not None:
@@ -112,7 +112,7 @@ async def run_here(
         with _quiet():
             try:
                 async with _engine(app, queue, stop):
-                    job = await app.control.wait(handle.id)
+                    job = await app.control.jobs.wait(handle.id)
             except asyncio.CancelledError:
                 await _given_up(app.control, handle.id)
                 left = work.ended.get(handle.id)
@@ -133,7 +133,7 @@ async def _given_up(control: Control, job_id: str) -> None:
     may keep it so."""
     with contextlib.suppress(MainstayError, TimeoutError):
         async with asyncio.timeout(_LAST_WORD_S):
-            await control.cancel(job_id, actor="client", reason="given up")
+            await control.operations.cancel(job_id, actor="client", reason="given up")
 
 
 @contextlib.contextmanager
@@ -154,7 +154,7 @@ async def _engine(app: App, queue: str, stop: asyncio.Event) -> AsyncIterator[No
     control = app.control
 
     async def open_session() -> Session:
-        return await control.open_session(worker="load", pid=os.getpid(), offer=offer_of(app, [queue]))
+        return await control.claims.open_session(worker="load", pid=os.getpid(), offer=offer_of(app, [queue]))
 
     async with app.lifespan():
         session = await open_session()
@@ -168,7 +168,7 @@ async def _engine(app: App, queue: str, stop: asyncio.Event) -> AsyncIterator[No
             await engine.stopped.wait()
             beating.cancel()
             await asyncio.wait([beating])
-            await control.close_session(engine.session.id)
+            await control.claims.close_session(engine.session.id)
 
 
 async def _beat(control: Control, engine: Engine, stop: asyncio.Event) -> None:
@@ -177,7 +177,7 @@ async def _beat(control: Control, engine: Engine, stop: asyncio.Event) -> None:
     while True:
         wait_s = every_s
         try:
-            for pulse in await control.beat([engine.session.id]):
+            for pulse in await control.claims.beat([engine.session.id]):
                 await engine.pulsed(pulse.session, known=pulse.known, cancelling=pulse.cancelling)
                 if pulse.draining_by is not None and not stop.is_set():
                     log.warning("asked to drain by=%s; the run ends early", pulse.draining_by)

@@ -98,7 +98,7 @@ class LoadWork:
         begin(client)
         control = await client.open()
         # it has begun, and a store that hears of our death is to know: nobody would make it good by running it again
-        await control.start([here.job])
+        await control.claims.start([here.job])
         planned = Planned(self._test, options)
         self._warn(planned, here)
         folder = self._folder()
@@ -184,7 +184,7 @@ class LoadWork:
 
 async def _cancel(control: Control, here: Context) -> None:
     """Whoever ran it has stopped it: that is what its history is to say. Its worker hears of it, and ends this."""
-    await control.cancel(here.id, actor="client", reason=INTERRUPTED)
+    await control.operations.cancel(here.id, actor="client", reason=INTERRUPTED)
     await asyncio.sleep(_HEARD_S)
 
 

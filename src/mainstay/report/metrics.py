@@ -107,7 +107,7 @@ class QueueCollector:
 
     async def _stats(self) -> Stats:
         if isinstance(self._source, App):
-            return await (await self._source.open()).stats()
+            return await (await self._source.open()).store.stats()
         if self._store is None:
             assert self._source is not None
             self._store = await open_store(self._source)

@@ -56,14 +56,14 @@ class Handle(Generic[R_co]):
         place in its worker meanwhile; see docs/tasks.md, "Jobs after jobs"."""
         control = await self._client.open()
         await tell_of_wait(control, self.id)
-        return await control.wait(self.id, timeout)
+        return await control.jobs.wait(self.id, timeout)
 
     def wait_sync(self, timeout: str | timedelta | None = None) -> Job:
         return self._client.run(lambda: self.wait(timeout), what="wait_sync")
 
     async def job(self) -> Job:
         """The row as it is now; raises `JobNotFound`."""
-        return await (await self._client.open()).get(self.id)
+        return await (await self._client.open()).jobs.get(self.id)
 
     def job_sync(self) -> Job:
         return self._client.run(self.job, what="job_sync")
@@ -77,14 +77,14 @@ class Handle(Generic[R_co]):
 
     async def cancel(self, reason: str = "cancelled on request") -> Job:
         """Cancel it: at once if nobody works on it, else through `cancelling`. Twice is once."""
-        return await (await self._client.open()).cancel(self.id, actor=_ACTOR, reason=reason)
+        return await (await self._client.open()).operations.cancel(self.id, actor=_ACTOR, reason=reason)
 
     def cancel_sync(self, reason: str = "cancelled on request") -> Job:
         return self._client.run(lambda: self.cancel(reason), what="cancel_sync")
 
     async def story(self) -> list[str]:
         """What happened to it, a line each."""
-        return await (await self._client.open()).story(self.id)
+        return await (await self._client.open()).jobs.story(self.id)
 
     def story_sync(self) -> list[str]:
         return self._client.run(self.story, what="story_sync")

@@ -39,7 +39,7 @@ async def tell_of_wait(control: Control, job_id: str) -> None:
     client = running()
     if client is None or (waiting := context().job).name in client.waits_told:
         return
-    awaited = await control.get(job_id)
+    awaited = await control.jobs.get(job_id)
     state = table_of(awaited.parent).get(awaited.status)
     if (state is not None and state.settled) or waiting.name in client.waits_told:
         return

@@ -68,7 +68,7 @@ class Submits(Generic[P, R]):
         if client.before_submit or client.sealer.seals:
             call = call.ready()
         control = client.connection.control or await client.open()
-        made = await control.submit_request(call)
+        made = await control.jobs.submit_request(call)
         return Handle(client, self._returns, made.id, created=made.created, durability=made.durability)
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:

@@ -206,7 +206,7 @@ class Harness:
             while True:
                 if duties:
                     await self._tick(duties, worker)
-                await self._sweeper.sweep()
+                await self._sweeper.sweeper.sweep()
                 queues, before = await self._queues(), len(worker.taken)
                 await worker.settle(queues, until_ms=until_ms)
                 if until_ms is None:

@@ -100,7 +100,7 @@ class Worker:
             yield
         finally:
             await self._stop_engine()
-            await self._control.close_session(self.session.id)
+            await self._control.claims.close_session(self.session.id)
 
     def _start_engine(self) -> None:
         self._retired = False
@@ -135,7 +135,7 @@ class Worker:
         self._engine.queues = queues
 
     async def _open_session(self) -> Session:
-        return await self._control.open_session(worker="testing", lease_s=_LEASE_S)
+        return await self._control.claims.open_session(worker="testing", lease_s=_LEASE_S)
 
     def _retire(self, reason: str) -> None:  # noqa: ARG002 - what it is told; the engine has logged it
         self._retired = True

@@ -83,13 +83,13 @@ async def bury(control: Control, death: Death) -> Buried:
     on_purpose = death.wish is not None or bool(death.blamed)
     # asked for together, they are one commit
     outcomes = await asyncio.gather(
-        control.fail([Failure(job, error, crashed=True) for job in fates.crashed]),
-        control.time_out(fates.overran, cause="run"),
-        control.time_out(fates.stalled, cause="stall"),
-        control.release(fates.stopped, reason=_not_its_doing(death), lost=not on_purpose),
-        control.release(fates.unbegun, reason="its worker died before the work began", lost=not on_purpose),
+        control.attempts.fail([Failure(job, error, crashed=True) for job in fates.crashed]),
+        control.attempts.time_out(fates.overran, cause="run"),
+        control.attempts.time_out(fates.stalled, cause="stall"),
+        control.attempts.release(fates.stopped, reason=_not_its_doing(death), lost=not on_purpose),
+        control.attempts.release(fates.unbegun, reason="its worker died before the work began", lost=not on_purpose),
     )
-    await control.close_session(death.session)
+    await control.claims.close_session(death.session)
     for outcome in (*outcomes[0], *outcomes[1], *outcomes[2]):
         log_end(outcome)
     crashed, overran, stalled, stopped, unbegun = [sum(outcome.ok for outcome in part) for part in outcomes]
@@ -106,7 +106,7 @@ async def _held(control: Control, death: Death) -> list[Job]:
     found: list[Job] = []
     cursor = None
     while True:
-        page = await control.find(Query(session=death.session), cursor=cursor, limit=_PAGE)
+        page = await control.store.find(Query(session=death.session), cursor=cursor, limit=_PAGE)
         found += page.jobs
         cursor = page.cursor
         if cursor is None:

@@ -236,7 +236,7 @@ class Engine:
     async def _claim(self, n: int) -> list[Job]:
         session = self.session.id
         try:
-            jobs = await self.control.claim(self.queues, session, n)
+            jobs = await self.control.claims.claim(self.queues, session, n)
         except SessionLost:
             await self.lose_session(session)
             return []
@@ -363,7 +363,7 @@ class Engine:
         outage = Outage("start", self.rng)
         while not run.cause:
             try:
-                if not (await self.control.start([run.job]))[0]:
+                if not (await self.control.claims.start([run.job]))[0]:
                     self._lose_claim(run)
             except StoreError as error:
                 await asyncio.sleep(outage.failed(error))
@@ -530,7 +530,7 @@ class Engine:
                 async with self.control.store.wake([f"session:{session}"]) as wake:
                     while self.session.id == session:
                         if await wake.wait(self._poll_s):
-                            (pulse,) = await self.control.beat([session])
+                            (pulse,) = await self.control.claims.beat([session])
                             outage.over()
                             await self.pulsed(session, known=pulse.known, cancelling=pulse.cancelling)
             except Exception as error:  # noqa: BLE001 - as for claims
@@ -555,7 +555,7 @@ class Engine:
         hold: a unit is cancelled at once, and a run that says nothing would never hear of it."""
         session = self.session.id
         ours = self._at_work(session)
-        page = await self.control.find(Query(session=session), limit=_RECONCILED)
+        page = await self.control.store.find(Query(session=session), limit=_RECONCILED)
         if session != self.session.id:
             return
         rows = {(row.id, row.token): row for row in page.jobs}
@@ -575,7 +575,7 @@ class Engine:
         session, now = self.session, offer_of(self.program, self.queues)
         if session.offer is None or now is None or now.tasks.keys() == session.offer.tasks.keys():
             return
-        (pulse,) = await self.control.beat([session.id])
+        (pulse,) = await self.control.claims.beat([session.id])
         if pulse.known and session.id == self.session.id and not self._renewing.locked():
             self.session = msgspec.structs.replace(session, offer=now)
             await self.control.store.open_session(self.session)

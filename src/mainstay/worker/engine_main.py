@@ -151,7 +151,7 @@ class EngineHost:
         outage = Outage("session", random.Random())
         while True:
             try:
-                session = await self._control.open_session(
+                session = await self._control.claims.open_session(
                     worker=self._config.name,
                     pid=os.getpid(),
                     supervisor=self._config.supervisor_pid,

@@ -75,7 +75,7 @@ class Keeper:
             seen = {(mark.job_id, mark.token) for found in marks.values() for mark in found}
             if lasting:
                 try:
-                    await self._control.report([mark for part in lasting.values() for mark in part])
+                    await self._control.claims.report([mark for part in lasting.values() for mark in part])
                     outage.over()
                     for member, part in lasting.items():
                         member.marked(part)
@@ -95,7 +95,7 @@ class Keeper:
             if not yielded:
                 try:
                     async with self._judging:
-                        swept = await self._control.sweep()
+                        swept = await self._control.sweeper.sweep()
                     if not swept.waiting:
                         outage.over()
                     if swept.again_s is not None:
@@ -126,7 +126,7 @@ class Keeper:
         kept = {member.session: member for member in self._crew() if member.session is not None and not member.dead}
         # with no engine up yet there is nobody to beat for, but whether a beat gets through must be known to the sweep
         marks = {session: member.marks() for session, member in kept.items()}
-        pulses = await self._control.beat(list(kept), [mark for part in marks.values() for mark in part])
+        pulses = await self._control.claims.beat(list(kept), [mark for part in marks.values() for mark in part])
         for pulse in pulses:
             member = kept[pulse.session]
             member.marked(marks[pulse.session])

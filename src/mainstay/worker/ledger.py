@@ -208,7 +208,7 @@ class Ledger:
             for entry in entries
             if isinstance(entry.ending, Done)
         ]
-        for entry, outcome in zip(entries, await self._control.complete(completions), strict=True):
+        for entry, outcome in zip(entries, await self._control.attempts.complete(completions), strict=True):
             if outcome.outcome == "applied":
                 continue
             if outcome.outcome == "invalid" and outcome.error is not None:
@@ -220,20 +220,22 @@ class Ledger:
 
     async def _fail(self, entries: Sequence[Entry]) -> None:
         failures = [_failure(entry) for entry in entries]
-        for entry, outcome in zip(entries, await self._control.fail(failures), strict=True):
+        for entry, outcome in zip(entries, await self._control.attempts.fail(failures), strict=True):
             log_end(outcome)
             self._look_at(entry, outcome)
 
     async def _halt(self, cause: str, entries: Sequence[Entry]) -> None:
         jobs = [entry.job for entry in entries]
         if cause == CANCELLED:
-            outcomes = await self._control.confirm_cancelled(jobs)
+            outcomes = await self._control.attempts.confirm_cancelled(jobs)
         elif cause not in (OVERRAN, STALLED):
             # also what stopped although nobody asked: it goes back rather than nowhere
-            outcomes = await self._control.release(jobs, reason="its worker stopped")
+            outcomes = await self._control.attempts.release(jobs, reason="its worker stopped")
         else:
             limit: Literal["run", "stall"] = "stall" if cause == STALLED else "run"
-            outcomes = await self._control.time_out(jobs, cause=limit, decide=[entry.decide for entry in entries])
+            outcomes = await self._control.attempts.time_out(
+                jobs, cause=limit, decide=[entry.decide for entry in entries]
+            )
             for outcome in outcomes:
                 log_end(outcome)
         for entry, outcome in zip(entries, outcomes, strict=True):
@@ -243,13 +245,15 @@ class Ledger:
         job, ending = entry.job, entry.ending
         try:
             if isinstance(ending, PutOff):
-                outcome = await self._control.snooze(job, timedelta(seconds=ending.wait_s), reason=ending.reason)
+                outcome = await self._control.attempts.snooze(
+                    job, timedelta(seconds=ending.wait_s), reason=ending.reason
+                )
             elif isinstance(ending, NotNeeded):
-                outcome = await self._control.skip(job, reason=ending.reason)
+                outcome = await self._control.attempts.skip(job, reason=ending.reason)
             else:
                 assert isinstance(ending, Parked)
                 wait = timedelta(seconds=ending.wait_s)
-                outcome = (await self._control.park([job], wait=wait, reason=ending.reason))[0]
+                outcome = (await self._control.attempts.park([job], wait=wait, reason=ending.reason))[0]
         except InvalidInput as error:
             # a wait or a reason that cannot be meant is a mistake in the job
             entry.ending = Failed(error=error_info(error, retryable=False))

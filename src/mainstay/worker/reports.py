@@ -30,7 +30,7 @@ class Reports:
 
     def note(self, run: Run, progress: Progress) -> None:
         """Keep it until the next write. The last words of a job that has ended are not heard."""
-        report = self._control.progress(run.job, progress.done, progress.total, progress.message)
+        report = self._control.claims.progress(run.job, progress.done, progress.total, progress.message)
         if run.over:
             return
         run.progress_ms = self._control.store.clock.lease_ms()
@@ -56,7 +56,7 @@ class Reports:
             checkpoint=checkpoint,
         )
         try:
-            [held] = await self._control.report([report])
+            [held] = await self._control.claims.report([report])
         except StoreError:
             if said is not None:
                 self._said.setdefault(run, said)
@@ -78,7 +78,7 @@ class Reports:
         # taken one by one: threads add to it meanwhile
         said = {run: report for run in list(self._said) if (report := self._said.pop(run, None)) is not None}
         try:
-            answers = await self._control.report(list(said.values()))
+            answers = await self._control.claims.report(list(said.values()))
         except StoreError:
             for run, report in said.items():
                 self._said.setdefault(run, report)

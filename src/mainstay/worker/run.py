@@ -166,10 +166,10 @@ class Run:
         # the grant is decided from the stored row: what was said must be there first
         await self.engine.reports.now(self)
         control = self.engine.control
-        extension = await control.extend(self.job)
+        extension = await control.claims.extend(self.job)
         if not extension.granted:
             # an earlier try may have been granted, and its answer lost on the way
-            row = await control.get(self.job.id)
+            row = await control.jobs.get(self.job.id)
             if row.token == self.job.token and row.extra_ms > self.extra_ms:
                 granted_s = (row.extra_ms - self.extra_ms) / 1000
                 extension = msgspec.structs.replace(extension, granted_s=granted_s, why="granted at an earlier try")
@@ -181,7 +181,7 @@ class Run:
     async def _inputs(self) -> list[Input]:
         control, unpack = self.engine.control, self.engine.program.unpack
         found = []
-        for job in await control.store.get(await control.awaited(self.job.id)):
+        for job in await control.store.get(await control.jobs.awaited(self.job.id)):
             if job is not None:
                 result: Any = None if job.result is None else unpack(job.result)
                 found.append(Input(id=job.id, name=job.name, status=job.status, result=result, error=job.error))

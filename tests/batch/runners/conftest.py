@@ -85,7 +85,7 @@ class Lab:
         return any(text in line for line in await run.story())
 
     async def units(self, run: BatchRun, *statuses: str) -> int:
-        counts = await self.control.unit_counts(run.id)
+        counts = await self.control.jobs.unit_counts(run.id)
         return sum(counts.get(status, 0) for status in statuses)
 
     async def until_done(self, run: BatchRun, n: int) -> None:
@@ -96,9 +96,11 @@ class Lab:
 
     async def who_ran(self, run: BatchRun) -> set[str]:
         """The names of the workers that ran units, without their numbers."""
-        rows = (await self.control.find(Query(parent=run.id), limit=100)).jobs
+        rows = (await self.control.store.find(Query(parent=run.id), limit=100)).jobs
         ids = [row.id for row in rows if row.name != "lab:driver"]
-        actors = [event.actor for job_id in ids for event in await self.control.events(job_id) if event.to == "running"]
+        actors = [
+            event.actor for job_id in ids for event in await self.control.jobs.events(job_id) if event.to == "running"
+        ]
         return {actor.partition("-")[0] for actor in actors}
 
 

@@ -55,11 +55,11 @@ class Stage:
         """A batch whose units nobody runs until they are told to."""
         study = self.app.batches["study"]
         run = await self.app.submit_batch(study, seeds=range(3), runner="scripted", deadline=deadline)
-        await self.app.control.pause(f"batch.{run.id}")
+        await self.app.control.operations.pause(f"batch.{run.id}")
         return run
 
     async def units_run(self, run: BatchRun) -> None:
-        await self.app.control.resume(f"batch.{run.id}")
+        await self.app.control.operations.resume(f"batch.{run.id}")
 
     async def told(self, run: BatchRun, text: str) -> int:
         return sum(text in line for line in await run.story())
@@ -194,11 +194,11 @@ async def test_units_stay_open_while_somebody_else_executes_the_batch(stage: Sta
     run = await stage.submit()
     await stage.box.drain(until="2s")
     control = stage.app.control
-    session = await control.open_session(worker=f"exec-{run.id[-12:]}-4711")
+    session = await control.claims.open_session(worker=f"exec-{run.id[-12:]}-4711")
     stage.runner.says = Outside(state="exited", exit_code=1)
     await stage.box.drain(until="4s")
     meanwhile = (await run.status()).units.waiting, await stage.told(run, "exited with 1")
-    await control.close_session(session.id)
+    await control.claims.close_session(session.id)
     await stage.box.drain()
 
     assert meanwhile == (3, 1)

@@ -37,7 +37,7 @@ async def test_a_batch_runs_outside_and_its_handle_is_in_its_story_and_can_be_se
     assert outside is not None
     assert (outside.name, outside.state, outside.exit_code) == (f"mainstay-{run.id}-1", "exited", 0)
     assert await lab.told(run, f"outside job {outside.name} ({outside.handle}) exited with 0")
-    found = await lab.control.find(Query(text=f"({outside.handle})"))
+    found = await lab.control.store.find(Query(text=f"({outside.handle})"))
     assert [found.id for found in found.jobs] == [run.id]
 
 
@@ -94,7 +94,7 @@ async def test_sigterm_gives_units_back_without_a_failure_and_the_next_one_finis
         await lab.until(lambda: _runs(lab, run.id))
         evicted.send_signal(signal.SIGTERM)
         code = await evicted.wait()
-        rows = (await lab.control.find(Query(parent=run.id, status=("pending",)), limit=9)).jobs
+        rows = (await lab.control.store.find(Query(parent=run.id, status=("pending",)), limit=9)).jobs
         (given_back,) = (row for row in rows if row.name == "lab:unit")
 
         lab.go()
@@ -109,7 +109,7 @@ async def test_sigterm_gives_units_back_without_a_failure_and_the_next_one_finis
 
 
 async def _runs(lab: Lab, job_id: str) -> bool:
-    rows = (await lab.control.find(Query(parent=job_id, status=("running",)), limit=9)).jobs
+    rows = (await lab.control.store.find(Query(parent=job_id, status=("running",)), limit=9)).jobs
     return any(row.started_ms is not None and row.name == "lab:unit" for row in rows)
 
 
@@ -201,7 +201,7 @@ async def test_sync_finishes_a_batch_whose_units_are_done_while_no_worker_is_the
     await lab.until(exited)
     code, said = await lab.said("jobs", "sync", "--store", lab.app.store_url)
 
-    job = await lab.control.get(run.id)
+    job = await lab.control.jobs.get(run.id)
     assert (code, job.status) == (0, "succeeded")
     assert "succeeded" in said
     findings = await check(lab.control.store)
@@ -212,7 +212,7 @@ async def test_sync_finishes_a_batch_whose_units_are_done_while_no_worker_is_the
             return not await lab.units(run, "pending", "running")
 
         await lab.until(driver_has_ended)
-    assert (await lab.control.get(run.id)).version == job.version
+    assert (await lab.control.jobs.get(run.id)).version == job.version
 
 
 async def test_exec_refuses_a_batch_that_runs_on_workers_and_a_submit_a_runner_that_is_not_there(lab: Lab) -> None:

@@ -14,7 +14,7 @@ async def main(url: str, task: str) -> None:
     control = Control(store)
     print("ready", flush=True)
     for line in sys.stdin:
-        made = await control.submit(task, {"number": int(line)})
+        made = await control.jobs.submit(task, {"number": int(line)})
         print(made.id, flush=True)
     await store.close()
 

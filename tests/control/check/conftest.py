@@ -29,34 +29,34 @@ async def people(control: Control, store: JobStore, clock: VirtualClock) -> dict
     ids: dict[str, str] = {}
 
     async def submitted(name: str, **options: Any) -> str:
-        made = await control.submit("work.do", {"for": name}, **{"queue": name, **options})
+        made = await control.jobs.submit("work.do", {"for": name}, **{"queue": name, **options})
         ids[name] = made.id
         return made.id
 
     async def claimed(name: str, session: str = "s1") -> Job:
         await submitted(name)
-        [job] = await control.claim([name], session, 1)
-        await control.start([job])
+        [job] = await control.claims.claim([name], session, 1)
+        await control.claims.start([job])
         clock.advance(1)
-        return await control.get(job.id)
+        return await control.jobs.get(job.id)
 
     await store.open_session(Session(id="s1", lease_s=1_000_000))
     await submitted("pending")
     await submitted("scheduled", delay="1h")
     await claimed("running")
-    await control.complete([Completion(job=await claimed("succeeded"), result={"ok": True})])
-    await control.fail([Failure(job=await claimed("retried"), error=ERROR)])
+    await control.attempts.complete([Completion(job=await claimed("succeeded"), result={"ok": True})])
+    await control.attempts.fail([Failure(job=await claimed("retried"), error=ERROR)])
     hopeless = [await claimed("quarantined")]
     while hopeless:
-        await control.fail([Failure(job=hopeless[0], error=ERROR)])
+        await control.attempts.fail([Failure(job=hopeless[0], error=ERROR)])
         clock.advance(600)
-        hopeless = await control.claim(["quarantined"], "s1", 1)
+        hopeless = await control.claims.claim(["quarantined"], "s1", 1)
     await submitted("cancelled")
-    await control.cancel(ids["cancelled"], actor="ann")
-    await control.set_limit("one", 1)
-    ids["first"] = (await control.submit("work.do", {}, queue="limited", concurrency_key="one")).id
-    ids["blocked"] = (await control.submit("work.do", {}, queue="limited", concurrency_key="one")).id
-    await control.claim(["limited"], "s1", 2)
+    await control.operations.cancel(ids["cancelled"], actor="ann")
+    await control.operations.set_limit("one", 1)
+    ids["first"] = (await control.jobs.submit("work.do", {}, queue="limited", concurrency_key="one")).id
+    ids["blocked"] = (await control.jobs.submit("work.do", {}, queue="limited", concurrency_key="one")).id
+    await control.claims.claim(["limited"], "s1", 2)
     units = IdSource(random.Random(3))
     parent = await claimed("parent")
     unit = new_job(clock, units, queue="units", parent=parent.id, unit="a", chain=store.chain)

@@ -16,23 +16,23 @@ JOBS = 600
 async def worked_off(store: JobStore) -> int:
     """Submit, fail, retry, release and complete, as fast as the store allows."""
     control = Control(store)
-    session = (await control.open_session()).id
+    session = (await control.claims.open_session()).id
     done = 0
     submitted = 0
     while done < JOBS:
         if submitted < JOBS:
             for n in range(30):
-                await control.submit("work.do", {"n": submitted + n})
+                await control.jobs.submit("work.do", {"n": submitted + n})
             submitted += 30
-        jobs = await control.claim(["default"], session, 40)
-        await control.start(jobs[:30])
+        jobs = await control.claims.claim(["default"], session, 40)
+        await control.claims.start(jobs[:30])
         error = ErrorInfo(type="E", message="no")
-        await control.fail([Failure(job, error, after_s=0) for job in jobs[:3] if job.failures == 0])
-        await control.release(jobs[3:6], reason="drain") if jobs[10:] else None
+        await control.attempts.fail([Failure(job, error, after_s=0) for job in jobs[:3] if job.failures == 0])
+        await control.attempts.release(jobs[3:6], reason="drain") if jobs[10:] else None
         rest = [job for job in jobs[:3] if job.failures] + (jobs[6:] if jobs[10:] else jobs[3:])
-        answers = await control.complete([Completion(job) for job in rest])
+        answers = await control.attempts.complete([Completion(job) for job in rest])
         done += len(answers)
-    await control.close_session(session)
+    await control.claims.close_session(session)
     return done
 
 

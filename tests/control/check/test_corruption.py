@@ -369,9 +369,9 @@ async def test_restoring_a_job_whose_unique_key_was_taken_holds_it_back_instead(
     # while the file said that the waiting job was settled, another took its key
     async with files.store() as store:
         control = Control(store)
-        files.ids["scheduled"] = (await control.submit("work.do", {}, unique="only", delay="1h")).id
+        files.ids["scheduled"] = (await control.jobs.submit("work.do", {}, unique="only", delay="1h")).id
         files.set("scheduled", status="failed", settled_ms=1)
-        files.ids["pending"] = (await control.submit("work.do", {}, unique="only")).id
+        files.ids["pending"] = (await control.jobs.submit("work.do", {}, unique="only")).id
 
     assert (await files.check(repair=True)).clean
 

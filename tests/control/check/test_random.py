@@ -39,24 +39,24 @@ class Life:
 
     async def sweep(self) -> None:
         """As a command would: it has missed no beat of its own, so it need not wait before it reaps."""
-        await Control(self.store).sweep()
+        await Control(self.store).sweeper.sweep()
 
     async def step(self, what: str, n: int) -> None:
         control = self.control
         job = self.held.pop(n % len(self.held)) if self.held and what in ENDS else None
         if what == "submit":
-            await control.submit("work.do", {"n": n}, priority=n, concurrency_key="k" if n > 3 else None)
+            await control.jobs.submit("work.do", {"n": n}, priority=n, concurrency_key="k" if n > 3 else None)
         elif what == "delay":
-            await control.submit("work.do", {"n": n}, delay=f"{n}s")
+            await control.jobs.submit("work.do", {"n": n}, delay=f"{n}s")
         elif what == "claim":
             with contextlib.suppress(SessionLost):  # a sweep may have given it up
-                self.held += await control.claim(["default"], "s1", n + 1)
+                self.held += await control.claims.claim(["default"], "s1", n + 1)
         elif what == "start" and self.held:
-            await control.start(self.held[:n])
+            await control.claims.start(self.held[:n])
         elif what == "sweep":
-            await control.sweep()
+            await control.sweeper.sweep()
         elif what == "beat":
-            await control.beat(["s1"])
+            await control.claims.beat(["s1"])
         elif what == "wait":
             self.clock.advance(n)
         elif what == "trim":
@@ -70,13 +70,13 @@ class Life:
     async def _end(self, what: str, job: Job) -> None:
         control = self.control
         if what == "done":
-            await control.complete([Completion(job, result=1)])
+            await control.attempts.complete([Completion(job, result=1)])
         elif what in ("fail", "crash"):
-            await control.fail([Failure(job, ERROR, crashed=what == "crash")])
+            await control.attempts.fail([Failure(job, ERROR, crashed=what == "crash")])
         elif what == "release":
-            await control.release([job], reason="drain")
+            await control.attempts.release([job], reason="drain")
         else:
-            await control.snooze(job, "5s")
+            await control.attempts.snooze(job, "5s")
 
     async def _operate(self, what: str, n: int) -> None:
         rows = [found.job for found in await self.store.audit()]
@@ -84,13 +84,13 @@ class Life:
             return
         job = rows[n % len(rows)]
         if what == "cancel":
-            await self.control.cancel_many([job.id], actor="ann")
+            await self.control.operations.cancel_many([job.id], actor="ann")
         elif what == "retry":
-            await self.control.retry_many([job.id], actor="ann")
+            await self.control.operations.retry_many([job.id], actor="ann")
         elif what == "note" and not JOB.states[job.status].settled:
-            await self.control.set_priority(job.id, n * 10, actor="ann")
+            await self.control.operations.set_priority(job.id, n * 10, actor="ann")
         elif what == "force" and not JOB.states[job.status].final:
-            await self.control.force(job.id, "quarantined", actor="ann", reason="a hunch")
+            await self.control.operations.force(job.id, "quarantined", actor="ann", reason="a hunch")
 
 
 async def lived(taken: list[tuple[str, int]]) -> Life:

@@ -27,12 +27,12 @@ def section(told: Explanation, title: str) -> str:
 
 
 async def test_jobs_that_go_first_are_counted_by_rank(control: Control) -> None:
-    session = await control.open_session(worker="w1")
-    await control.submit("a", queue="mail")
-    await control.claim(["mail"], session.id, 1)
-    ids = [made.id for made in await control.submit_many([Request("a", None, {"queue": "mail"})] * 600)]
-    await control.submit("a", queue="mail", priority=10)
-    await control.submit("a", queue="elsewhere", priority=10)
+    session = await control.claims.open_session(worker="w1")
+    await control.jobs.submit("a", queue="mail")
+    await control.claims.claim(["mail"], session.id, 1)
+    ids = [made.id for made in await control.jobs.submit_many([Request("a", None, {"queue": "mail"})] * 600)]
+    await control.jobs.submit("a", queue="mail", priority=10)
+    await control.jobs.submit("a", queue="elsewhere", priority=10)
 
     first, last = await explained(control.store, ids[0]), await explained(control.store, ids[-1])
 
@@ -41,11 +41,11 @@ async def test_jobs_that_go_first_are_counted_by_rank(control: Control) -> None:
 
 
 async def test_who_holds_the_slots_of_its_key(control: Control) -> None:
-    session = await control.open_session(worker="w1")
-    await control.set_limit("tenant-7", 1)
-    first = await control.submit("a", queue="one", concurrency_key="tenant-7")
-    second = await control.submit("a", queue="two", concurrency_key="tenant-7")
-    await control.claim(["one", "two"], session.id, 10)
+    session = await control.claims.open_session(worker="w1")
+    await control.operations.set_limit("tenant-7", 1)
+    first = await control.jobs.submit("a", queue="one", concurrency_key="tenant-7")
+    second = await control.jobs.submit("a", queue="two", concurrency_key="tenant-7")
+    await control.claims.claim(["one", "two"], session.id, 10)
 
     told = await explained(control.store, second.id)
 
@@ -53,12 +53,12 @@ async def test_who_holds_the_slots_of_its_key(control: Control) -> None:
 
 
 async def test_what_it_waits_for_is_told_with_its_state(control: Control) -> None:
-    session = await control.open_session(worker="w1")
-    first = await control.submit("load", queue="q")
-    second = await control.submit("load", queue="q")
-    last = await control.submit("sum", queue="q", after=[first.id, second.id])
-    (job, *_) = await control.claim(["q"], session.id, 1)
-    await control.complete([Completion(job)])
+    session = await control.claims.open_session(worker="w1")
+    first = await control.jobs.submit("load", queue="q")
+    second = await control.jobs.submit("load", queue="q")
+    last = await control.jobs.submit("sum", queue="q", after=[first.id, second.id])
+    (job, *_) = await control.claims.claim(["q"], session.id, 1)
+    await control.attempts.complete([Completion(job)])
 
     said = section(await explained(control.store, last.id), "waits for")
 
@@ -67,18 +67,18 @@ async def test_what_it_waits_for_is_told_with_its_state(control: Control) -> Non
 
 
 async def test_open_units_are_counted(control: Control) -> None:
-    session = await control.open_session(worker="w1")
-    parent = await control.submit("build", queue="builds", kind="batch")
-    await control.claim(["builds"], session.id, 1)
+    session = await control.claims.open_session(worker="w1")
+    parent = await control.jobs.submit("build", queue="builds", kind="batch")
+    await control.claims.claim(["builds"], session.id, 1)
     for unit in ("a", "b"):
-        await control.submit("page", queue="pages", parent=parent.id, unit=unit)
+        await control.jobs.submit("page", queue="pages", parent=parent.id, unit=unit)
 
     assert "2 units of it are open." in section(await explained(control.store, parent.id), "now")
 
 
 async def test_of_a_deleted_job_the_tombstone_speaks(control: Control) -> None:
-    job = await control.submit("a")
-    await control.delete(job.id, actor="bob", reason="by request")
+    job = await control.jobs.submit("a")
+    await control.operations.delete(job.id, actor="bob", reason="by request")
 
     told = await explained(control.store, job.id)
 

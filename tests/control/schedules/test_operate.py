@@ -116,9 +116,9 @@ async def test_run_now_makes_a_job_beside_the_ticks_under_the_name_of_who_asked(
 
     assert first.created
     assert second.created
-    job = await bench.control.get(first.id)
+    job = await bench.control.jobs.get(first.id)
     assert (job.name, job.queue, job.options.tags) == ("report.sums", "reports", ("schedule:sums",))
-    assert [event.actor for event in await bench.control.events(job.id)] == ["ann"]
+    assert [event.actor for event in await bench.control.jobs.events(job.id)] == ["ann"]
     assert await row(bench) == before
 
 

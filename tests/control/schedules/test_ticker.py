@@ -48,9 +48,9 @@ def texts(*times: datetime) -> list[str]:
 
 async def settle(bench: Bench, job: Job) -> None:
     session = await bench.session()
-    (held,) = await bench.worker.claim([job.queue], session.id, 1)
+    (held,) = await bench.worker.claims.claim([job.queue], session.id, 1)
     assert held.id == job.id
-    (done,) = await bench.worker.complete([Completion(held)])
+    (done,) = await bench.worker.attempts.complete([Completion(held)])
     assert done.ok
 
 
@@ -71,7 +71,7 @@ async def test_a_due_tick_makes_one_job_that_says_where_it_comes_from(bench: Ben
     assert msgspec.msgpack.decode(job.payload) == {"day": 1}
     assert job.options.tags == ("x", "schedule:sums")
     assert job.options.metadata == {"schedule": "sums", "scheduled_for": tick.isoformat()}
-    assert [event.actor for event in await bench.control.events(job.id)] == ["schedule:sums"]
+    assert [event.actor for event in await bench.control.jobs.events(job.id)] == ["schedule:sums"]
 
 
 async def test_a_program_may_change_the_request_of_a_tick(bench: Bench) -> None:

@@ -22,10 +22,10 @@ def session(postgres_url: str) -> str:
         store = await open_store(postgres_url)
         control = Control(store)
         for n in range(3):
-            await control.submit("mail.send", {"n": n})
-        session = (await control.open_session(lease_s=600)).id
-        jobs = await control.claim(["default"], session, 2)
-        await control.start(jobs[:1])
+            await control.jobs.submit("mail.send", {"n": n})
+        session = (await control.claims.open_session(lease_s=600)).id
+        jobs = await control.claims.claim(["default"], session, 2)
+        await control.claims.start(jobs[:1])
         await store.close()
         return session
 
@@ -56,7 +56,7 @@ def test_a_damaged_open_claim_is_mended_and_its_holder_can_still_end_it(postgres
     async def end() -> list[str]:
         store = await open_store(postgres_url)
         held = (await store.find(Query(session=session))).jobs
-        answers = await Control(store).complete([Completion(job) for job in held])
+        answers = await Control(store).attempts.complete([Completion(job) for job in held])
         await store.close()
         return [answer.outcome for answer in answers]
 

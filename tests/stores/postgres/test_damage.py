@@ -184,9 +184,9 @@ async def test_a_key_held_by_two_waiting_jobs_lets_one_of_them_go(planted: Plant
     """Restoring a job whose unique key was taken meanwhile would break the other's: it is held back instead."""
     async with planted.store() as store:
         control = Control(store)
-        planted.ids["scheduled"] = (await control.submit("work.do", {}, unique="only", delay="1h")).id
+        planted.ids["scheduled"] = (await control.jobs.submit("work.do", {}, unique="only", delay="1h")).id
         planted.set("scheduled", status="failed", settled_ms=1)
-        planted.ids["pending"] = (await control.submit("work.do", {}, unique="only")).id
+        planted.ids["pending"] = (await control.jobs.submit("work.do", {}, unique="only")).id
 
     assert (await planted.check(repair=True)).clean
 
@@ -369,14 +369,14 @@ async def test_a_check_beside_those_who_write_finds_nothing_wrong(place: Place, 
     store = place.store
     control = Control(store)
     await store.set_limit("k", 2)
-    session = (await control.open_session()).id
+    session = (await control.claims.open_session()).id
 
     async def work() -> None:
         for _ in range(30):
-            first = await control.submit("first", concurrency_key="k", queue="limited")
-            await control.submit("second", after=[first.id])
-            jobs = await control.claim(["limited", "default"], session, 5)
-            await control.complete([Completion(job) for job in jobs])
+            first = await control.jobs.submit("first", concurrency_key="k", queue="limited")
+            await control.jobs.submit("second", after=[first.id])
+            jobs = await control.claims.claim(["limited", "default"], session, 5)
+            await control.attempts.complete([Completion(job) for job in jobs])
         await store.trim(TrimPolicy(settled_before_ms={"succeeded": store.clock.now_ms() + 1}, batch=20))
 
     working = asyncio.create_task(work())

@@ -265,7 +265,7 @@ async def test_what_it_waits_for_may_have_settled_already(shop: Shop, ended: str
 
 async def test_what_it_waits_for_may_be_gone_with_only_its_key_left(shop: Shop) -> None:
     gone = await shop.send.options(key="k").submit("first")
-    await shop.app.control.delete(gone.id, actor="ann", reason="a test")
+    await shop.app.control.operations.delete(gone.id, actor="ann", reason="a test")
 
     async with on_asyncpg(shop.url) as transaction:
         members = [shop.send.options(key="k").job("first"), shop.send.job("second")]

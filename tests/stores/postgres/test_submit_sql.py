@@ -74,7 +74,7 @@ async def app(sql: Sql) -> AsyncIterator[App]:
 
 
 async def job_of(app: App, job_id: str) -> Job:
-    return await app.control.get(job_id)
+    return await app.control.jobs.get(job_id)
 
 
 async def test_a_worker_runs_it_with_arguments_by_name_and_by_place(sql: Sql, app: App) -> None:
@@ -139,8 +139,8 @@ async def test_it_is_the_job_that_python_would_have_submitted(sql: Sql, app: App
     for field in Job.__struct_fields__:
         if field not in differ:
             assert getattr(ours, field) == getattr(python, field), field
-    [event] = await app.control.events(ours.id)
-    [other] = await app.control.events(python.id)
+    [event] = await app.control.jobs.events(ours.id)
+    [other] = await app.control.jobs.events(python.id)
     assert (event.actor, other.actor) == ("sql:owner", "client")
     # what else Python seals, the server cannot: it does not write options as Python does
     assert event.data == {"payload_sha256": other.data["payload_sha256"]}
@@ -164,8 +164,8 @@ async def test_every_option_is_stored_as_python_stores_it(sql: Sql, app: App) ->
         "concurrency_key": "c",
         "tags": ["a", "b"],
     }
-    python = await app.control.get((await app.control.submit("mail.print", {}, **options)).id)
-    await app.control.cancel(python.id, actor="ann", reason="its unique key is wanted")
+    python = await app.control.jobs.get((await app.control.jobs.submit("mail.print", {}, **options)).id)
+    await app.control.operations.cancel(python.id, actor="ann", reason="its unique key is wanted")
     ours = await job_of(
         app,
         await sql.submit(
@@ -203,10 +203,10 @@ async def test_a_unique_key_gives_back_the_job_that_holds_it(sql: Sql, app: App)
     first = await sql.submit("'mail.send', unique_key => 'u'")
 
     assert await sql.submit("'mail.send', unique_key => 'u', key => 'k'") == first
-    await app.control.cancel(first, actor="ann")
+    await app.control.operations.cancel(first, actor="ann")
     second = await sql.submit("'mail.send', unique_key => 'u', key => 'k'")
     assert second != first
-    assert (await app.control.submit("mail.send", {}, unique="u")).id == second
+    assert (await app.control.jobs.submit("mail.send", {}, unique="u")).id == second
 
 
 async def test_a_store_with_an_audit_key_refuses_it(postgres_url: str) -> None:

@@ -21,8 +21,8 @@ async def test_a_worker_whose_wall_clock_is_an_hour_off_neither_runs_early_nor_r
 ) -> None:
     right = Control(await open_store(redis_url))
     await right.store.open_session(Session(id="right", lease_s=8))
-    later = await right.submit("t", {}, queue="q", delay="10m")
-    now = await right.submit("t", {}, queue="q")
+    later = await right.jobs.submit("t", {}, queue="q", delay="10m")
+    now = await right.jobs.submit("t", {}, queue="q")
     [held] = await right.store.claim(["q"], "right", 10)
     assert held.id == now.id
 
@@ -35,14 +35,14 @@ async def test_a_worker_whose_wall_clock_is_an_hour_off_neither_runs_early_nor_r
     await wrong.store.open_session(Session(id="wrong", lease_s=8))
     assert await wrong.store.claim(["q"], "wrong", 10) == []
     assert await wrong.store.overdue() == []
-    soon = await wrong.submit("t", {}, queue="q", delay="100ms")
+    soon = await wrong.jobs.submit("t", {}, queue="q", delay="100ms")
     await asyncio.sleep(0)
     while not (taken := await wrong.store.claim(["q"], "wrong", 10)):
         due_ms = await wrong.store.due(["q"])
         assert due_ms is not None
         await asyncio.sleep(max(0.0, (due_ms - wrong.store.clock.now_ms()) / 1000))
     assert [job.id for job in taken] == [soon.id]
-    row = await right.get(later.id)
+    row = await right.jobs.get(later.id)
     assert row is not None
     assert row.status == "scheduled"
     assert await right.store.overdue() == []

@@ -47,22 +47,22 @@ async def test_a_worker_goes_on_by_itself_when_its_server_is_back(
     server: Redis, worker: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     control = Control(await open_store(f"{server.url()}?retries=100"))
-    first = await control.submit("takes", {"seconds": 0})
-    assert (await control.wait(first.id, timeout=LONG)).status == "succeeded"
+    first = await control.jobs.submit("takes", {"seconds": 0})
+    assert (await control.jobs.wait(first.id, timeout=LONG)).status == "succeeded"
     gate = tmp_path / "gate"
-    held = await control.submit("waits_for", {"path": str(gate)})
-    while (await control.get(held.id)).status != "running":
+    held = await control.jobs.submit("waits_for", {"path": str(gate)})
+    while (await control.jobs.get(held.id)).status != "running":
         await asyncio.sleep(0.01)
 
     server.kill()
     server.start()
     gate.touch()
 
-    late = [await control.submit("takes", {"seconds": 0}) for _ in range(5)]
-    done = await control.wait(held.id, timeout=LONG)
+    late = [await control.jobs.submit("takes", {"seconds": 0}) for _ in range(5)]
+    done = await control.jobs.wait(held.id, timeout=LONG)
     assert (done.status, done.token) == ("succeeded", 1)
     for job in late:  # a claim whose answer was lost for good is given back, and so costs a second one
-        assert (await control.wait(job.id, timeout=LONG)).status == "succeeded"
+        assert (await control.jobs.wait(job.id, timeout=LONG)).status == "succeeded"
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(LONG_S) == 0
     assert (await check(control.store)).clean

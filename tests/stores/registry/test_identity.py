@@ -324,21 +324,21 @@ async def test_a_place_that_was_cleared_and_used_again_serves_its_new_processes_
         url = bucket.at(tmp_path)
         await bucket.prepare(url)
     old = await open_store(url)
-    jobs = [await Control(old).submit("t", {"n": n}) for n in range(3)]
+    jobs = [await Control(old).jobs.submit("t", {"n": n}) for n in range(3)]
     if where == "file":
         (tmp_path / "jobs").rename(tmp_path / "away")
     else:
         await _cleared(url)
     new = await open_store(url)
-    await Control(new).submit("t", {})
+    await Control(new).jobs.submit("t", {})
 
     with pytest.raises(StoreReplaced):
-        await Control(old).cancel(jobs[0].id, actor="ann")
+        await Control(old).operations.cancel(jobs[0].id, actor="ann")
     with pytest.raises(StoreReplaced):
-        await Control(old).submit("t", {})
+        await Control(old).jobs.submit("t", {})
 
     for n in range(5):
-        await Control(new).submit("t", {"n": n})
+        await Control(new).jobs.submit("t", {"n": n})
     assert (await check(new)).clean
     fresh = await open_store(url)
     assert len(await fresh.audit()) == 6

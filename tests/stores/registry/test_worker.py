@@ -42,7 +42,7 @@ async def test_tasks_are_submitted_run_listed_and_checked_in_a_bucket(tmp_path: 
     try:
         worker = fleet.worker()
         await fleet.ready()
-        made = await fleet.control.submit_many([Request("chaos_tasks.quick", {"number": n}) for n in range(20)])
+        made = await fleet.control.jobs.submit_many([Request("chaos_tasks.quick", {"number": n}) for n in range(20)])
         for one in made:
             assert (await fleet.settled(one.id)).status == "succeeded"
         assert len(fleet.traces(what="start")) == 20
@@ -80,7 +80,7 @@ async def test_what_a_worker_could_not_write_before_it_had_to_stop_counts_after_
     try:
         worker = fleet.worker()
         await fleet.ready()
-        job = (await fleet.control.submit("chaos_tasks.waits", {"gate_name": "go"})).id
+        job = (await fleet.control.jobs.submit("chaos_tasks.waits", {"gate_name": "go"})).id
         await fleet.traced(job)
         azurite.stop()
         fleet.open_gate("go")
@@ -89,12 +89,12 @@ async def test_what_a_worker_could_not_write_before_it_had_to_stop_counts_after_
         [file] = (tmp_path / "state" / "aside").iterdir()
         assert file.stat().st_mode & 0o777 == 0o600
         azurite.start()
-        assert (await fleet.control.get(job)).status == "running"
+        assert (await fleet.control.jobs.get(job)).status == "running"
 
         synced = command(fleet, "jobs", "sync")
 
         assert (synced.returncode, "kept as succeeded, and written now" in synced.stdout) == (0, True), synced
-        row = await fleet.control.get(job)
+        row = await fleet.control.jobs.get(job)
         assert (row.status, row.token) == ("succeeded", 1)
         assert list((tmp_path / "state" / "aside").iterdir()) == []
         assert "kept" not in command(fleet, "jobs", "sync").stdout
@@ -111,7 +111,7 @@ async def test_work_goes_on_while_the_bucket_is_away_and_counts_when_it_is_back(
     try:
         worker = fleet.worker()
         await fleet.ready()
-        job = (await fleet.control.submit("chaos_tasks.waits", {"gate_name": "go"})).id
+        job = (await fleet.control.jobs.submit("chaos_tasks.waits", {"gate_name": "go"})).id
         await fleet.traced(job)
         engines = worker.engines
 

@@ -14,7 +14,7 @@ from mainstay.stores import open_store
 
 async def begun(path: Path, key: bytes | None) -> None:
     store = await open_store(f"sqlite:///{path}", audit_key=key)
-    await Control(store).submit("mail.send")
+    await Control(store).jobs.submit("mail.send")
     await store.close()
 
 

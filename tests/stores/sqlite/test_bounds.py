@@ -27,16 +27,16 @@ async def test_a_claim_moves_only_so_many_rows_of_a_full_key_and_has_itself_woke
 ) -> None:
     monkeypatch.setattr(selection, "_MOST_BLOCKED", 5)
     control = Control(store)
-    await control.set_limit("k", 1)
-    await control.submit_many([Request("t", i, {"concurrency_key": "k"}) for i in range(12)])
-    free = (await control.submit("t", "free")).id
-    session = (await control.open_session()).id
-    claimed = [job.id for job in await control.claim(["default"], session, 1)]
+    await control.operations.set_limit("k", 1)
+    await control.jobs.submit_many([Request("t", i, {"concurrency_key": "k"}) for i in range(12)])
+    free = (await control.jobs.submit("t", "free")).id
+    session = (await control.claims.open_session()).id
+    claimed = [job.id for job in await control.claims.claim(["default"], session, 1)]
 
     async with store.wake(["queue:default"]) as wake:
-        assert await control.claim(["default"], session, 5) == []
+        assert await control.claims.claim(["default"], session, 5) == []
         assert await wake.wait(60)
-    rounds = [await control.claim(["default"], session, 5) for _ in range(2)]
+    rounds = [await control.claims.claim(["default"], session, 5) for _ in range(2)]
 
     assert [job.id for jobs in rounds for job in jobs] == [free]
     assert free not in claimed
@@ -44,15 +44,15 @@ async def test_a_claim_moves_only_so_many_rows_of_a_full_key_and_has_itself_woke
 
 async def test_blocked_rows_of_every_queue_come_back_when_the_limit_is_lifted(store: JobStore) -> None:
     control = Control(store)
-    await control.set_limit("k", 1)
+    await control.operations.set_limit("k", 1)
     for queue in ("a", "b", "c"):
-        await control.submit_many([Request("t", i, {"concurrency_key": "k", "queue": queue}) for i in range(3)])
-    session = (await control.open_session()).id
-    assert len(await control.claim(["a", "b", "c"], session, 20)) == 1
+        await control.jobs.submit_many([Request("t", i, {"concurrency_key": "k", "queue": queue}) for i in range(3)])
+    session = (await control.claims.open_session()).id
+    assert len(await control.claims.claim(["a", "b", "c"], session, 20)) == 1
 
-    await control.set_limit("k", None)
+    await control.operations.set_limit("k", None)
 
-    assert len(await control.claim(["a", "b", "c"], session, 20)) == 8
+    assert len(await control.claims.claim(["a", "b", "c"], session, 20)) == 8
 
 
 async def test_a_tick_that_was_trimmed_does_not_happen_again(store: JobStore) -> None:
@@ -67,11 +67,11 @@ async def test_a_tick_that_was_trimmed_does_not_happen_again(store: JobStore) ->
 
 async def test_trimming_goes_past_a_job_whose_history_is_broken(store: JobStore) -> None:
     control = Control(store)
-    ids = [(await control.submit("t")).id for _ in range(2)]
+    ids = [(await control.jobs.submit("t")).id for _ in range(2)]
     for _ in range(12):
         for job_id in ids:
-            await control.set_priority(job_id, 1, actor="ann")
-            await control.set_priority(job_id, 2, actor="ann")
+            await control.operations.set_priority(job_id, 1, actor="ann")
+            await control.operations.set_priority(job_id, 2, actor="ann")
     db = apsw.Connection(str(store.path))  # type: ignore[attr-defined]
     db.execute("DELETE FROM events WHERE job_id = ? AND seq > 5", (ids[0],))
     db.close()
@@ -85,7 +85,7 @@ async def test_a_session_of_another_boot_is_dead_whoever_has_noticed(
     store: JobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     control = Control(store)
-    await control.open_session()
+    await control.claims.open_session()
     db = apsw.Connection(str(store.path))  # type: ignore[attr-defined]
     db.execute("UPDATE sessions SET boot = 'another', beat_ms = beat_ms + 1000000000")
     db.close()
@@ -96,14 +96,14 @@ async def test_a_session_of_another_boot_is_dead_whoever_has_noticed(
 
 async def test_a_job_of_a_newer_version_is_left_alone_by_a_claim(store: JobStore) -> None:
     control = Control(store)
-    newer = (await control.submit("t")).id
-    plain = (await control.submit("t")).id
+    newer = (await control.jobs.submit("t")).id
+    plain = (await control.jobs.submit("t")).id
     db = apsw.Connection(str(store.path))  # type: ignore[attr-defined]
     db.execute("UPDATE jobs SET status = 'teleporting' WHERE id = ?", (newer,))
     db.close()
-    session = (await control.open_session()).id
+    session = (await control.claims.open_session()).id
 
-    assert [job.id for job in await control.claim(["default"], session, 5)] == [plain]
+    assert [job.id for job in await control.claims.claim(["default"], session, 5)] == [plain]
     [left] = await store.get([newer])
     assert left is not None
     assert (left.status, left.lane) == ("teleporting", Lane.READY)

@@ -54,10 +54,10 @@ async def test_submits_and_endings_are_forced_and_claims_and_beats_are_not(
         answer = await what
         return answer, counting.syncs > before
 
-    session = await control.open_session()
-    _, submit = await forced(control.submit("mail.send", {}))
-    jobs, claim = await forced(control.claim(["default"], session.id, 1))
-    _, beat = await forced(control.beat([session.id], [control.started(jobs[0])]))
-    _, complete = await forced(control.complete([Completion(jobs[0])]))
+    session = await control.claims.open_session()
+    _, submit = await forced(control.jobs.submit("mail.send", {}))
+    jobs, claim = await forced(control.claims.claim(["default"], session.id, 1))
+    _, beat = await forced(control.claims.beat([session.id], [control.claims.started(jobs[0])]))
+    _, complete = await forced(control.attempts.complete([Completion(jobs[0])]))
 
     assert (submit, claim, beat, complete) == (True, False, False, True)

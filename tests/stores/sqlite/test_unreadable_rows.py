@@ -29,13 +29,13 @@ def garble(store: JobStore, job_id: str, column: str = "group") -> None:
 
 
 async def claimed(control: Control, n: int, session: str = "") -> tuple[str, list[Job]]:
-    session = session or (await control.open_session()).id
-    return session, await control.claim(["default"], session, n)
+    session = session or (await control.claims.open_session()).id
+    return session, await control.claims.claim(["default"], session, n)
 
 
 async def test_a_claim_goes_on_past_it_and_sets_it_aside(store: JobStore) -> None:
     control = Control(store)
-    ids = [(await control.submit("mail.send")).id for _ in range(3)]
+    ids = [(await control.jobs.submit("mail.send")).id for _ in range(3)]
     garble(store, ids[1], "name")
 
     _, jobs = await claimed(control, 10)
@@ -46,7 +46,7 @@ async def test_a_claim_goes_on_past_it_and_sets_it_aside(store: JobStore) -> Non
 
 async def test_a_due_one_is_set_aside_and_counted_once(store: JobStore) -> None:
     control = Control(store)
-    ids = [(await control.submit("mail.send", delay="1s")).id for _ in range(2)]
+    ids = [(await control.jobs.submit("mail.send", delay="1s")).id for _ in range(2)]
     garble(store, ids[0], "name")
     store.clock.advance(2)  # type: ignore[attr-defined]
 
@@ -58,26 +58,26 @@ async def test_a_due_one_is_set_aside_and_counted_once(store: JobStore) -> None:
 
 async def test_a_sweep_reaps_it_with_the_others(store: JobStore) -> None:
     control = Control(store)
-    ids = [(await control.submit("mail.send")).id for _ in range(2)]
+    ids = [(await control.jobs.submit("mail.send")).id for _ in range(2)]
     await claimed(control, 2)
     garble(store, ids[0])
     store.clock.advance(60)  # type: ignore[attr-defined]
 
-    swept = await Control(store).sweep()
+    swept = await Control(store).sweeper.sweep()
 
     assert swept.moved == {"pending": 2}
 
 
 async def test_beats_completions_and_lists_go_on(store: JobStore) -> None:
     control = Control(store)
-    ids = [(await control.submit("mail.send")).id for _ in range(3)]
+    ids = [(await control.jobs.submit("mail.send")).id for _ in range(3)]
     session, jobs = await claimed(control, 3)
     garble(store, ids[0])
 
-    [pulse] = await control.beat([session], [control.progress(job, 1) for job in jobs])
+    [pulse] = await control.claims.beat([session], [control.claims.progress(job, 1) for job in jobs])
     assert pulse.known
-    await control.cancel(ids[1], actor="ann", reason="not needed")
-    outcomes = await control.complete([Completion(job) for job in jobs])
+    await control.operations.cancel(ids[1], actor="ann", reason="not needed")
+    outcomes = await control.attempts.complete([Completion(job) for job in jobs])
     assert [outcome.outcome for outcome in outcomes] == ["applied"] * 3
     assert {job.id for job in (await store.find(Query())).jobs} == set(ids)
     assert [job is not None for job in await store.get(ids)] == [True] * 3

@@ -90,7 +90,7 @@ async def test_a_damaged_batch_is_looked_at_and_made_whole_again(lab: Lab) -> No
     # it had succeeded, which is final: a job of its own repairs the damage
     made = (await send(f"{lab.path}/resume", json={"reason": "the disk is new"})).json()
     assert (made["how"], made["units"]) == ("linked", 1)
-    submitted = (await lab.server.control.events(made["id"]))[0]
+    submitted = (await lab.server.control.jobs.events(made["id"]))[0]
     assert submitted.actor == "web:local"
     await lab.box.drain()
     assert len(lab.files) == 6
@@ -103,7 +103,7 @@ async def test_a_change_that_is_meant_for_another_version_is_refused(lab: Lab) -
 
 
 async def test_another_job_is_no_batch(lab: Lab) -> None:
-    other = await lab.server.control.submit("a")
+    other = await lab.server.control.jobs.submit("a")
     for part in ("batch", "report", "map", "outputs"):
         answer = await lab.server.client.get(f"/api/v1/jobs/{other.id}/{part}")
         assert (answer.status_code, answer.json()["field"]) == (422, "job")

@@ -12,13 +12,13 @@ ACTIONS = "/api/v1/jobs/actions"
 
 
 async def statuses(server: Server, made: list[str]) -> list[str]:
-    return [job.status for job in await server.control.get_many(made)]
+    return [job.status for job in await server.control.jobs.get_many(made)]
 
 
 async def failed(server: Server, n: int, **options: Any) -> list[str]:
-    made = [(await server.control.submit("a", **options)).id for _ in range(n)]
+    made = [(await server.control.jobs.submit("a", **options)).id for _ in range(n)]
     for job_id in made:
-        await server.control.force(job_id, "failed", actor="t", reason="for the test")
+        await server.control.operations.force(job_id, "failed", actor="t", reason="for the test")
     return made
 
 
@@ -32,13 +32,13 @@ async def test_a_preview_counts_and_shows_and_does_nothing(stored: Server) -> No
     told = (await stored.client.post(ACTIONS, json={**body, "dry_run": False, "reason": "the printer is back"})).json()
     assert (told["matched"], told["done"], told["refused"], told["more"]) == (12, 12, 0, False)
     assert set(await statuses(stored, made)) == {"pending"}
-    event = (await stored.control.events(made[0]))[-1]
+    event = (await stored.control.jobs.events(made[0]))[-1]
     assert (event.actor, event.reason) == ("web:local", "the printer is back")
 
 
 async def test_a_filter_without_a_status_means_what_the_action_makes_sense_for(stored: Server) -> None:
     (bad,) = await failed(stored, 1)
-    good = (await stored.control.submit("a")).id
+    good = (await stored.control.jobs.submit("a")).id
     for action, matched in (("retry", 1), ("cancel", 1), ("delete", 1)):
         body = {"action": action, "filter": {"name": "a"}, "dry_run": True}
         told = (await stored.client.post(ACTIONS, json=body)).json()
@@ -48,11 +48,11 @@ async def test_a_filter_without_a_status_means_what_the_action_makes_sense_for(s
 
 async def test_by_id_each_is_answered_for(stored: Server) -> None:
     (bad,) = await failed(stored, 1)
-    good = (await stored.control.submit("a")).id
+    good = (await stored.control.jobs.submit("a")).id
     told = (await stored.client.post(ACTIONS, json={"action": "retry", "ids": [bad, good]})).json()
     assert told["done"] == 2  # one that waits already is as it is to be
-    session = await stored.control.open_session(worker="w")
-    (held,) = await stored.control.claim(["default"], session.id, 1)
+    session = await stored.control.claims.open_session(worker="w")
+    (held,) = await stored.control.claims.claim(["default"], session.id, 1)
     told = (await stored.client.post(ACTIONS, json={"action": "delete", "ids": [bad, good]})).json()
     assert (told["done"], told["refused"]) == (1, 1)
     (refusal,) = told["refusals"]

@@ -10,7 +10,7 @@ from tests.web.conftest import Server
 
 
 async def path_of(server: Server, **options: object) -> str:
-    return f"/api/v1/jobs/{(await server.control.submit('a', **options)).id}"
+    return f"/api/v1/jobs/{(await server.control.jobs.submit('a', **options)).id}"
 
 
 async def test_each_change_is_made_in_the_name_of_the_caller_with_its_reason(stored: Server) -> None:
@@ -82,8 +82,8 @@ async def test_the_reason_of_a_deletion_stays(stored: Server) -> None:
 
 async def test_a_job_somebody_works_on_is_asked_to_stop_and_not_deleted(stored: Server) -> None:
     path = await path_of(stored)
-    session = await stored.control.open_session(worker="w")
-    await stored.control.claim(["default"], session.id, 1)
+    session = await stored.control.claims.open_session(worker="w")
+    await stored.control.claims.claim(["default"], session.id, 1)
     held = await stored.client.delete(path, headers={"If-Match": "*"})
     assert (held.status_code, held.json()["type"]) == (409, "conflict")
     assert (await stored.client.post(f"{path}/cancel")).json()["status"] == "cancelling"

@@ -71,7 +71,7 @@ async def test_a_body_that_is_not_what_it_should_be_is_refused(stored: Server, b
     answer = await stored.client.post(f"{PREFIX}/jobs", content=body, headers=headers)
     assert_refused(answer)
     assert answer.status_code == status, answer.text
-    assert (await stored.control.stats()).queues == {}
+    assert (await stored.control.store.stats()).queues == {}
 
 
 @pytest.mark.parametrize(
@@ -259,4 +259,4 @@ async def test_what_is_no_msgpack_is_refused(server: Server, body: bytes, status
     answer = await server.client.post(f"{PREFIX}/jobs", content=body, headers={"Content-Type": "application/msgpack"})
     assert_refused(answer)
     assert answer.status_code == status, answer.text
-    assert (await server.control.stats()).queues == {}
+    assert (await server.control.store.stats()).queues == {}

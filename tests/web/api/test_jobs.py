@@ -16,11 +16,11 @@ async def ids(server: Server, **query: object) -> list[str]:
 
 
 async def test_filters_narrow_together(stored: Server) -> None:
-    submit = stored.control.submit
+    submit = stored.control.jobs.submit
     one = (await submit("a.x", queue="mail", tags=["red"], key="k1")).id
     two = (await submit("a.y", queue="mail")).id
     three = (await submit("a.x", queue="other", tags=["red"])).id
-    await stored.control.cancel(two, actor="t", reason="left the building")
+    await stored.control.operations.cancel(two, actor="t", reason="left the building")
     assert await ids(stored) == [three, two, one]
     assert await ids(stored, oldest_first="true") == [one, two, three]
     assert await ids(stored, queue="mail") == [two, one]
@@ -36,7 +36,7 @@ async def test_filters_narrow_together(stored: Server) -> None:
 
 
 async def test_pages_go_on_where_the_last_ended_and_meet_every_job_once(stored: Server) -> None:
-    made = [(await stored.control.submit("a")).id for _ in range(7)]
+    made = [(await stored.control.jobs.submit("a")).id for _ in range(7)]
     met, cursor = [], None
     for _ in range(4):
         params = {"limit": "2"} | ({} if cursor is None else {"cursor": cursor})
@@ -44,7 +44,7 @@ async def test_pages_go_on_where_the_last_ended_and_meet_every_job_once(stored: 
         met += [job["id"] for job in page["jobs"]]
         cursor = page["next"]
         # jobs that come meanwhile are newer than any page
-        await stored.control.submit("late")
+        await stored.control.jobs.submit("late")
     assert met == made[::-1]
     assert cursor is None
 
@@ -52,17 +52,17 @@ async def test_pages_go_on_where_the_last_ended_and_meet_every_job_once(stored: 
 async def test_a_page_is_never_longer_than_the_server_gives() -> None:
     async with serving(page_limit=3) as server:
         for _ in range(5):
-            await server.control.submit("a")
+            await server.control.jobs.submit("a")
         for more in (1000, 10_001, 2**70):
             assert len(await ids(server, limit=more)) == 3
 
 
 async def test_a_job_looks_as_it_is_and_its_secrets_are_masked(stored: Server) -> None:
     payload = {"user": "ann", "password": "x", "deep": [{"accessToken": "y", "n": 1}]}
-    made = await stored.control.submit("a", payload, metadata={"order": "17", "db_password": "x"})
-    session = await stored.control.open_session(worker="w")
-    (job,) = await stored.control.claim(["default"], session.id, 1)
-    await stored.control.complete([Completion(job, result={"secret": "z", "sum": 3})])
+    made = await stored.control.jobs.submit("a", payload, metadata={"order": "17", "db_password": "x"})
+    session = await stored.control.claims.open_session(worker="w")
+    (job,) = await stored.control.claims.claim(["default"], session.id, 1)
+    await stored.control.attempts.complete([Completion(job, result={"secret": "z", "sum": 3})])
     found = (await stored.client.get(f"/api/v1/jobs/{made.id}")).json()
     assert found["status"] == "succeeded"
     assert found["payload"] == {"user": "ann", "password": "***", "deep": [{"accessToken": "***", "n": 1}]}
@@ -76,15 +76,15 @@ async def test_a_job_looks_as_it_is_and_its_secrets_are_masked(stored: Server) -
 
 async def test_a_server_that_shows_no_payloads_shows_none_however_it_is_asked() -> None:
     async with serving(show_payloads=False) as server:
-        made = await server.control.submit("a", {"name": "ann"})
-        await server.control.cancel(made.id, actor="t")
+        made = await server.control.jobs.submit("a", {"name": "ann"})
+        await server.control.operations.cancel(made.id, actor="t")
         for path in (f"/jobs/{made.id}?payload=true", "/jobs?payload=true", f"/jobs/{made.id}/result"):
             assert "ann" not in (await server.client.get(f"/api/v1{path}")).text
 
 
 async def test_what_cannot_be_read_is_not_shown_for_nobody_knows_what_is_secret_in_it(stored: Server) -> None:
     sealed = msgspec.Raw(msgspec.msgpack.encode(msgspec.msgpack.Ext(77, b"password: hunter2")))
-    made = await stored.control.submit("a", sealed)
+    made = await stored.control.jobs.submit("a", sealed)
     answer = await stored.client.get(f"/api/v1/jobs/{made.id}")
     assert answer.json()["payload"] == {"undecodable": f"{len(bytes(sealed))} bytes"}
     assert b"hunter2".hex() not in answer.text
@@ -92,11 +92,11 @@ async def test_what_cannot_be_read_is_not_shown_for_nobody_knows_what_is_secret_
 
 async def test_a_stored_extension_type_is_told_by_its_type_and_size_and_kept_in_messagepack(stored: Server) -> None:
     value = {"n": 1, "strange": [msgspec.msgpack.Ext(5, b"aa")]}
-    made = await stored.control.submit("a")
-    session = await stored.control.open_session()
-    jobs = await stored.control.claim(["default"], session.id, 1)
+    made = await stored.control.jobs.submit("a")
+    session = await stored.control.claims.open_session()
+    jobs = await stored.control.claims.claim(["default"], session.id, 1)
     # a result that its task has packed is taken as it is
-    await stored.control.complete([Completion(jobs[0], result=msgspec.Raw(msgspec.msgpack.encode(value)))])
+    await stored.control.attempts.complete([Completion(jobs[0], result=msgspec.Raw(msgspec.msgpack.encode(value)))])
 
     path = f"/api/v1/jobs/{made.id}/result"
     shown = (await stored.client.get(path)).json()["result"]
@@ -107,7 +107,7 @@ async def test_a_stored_extension_type_is_told_by_its_type_and_size_and_kept_in_
 
 
 async def test_a_job_that_is_known_already_is_not_sent_again(stored: Server) -> None:
-    path = f"/api/v1/jobs/{(await stored.control.submit('a')).id}"
+    path = f"/api/v1/jobs/{(await stored.control.jobs.submit('a')).id}"
     tag = (await stored.client.get(path)).headers["etag"]
     again = await stored.client.get(path, headers={"If-None-Match": f'"0", W/{tag}'})
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
@@ -116,13 +116,13 @@ async def test_a_job_that_is_known_already_is_not_sent_again(stored: Server) -> 
 
 
 async def test_progress_is_a_change_to_whoever_looks_though_it_moves_nothing(stored: Server) -> None:
-    made = await stored.control.submit("a")
-    session = await stored.control.open_session(worker="w")
-    (job,) = await stored.control.claim(["default"], session.id, 1)
-    await stored.control.start([job])
+    made = await stored.control.jobs.submit("a")
+    session = await stored.control.claims.open_session(worker="w")
+    (job,) = await stored.control.claims.claim(["default"], session.id, 1)
+    await stored.control.claims.start([job])
     path = f"/api/v1/jobs/{made.id}"
     before = (await stored.client.get(path)).headers["etag"]
-    await stored.control.report([stored.control.progress(job, 3, 10)])
+    await stored.control.claims.report([stored.control.claims.progress(job, 3, 10)])
     found = await stored.client.get(path, headers={"If-None-Match": before})
     assert (found.status_code, found.json()["progress"]) == (200, {"done": 3.0, "total": 10.0})
     # and nobody's change is refused because of it
@@ -130,9 +130,9 @@ async def test_progress_is_a_change_to_whoever_looks_though_it_moves_nothing(sto
 
 
 async def test_units_are_listed_with_their_counts(stored: Server) -> None:
-    parent = (await stored.control.submit("p")).id
-    units = [(await stored.control.submit("u", n, parent=parent, unit=f"u{n}")).id for n in range(3)]
-    await stored.control.cancel(units[1], actor="t")
+    parent = (await stored.control.jobs.submit("p")).id
+    units = [(await stored.control.jobs.submit("u", n, parent=parent, unit=f"u{n}")).id for n in range(3)]
+    await stored.control.operations.cancel(units[1], actor="t")
     found = (await stored.client.get(f"/api/v1/jobs/{parent}/units", params={"limit": "2"})).json()
     assert [unit["id"] for unit in found["units"]] == units[:2]
     assert found["counts"] == {"pending": 2, "cancelled": 1}
@@ -184,19 +184,19 @@ async def test_stores_are_kept_apart_and_the_first_is_meant_when_none_is_named()
 
 
 async def test_why_jobs_failed_can_be_searched_for(stored: Server) -> None:
-    made = await stored.control.submit("a", retries=0)
-    session = await stored.control.open_session(worker="w")
-    (job,) = await stored.control.claim(["default"], session.id, 1)
-    await stored.control.start([job])
-    await stored.control.fail([Failure(job, ValueError("the printer is on fire"))])
+    made = await stored.control.jobs.submit("a", retries=0)
+    session = await stored.control.claims.open_session(worker="w")
+    (job,) = await stored.control.claims.claim(["default"], session.id, 1)
+    await stored.control.claims.start([job])
+    await stored.control.attempts.fail([Failure(job, ValueError("the printer is on fire"))])
     assert await ids(stored, text="on fire", session="nobody") == []
     assert await ids(stored, text="on fire") == [made.id]
 
 
 async def test_jobs_are_listed_by_kind(stored: Server) -> None:
-    await stored.control.submit("a")
-    load = await stored.control.submit("Shop", kind="load")
-    batch = await stored.control.submit("sweep", kind="batch")
+    await stored.control.jobs.submit("a")
+    load = await stored.control.jobs.submit("Shop", kind="load")
+    batch = await stored.control.jobs.submit("sweep", kind="batch")
     for kind, ids in (("load", [load.id]), ("batch", [batch.id]), ("unheard", [])):
         found = (await stored.client.get("/api/v1/jobs", params={"kind": kind})).json()["jobs"]
         assert [job["id"] for job in found] == ids

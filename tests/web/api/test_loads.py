@@ -18,23 +18,25 @@ from tests.web.conftest import Server, serving
 
 
 async def test_the_numbers_of_a_run_are_there_as_soon_as_some_are_stored(server: Server) -> None:
-    made = await server.control.submit("shop", kind="load")
+    made = await server.control.jobs.submit("shop", kind="load")
     path = f"/api/v1/jobs/{made.id}/summary"
     early = await server.client.get(path)
     assert (early.status_code, early.json()["type"]) == (409, "no_numbers_yet")
-    session = await server.control.open_session(worker="w")
-    (job,) = await server.control.claim(["default"], session.id, 1)
-    await server.control.start([job])
+    session = await server.control.claims.open_session(worker="w")
+    (job,) = await server.control.claims.claim(["default"], session.id, 1)
+    await server.control.claims.start([job])
     half, whole = a_summary(count=2000), a_summary()
-    await server.control.report([server.control.progress(job, 1, 2, checkpoint=msgspec.msgpack.encode(half))])
+    await server.control.claims.report(
+        [server.control.claims.progress(job, 1, 2, checkpoint=msgspec.msgpack.encode(half))]
+    )
     told = msgspec.convert((await server.client.get(path)).json(), Summary)
     assert told == msgspec.structs.replace(half, ended="running", verdict="running")
-    await server.control.complete([Completion(job, result=msgspec.to_builtins(whole))])
+    await server.control.attempts.complete([Completion(job, result=msgspec.to_builtins(whole))])
     assert msgspec.convert((await server.client.get(path)).json(), Summary) == whole
 
 
 async def test_another_job_is_no_load_test(server: Server) -> None:
-    made = await server.control.submit("a")
+    made = await server.control.jobs.submit("a")
     answer = await server.client.get(f"/api/v1/jobs/{made.id}/summary")
     assert answer.status_code == 422
     assert "not a load test" in answer.json()["detail"]
@@ -42,16 +44,16 @@ async def test_another_job_is_no_load_test(server: Server) -> None:
 
 async def test_a_run_that_did_not_end_by_itself_is_never_told_as_passed(server: Server) -> None:
     control = server.control
-    session = await control.open_session(worker="w")
-    made = await control.submit("Shop", kind="load", queue="loads", retries=0)
-    jobs = await control.claim(["loads"], session.id, 1)
-    await control.start(jobs)
+    session = await control.claims.open_session(worker="w")
+    made = await control.jobs.submit("Shop", kind="load", queue="loads", retries=0)
+    jobs = await control.claims.claim(["loads"], session.id, 1)
+    await control.claims.start(jobs)
     # an earlier version stored this on the way
-    await control.report([control.progress(jobs[0], 1.0, checkpoint=stored(a_summary(verdict="passed")))])
+    await control.claims.report([control.claims.progress(jobs[0], 1.0, checkpoint=stored(a_summary(verdict="passed")))])
     path = f"/api/v1/jobs/{made.id}/summary"
 
     running = (await server.client.get(path)).json()
-    await control.fail([Failure(jobs[0], ErrorInfo(type="WorkerLost", message="its worker died"))])
+    await control.attempts.fail([Failure(jobs[0], ErrorInfo(type="WorkerLost", message="its worker died"))])
     lost = (await server.client.get(path)).json()
 
     assert (running["verdict"], running["ended"]) == ("running", "running")
@@ -97,12 +99,12 @@ SECRETS = ("hunter2222", "pa55word", "sk-live-1", "tok-1", "p-1", "pass-1")
 async def test_the_texts_of_a_load_test_are_masked_and_left_out_where_no_payloads_are_shown(shows: bool) -> None:
     async with serving(show_payloads=shows) as server:
         control = server.control
-        made = await control.submit("shop", {"password": "hunter2222"}, kind="load")
-        other = await control.submit("shop", {"password": "hunter2222"}, kind="load")
-        session = await control.open_session(worker="w")
-        for job in await control.claim(["default"], session.id, 2):
-            await control.start([job])
-            await control.complete([Completion(job, result=msgspec.to_builtins(telling()))])
+        made = await control.jobs.submit("shop", {"password": "hunter2222"}, kind="load")
+        other = await control.jobs.submit("shop", {"password": "hunter2222"}, kind="load")
+        session = await control.claims.open_session(worker="w")
+        for job in await control.claims.claim(["default"], session.id, 2):
+            await control.claims.start([job])
+            await control.attempts.complete([Completion(job, result=msgspec.to_builtins(telling()))])
         told = (await server.client.get(f"/api/v1/jobs/{made.id}/summary")).json()
         pages = [f"/loads/{made.id}", "/loads", f"/loads/compare?run={made.id}&run={other.id}"]
         answers = [await server.client.get(path) for path in pages]
@@ -130,18 +132,18 @@ async def test_a_comparison_opens_no_file_but_the_recordings_of_its_jobs(
         "mainstay.load.report.recorded.read_result", lambda path: opened.append(path) or as_run(a_summary())
     )  # type: ignore[func-returns-value]
     control = server.control
-    session = await control.open_session(worker="w")
+    session = await control.claims.open_session(worker="w")
     folder = state_folder("load")
 
     async def run(name: str, place: Path = folder) -> str:
-        made = await control.submit("shop", kind="load")
-        (job,) = await control.claim(["default"], session.id, 1)
-        await control.start([job])
+        made = await control.jobs.submit("shop", kind="load")
+        (job,) = await control.claims.claim(["default"], session.id, 1)
+        await control.claims.start([job])
         path = place / name.format(id=job.id)
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"{}")
         summary = msgspec.structs.replace(a_summary(), stream=str(path))
-        await control.complete([Completion(job, result=msgspec.to_builtins(summary))])
+        await control.attempts.complete([Completion(job, result=msgspec.to_builtins(summary))])
         return made.id
 
     outside = [

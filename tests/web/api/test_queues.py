@@ -10,10 +10,10 @@ from tests.web.conftest import Server
 
 
 async def test_queues_tell_what_waits_who_works_and_why_they_stand_still(stored: Server) -> None:
-    await stored.control.submit("a", queue="mail")
-    await stored.control.submit("a", queue="mail")
-    session = await stored.control.open_session(worker="w")
-    await stored.control.claim(["mail"], session.id, 1)
+    await stored.control.jobs.submit("a", queue="mail")
+    await stored.control.jobs.submit("a", queue="mail")
+    session = await stored.control.claims.open_session(worker="w")
+    await stored.control.claims.claim(["mail"], session.id, 1)
     await stored.client.post("/api/v1/queues/night/pause", json={"reason": "not before ten"})
     seen = (await stored.client.get("/api/v1/queues")).json()
     mail, night = seen["queues"]
@@ -24,8 +24,8 @@ async def test_queues_tell_what_waits_who_works_and_why_they_stand_still(stored:
 
 
 async def test_a_paused_queue_gives_nothing_until_it_is_resumed(stored: Server) -> None:
-    await stored.control.submit("a", queue="team/mail")
-    session = await stored.control.open_session(worker="w")
+    await stored.control.jobs.submit("a", queue="team/mail")
+    session = await stored.control.claims.open_session(worker="w")
     # a name may have a slash in it, as it is or encoded
     paused = await stored.client.post("/api/v1/queues/team%2Fmail/pause")
     at_ms = paused.json()["set_ms"]
@@ -38,10 +38,10 @@ async def test_a_paused_queue_gives_nothing_until_it_is_resumed(stored: Server) 
     }
     listed = (await stored.client.get("/api/v1/queues/team%2Fmail")).json()
     assert (listed["set_by"], listed["set_ms"]) == ("web:local", at_ms)
-    assert await stored.control.claim(["team/mail"], session.id, 1) == []
+    assert await stored.control.claims.claim(["team/mail"], session.id, 1) == []
     resumed = await stored.client.post("/api/v1/queues/team/mail/resume")
     assert resumed.json()["paused"] is False
-    assert len(await stored.control.claim(["team/mail"], session.id, 1)) == 1
+    assert len(await stored.control.claims.claim(["team/mail"], session.id, 1)) == 1
 
 
 async def test_whoever_changes_a_queue_is_in_the_log(server: Server, caplog: pytest.LogCaptureFixture) -> None:
@@ -53,15 +53,15 @@ async def test_whoever_changes_a_queue_is_in_the_log(server: Server, caplog: pyt
 
 
 async def test_a_purge_takes_what_waits_and_nothing_else(stored: Server) -> None:
-    made = [(await stored.control.submit("a", queue="mail")).id for _ in range(3)]
-    other = (await stored.control.submit("a", queue="other")).id
-    session = await stored.control.open_session(worker="w")
-    (held,) = await stored.control.claim(["mail"], session.id, 1)
+    made = [(await stored.control.jobs.submit("a", queue="mail")).id for _ in range(3)]
+    other = (await stored.control.jobs.submit("a", queue="other")).id
+    session = await stored.control.claims.open_session(worker="w")
+    (held,) = await stored.control.claims.claim(["mail"], session.id, 1)
     look = (await stored.client.post("/api/v1/queues/mail/purge", json={"dry_run": True})).json()
     assert (look["matched"], look["done"]) == (2, 0)
     done = (await stored.client.post("/api/v1/queues/mail/purge")).json()
     assert (done["done"], done["refused"]) == (2, 0)
-    rows = {job.id: job.status for job in await stored.control.get_many([*made, other])}
+    rows = {job.id: job.status for job in await stored.control.jobs.get_many([*made, other])}
     assert rows == {made[0]: "running", made[1]: "cancelled", made[2]: "cancelled", other: "pending"}
     assert held.id == made[0]
     await stored.client.post("/api/v1/queues/other/purge", json={"delete": True})
@@ -70,7 +70,7 @@ async def test_a_purge_takes_what_waits_and_nothing_else(stored: Server) -> None
 
 @pytest.mark.parametrize("change", ["resume", "purge"])
 async def test_a_queue_nobody_has_heard_of_is_not_found(server: Server, change: str) -> None:
-    await server.control.submit("a", queue="mail")
+    await server.control.jobs.submit("a", queue="mail")
     answer = await server.client.post(f"/api/v1/queues/mial/{change}")
     assert (answer.status_code, answer.json()["type"]) == (404, "queue_not_found")
     assert "there are mail" in answer.json()["detail"]
@@ -85,9 +85,9 @@ async def test_what_cannot_be_a_queue_is_refused(server: Server) -> None:
 
 
 async def test_limits_are_set_counted_and_lifted(stored: Server) -> None:
-    await stored.control.submit("a", concurrency_key="tenant-7")
-    session = await stored.control.open_session(worker="w")
-    await stored.control.claim(["default"], session.id, 1)
+    await stored.control.jobs.submit("a", concurrency_key="tenant-7")
+    session = await stored.control.claims.open_session(worker="w")
+    await stored.control.claims.claim(["default"], session.id, 1)
     await stored.client.post("/api/v1/limits", json={"key": "tenant-7", "limit": 3})
     (limit,) = (await stored.client.get("/api/v1/limits")).json()["limits"]
     assert limit == {"key": "tenant-7", "limit": 3, "held": 1, "counted": True}

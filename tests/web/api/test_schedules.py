@@ -47,13 +47,13 @@ async def test_a_schedule_is_run_now_from_what_is_stored_of_it(planned: Server) 
     run = "/api/v1/schedules/nightly/sums/run"
     first = await planned.client.post(run)
     assert (first.status_code, first.json()["created"]) == (201, True)
-    job = await planned.control.get(first.json()["id"])
+    job = await planned.control.jobs.get(first.json()["id"])
     assert (job.name, decoded(job.payload), job.options.tags) == (
         "report.sums",
         {"day": "today"},
         ("schedule:nightly/sums",),
     )
-    assert (await planned.control.events(job.id))[0].actor == "web:local"
+    assert (await planned.control.jobs.events(job.id))[0].actor == "web:local"
     again = await planned.client.post(run)
     assert (again.status_code, again.json()["created"], again.json()["id"]) == (200, False, job.id)
 
@@ -70,7 +70,7 @@ async def test_a_schedule_is_forgotten_and_its_jobs_stay(planned: Server) -> Non
     job_id = (await planned.client.post("/api/v1/schedules/ping/run")).json()["id"]
     assert (await planned.client.delete("/api/v1/schedules/ping")).json() == {"name": "ping", "dropped": True}
     assert (await planned.client.get("/api/v1/schedules/ping")).status_code == 404
-    assert (await planned.control.get(job_id)).status == "pending"
+    assert (await planned.control.jobs.get(job_id)).status == "pending"
 
 
 @pytest.mark.parametrize("change", ["pause", "resume", "run"])

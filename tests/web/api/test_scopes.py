@@ -64,12 +64,12 @@ async def test_deleting_many_needs_what_deleting_one_needs(tmp_path: Path) -> No
     tokens = Tokens(tmp_path / "tokens.json")
     secret = tokens.add("ann", ["operate"])
     async with serving(tokens=tokens) as server, server.as_(secret) as ann:
-        made = await server.control.submit("a")
+        made = await server.control.jobs.submit("a")
         for action, status in (("delete", 403), ("cancel", 200)):
             body = {"action": action, "ids": [made.id]}
             assert (await ann.post(f"{PREFIX}/jobs/actions", json=body)).status_code == status
-        assert (await server.control.get(made.id)).status == "cancelled"
-        assert (await server.control.events(made.id))[-1].actor == "web:ann"
+        assert (await server.control.jobs.get(made.id)).status == "cancelled"
+        assert (await server.control.jobs.events(made.id))[-1].actor == "web:ann"
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.id)

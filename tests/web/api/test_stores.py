@@ -13,10 +13,10 @@ from tests.web.conftest import Server, serving
 
 
 async def test_workers_are_listed_with_what_they_run(stored: Server) -> None:
-    made = await stored.control.submit("a.b", {"password": "x"})
-    session = await stored.control.open_session(worker="w-1", host="here", pid=17)
-    idle = await stored.control.open_session(worker="w-2")
-    await stored.control.claim(["default"], session.id, 1)
+    made = await stored.control.jobs.submit("a.b", {"password": "x"})
+    session = await stored.control.claims.open_session(worker="w-1", host="here", pid=17)
+    idle = await stored.control.claims.open_session(worker="w-2")
+    await stored.control.claims.claim(["default"], session.id, 1)
     first, second = (await stored.client.get("/api/v1/workers")).json()["sessions"]
     assert (first["id"], first["worker"], first["host"], first["pid"]) == (session.id, "w-1", "here", 17)
     assert (first["at_work"], first["holds"], [job["id"] for job in first["jobs"]]) == (True, 1, [made.id])
@@ -30,7 +30,7 @@ async def test_a_worker_is_drained_whole_in_the_name_of_whoever_asks(
 ) -> None:
     caplog.set_level(logging.INFO, logger="mainstay.web.audit")
     for supervisor in (10, 10, 20):
-        await stored.control.open_session(worker="w-1", host="here", supervisor=supervisor)
+        await stored.control.claims.open_session(worker="w-1", host="here", supervisor=supervisor)
     listed = (await stored.client.get("/api/v1/workers")).json()["sessions"]
     # those of one millisecond are in no order of their own
     first, second, other = sorted(listed, key=lambda each: each["supervisor"])
@@ -56,19 +56,19 @@ async def test_a_worker_that_is_not_there_cannot_be_drained(stored: Server) -> N
 
 async def test_workers_say_which_queues_and_tasks_they_serve(stored: Server) -> None:
     offer = Offer(queues=("mail",), tasks={"b": {"queue": "mail"}, "a": {}})
-    await stored.control.open_session(worker="w-1", offer=offer)
-    await stored.control.open_session(worker="w-2")
+    await stored.control.claims.open_session(worker="w-1", offer=offer)
+    await stored.control.claims.open_session(worker="w-2")
     first, second = (await stored.client.get("/api/v1/workers")).json()["sessions"]
     assert (first["queues"], first["tasks"]) == (["mail"], ["a", "b"])
     assert (second["queues"], second["tasks"]) == (None, None)
 
 
 async def test_stats_name_what_no_live_worker_takes(stored: Server) -> None:
-    await stored.control.submit("a", queue="night")
-    await stored.control.submit("unheard.of", queue="mail")
+    await stored.control.jobs.submit("a", queue="night")
+    await stored.control.jobs.submit("unheard.of", queue="mail")
     offer = Offer(queues=("mail",), tasks={"a": {}})
-    session = await stored.control.open_session(worker="w-1", offer=offer)
-    assert await stored.control.claim(["mail"], session.id, 1) == []
+    session = await stored.control.claims.open_session(worker="w-1", offer=offer)
+    assert await stored.control.claims.claim(["mail"], session.id, 1) == []
 
     found = (await stored.client.get("/api/v1/stats")).json()
 
@@ -85,16 +85,16 @@ async def test_stats_name_what_no_live_worker_takes(stored: Server) -> None:
 
 
 async def test_stats_leave_out_the_queue_of_one_load_run(stored: Server) -> None:
-    await stored.control.submit("Shop", queue=private_queue("3f9c"))
-    await stored.control.submit("a")
+    await stored.control.jobs.submit("Shop", queue=private_queue("3f9c"))
+    await stored.control.jobs.submit("a")
     assert list((await stored.client.get("/api/v1/stats")).json()["queues"]) == ["default"]
 
 
 async def test_stats_tell_counts_paused_queues_and_limits(stored: Server) -> None:
-    await stored.control.submit("a", queue="mail")
-    await stored.control.pause("night")
-    await stored.control.set_limit("tenant", 3)
-    await stored.control.open_session(worker="w")
+    await stored.control.jobs.submit("a", queue="mail")
+    await stored.control.operations.pause("night")
+    await stored.control.operations.set_limit("tenant", 3)
+    await stored.control.claims.open_session(worker="w")
     found = (await stored.client.get("/api/v1/stats")).json()
     assert found["queues"]["mail"]["counts"] == {"pending": 1}
     assert (found["queues"]["mail"]["paused"], found["queues"]["night"]["paused"]) == (False, True)
@@ -103,7 +103,7 @@ async def test_stats_tell_counts_paused_queues_and_limits(stored: Server) -> Non
 
 async def test_a_check_finds_what_is_wrong_and_says_so(tmp_path: Path) -> None:
     async with serving({"main": f"sqlite:///{tmp_path / 'jobs.db'}"}) as server:
-        made = await server.control.submit("a")
+        made = await server.control.jobs.submit("a")
         clean = (await server.client.post("/api/v1/check")).json()
         assert (clean["clean"], clean["checked"], clean["violations"]) == (True, 1, [])
         _damage(tmp_path / "jobs.db", made.id)
@@ -120,7 +120,7 @@ def _damage(file: Path, job_id: str) -> None:
 
 
 async def test_a_store_that_does_not_answer_is_no_fault_of_the_caller(stored: Server) -> None:
-    made = await stored.control.submit("a")
+    made = await stored.control.jobs.submit("a")
     await stored.shelf.first.store.close()
     for path in ("/jobs", f"/jobs/{made.id}", "/stats", "/queues", "/workers", "/schedules"):
         answer = await stored.client.get(f"/api/v1{path}")

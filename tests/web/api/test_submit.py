@@ -30,7 +30,7 @@ async def test_a_submitted_job_is_there_for_the_library_with_all_its_options(sto
     }
     answer = await stored.client.post("/api/v1/jobs", json=body)
     assert answer.status_code == 201
-    job = await stored.control.get(answer.json()["id"])
+    job = await stored.control.jobs.get(answer.json()["id"])
     assert (job.name, job.queue, job.priority, job.concurrency_key) == ("mail.send", "mail", 7, "tenant-7")
     assert decoded(job.payload) == body["payload"]
     options = job.options
@@ -65,7 +65,7 @@ async def test_a_key_of_the_body_that_is_not_that_of_the_header_is_refused(serve
 
 async def test_what_is_submitted_is_submitted_in_the_name_of_the_caller(server: Server) -> None:
     job_id = (await server.client.post("/api/v1/jobs", json={"name": "a"})).json()["id"]
-    assert [event.actor for event in await server.control.events(job_id)] == ["web:local"]
+    assert [event.actor for event in await server.control.jobs.events(job_id)] == ["web:local"]
 
 
 async def test_a_job_that_waits_for_another_is_told_with_the_version_it_has(stored: Server) -> None:
@@ -109,7 +109,7 @@ async def test_what_is_not_accepted_is_refused_by_its_field(
     assert (answer.status_code, problem["status"], problem["field"]) == (422, 422, field)
     assert words in problem["detail"]
     assert answer.headers["content-type"] == "application/problem+json"
-    assert (await server.control.stats()).queues == {}
+    assert (await server.control.store.stats()).queues == {}
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ async def test_an_extension_type_of_messagepack_in_a_payload_is_refused(
     answer = await server.client.post(f"/api/v1{path}", content=msgspec.msgpack.encode(body), headers=headers)
     assert (answer.status_code, answer.json()["field"]) == (422, field)
     assert "extension types of MessagePack are not taken, and this is type 5" in answer.json()["detail"]
-    assert (await server.control.stats()).queues == {}
+    assert (await server.control.store.stats()).queues == {}
 
 
 async def test_a_deadline_may_be_a_time(server: Server) -> None:
     body = {"name": "a", "queue_deadline": "2100-01-01T00:00:00Z"}
     job_id = (await server.client.post("/api/v1/jobs", json=body)).json()["id"]
-    assert (await server.control.get(job_id)).options.start_by_ms == 4102444800000
+    assert (await server.control.jobs.get(job_id)).options.start_by_ms == 4102444800000
 
 
 async def test_many_are_stored_in_order_and_say_which_were_there(stored: Server) -> None:
@@ -143,7 +143,7 @@ async def test_many_are_stored_in_order_and_say_which_were_there(stored: Server)
     answer = await stored.client.post("/api/v1/jobs/bulk", json=body)
     assert (answer.status_code, answer.json()["created"]) == (201, 2)
     assert [each["created"] for each in answer.json()["jobs"]] == [True, False, True]
-    found = await stored.control.get_many([each["id"] for each in answer.json()["jobs"]])
+    found = await stored.control.jobs.get_many([each["id"] for each in answer.json()["jobs"]])
     assert [job.name for job in found] == ["a", "a", "b"]
 
 
@@ -239,7 +239,7 @@ async def test_more_than_the_limit_of_one_request_are_refused(server: Server) ->
     jobs = [{"name": "a"}] * (server.site.options.bulk_limit + 1)
     answer = await server.client.post("/api/v1/jobs/bulk", json={"jobs": jobs})
     assert (answer.status_code, answer.json()["field"]) == (422, "jobs")
-    assert (await server.control.stats()).queues == {}
+    assert (await server.control.store.stats()).queues == {}
 
 
 async def test_a_payload_over_the_limit_of_the_store_is_too_large(server: Server) -> None:
@@ -259,18 +259,18 @@ async def test_of_a_group_the_last_one_waits_for_the_others(stored: Server) -> N
     answer = await _group(stored, body)
     assert answer.status_code == 201
     then, members = answer.json()["then"]["id"], [each["id"] for each in answer.json()["members"]]
-    first, second, last = await stored.control.get_many([*members, then])
+    first, second, last = await stored.control.jobs.get_many([*members, then])
     assert [(job.name, job.group) for job in (first, second)] == [("a", then), ("b", then)]
     assert (last.name, last.status, decoded(last.payload)) == ("c", "scheduled", {"n": 1})
-    assert await stored.control.awaited(then) == members
+    assert await stored.control.jobs.awaited(then) == members
 
 
 async def test_when_and_failed_say_what_the_last_one_waits_for(server: Server) -> None:
     for more in ({"when": "settled"}, {"failed": "fail"}):
         body = {"members": [{"name": "a"}], "then": {"name": "c"}, **more}
         then = (await _group(server, body)).json()["then"]["id"]
-        await server.client.post(f"/api/v1/jobs/{(await server.control.awaited(then))[0]}/cancel")
-        status = (await server.control.get(then)).status
+        await server.client.post(f"/api/v1/jobs/{(await server.control.jobs.awaited(then))[0]}/cancel")
+        status = (await server.control.jobs.get(then)).status
         assert status == ("pending" if "when" in more else "failed")
 
 
@@ -322,25 +322,25 @@ async def test_a_group_of_more_than_the_limit_of_one_request_is_refused(server: 
     members = [{"name": "a"}] * (server.site.options.bulk_limit + 1)
     answer = await _group(server, {"members": members, "then": {"name": "c"}})
     assert (answer.status_code, answer.json()["field"]) == (422, "members")
-    assert (await server.control.stats()).queues == {}
+    assert (await server.control.store.stats()).queues == {}
 
 
 async def test_a_task_without_arguments_needs_no_payload(stored: Server) -> None:
     for body in ({"name": "tidy_up"}, {"name": "tidy_up", "payload": None}):
         made = (await stored.client.post("/api/v1/jobs", json=body)).json()
-        assert decoded((await stored.control.get(made["id"])).payload) == {}
+        assert decoded((await stored.control.jobs.get(made["id"])).payload) == {}
     bulk = (await stored.client.post("/api/v1/jobs/bulk", json={"jobs": [{"name": "tidy_up"}]})).json()
-    assert decoded((await stored.control.get(bulk["jobs"][0]["id"])).payload) == {}
+    assert decoded((await stored.control.jobs.get(bulk["jobs"][0]["id"])).payload) == {}
 
 
 async def test_what_is_left_out_is_as_the_task_says_that_a_worker_offers(stored: Server) -> None:
     options = {"queue": "mail", "retries": 7, "timeout": "5m", "tags": ["a"], "unheard_of": 1}
-    await stored.control.open_session(worker="w", offer=Offer(queues=("mail",), tasks={"mail.send": options}))
+    await stored.control.claims.open_session(worker="w", offer=Offer(queues=("mail",), tasks={"mail.send": options}))
 
     async def submitted(**more: Any) -> Job:
         made = await stored.client.post("/api/v1/jobs", json={"name": "mail.send", "payload": {}, **more})
         assert made.status_code == 201
-        return await stored.control.get(made.json()["id"])
+        return await stored.control.jobs.get(made.json()["id"])
 
     job = await submitted()
     assert (job.queue, job.options.retry.retries, job.options.run_timeout_s) == ("mail", 7, 300)
@@ -350,6 +350,6 @@ async def test_what_is_left_out_is_as_the_task_says_that_a_worker_offers(stored:
     group = {"members": [{"name": "mail.send"}], "then": {"name": "mail.send"}}
     made = (await stored.client.post("/api/v1/groups", json=group)).json()
     for each in (*made["members"], made["then"]):
-        assert (await stored.control.get(each["id"])).queue == "mail"
+        assert (await stored.control.jobs.get(each["id"])).queue == "mail"
     other = (await stored.client.post("/api/v1/jobs", json={"name": "unheard.of"})).json()
-    assert (await stored.control.get(other["id"])).queue == "default"
+    assert (await stored.control.jobs.get(other["id"])).queue == "default"

@@ -165,11 +165,11 @@ async def test_the_password_of_a_url_is_told_nowhere() -> None:
     url = "https://bob:pa55%21word@example.org/feed"
     async with serving() as server:
         control = server.control
-        made = await control.submit("fetch", {"feed": url, "all": [url, 1]}, retries=0)
-        session = await control.open_session(worker="w")
-        (job,) = await control.claim(["default"], session.id, 1)
+        made = await control.jobs.submit("fetch", {"feed": url, "all": [url, 1]}, retries=0)
+        session = await control.claims.open_session(worker="w")
+        (job,) = await control.claims.claim(["default"], session.id, 1)
         error = ErrorInfo(type="HTTPError", message=f"401 for {url}", traceback=f"get({url!r})\nsent pa55!word")
-        await control.fail([Failure(job, error)])
+        await control.attempts.fail([Failure(job, error)])
         server.site.hub.nudge("main")
         pages = ["/api/v1/jobs?payload=true", "/jobs", "/", f"/jobs/{made.id}", f"/api/v1/jobs/{made.id}"]
         pages += [f"/api/v1/jobs/{made.id}/{part}" for part in ("events", "explain", "story", "stream?payload=true")]

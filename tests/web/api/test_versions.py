@@ -38,10 +38,10 @@ async def partial_batch(server: Server, root: Path) -> str:
         units=1,
         expected=1,
         manifest="",
-        plan=server.control.plan(),
+        plan=server.control.jobs.plan(),
     )
-    made = await server.shelf.first.desk.submit(spec, [group], server.control.plan())
-    await server.control.force(made.id, "partial", actor="ann", reason="a test")
+    made = await server.shelf.first.desk.submit(spec, [group], server.control.jobs.plan())
+    await server.control.operations.force(made.id, "partial", actor="ann", reason="a test")
     return made.id
 
 
@@ -68,16 +68,16 @@ async def test_a_job_that_is_moved_right_before_the_write_is_left_as_it_is(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, part: str
 ) -> None:
     job_id = await partial_batch(server, tmp_path / "outputs")
-    path, before = f"/api/v1/jobs/{job_id}", await server.control.get(job_id)
+    path, before = f"/api/v1/jobs/{job_id}", await server.control.jobs.get(job_id)
 
     async def move() -> None:
-        await server.control.set_priority(job_id, 7, actor="bob")
+        await server.control.operations.set_priority(job_id, 7, actor="bob")
 
     meddle(server.control.store, monkeypatch, move)
     answer = await server.client.request(method, path + part, headers={"If-Match": f'"{before.version}"'})
     assert (answer.status_code, answer.json()["type"]) == (412, "version_changed")
     assert answer.json()["version"] == before.version + 1
-    now = await server.control.get(job_id)
+    now = await server.control.jobs.get(job_id)
     assert (now.status, now.priority, now.version) == ("partial", 7, before.version + 1)
 
     seen = {"If-Match": f'"{now.version}"'}
@@ -85,10 +85,10 @@ async def test_a_job_that_is_moved_right_before_the_write_is_left_as_it_is(
 
 
 async def test_a_job_that_is_gone_by_the_write_is_not_found(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    job_id = (await server.control.submit("a")).id
+    job_id = (await server.control.jobs.submit("a")).id
 
     async def take_away() -> None:
-        await server.control.delete(job_id, actor="bob", reason="quicker")
+        await server.control.operations.delete(job_id, actor="bob", reason="quicker")
 
     meddle(server.control.store, monkeypatch, take_away)
     answer = await server.client.delete(f"/api/v1/jobs/{job_id}", headers={"If-Match": '"1"'})

@@ -25,14 +25,14 @@ def client_of(app: Any, **options: Any) -> AsyncClient:
 
 async def work(control: Control, queue: str = "default", *, result: Any = None, error: ErrorInfo | None = None) -> int:
     """Take what waits and end it; how many that were."""
-    session = await control.open_session()
-    jobs = await control.claim([queue], session.id, 100)
-    await control.start(jobs)
+    session = await control.claims.open_session()
+    jobs = await control.claims.claim([queue], session.id, 100)
+    await control.claims.start(jobs)
     if error is None:
-        await control.complete([Completion(job, result=result) for job in jobs])
+        await control.attempts.complete([Completion(job, result=result) for job in jobs])
     else:
-        await control.fail([Failure(job, error=error) for job in jobs])
-    await control.close_session(session.id)
+        await control.attempts.fail([Failure(job, error=error) for job in jobs])
+    await control.claims.close_session(session.id)
     return len(jobs)
 
 

@@ -52,19 +52,19 @@ async def test_what_is_submitted_is_in_the_store_as_the_library_would_have_put_i
     first = await either.submit("mail.send", {"to": "a@b.c"}, queue="mail", priority=5, tags={"b", "a"}, timeout="30s")
     second = await either.submit("mail.send", {"to": "x"}, after=[first.id], run_at=at, keep=timedelta(days=2))
 
-    one, two = await stored.control.get_many([first.id, second.id])
+    one, two = await stored.control.jobs.get_many([first.id, second.id])
     assert first.created
     assert first.durability == stored.shelf.first.store.durability
     assert (one.name, one.queue, one.priority, decoded(one.payload)) == ("mail.send", "mail", 5, {"to": "a@b.c"})
     assert (one.options.tags, one.options.run_timeout_s) == (("a", "b"), 30.0)
-    assert await stored.control.awaited(two.id) == [first.id]
+    assert await stored.control.jobs.awaited(two.id) == [first.id]
     assert (two.options.keep_s, two.options.not_before_ms) == (172_800.0, round(at.timestamp() * 1000))
 
 
 async def test_a_submit_without_a_key_is_given_one_that_nobody_else_has(client: AsyncClient, server: Server) -> None:
     first, second = await client.submit("a"), await client.submit("a")
 
-    keys = {job.key for job in await server.control.get_many([first.id, second.id])}
+    keys = {job.key for job in await server.control.jobs.get_many([first.id, second.id])}
     assert first != second
     assert len(keys) == 2
     assert None not in keys
@@ -83,11 +83,11 @@ async def test_a_group_is_stored_as_the_library_would_have_put_it(either: AsyncC
     members = (either.job("a", {"n": n}) for n in range(3))
     made = await either.group(members, then=either.job("sum", {"raw": b"\x00"}, queue="sums"), failed="fail")
 
-    last = await stored.control.get(made.then.id)
+    last = await stored.control.jobs.get(made.then.id)
     assert (last.name, last.queue, last.status, decoded(last.payload)) == ("sum", "sums", "scheduled", {"raw": b"\x00"})
-    assert await stored.control.awaited(last.id) == [member.id for member in made.members]
+    assert await stored.control.jobs.awaited(last.id) == [member.id for member in made.members]
     assert (last.options.after_failed, made.then.created) == ("fail", True)
-    assert [decoded(job.payload) for job in await stored.control.get_many([one.id for one in made.members])] == [
+    assert [decoded(job.payload) for job in await stored.control.jobs.get_many([one.id for one in made.members])] == [
         {"n": 0},
         {"n": 1},
         {"n": 2},
@@ -109,7 +109,7 @@ async def test_what_is_no_job_is_in_no_group(client: AsyncClient, server: Server
         await client.group([], then="sum")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=r"^members: 7 is not a job to submit"):
         await client.group([7], then=client.job("sum"))  # type: ignore[list-item]
-    assert (await server.control.stats()).queues == {}
+    assert (await server.control.store.stats()).queues == {}
 
 
 async def test_many_jobs_are_submitted_in_chunks(client: AsyncClient, server: Server) -> None:
@@ -117,7 +117,7 @@ async def test_many_jobs_are_submitted_in_chunks(client: AsyncClient, server: Se
     handles = await client.submit_many((client.job("a", {"n": n}) for n in range(25)), chunk=10, progress=told.append)
 
     assert told == [10, 20, 25]
-    jobs = await server.control.get_many([handle.id for handle in handles])
+    jobs = await server.control.jobs.get_many([handle.id for handle in handles])
     assert [decoded(job.payload)["n"] for job in jobs] == list(range(25))
 
 
@@ -159,7 +159,7 @@ async def test_a_bad_job_among_many_is_named_by_its_place_in_the_list_and_the_er
     assert (unsent.value.field, unsent.value.__notes__) == ("jobs[5].payload", noted)
     with pytest.raises(InvalidInput, match=r"^jobs\[5\]: 7 is not a job to submit"):
         await client.submit_many([*good, 7], chunk=4)  # type: ignore[list-item]
-    assert (await server.control.stats()).queues["default"].counts == {"pending": 4 + 4 + 5 + 4 + 4}
+    assert (await server.control.store.stats()).queues["default"].counts == {"pending": 4 + 4 + 5 + 4 + 4}
 
 
 async def test_of_a_chunk_that_was_not_answered_the_error_does_not_say_that_it_is_not_stored(server: Server) -> None:
@@ -214,8 +214,8 @@ async def test_a_value_arrives_and_comes_back_as_by_the_library(
 ) -> None:
     made = await either.submit("a", {"value": value})
     (many,) = await either.submit_many([either.job("a", {"value": value})])
-    known = await stored.control.submit("a", {"value": value})
-    one, two, three = await stored.control.get_many([made.id, many.id, known.id])
+    known = await stored.control.jobs.submit("a", {"value": value})
+    one, two, three = await stored.control.jobs.get_many([made.id, many.id, known.id])
     assert one.payload == two.payload == three.payload
     assert decoded(one.payload) == {"value": value}
     assert (await made.job()).payload == {"value": value}
@@ -228,7 +228,7 @@ async def test_a_value_arrives_and_comes_back_as_by_the_library(
 
 
 async def test_a_program_without_msgpack_is_told_the_same_in_json(server: Server) -> None:
-    made = await server.control.submit("a", {"raw": b"\x00\xff"})
+    made = await server.control.jobs.submit("a", {"raw": b"\x00\xff"})
     answer = await server.client.get(f"/api/v1/jobs/{made.id}", headers={"Accept": "*/*"})
     assert (answer.headers["content-type"], answer.headers["vary"]) == ("application/json", "Accept")
     assert answer.json()["payload"] == {"raw": "AP8="}
@@ -239,7 +239,7 @@ async def test_a_program_without_msgpack_is_told_the_same_in_json(server: Server
 
 async def test_a_job_is_told_with_all_that_is_known_of_it(either: AsyncClient, stored: Server) -> None:
     handle = await either.submit("a", {"n": 1}, metadata={"who": "ann"})
-    row = await stored.control.get(handle.id)
+    row = await stored.control.jobs.get(handle.id)
     seen = await handle.job()
 
     same = set(JobView.__struct_fields__) - {"options", "payload", "result", "checkpoint", "head", "trimmed_digest"}
@@ -271,7 +271,7 @@ async def test_a_trail_a_story_and_an_explanation_can_be_read(either: AsyncClien
     events = [event async for event in handle.events()]
     assert (events[0].to, events[-1].to) == ("pending", "succeeded")
     assert [event.seq async for event in handle.events(after=1)] == [event.seq for event in events[1:]]
-    assert await handle.story() == await stored.control.story(handle.id)
+    assert await handle.story() == await stored.control.jobs.story(handle.id)
     assert (await handle.explain()).status == "succeeded"
     assert await handle.awaited() == []
 
@@ -310,7 +310,7 @@ async def test_a_job_that_failed_raises_what_the_library_raises(either: AsyncCli
     with pytest.raises(JobFailed) as caught:
         await handle.result()
 
-    row = await stored.control.get(handle.id)
+    row = await stored.control.jobs.get(handle.id)
     own = failure(row.id, row.name, row.status, row.reason, row.error)
     assert str(caught.value) == str(own)
     assert (caught.value.error_code, caught.value.name) == ("bad_file", "a")
@@ -413,8 +413,8 @@ async def test_schedules_are_looked_after(either: AsyncClient, stored: Server) -
 
 async def test_a_store_is_seen_at_a_glance(either: AsyncClient, stored: Server) -> None:
     await either.submit("a")
-    session = await stored.control.open_session(worker="w")
-    (job,) = await stored.control.claim(["default"], session.id, 1)
+    session = await stored.control.claims.open_session(worker="w")
+    (job,) = await stored.control.claims.claim(["default"], session.id, 1)
 
     stats, (worker,) = await either.stats(), await either.workers()
     assert stats.queues["default"].counts == {"running": 1}
@@ -426,7 +426,7 @@ async def test_a_store_is_seen_at_a_glance(either: AsyncClient, stored: Server) 
 
 
 async def test_a_worker_is_drained(either: AsyncClient, stored: Server) -> None:
-    session = await stored.control.open_session(worker="w")
+    session = await stored.control.claims.open_session(worker="w")
 
     (asked,) = await either.drain_worker("w")
 
@@ -442,7 +442,7 @@ async def test_another_store_of_the_server_can_be_meant() -> None:
     async with serving({"one": "memory:", "two": "memory:"}) as server, client_of(server.app, store="two") as client:
         handle = await client.submit("a")
 
-        assert (await server.shelf.find("two").control.get(handle.id)).name == "a"
+        assert (await server.shelf.find("two").control.jobs.get(handle.id)).name == "a"
         assert [job.id async for job in client.jobs.find()] == [handle.id]
         with pytest.raises(InvalidInput, match="there is no store 'three'"):
             await client_of(server.app, store="three").stats()
@@ -476,14 +476,14 @@ async def test_a_batch_is_seen_validated_and_resumed(tmp_path: Path) -> None:
 
 
 async def test_the_numbers_of_a_load_test_are_read(client: AsyncClient, server: Server) -> None:
-    made = await server.control.submit("shop", kind="load")
+    made = await server.control.jobs.submit("shop", kind="load")
     with pytest.raises(RequestRefused) as caught:
         await client.load_summary(made.id)
     assert caught.value.reason == "no_numbers_yet"
-    session = await server.control.open_session()
-    jobs = await server.control.claim(["default"], session.id, 1)
-    await server.control.start(jobs)
-    await server.control.complete([Completion(jobs[0], result=msgspec.to_builtins(a_summary()))])
+    session = await server.control.claims.open_session()
+    jobs = await server.control.claims.claim(["default"], session.id, 1)
+    await server.control.claims.start(jobs)
+    await server.control.attempts.complete([Completion(jobs[0], result=msgspec.to_builtins(a_summary()))])
 
     assert await client.load_summary(made.id) == a_summary()
 

@@ -77,7 +77,7 @@ async def test_many_jobs_whose_answer_is_lost_are_there_once(stored: Server) -> 
 
 
 async def test_what_may_have_been_done_is_not_done_again(stored: Server) -> None:
-    handle = (await stored.control.submit("a", delay="1h")).id
+    handle = (await stored.control.jobs.submit("a", delay="1h")).id
     client, wire = losing(stored, [0])
     async with client:
         with pytest.raises(ServerUnreachable, match="It may have been done: look before you ask again"):
@@ -94,14 +94,14 @@ def test_a_stream_that_breaks_anywhere_is_taken_up_without_a_gap_or_a_repetition
 
     async def read() -> tuple[list[JobMessage], list[int]]:
         async with serving() as server:
-            job = await server.control.submit("a", retries=3)
+            job = await server.control.jobs.submit("a", retries=3)
             for n in range(3):
-                await server.control.set_priority(job.id, n + 1, actor="ann")
+                await server.control.operations.set_priority(job.id, n + 1, actor="ann")
             await work(server.control, result=1)
             client, _ = losing(server, list(cuts))
             async with client:
                 news = [each async for each in client.handle(job.id).stream()]
-            return news, [event.seq for event in await server.control.events(job.id)]
+            return news, [event.seq for event in await server.control.jobs.events(job.id)]
 
     news, trail = asyncio.run(read())
     assert [each.seq for each in news if isinstance(each, EventView)] == trail

@@ -42,7 +42,7 @@ def test_a_job_goes_its_way(client: Client, here: Here) -> None:
     assert handle.result() == {"n": 2}
     assert handle.wait().status == "succeeded"
     assert [event.to for event in handle.events()][-1] == "succeeded"
-    assert handle.story() == here.run(here.control.story(handle.id))
+    assert handle.story() == here.run(here.control.jobs.story(handle.id))
 
 
 def test_a_wait_ends_when_the_job_does(client: Client, here: Here) -> None:

@@ -113,14 +113,14 @@ async def submit_study(plant: Plant) -> str:
 async def two_loads(plant: Plant) -> tuple[str, str]:
     """Two runs of a load test that are over, the second a little faster."""
     control = await plant.app.open()
-    session = await control.open_session(worker="generator")
+    session = await control.claims.open_session(worker="generator")
     found = []
     for count in (4000, 4600):
-        made = await control.submit("Shop", kind="load", queue="loads", retries=0)
-        jobs = await control.claim(["loads"], session.id, 1)
-        await control.start(jobs)
+        made = await control.jobs.submit("Shop", kind="load", queue="loads", retries=0)
+        jobs = await control.claims.claim(["loads"], session.id, 1)
+        await control.claims.start(jobs)
         summary = a_summary(count=count, stream="")
-        await control.complete([Completion(jobs[0], result=msgspec.Raw(stored(summary)))])
+        await control.attempts.complete([Completion(jobs[0], result=msgspec.Raw(stored(summary)))])
         found.append(made.id)
-    await control.close_session(session.id)
+    await control.claims.close_session(session.id)
     return found[0], found[1]

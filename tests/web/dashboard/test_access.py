@@ -83,7 +83,7 @@ def pages(house: House) -> dict[str, str]:
 
 
 async def settled(plant: Plant, job_id: str) -> None:
-    await (await plant.app.open()).wait(job_id, "60s")
+    await (await plant.app.open()).jobs.wait(job_id, "60s")
 
 
 @pytest.fixture(scope="module")
@@ -93,25 +93,25 @@ def long_names(house: House) -> dict[str, str]:
     async def submit(plant: Plant) -> tuple[str, str, str]:
         control = await plant.app.open()
         long = {"queue": QUEUE, "retries": 0, "tags": ["t" * 100], "key": "k" * 200, "concurrency_key": "c" * 100}
-        failed = await control.submit(NAME, {"p" * 100: "v" * 500}, metadata={"m" * 100: "w" * 300}, **long)
-        session = await control.open_session(worker="w" * 64, host="h" * 100, lease_s=3600)
-        (claimed,) = await control.claim([QUEUE], session.id, 1)
-        await control.start([claimed])
-        await control.fail([Failure(claimed, type("E" * 100, (Exception,), {})("f" * 500))])
-        running = await control.submit(NAME, queue=QUEUE, retries=0)
-        (claimed,) = await control.claim([QUEUE], session.id, 1)
-        await control.start([claimed])
-        await control.report([control.progress(claimed, 1, 3, "g" * 300)])
-        await control.submit(NAME, queue=QUEUE)
-        await control.pause(QUEUE, reason="r" * 300, actor="a" * 100)
-        await control.set_limit("c" * 100, 3)
+        failed = await control.jobs.submit(NAME, {"p" * 100: "v" * 500}, metadata={"m" * 100: "w" * 300}, **long)
+        session = await control.claims.open_session(worker="w" * 64, host="h" * 100, lease_s=3600)
+        (claimed,) = await control.claims.claim([QUEUE], session.id, 1)
+        await control.claims.start([claimed])
+        await control.attempts.fail([Failure(claimed, type("E" * 100, (Exception,), {})("f" * 500))])
+        running = await control.jobs.submit(NAME, queue=QUEUE, retries=0)
+        (claimed,) = await control.claims.claim([QUEUE], session.id, 1)
+        await control.claims.start([claimed])
+        await control.claims.report([control.claims.progress(claimed, 1, 3, "g" * 300)])
+        await control.jobs.submit(NAME, queue=QUEUE)
+        await control.operations.pause(QUEUE, reason="r" * 300, actor="a" * 100)
+        await control.operations.set_limit("c" * 100, 3)
         await register(control, [schedule("s" * 90, "1h", NAME)])
-        load = await control.submit(NAME, kind="load", queue="loads", retries=0)
-        (claimed,) = await control.claim(["loads"], session.id, 1)
-        await control.start([claimed])
+        load = await control.jobs.submit(NAME, kind="load", queue="loads", retries=0)
+        (claimed,) = await control.claims.claim(["loads"], session.id, 1)
+        await control.claims.start([claimed])
         summary = a_summary(count=100, errors={"e" * 200: 3})
         summary.steps[0].step = "i" * 100
-        await control.complete([Completion(claimed, result=msgspec.Raw(stored(summary)))])
+        await control.attempts.complete([Completion(claimed, result=msgspec.Raw(stored(summary)))])
         return failed.id, running.id, load.id
 
     failed, running, load = house.do(submit)

@@ -209,7 +209,7 @@ def test_without_a_selection_nothing_can_be_done_and_a_selection_survives_live_u
     expect(page.locator("#said")).to_contain_text("2 cancelled")
 
     async def standing(plant: Plant) -> list[str]:
-        return [job.status for job in await (await plant.app.open()).get_many([first, second, third])]
+        return [job.status for job in await (await plant.app.open()).jobs.get_many([first, second, third])]
 
     assert house.do(standing) == ["cancelled", "pending", "cancelled"]
 
@@ -233,7 +233,7 @@ def test_all_jobs_of_a_store_are_named_as_all_and_need_a_second_word(page: Page,
     page.wait_for_url(f"{site.url}/jobs")
 
     async def standing(plant: Plant) -> str:
-        [job] = await (await plant.app.open()).get_many([made])
+        [job] = await (await plant.app.open()).jobs.get_many([made])
         return job.status
 
     assert house.do(standing) == "pending"
@@ -381,7 +381,7 @@ def test_what_is_done_is_meant_for_the_job_as_it_was_when_the_dialog_was_opened(
 
     async def change(plant: Plant, *, priority: int) -> None:
         control = await plant.app.open()
-        await control.set_priority(job, priority, actor="somebody else")
+        await control.operations.set_priority(job, priority, actor="somebody else")
 
     job = house.do(submit)
     site.sign_in(page, f"/jobs/{job}")

@@ -15,18 +15,18 @@ from mainstay.web.dashboard.job import can_of, others
 
 
 async def job_in(control: Control, state: str) -> Job:
-    made = await control.submit("t")
+    made = await control.jobs.submit("t")
     if JOB.states[state].holds:
         # force invents no owner
-        session = await control.open_session()
-        (job,) = await control.claim(["default"], session.id, 1)
-        await control.start([job])
+        session = await control.claims.open_session()
+        (job,) = await control.claims.claim(["default"], session.id, 1)
+        await control.claims.start([job])
         if state == "cancelling":
-            return await control.cancel(made.id, actor="test")
+            return await control.operations.cancel(made.id, actor="test")
         if state != "running":
-            await control.act(made.id, lambda _job, _now_ms: (Move(to=state, reason="next"),), actor="test")
-        return await control.get(made.id)
-    return await control.force(made.id, state, actor="test", reason="to have one")
+            await control.drivers.act(made.id, lambda _job, _now_ms: (Move(to=state, reason="next"),), actor="test")
+        return await control.jobs.get(made.id)
+    return await control.operations.force(made.id, state, actor="test", reason="to have one")
 
 
 async def works(act: Callable[[], Awaitable[object]]) -> bool:
@@ -41,7 +41,7 @@ async def works(act: Callable[[], Awaitable[object]]) -> bool:
 async def test_retry_is_offered_where_it_is_accepted(state: str) -> None:
     control = Control(MemoryStore())
     job = await job_in(control, state)
-    accepted = await works(lambda: control.retry(job.id, actor="ann"))
+    accepted = await works(lambda: control.operations.retry(job.id, actor="ann"))
     assert can_of(job, JOB.get(state)).retry is accepted
 
 
@@ -49,7 +49,7 @@ async def test_retry_is_offered_where_it_is_accepted(state: str) -> None:
 async def test_cancel_is_offered_where_it_is_accepted(state: str) -> None:
     control = Control(MemoryStore())
     job = await job_in(control, state)
-    accepted = await works(lambda: control.cancel(job.id, actor="ann"))
+    accepted = await works(lambda: control.operations.cancel(job.id, actor="ann"))
     # twice is once: it is accepted, and there is nothing to offer
     assert can_of(job, JOB.get(state)).cancel is (accepted and state != "cancelled")
 
@@ -57,7 +57,7 @@ async def test_cancel_is_offered_where_it_is_accepted(state: str) -> None:
 async def _forced(state: str, to: str) -> None:
     control = Control(MemoryStore())
     job = await job_in(control, state)
-    await control.force(job.id, to, actor="ann", reason="to see")
+    await control.operations.force(job.id, to, actor="ann", reason="to see")
 
 
 @pytest.mark.parametrize("state", list(JOB.states))
@@ -78,14 +78,14 @@ async def test_a_priority_that_is_offered_can_be_changed() -> None:
 
 async def test_a_job_that_waits_for_others_is_not_offered_to_be_retried() -> None:
     control = Control(MemoryStore())
-    first = await control.submit("first")
-    made = await control.submit("second", after=[first.id])
-    job = await control.get(made.id)
+    first = await control.jobs.submit("first")
+    made = await control.jobs.submit("second", after=[first.id])
+    job = await control.jobs.get(made.id)
     assert can_of(job, JOB.get(job.status)).retry is False
 
 
 async def test_nothing_is_offered_for_a_state_that_only_a_newer_version_knows() -> None:
     control = Control(MemoryStore())
-    job = await control.get((await control.submit("t")).id)
+    job = await control.jobs.get((await control.jobs.submit("t")).id)
     can = can_of(job, None)
     assert not any((can.retry, can.cancel, can.priority, can.force, can.resume, can.validate))

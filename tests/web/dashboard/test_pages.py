@@ -28,12 +28,12 @@ PAGES = ("/", "/jobs", "/queues", "/workers", "/schedules", "/batches", "/loads"
 
 async def failed(control: Control, message: str = "no answer", **options: object) -> Job:
     """A job that was given up."""
-    made = await control.submit("mail.send", {"to": "ann"}, queue="mail", retries=0, **options)
-    session = await control.open_session(worker="w")
-    (job,) = await control.claim(["mail"], session.id, 1)
-    await control.start([job])
-    await control.fail([Failure(job, OSError(message))])
-    return await control.get(made.id)
+    made = await control.jobs.submit("mail.send", {"to": "ann"}, queue="mail", retries=0, **options)
+    session = await control.claims.open_session(worker="w")
+    (job,) = await control.claims.claim(["mail"], session.id, 1)
+    await control.claims.start([job])
+    await control.attempts.fail([Failure(job, OSError(message))])
+    return await control.jobs.get(made.id)
 
 
 async def text_of(server: Server, path: str, status: int = 200) -> str:
@@ -66,8 +66,8 @@ async def test_no_page_has_inline_script_or_style_or_names_another_host(server: 
 async def test_what_others_wrote_is_text_and_never_markup(server: Server) -> None:
     control = server.control
     job = await failed(control, EVIL, tags=[EVIL[:90]], metadata={"note": EVIL}, key=EVIL)
-    await control.submit("t", {EVIL: [EVIL]}, queue="other")
-    await control.pause("mail", reason=EVIL)
+    await control.jobs.submit("t", {EVIL: [EVIL]}, queue="other")
+    await control.operations.pause("mail", reason=EVIL)
     server.site.hub.nudge("main")
     for path in (*PAGES, f"/jobs/{job.id}", "/jobs?text=%3Cscript%3E", f"/jobs?queue={'x' * 50}%22%3E%3Cb%3E"):
         text = (await server.client.get(path)).text
@@ -78,7 +78,7 @@ async def test_what_others_wrote_is_text_and_never_markup(server: Server) -> Non
 
 async def test_what_a_load_test_calls_its_parts_is_text_in_its_charts_too(server: Server) -> None:
     control = server.control
-    session = await control.open_session(worker="w")
+    session = await control.claims.open_session(worker="w")
     plain = a_summary(count=200, stream="", errors={EVIL: 3})
     steps = [msgspec.structs.replace(one, step=f"{one.step}{EVIL}") for one in plain.steps]
     thresholds = [msgspec.structs.replace(one, text=EVIL) for one in plain.thresholds]
@@ -86,10 +86,10 @@ async def test_what_a_load_test_calls_its_parts_is_text_in_its_charts_too(server
     summary = msgspec.structs.replace(plain, steps=steps, thresholds=thresholds, by_tag=tags)
     made = []
     for _ in range(2):
-        made.append((await control.submit("Shop", kind="load", queue="loads", retries=0)).id)
-        jobs = await control.claim(["loads"], session.id, 1)
-        await control.start(jobs)
-        await control.complete([Completion(jobs[0], result=msgspec.Raw(stored(summary)))])
+        made.append((await control.jobs.submit("Shop", kind="load", queue="loads", retries=0)).id)
+        jobs = await control.claims.claim(["loads"], session.id, 1)
+        await control.claims.start(jobs)
+        await control.attempts.complete([Completion(jobs[0], result=msgspec.Raw(stored(summary)))])
     for path in ("/loads", f"/loads/{made[0]}", f"/jobs/{made[0]}?raw=1", f"/loads/compare?a={made[0]}&b={made[1]}"):
         text = await text_of(server, path)
         assert "<script>alert" not in text
@@ -103,11 +103,11 @@ async def test_what_a_load_test_calls_its_parts_is_text_in_its_charts_too(server
 )
 async def test_the_list_of_load_tests_has_the_verdict_of_each(server: Server, verdict: Verdict, state: str) -> None:
     control = server.control
-    session = await control.open_session(worker="w")
-    await control.submit("Shop", kind="load", queue="loads", retries=0)
-    jobs = await control.claim(["loads"], session.id, 1)
-    await control.start(jobs)
-    await control.complete([Completion(jobs[0], result=msgspec.Raw(stored(a_summary(verdict=verdict))))])
+    session = await control.claims.open_session(worker="w")
+    await control.jobs.submit("Shop", kind="load", queue="loads", retries=0)
+    jobs = await control.claims.claim(["loads"], session.id, 1)
+    await control.claims.start(jobs)
+    await control.attempts.complete([Completion(jobs[0], result=msgspec.Raw(stored(a_summary(verdict=verdict))))])
 
     text = await text_of(server, "/loads")
 
@@ -118,7 +118,7 @@ async def test_the_numbers_above_the_charts_are_those_of_the_states_below(server
     hub = server.site.hub
     async with aclosing(hub.subscribe("main")) as snapshots:
         await anext(snapshots)
-        await server.control.submit_many(Request("t", n, {}) for n in range(7))
+        await server.control.jobs.submit_many(Request("t", n, {}) for n in range(7))
         hub.nudge("main")
         # sooner than the next sample of the history
         while (await anext(snapshots)).waiting != 7:
@@ -128,7 +128,7 @@ async def test_the_numbers_above_the_charts_are_those_of_the_states_below(server
 
 
 async def test_the_overview_says_what_comes_in_and_of_which_time_its_curves_are(server: Server) -> None:
-    await server.control.submit_many(Request("t", n, {}) for n in range(10))
+    await server.control.jobs.submit_many(Request("t", n, {}) for n in range(10))
     await looked(server)
     text = await text_of(server, "/")
     assert re.findall(r"<h2>Submitted</h2>\s*<p class=\"figure\">(\S+) <small>a minute", text) == ["60"]
@@ -137,8 +137,8 @@ async def test_the_overview_says_what_comes_in_and_of_which_time_its_curves_are(
 
 async def test_filters_are_in_the_url_and_narrow_the_list(server: Server) -> None:
     control = server.control
-    one = await control.submit("a.one", queue="mail", tags=["x"])
-    two = await control.submit("b.two", queue="other")
+    one = await control.jobs.submit("a.one", queue="mail", tags=["x"])
+    two = await control.jobs.submit("b.two", queue="other")
     assert rows(await text_of(server, "/jobs")) == [two.id, one.id]
     assert rows(await text_of(server, "/jobs?order=oldest")) == [one.id, two.id]
     for query in ("queue=mail", "name=a.one", "tag=x", "text=a.o", "queue=mail&status=pending&status=running"):
@@ -146,13 +146,13 @@ async def test_filters_are_in_the_url_and_narrow_the_list(server: Server) -> Non
 
 
 async def test_an_id_that_is_searched_for_leads_to_its_job(server: Server) -> None:
-    made = await server.control.submit("a.one")
+    made = await server.control.jobs.submit("a.one")
     answer = await server.client.get(f"/jobs?text={made.id}")
     assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{made.id}")
 
 
 async def test_pages_of_a_list_follow_each_other_without_gap_or_overlap(server: Server) -> None:
-    made = await server.control.submit_many(Request("t", n, {"queue": "q"}) for n in range(120))
+    made = await server.control.jobs.submit_many(Request("t", n, {"queue": "q"}) for n in range(120))
     seen: list[str] = []
     path = "/jobs?queue=q"
     while path:
@@ -179,11 +179,11 @@ async def test_a_url_that_makes_no_sense_is_refused_with_the_field_named(server:
 
 async def test_a_story_tells_events_attempts_and_the_way_and_masks_what_is_secret(server: Server) -> None:
     control = server.control
-    made = await control.submit("mail.send", {"to": "ann", "password": "hush"}, queue="mail", retries=0)
-    session = await control.open_session(worker="w")
-    jobs = await control.claim(["mail"], session.id, 1)
-    await control.start(jobs)
-    await control.fail([Failure(jobs[0], OSError("no answer"))])
+    made = await control.jobs.submit("mail.send", {"to": "ann", "password": "hush"}, queue="mail", retries=0)
+    session = await control.claims.open_session(worker="w")
+    jobs = await control.claims.claim(["mail"], session.id, 1)
+    await control.claims.start(jobs)
+    await control.attempts.fail([Failure(jobs[0], OSError("no answer"))])
     text = await text_of(server, f"/jobs/{made.id}")
     assert "hush" not in text
     assert "***" in text
@@ -194,7 +194,7 @@ async def test_a_story_tells_events_attempts_and_the_way_and_masks_what_is_secre
 
 async def test_what_cannot_be_read_is_not_shown_as_bytes_and_metadata_is_masked(server: Server) -> None:
     sealed = msgspec.Raw(msgspec.msgpack.encode(msgspec.msgpack.Ext(77, b"password: hunter2")))
-    made = await server.control.submit("mail.send", sealed, metadata={"order": "17", "api_key": "hush"})
+    made = await server.control.jobs.submit("mail.send", sealed, metadata={"order": "17", "api_key": "hush"})
     text = await text_of(server, f"/jobs/{made.id}")
     assert "undecodable" in text
     assert b"hunter2".hex() not in text
@@ -204,7 +204,7 @@ async def test_what_cannot_be_read_is_not_shown_as_bytes_and_metadata_is_masked(
 
 async def test_payloads_are_not_shown_where_they_may_not_be() -> None:
     async with serving(show_payloads=False) as server:
-        made = await server.control.submit("mail.send", {"to": "ann"})
+        made = await server.control.jobs.submit("mail.send", {"to": "ann"})
         assert "Payload" not in await text_of(server, f"/jobs/{made.id}")
 
 
@@ -220,7 +220,7 @@ async def test_buttons_are_there_for_what_can_be_done_and_by_whom() -> None:
 
 async def test_a_deleted_job_tells_by_whom(server: Server) -> None:
     job = await failed(server.control)
-    await server.control.delete(job.id, actor="ann", reason="not needed")
+    await server.control.operations.delete(job.id, actor="ann", reason="not needed")
     assert "It was deleted by ann" in await text_of(server, f"/jobs/{job.id}", 410)
 
 
@@ -230,42 +230,42 @@ async def test_a_job_that_never_was_is_not_found(server: Server) -> None:
 
 async def test_a_preview_does_nothing_and_what_is_confirmed_is_what_it_showed(server: Server) -> None:
     control = server.control
-    made = await control.submit_many(Request("t", n, {"queue": "q"}) for n in range(25))
+    made = await control.jobs.submit_many(Request("t", n, {"queue": "q"}) for n in range(25))
     text = await text_of(server, "/jobs/bulk?all=matching&action=cancel&queue=q")
     assert "Cancel ALL 25 jobs that match?" in text
     assert rows(text) == [each.id for each in made[:10]]
-    assert (await control.get(made[0].id)).status == "pending"
+    assert (await control.jobs.get(made[0].id)).status == "pending"
     body = re.search(r'data-body="([^"]+)"', text)
     assert body is not None
     seen_ms = server.shelf.first.store.clock.now_ms()
     while server.shelf.first.store.clock.now_ms() <= seen_ms:
         pass  # the next millisecond is after the look
-    later = await control.submit("t", queue="q")
+    later = await control.jobs.submit("t", queue="q")
     answer = await server.client.post(
         "/api/v1/jobs/actions", content=unescape(body[1]), headers={"Content-Type": "application/json"}
     )
     assert answer.json()["done"] == 25
-    assert (await control.get(later.id)).status == "pending"
+    assert (await control.jobs.get(later.id)).status == "pending"
 
 
 async def test_what_comes_to_match_after_a_preview_is_not_meant(server: Server) -> None:
     control = server.control
     seen = [await failed(control), await failed(control)]
-    later = await control.submit("mail.send", queue="mail")
+    later = await control.jobs.submit("mail.send", queue="mail")
     text = await text_of(server, "/jobs/bulk?all=matching&action=retry&queue=mail")
     body = re.search(r'data-body="([^"]+)"', text)
     assert body is not None
-    await control.force(later.id, "failed", actor="t", reason="for the test")
+    await control.operations.force(later.id, "failed", actor="t", reason="for the test")
     answer = await server.client.post(
         "/api/v1/jobs/actions", content=unescape(body[1]), headers={"Content-Type": "application/json"}
     )
     assert answer.json()["done"] == 2
-    assert {(await control.get(job.id)).status for job in seen} == {"pending"}
-    assert (await control.get(later.id)).status == "failed"
+    assert {(await control.jobs.get(job.id)).status for job in seen} == {"pending"}
+    assert (await control.jobs.get(later.id)).status == "failed"
 
 
 async def test_a_preview_of_those_chosen_names_only_these(server: Server) -> None:
-    made = await server.control.submit_many(Request("t", n, {"queue": "q"}) for n in range(3))
+    made = await server.control.jobs.submit_many(Request("t", n, {"queue": "q"}) for n in range(3))
     text = await text_of(server, f"/jobs/bulk?action=cancel&queue=q&id={made[1].id}")
     assert rows(text) == [made[1].id]
 
@@ -278,7 +278,7 @@ async def test_a_preview_of_what_cannot_be_done_is_refused(server: Server) -> No
 
 
 async def test_a_load_test_without_numbers_says_so_and_two_of_them_cannot_be_compared(server: Server) -> None:
-    one, two = [await server.control.submit("Shop", kind="load") for _ in range(2)]
+    one, two = [await server.control.jobs.submit("Shop", kind="load") for _ in range(2)]
     assert "no numbers yet" in await text_of(server, f"/loads/{one.id}")
     assert "no numbers yet" in await text_of(server, f"/loads/compare?run={one.id}&run={two.id}", 422)
     assert "choose two" in await text_of(server, f"/loads/compare?run={one.id}", 422)
@@ -286,10 +286,12 @@ async def test_a_load_test_without_numbers_says_so_and_two_of_them_cannot_be_com
 
 async def test_a_load_test_at_work_is_drawn_from_what_it_has_saved(server: Server) -> None:
     control = server.control
-    made = await control.submit("Shop", kind="load", queue="loads")
-    session = await control.open_session(worker="g")
-    (job,) = await control.claim(["loads"], session.id, 1)
-    await control.report([control.progress(job, 30, 60, "8,000 requests", checkpoint=stored(a_summary(count=300)))])
+    made = await control.jobs.submit("Shop", kind="load", queue="loads")
+    session = await control.claims.open_session(worker="g")
+    (job,) = await control.claims.claim(["loads"], session.id, 1)
+    await control.claims.report(
+        [control.claims.progress(job, 30, 60, "8,000 requests", checkpoint=stored(a_summary(count=300)))]
+    )
     text = await text_of(server, f"/loads/{made.id}")
     assert "Service time over time" in text
     assert "p95 of browse" in text
@@ -298,13 +300,13 @@ async def test_a_load_test_at_work_is_drawn_from_what_it_has_saved(server: Serve
 
 async def test_an_open_load_test_is_drawn_by_its_response_time_first(server: Server) -> None:
     control = server.control
-    made = await control.submit("Shop", kind="load", queue="loads")
-    session = await control.open_session(worker="g")
-    (job,) = await control.claim(["loads"], session.id, 1)
+    made = await control.jobs.submit("Shop", kind="load", queue="loads")
+    session = await control.claims.open_session(worker="g")
+    (job,) = await control.claims.claim(["loads"], session.id, 1)
     open_one = an_open_summary()
     (step,) = open_one.steps
     step.failed, step.ok = step.requests // 2, latency([0.25])
-    await control.report([control.progress(job, 30, 60, "4,000 requests", checkpoint=stored(open_one))])
+    await control.claims.report([control.claims.progress(job, 30, 60, "4,000 requests", checkpoint=stored(open_one))])
 
     text = await text_of(server, f"/loads/{made.id}")
 
@@ -319,11 +321,11 @@ async def test_an_open_load_test_is_drawn_by_its_response_time_first(server: Ser
 
 async def test_the_list_of_load_tests_says_times_and_rates_as_the_page_of_each_does(server: Server) -> None:
     control = server.control
-    made = await control.submit("Shop", kind="load", queue="loads")
-    session = await control.open_session(worker="g")
-    (job,) = await control.claim(["loads"], session.id, 1)
+    made = await control.jobs.submit("Shop", kind="load", queue="loads")
+    session = await control.claims.open_session(worker="g")
+    (job,) = await control.claims.claim(["loads"], session.id, 1)
     fast = a_summary(count=300, service=latency([0.000586]), rate=81234.0)
-    await control.report([control.progress(job, 30, 60, "", checkpoint=stored(fast))])
+    await control.claims.report([control.claims.progress(job, 30, 60, "", checkpoint=stored(fast))])
     listed = await text_of(server, "/loads")
     assert 'data-label="p95">586 µs<' in listed
     assert 'data-label="Rate">81,234/s<' in listed
@@ -332,7 +334,7 @@ async def test_the_list_of_load_tests_says_times_and_rates_as_the_page_of_each_d
 
 async def test_each_store_has_its_own_pages_and_links_stay_with_it(tmp_path: Path) -> None:
     async with serving({"main": "memory:", "crm": f"sqlite:///{tmp_path / 'crm.db'}"}) as server:
-        made = await server.shelf.find("crm").control.submit("crm.call")
+        made = await server.shelf.find("crm").control.jobs.submit("crm.call")
         assert rows(await text_of(server, "/jobs")) == []
         text = await text_of(server, "/jobs?store=crm")
         assert rows(text) == [made.id]
@@ -343,7 +345,7 @@ async def test_each_store_has_its_own_pages_and_links_stay_with_it(tmp_path: Pat
 async def test_states_are_counted_in_what_the_filter_names_or_not_at_all(server: Server) -> None:
     for queue, times in (("mail", 1), ("pay", 2)):
         for _ in range(times):
-            await server.control.submit("a", queue=queue)
+            await server.control.jobs.submit("a", queue=queue)
     await looked(server)
     for query, told in (
         ("", ["3"]),
@@ -396,9 +398,9 @@ async def test_the_overview_says_when_the_store_does_not_answer(
 
 async def test_the_overview_names_the_queues_that_need_somebody(server: Server) -> None:
     control, hub = server.control, server.site.hub
-    await control.submit_many(Request("t", n, {"queue": "deep"}) for n in range(7))
-    await control.submit("t", queue="shallow")
-    await control.pause("stopped", reason="the disk is full")
+    await control.jobs.submit_many(Request("t", n, {"queue": "deep"}) for n in range(7))
+    await control.jobs.submit("t", queue="shallow")
+    await control.operations.pause("stopped", reason="the disk is full")
     async with aclosing(hub.subscribe("main")) as snapshots:
         hub.nudge("main")
         async for snapshot in snapshots:
@@ -410,9 +412,9 @@ async def test_the_overview_names_the_queues_that_need_somebody(server: Server) 
 
 
 async def test_pages_say_which_jobs_no_worker_takes_and_which_queues_workers_serve(server: Server) -> None:
-    await server.control.submit("a", queue="night")
+    await server.control.jobs.submit("a", queue="night")
     offer = Offer(queues=("mail", "default"), tasks={"a": {}})
-    await server.control.open_session(worker="w-1", offer=offer)
+    await server.control.claims.open_session(worker="w-1", offer=offer)
     async with aclosing(server.site.hub.subscribe("main")) as snapshots:
         while not (await anext(snapshots)).unserved:
             pass

@@ -104,12 +104,12 @@ async def test_whoever_prefers_to_wait_gets_the_result_as_soon_as_it_is_there(ur
     web = Starlette(routes=AsyncEndpoint(make).routes("/reports"))
     async with app, asking(web, Prefer="respond-async, wait=20") as http:
         posting = asyncio.create_task(http.post("/reports", json={"year": 7}))
-        session = await app.control.open_session()
-        while not (jobs := await app.control.claim(["default"], session.id, 1)):
+        session = await app.control.claims.open_session()
+        while not (jobs := await app.control.claims.claim(["default"], session.id, 1)):
             await asyncio.sleep(0)
-        await app.control.start(jobs)
+        await app.control.claims.start(jobs)
         assert not posting.done()
-        await app.control.complete([Completion(jobs[0], result={"year": 7})])
+        await app.control.attempts.complete([Completion(jobs[0], result={"year": 7})])
 
         answer = await posting
 
@@ -132,10 +132,10 @@ async def test_progress_is_told_while_it_runs() -> None:
     web = Starlette(routes=AsyncEndpoint(make).routes("/reports"))
     async with app, asking(web) as http:
         where = (await http.post("/reports", json={"year": 1})).headers["Location"]
-        session = await app.control.open_session()
-        (job,) = await app.control.claim(["default"], session.id, 1)
-        await app.control.start([job])
-        await app.control.report([app.control.progress(job, 3, 10, "reading")])
+        session = await app.control.claims.open_session()
+        (job,) = await app.control.claims.claim(["default"], session.id, 1)
+        await app.control.claims.start([job])
+        await app.control.claims.report([app.control.claims.progress(job, 3, 10, "reading")])
 
         seen = (await http.get(where)).json()
 
@@ -191,7 +191,7 @@ async def test_a_post_that_is_repeated_after_its_job_was_deleted_is_told_so() ->
     async with trying() as (http, box, _):
         key = {"Idempotency-Key": "7"}
         job_id = (await http.post("/reports", json={"year": 1}, headers=key)).json()["id"]
-        await box.app.control.delete(job_id, actor="ann", reason="a test")
+        await box.app.control.operations.delete(job_id, actor="ann", reason="a test")
 
         again = await http.post("/reports", json={"year": 1}, headers=key)
 
@@ -254,7 +254,7 @@ async def test_of_text_that_is_no_unicode_it_is_said_what_is_wrong() -> None:
 
 async def test_a_job_of_another_task_and_what_is_no_id_are_not_there() -> None:
     async with trying() as (http, box, _):
-        other = await box.app.control.submit("other")
+        other = await box.app.control.jobs.submit("other")
         for job_id in (NOBODY, other.id, "x", "%00"):
             for answer in (await http.get(f"/reports/{job_id}"), await http.delete(f"/reports/{job_id}")):
                 assert answer.status_code == 404
@@ -348,9 +348,9 @@ async def test_a_delete_asks_the_worker_of_what_runs() -> None:
     web = Starlette(routes=AsyncEndpoint(make).routes("/reports"))
     async with app, asking(web) as http:
         where = (await http.post("/reports", json={"year": 1})).headers["Location"]
-        session = await app.control.open_session()
-        jobs = await app.control.claim(["default"], session.id, 1)
-        await app.control.start(jobs)
+        session = await app.control.claims.open_session()
+        jobs = await app.control.claims.claim(["default"], session.id, 1)
+        await app.control.claims.start(jobs)
 
         answer = await http.delete(where)
 
@@ -363,16 +363,16 @@ async def test_a_delete_that_may_wait_tells_how_it_ended(ending: str, status: in
     web = Starlette(routes=AsyncEndpoint(make).routes("/reports"))
     async with app, asking(web) as http:
         where = (await http.post("/reports", json={"year": 1})).headers["Location"]
-        session = await app.control.open_session()
-        jobs = await app.control.claim(["default"], session.id, 1)
+        session = await app.control.claims.open_session()
+        jobs = await app.control.claims.claim(["default"], session.id, 1)
         async with app.control.store.wake([f"session:{session.id}"]) as asked:
             deleting = asyncio.create_task(http.delete(where, headers={"Prefer": "wait=20"}))
-            while (await app.control.get(jobs[0].id)).status != "cancelling":
+            while (await app.control.jobs.get(jobs[0].id)).status != "cancelling":
                 assert await asked.wait(60)
         if ending == "cancelled":
-            await app.control.confirm_cancelled(jobs)
+            await app.control.attempts.confirm_cancelled(jobs)
         else:
-            await app.control.complete([Completion(jobs[0])])
+            await app.control.attempts.complete([Completion(jobs[0])])
 
         answer = await deleting
 

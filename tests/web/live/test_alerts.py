@@ -58,10 +58,10 @@ def test_each_alert_is_tried() -> None:
 
 async def test_prometheus_has_nothing_to_say_against_what_is_told(promtool: str) -> None:
     async with serving(snapshot_s=0.01) as server:
-        job = await server.control.submit("send", queue="mail:a/b")
-        session = await server.control.open_session(worker="w")
-        await server.control.claim(["mail:a/b"], session.id, 1)
-        await server.control.cancel(job.id, actor="ann")
+        job = await server.control.jobs.submit("send", queue="mail:a/b")
+        session = await server.control.claims.open_session(worker="w")
+        await server.control.claims.claim(["mail:a/b"], session.id, 1)
+        await server.control.operations.cancel(job.id, actor="ann")
         await server.client.get("/api/v1/jobs/nonsense")
         await looked(server)
         told = (await server.client.get("/metrics")).text

@@ -61,20 +61,20 @@ async def seen(hub: Hub, wanted: Callable[[Snapshot], bool]) -> Snapshot:
 
 
 async def failed(control: Control, name: str, error: ErrorInfo) -> str:
-    made = await control.submit(name, retries=0)
-    session = await control.open_session(worker="failing")
-    (job,) = await control.claim(["default"], session.id, 1)
-    await control.fail([Failure(job, error)])
-    await control.close_session(session.id)
+    made = await control.jobs.submit(name, retries=0)
+    session = await control.claims.open_session(worker="failing")
+    (job,) = await control.claims.claim(["default"], session.id, 1)
+    await control.attempts.fail([Failure(job, error)])
+    await control.claims.close_session(session.id)
     return made.id
 
 
 async def test_a_snapshot_has_counts_ages_and_what_is_paused() -> None:
     async with hub_on() as (hub, control, _):
-        await control.submit("send", queue="mail")
-        await control.submit("send", queue="mail", delay="1h")
-        await control.submit("draw", queue="images")
-        await control.pause("mail", reason="the provider is down", actor="ann")
+        await control.jobs.submit("send", queue="mail")
+        await control.jobs.submit("send", queue="mail", delay="1h")
+        await control.jobs.submit("draw", queue="images")
+        await control.operations.pause("mail", reason="the provider is down", actor="ann")
         found = await seen(hub, lambda snapshot: snapshot.counts == {"scheduled": 1, "pending": 2})
         found = await seen(hub, lambda snapshot: any(queue.paused for queue in snapshot.queues))
     assert found.up
@@ -87,11 +87,11 @@ async def test_a_snapshot_has_counts_ages_and_what_is_paused() -> None:
 
 async def test_a_snapshot_says_who_is_at_work_on_what_and_tells_no_payload() -> None:
     async with hub_on() as (hub, control, _):
-        made = await control.submit("send", {"secret": "hunter2"})
-        session = await control.open_session(worker="w")
-        (job,) = await control.claim(["default"], session.id, 1)
-        await control.start([job])
-        await control.report([control.progress(job, 1, 4)])
+        made = await control.jobs.submit("send", {"secret": "hunter2"})
+        session = await control.claims.open_session(worker="w")
+        (job,) = await control.claims.claim(["default"], session.id, 1)
+        await control.claims.start([job])
+        await control.claims.report([control.claims.progress(job, 1, 4)])
         found = await seen(hub, lambda snapshot: bool(snapshot.sessions and snapshot.sessions[0].holds))
         told = hub.told("main", found)
     (worker,) = found.sessions
@@ -116,10 +116,10 @@ async def test_failures_are_grouped_by_their_cause_the_most_frequent_first() -> 
 async def test_batches_and_load_tests_at_work_are_told_and_plain_tasks_are_not() -> None:
     async with hub_on() as (hub, control, _):
         for kind in ("task", "batch", "load"):
-            plan = msgspec.structs.replace(control.plan(), kind=kind)
-            await control.store.insert(control.new_jobs([Request(f"a-{kind}", None, plan)]))
-        session = await control.open_session(worker="w")
-        await control.claim(["default"], session.id, 3)
+            plan = msgspec.structs.replace(control.jobs.plan(), kind=kind)
+            await control.store.insert(control.jobs.new_jobs([Request(f"a-{kind}", None, plan)]))
+        session = await control.claims.open_session(worker="w")
+        await control.claims.claim(["default"], session.id, 3)
         hub.nudge("main")
         found = await seen(hub, lambda snapshot: bool(snapshot.runs))
     assert sorted((run.kind, run.name, run.status) for run in found.runs) == [
@@ -130,10 +130,10 @@ async def test_batches_and_load_tests_at_work_are_told_and_plain_tasks_are_not()
 
 async def test_since_when_a_job_has_been_where_it_should_only_pass_is_told() -> None:
     async with hub_on() as (hub, control, _):
-        made = await control.submit("send")
-        session = await control.open_session(worker="w")
-        await control.start(await control.claim(["default"], session.id, 1))
-        job = await control.cancel(made.id, actor="ann")
+        made = await control.jobs.submit("send")
+        session = await control.claims.open_session(worker="w")
+        await control.claims.start(await control.claims.claim(["default"], session.id, 1))
+        job = await control.operations.cancel(made.id, actor="ann")
         assert job.status == "cancelling"
         found = await seen(hub, lambda snapshot: bool(snapshot.since_ms))
     assert found.since_ms == {"cancelling": job.changed_ms}
@@ -196,7 +196,7 @@ async def test_a_look_that_takes_long_is_taken_seldom() -> None:
 
 async def test_a_store_that_goes_away_is_told_and_so_is_its_return() -> None:
     async with hub_on() as (hub, control, counting):
-        await control.submit("send")
+        await control.jobs.submit("send")
         known = await seen(hub, lambda snapshot: snapshot.counts == {"pending": 1})
         counting.fails = True
         away = await seen(hub, lambda snapshot: not snapshot.up)
@@ -245,7 +245,7 @@ async def test_a_look_that_fails_as_nobody_foresaw_ends_no_other(caplog: pytest.
         store.sessions = broken  # type: ignore[method-assign]
         found = await seen(hub, lambda snapshot: "the log of the server tells more" in snapshot.error)
         assert found.up
-        await control.submit("send")
+        await control.jobs.submit("send")
         await seen(hub, lambda snapshot: snapshot.counts == {"pending": 1})
     assert "a look at a store failed store=main look=sessions" in caplog.text
 

@@ -55,8 +55,8 @@ async def looked(server: Server) -> None:
 
 async def test_a_scrape_tells_what_the_stores_hold() -> None:
     async with serving(**FAST) as server:
-        await server.control.submit("send", queue="mail")
-        await server.control.pause("mail")
+        await server.control.jobs.submit("send", queue="mail")
+        await server.control.operations.pause("mail")
         await looked(server)
         found = await scraped(server)
     assert of(found, "mainstay_store_up", store="main") == 1
@@ -67,7 +67,7 @@ async def test_a_scrape_tells_what_the_stores_hold() -> None:
 
 async def test_queues_that_were_made_for_one_job_have_no_numbers_of_their_own() -> None:
     async with serving(**FAST) as server:
-        await server.control.submit("Shop", queue=private_queue("3f9c"))
+        await server.control.jobs.submit("Shop", queue=private_queue("3f9c"))
         await looked(server)
         found = await scraped(server)
         pages = [(await server.client.get(path)).text for path in ("/", "/queues", "/api/v1/queues")]
@@ -79,7 +79,7 @@ async def test_queues_that_were_made_for_one_job_have_no_numbers_of_their_own() 
 
 async def test_states_that_wait_for_a_person_are_told_before_a_job_is_in_one() -> None:
     async with serving(**FAST) as server:
-        await server.control.submit("send", queue="mail")
+        await server.control.jobs.submit("send", queue="mail")
         await looked(server)
         found = await scraped(server)
     told = {dict(labels)["status"]: value for (name, labels), value in found.items() if name == "mainstay_queue_jobs"}
@@ -99,7 +99,7 @@ async def test_a_scrape_counts_requests_by_part_and_status() -> None:
 
 async def test_numbers_of_a_store_that_is_away_are_not_told_as_if_they_were_new() -> None:
     async with serving(**FAST) as server:
-        await server.control.submit("send")
+        await server.control.jobs.submit("send")
         await looked(server)
 
         async def away() -> None:

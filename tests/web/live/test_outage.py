@@ -23,7 +23,7 @@ async def test_a_store_that_goes_away_and_comes_back_is_told_and_no_event_is_mis
     control = Control(beside)
     with Proxy.before(url) as proxy:
         async with serving({"main": f"{proxy.url}&retries=1"}, snapshot_s=0.05, ready_s=0.5) as server:
-            made = await control.submit("send")
+            made = await control.jobs.submit("send")
             async with (
                 listening(server.app, "/api/v1/stream") as store,
                 listening(server.app, f"/api/v1/jobs/{made.id}/stream") as job,
@@ -34,7 +34,7 @@ async def test_a_store_that_goes_away_and_comes_back_is_told_and_no_event_is_mis
                 await jobs.next("page")
                 proxy.refuse()
                 proxy.cut()
-                await control.set_priority(made.id, 5, actor="ann")
+                await control.operations.set_priority(made.id, 5, actor="ann")
                 while (away := await store.next("snapshot")).data["up"]:
                     pass
                 assert away.data["error"]
@@ -51,7 +51,7 @@ async def test_a_store_that_goes_away_and_comes_back_is_told_and_no_event_is_mis
                     pass
                 assert (await server.client.get("/readyz")).status_code == 200
                 assert (await jobs.next("page")).data["jobs"][0]["priority"] == 5
-                await control.cancel(made.id, actor="ann")
+                await control.operations.cancel(made.id, actor="ann")
                 seen += [told.id for told in await job.rest() if told.event == "event"]
     assert seen == ["1", "2", "3"]
     await beside.close()

@@ -48,7 +48,7 @@ async def until(so: Any) -> None:
 
 async def test_clients_that_vanish_leave_nothing_behind() -> None:
     async with listened_to() as (site, _, port):
-        made = await site.shelf.first.control.submit("send")
+        made = await site.shelf.first.control.jobs.submit("send")
         paths = ["/api/v1/stream", f"/api/v1/jobs/{made.id}/stream", "/api/v1/jobs/stream"]
         clients = [await connected(port, path) for path in paths * 10]
         hub = site.hub
@@ -64,7 +64,7 @@ async def test_a_client_that_reads_nothing_is_dropped_and_holds_up_nobody() -> N
         control, hub = site.shelf.first.control, site.hub
         for n in range(300):
             # so that what is sent does not fit into what the network keeps for it
-            await control.submit("send", queue=f"queue-{n:03}-{'x' * 60}")
+            await control.jobs.submit("send", queue=f"queue-{n:03}-{'x' * 60}")
         deaf = await connected(port, "/api/v1/stream")
         reader, writer = await connected(port, "/api/v1/stream")
 

@@ -37,23 +37,23 @@ async def each(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 async def claimed(control: Control, job_id: str) -> Job:
-    session = await control.open_session(worker="w")
-    (job,) = await control.claim(["default"], session.id, 1)
+    session = await control.claims.open_session(worker="w")
+    (job,) = await control.claims.claim(["default"], session.id, 1)
     assert job.id == job_id
     return job
 
 
 async def test_a_job_is_told_from_its_first_event_to_its_end(each: Server) -> None:
     control = each.control
-    made = await control.submit("send", {"to": "ann"})
+    made = await control.jobs.submit("send", {"to": "ann"})
     async with listening(each.app, f"/api/v1/jobs/{made.id}/stream") as stream:
         assert (await stream.next("job")).data["status"] == "pending"
         job = await claimed(control, made.id)
-        await control.start([job])
+        await control.claims.start([job])
         assert (await stream.next("event")).data["to"] == "running"
-        await control.report([control.progress(job, 3, 10)])
+        await control.claims.report([control.claims.progress(job, 3, 10)])
         assert (await stream.next("progress")).data["progress"]["done"] == 3
-        await control.complete([Completion(job, b"\x80")])
+        await control.attempts.complete([Completion(job, b"\x80")])
         told = await stream.rest()
     assert [one.event for one in told[-3:]] == ["event", "job", "end"]
     assert told[-1].data == {"id": made.id, "status": "succeeded", "reason": None, "deleted": False}
@@ -62,7 +62,7 @@ async def test_a_job_is_told_from_its_first_event_to_its_end(each: Server) -> No
 
 
 async def test_a_payload_is_told_when_asked_for_and_masked(live: Server) -> None:
-    made = await live.control.submit("send", {"to": "ann", "password": "hunter2"})
+    made = await live.control.jobs.submit("send", {"to": "ann", "password": "hunter2"})
     async with listening(live.app, f"/api/v1/jobs/{made.id}/stream") as stream:
         assert "payload" not in (await stream.next("job")).data
     async with listening(live.app, f"/api/v1/jobs/{made.id}/stream?payload=true") as stream:
@@ -84,7 +84,7 @@ def test_whoever_comes_back_misses_no_event_and_sees_none_twice(
     async def main() -> None:
         async with serving(snapshot_s=0.002) as server:
             control = server.control
-            made = await control.submit("send")
+            made = await control.jobs.submit("send")
             path = f"/api/v1/jobs/{made.id}/stream"
             seen: list[str] = []
             last, priority = None, 0
@@ -93,7 +93,7 @@ def test_whoever_comes_back_misses_no_event_and_sees_none_twice(
                 nonlocal priority
                 for _ in range(times):
                     priority = (priority + 1) % 100
-                    await control.set_priority(made.id, priority, actor="ann")
+                    await control.operations.set_priority(made.id, priority, actor="ann")
 
             for before, during, taken in visits:
                 await change(before)
@@ -108,15 +108,15 @@ def test_whoever_comes_back_misses_no_event_and_sees_none_twice(
                         if told.event == "event":
                             seen.append(str(told.id))
             if not watched:
-                await control.cancel(made.id, actor="ann")
+                await control.operations.cancel(made.id, actor="ann")
             async with listening(server.app, path, last=last) as stream:
                 if watched:
                     await change(3)
-                    await control.cancel(made.id, actor="ann")
+                    await control.operations.cancel(made.id, actor="ann")
                 rest = await stream.rest()
             assert rest[-1].event == "end"
             seen += [str(told.id) for told in rest if told.event == "event"]
-            job = await control.get(made.id)
+            job = await control.jobs.get(made.id)
             assert seen == [str(n) for n in range(1, job.version + 1)]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -125,8 +125,8 @@ def test_whoever_comes_back_misses_no_event_and_sees_none_twice(
 
 
 async def test_a_browser_that_has_seen_the_end_is_told_not_to_come_back(live: Server) -> None:
-    made = await live.control.submit("send")
-    await live.control.cancel(made.id, actor="ann")
+    made = await live.control.jobs.submit("send")
+    await live.control.operations.cancel(made.id, actor="ann")
     path = f"/api/v1/jobs/{made.id}/stream"
     async with listening(live.app, path) as stream:
         last = (await stream.rest())[-1].id
@@ -134,18 +134,18 @@ async def test_a_browser_that_has_seen_the_end_is_told_not_to_come_back(live: Se
 
 
 async def test_whoever_lost_the_line_before_the_end_was_told_is_told_it(live: Server) -> None:
-    made = await live.control.submit("send")
-    await live.control.cancel(made.id, actor="ann")
+    made = await live.control.jobs.submit("send")
+    await live.control.operations.cancel(made.id, actor="ann")
     async with listening(live.app, f"/api/v1/jobs/{made.id}/stream", last="2") as stream:
         assert [told.event for told in await stream.rest()] == ["job", "end"]
 
 
 async def test_the_end_of_a_deleted_job_is_its_tombstone(live: Server) -> None:
-    made = await live.control.submit("send")
+    made = await live.control.jobs.submit("send")
     path = f"/api/v1/jobs/{made.id}/stream"
     async with listening(live.app, path) as stream:
         await stream.next("job")
-        await live.control.delete(made.id, actor="ann", reason="a mistake")
+        await live.control.operations.delete(made.id, actor="ann", reason="a mistake")
         told = await stream.rest()
     assert told[-2].data["reason"] == "a mistake"
     assert told[-1].event == "end"
@@ -161,7 +161,7 @@ async def test_a_job_that_is_not_there_is_refused_before_any_stream(live: Server
 
 @pytest.mark.parametrize("mark", ["x", "-1", "1.5", "7-END", "9" * 40, "07"])
 async def test_a_mark_that_no_stream_gave_is_refused(live: Server, mark: str) -> None:
-    made = await live.control.submit("send")
+    made = await live.control.jobs.submit("send")
     answer = await live.client.get(f"/api/v1/jobs/{made.id}/stream", headers={"Last-Event-ID": mark})
     assert (answer.status_code, answer.json()["field"]) == (422, "Last-Event-ID")
 
@@ -176,7 +176,7 @@ async def test_a_store_is_told_at_once_and_then_as_it_changes(live: Server) -> N
     async with listening(live.app, "/api/v1/stream", last="12") as stream:
         first = await stream.next("snapshot")
         assert first.data["counts"] == {}
-        await live.control.submit("send")
+        await live.control.jobs.submit("send")
         while (told := await stream.next("snapshot")).data["counts"] != {"pending": 1}:
             assert int(str(told.id)) > int(str(first.id))
 
@@ -195,16 +195,16 @@ async def test_a_slow_reader_gets_the_latest_and_not_all_between(live: Server) -
 
 
 async def test_a_list_is_told_whole_and_then_by_what_changed(live: Server) -> None:
-    ids = [(await live.control.submit("send")).id for _ in range(3)]
-    await live.control.submit("other")
+    ids = [(await live.control.jobs.submit("send")).id for _ in range(3)]
+    await live.control.jobs.submit("other")
     async with listening(live.app, "/api/v1/jobs/stream?name=send&limit=10") as stream:
         page = (await stream.next("page")).data
         assert page["ids"] == ids[::-1] == [job["id"] for job in page["jobs"]]
-        await live.control.cancel(ids[1], actor="ann")
+        await live.control.operations.cancel(ids[1], actor="ann")
         page = (await stream.next("page")).data
         assert page["ids"] == ids[::-1]
         assert [(job["id"], job["status"]) for job in page["jobs"]] == [(ids[1], "cancelled")]
-        await live.control.delete(ids[0], actor="ann", reason="gone")
+        await live.control.operations.delete(ids[0], actor="ann", reason="gone")
         page = (await stream.next("page")).data
         assert page["ids"] == [ids[2], ids[1]]
         assert page["jobs"] == []
@@ -231,7 +231,7 @@ async def test_the_same_list_is_looked_for_once_for_all(live: Server) -> None:
 
 async def test_streams_are_of_the_store_that_is_named(tmp_path: Path) -> None:
     async with serving({"one": "memory:", "two": f"sqlite:///{tmp_path / 'two.db'}"}, **FAST) as server:
-        made = await server.shelf.find("two").control.submit("send")
+        made = await server.shelf.find("two").control.jobs.submit("send")
         async with listening(server.app, f"/api/v1/jobs/{made.id}/stream?store=two") as stream:
             assert (await stream.next("job")).data["id"] == made.id
         async with listening(server.app, "/api/v1/stream?store=two") as stream:
@@ -242,7 +242,7 @@ async def test_streams_are_of_the_store_that_is_named(tmp_path: Path) -> None:
 
 async def test_nothing_is_left_of_clients_that_vanish(each: Server) -> None:
     hub = each.site.hub
-    made = await each.control.submit("send")
+    made = await each.control.jobs.submit("send")
     before = {task.get_name() for task in asyncio.all_tasks()}
     for _ in range(20):
         async with (
@@ -258,31 +258,31 @@ async def test_nothing_is_left_of_clients_that_vanish(each: Server) -> None:
 
 
 async def test_followers_of_one_job_share_one_look_and_each_sees_all(live: Server) -> None:
-    made = await live.control.submit("send")
+    made = await live.control.jobs.submit("send")
     path = f"/api/v1/jobs/{made.id}/stream"
     async with listening(live.app, path) as one, listening(live.app, path) as two:
         for stream in (one, two):
             await stream.next("job")
         assert len(live.site.hub.jobs("main")) == 1
         for n in range(1, 6):
-            await live.control.set_priority(made.id, n, actor="ann")
-        await live.control.cancel(made.id, actor="ann")
+            await live.control.operations.set_priority(made.id, n, actor="ann")
+        await live.control.operations.cancel(made.id, actor="ann")
         for stream in (one, two):
             assert [told.id for told in await stream.rest() if told.event == "event"] == ["2", "3", "4", "5", "6", "7"]
 
 
 async def test_a_slow_reader_of_a_job_misses_nothing_of_its_end(live: Server) -> None:
-    made = await live.control.submit("send")
+    made = await live.control.jobs.submit("send")
     hub = live.site.hub
     async with listening(live.app, f"/api/v1/jobs/{made.id}/stream") as stream:
         await stream.next("job")
         async with hub.jobs("main").follow(made.id) as followed:
             # what it is being sent is of the first of these; the others happen while it does not read
             for n in range(1, 6):
-                await live.control.set_priority(made.id, n, actor="ann")
+                await live.control.operations.set_priority(made.id, n, actor="ann")
                 while followed.row is None or followed.row.version < n + 1:
                     await followed.changed.wait()
-            await live.control.cancel(made.id, actor="ann")
+            await live.control.operations.cancel(made.id, actor="ann")
             while followed.row.status != "cancelled":
                 await followed.changed.wait()
         told = await stream.rest()
@@ -300,7 +300,7 @@ async def test_more_streams_than_there_may_be_are_told_to_come_later() -> None:
 
 async def test_a_quiet_stream_says_now_and_then_that_it_is_there(live: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "HEARTBEAT_S", 0.02)
-    made = await live.control.submit("send")
+    made = await live.control.jobs.submit("send")
     async with listening(live.app, f"/api/v1/jobs/{made.id}/stream") as stream:
         await stream.next("job")
         # an event: a page is not told of comments
@@ -314,7 +314,7 @@ async def test_a_stream_ends_when_its_token_is_revoked(tmp_path: Path, monkeypat
     tokens = Tokens(tmp_path / "tokens.json")
     secret = tokens.add("ann", ["read"])
     async with serving(store=MemoryStore(clock=clock), tokens=tokens, **FAST) as server:
-        job = await server.control.submit("send")
+        job = await server.control.jobs.submit("send")
         path = f"/api/v1/jobs/{job.id}/stream"
         assert (await server.as_(None).get(path)).status_code == 401
         async with listening(server.app, path, authorization=f"Bearer {secret}") as stream:
@@ -329,7 +329,7 @@ async def test_signs_of_life_do_not_use_up_what_a_caller_may_ask(monkeypatch: py
     monkeypatch.setattr(sse, "HEARTBEAT_S", 0.02)
     # five requests, and then one every hundred seconds
     async with serving(store=MemoryStore(clock=VirtualClock()), rate=1, **FAST) as server:
-        job = await server.control.submit("send")
+        job = await server.control.jobs.submit("send")
         async with listening(server.app, f"/api/v1/jobs/{job.id}/stream") as stream:
             for _ in range(10):
                 await stream.next("alive")

@@ -69,7 +69,7 @@ def command(
     async def work(to: Connected) -> int:
         if to.app is None:
             raise InvalidInput("app", "which app? pass --app module:app")
-        job = await to.control.get(await full_id(to.control.store, job_id))
+        job = await to.control.jobs.get(await full_id(to.control.store, job_id))
         orders = Orders(
             target=app,
             name=f"{worker_name(job.id)}{os.getpid()}",

@@ -147,7 +147,7 @@ def status(
         raise InvalidInput("for", "is for --watch; without it this looks once")
 
     async def work(desk: Desk, whole: str) -> int:
-        job = await desk.control.get(whole)
+        job = await desk.control.jobs.get(whole)
         if job.kind != KIND or job.parent is not None:
             return await _plain_status(desk, whole, pace, watch_it=watch, as_json=as_json)
         if not watch:
@@ -305,7 +305,7 @@ async def _to_run(desk: Desk, job_id: str, studies: Mapping[str, Batch] | None, 
 
 async def _move_on(desk: Desk, job_id: str) -> None:
     """The batch that was partial may be whole by now. One that is not stays as it is."""
-    if (await desk.control.get(job_id)).status == "partial":
+    if (await desk.control.jobs.get(job_id)).status == "partial":
         await desk.validate(job_id, actor=myself())
 
 

@@ -99,5 +99,5 @@ async def look(desk: Desk, job_id: str, rate: Rate, now_s: float) -> BatchSeen:
 async def _at_work(desk: Desk, status: Status) -> tuple[str, ...]:
     driver = row_name(status.spec.study, DRIVER)
     query = Query(parent=status.job.id, status=("running",), oldest_first=True)
-    page = await desk.control.find(query, limit=_NAMED + 1)
+    page = await desk.control.store.find(query, limit=_NAMED + 1)
     return tuple(row.unit or row.name for row in page.jobs if row.name != driver)[:_NAMED]

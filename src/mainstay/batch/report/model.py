@@ -239,7 +239,7 @@ def took(events: Sequence[Event], now_ms: int) -> float:
 
 async def _events(control: Control, job_id: str) -> list[Event]:
     events: list[Event] = []
-    while page := await control.events(job_id, after=events[-1].seq if events else 0, limit=_PAGE):
+    while page := await control.jobs.events(job_id, after=events[-1].seq if events else 0, limit=_PAGE):
         events += page
         if len(page) < _PAGE:
             break
@@ -267,7 +267,7 @@ async def _failed(control: Control, job_id: str, *, since_ms: int | None) -> lis
     found: list[Job] = []
     cursor: str | None = None
     while len(found) < _READ:
-        page = await control.find(query, cursor=cursor, limit=_PAGE)
+        page = await control.store.find(query, cursor=cursor, limit=_PAGE)
         found += page.jobs
         cursor = page.cursor
         if cursor is None:

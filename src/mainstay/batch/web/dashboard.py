@@ -28,7 +28,7 @@ async def batches(view: View) -> Response:
     cursor = cursor_of(given)
     name = filter_of(given).name
     some = await of_kind(view.place.store, KIND, cursor=cursor, name=name)
-    counts = {job.id: await view.place.control.unit_counts(job.id) for job in some.jobs}
+    counts = {job.id: await view.place.control.jobs.unit_counts(job.id) for job in some.jobs}
     return view.page("batches.html", title="Batches", some=some, counts=counts, name=name, first=cursor is None)
 
 
@@ -53,7 +53,7 @@ async def batch(view: View) -> Response:
         force_to=others(job),
         # while it goes on, the more there is to look at, the seldomer that is done
         poll_s="" if report.settled else max(_POLL_S, round((time.monotonic() - began_s) * _SHARE)),
-        counts=await view.place.control.unit_counts(job_id),
+        counts=await view.place.control.jobs.unit_counts(job_id),
     )
 
 

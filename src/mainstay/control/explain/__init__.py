@@ -10,7 +10,7 @@ from __future__ import annotations
 from ...lifecycle import Event
 from ...model import Job, check_id
 from ...stores import JobStore
-from ..reading import Reader
+from ..trail import read_events
 from .attempts import Attempt
 from .batches import batch_advice
 from .facts import Awaited, Facts, Held, gather, is_alive
@@ -29,7 +29,7 @@ async def explained(store: JobStore, job_id: str) -> Explanation:
     >>> from mainstay.testing import MemoryStore, VirtualClock
     >>> async def main():
     ...     store = MemoryStore(VirtualClock())
-    ...     job = await Control(store).submit("mail.send", queue="mail")
+    ...     job = await Control(store).jobs.submit("mail.send", queue="mail")
     ...     return (await explained(store, job.id)).sections[1].sentences[0]
     >>> asyncio.run(main())
     'Nobody is at work on this store: no session is open.'
@@ -41,7 +41,7 @@ async def matter(store: JobStore, job_id: str) -> tuple[Job | None, list[Event],
     """What an explanation is made of, for whoever may not tell all of it; raises `JobNotFound`."""
     (job,) = await store.get([check_id(job_id)])
     after = 0 if job is None else max(0, job.version - _READ)
-    events = await Reader(store, 0).events(job_id, after=after, limit=_READ + 1)
+    events = await read_events(store, job_id, after=after, limit=_READ + 1)
     return job, events, await gather(store, job_id, job)
 
 

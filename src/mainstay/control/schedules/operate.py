@@ -15,8 +15,9 @@ from ...model import Job, Schedule
 from ...stores import Query
 from ..control import Control
 from ..failure import shown
+from ..making import Request
 from ..options import check_text
-from ..submit import Request, Submitted
+from ..submit import Submitted
 from .plan import COUNTED, ticks_between, upcoming
 from .spec import CatchUp, Overlap, ScheduleSpec, read_spec, request_of, spec_bytes
 from .when import When, at_of, next_tick
@@ -101,7 +102,7 @@ async def run_now(
     request = request_of(spec, scheduled_for=at_of(control.store.clock.now_ms()))
     if prepare is not None:
         request = prepare(request)
-    (made,) = await control.store.insert(control.new_jobs([request], actor=actor))
+    (made,) = await control.store.insert(control.jobs.new_jobs([request], actor=actor))
     log.info("run on request schedule=%s actor=%s job_id=%s created=%s", name, actor, made.id, made.created)
     return Submitted(made.id, made.created)
 
@@ -136,7 +137,7 @@ async def _view(control: Control, row: Schedule, custom: When | None) -> Schedul
         spec = read_spec(row.spec)
     except InvalidInput as error:
         return msgspec.structs.replace(bare, problem=str(error))
-    newest = await control.find(Query(tag=spec.tag), limit=1)
+    newest = await control.store.find(Query(tag=spec.tag), limit=1)
     job = newest.jobs[0] if newest.jobs else None
     view = msgspec.structs.replace(
         bare,

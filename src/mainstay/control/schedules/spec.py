@@ -15,9 +15,9 @@ import msgspec
 from ...errors import InvalidInput
 from ...model import Settings
 from ..failure import shown
+from ..making import Request
 from ..options import OptionReader, check_count, check_name
 from ..payload import encoded
-from ..submit import Request
 from .when import StoredWhen, When, when_of
 
 CatchUp = Literal["skip", "once", "all"]
@@ -57,7 +57,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     payload: bytes = b"\xc0"
     """msgpack"""
     options: dict[str, Any] = {}
-    """as `Control.submit` takes them"""
+    """as `Jobs.submit` takes them"""
     catch_up: CatchUp = "once"
     """what becomes of ticks that nobody was there for: passed over, the newest made up for, or all of them"""
     catch_up_limit: Annotated[int, msgspec.Meta(ge=1, le=_MOST_AT_ONCE)] = CATCH_UP_LIMIT

@@ -18,7 +18,7 @@ from ...stores import Inserted
 from ..control import Control
 from ..duties import Duty
 from ..failure import shown
-from ..submit import Request
+from ..making import Request
 from .plan import TickPlan, due_ticks
 from .spec import ScheduleSpec, read_spec, request_of
 from .when import When, at_of, ms_of
@@ -141,7 +141,7 @@ class Ticker:
             request = request_of(spec, scheduled_for=at)
             if self._prepare is not None:
                 request = self._prepare(request)
-            jobs = self._control.new_jobs([request], actor=spec.tag)
+            jobs = self._control.jobs.new_jobs([request], actor=spec.tag)
             made = await self._store.tick(spec.name, ms_of(at), jobs, lead=lead)
             self._ticked(known, ms_of(at))
             self._tell(spec, at, made)

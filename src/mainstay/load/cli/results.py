@@ -42,7 +42,7 @@ def result_of(given: str, where: Where) -> Run:
 
 
 async def _of_job(to: Connected, given: str) -> Run:
-    job = await to.control.get(await full_id(to.control.store, given))
+    job = await to.control.jobs.get(await full_id(to.control.store, given))
     sealer = Sealer(None) if to.app is None else to.app.client.sealer
 
     def unpack(data: bytes) -> Any:

@@ -21,7 +21,7 @@ async def get_summary(ask: Ask[Nothing, None]) -> Response:
     with extra_needed("the summary of a load test"):
         from ..works import summary_of  # noqa: PLC0415 - an extra that most servers do without
 
-    job = await ask.place.control.get(ask.path("id"))
+    job = await ask.place.control.jobs.get(ask.path("id"))
     summary = await aside(lambda: summary_of(job, _unpacked), size_of(job))
     if summary is None:
         detail = f"job {job.id} ({job.name}) is {job.status}, and has no numbers yet; ask again later"

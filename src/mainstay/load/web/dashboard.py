@@ -48,7 +48,7 @@ async def loads(view: View) -> Response:
 
 
 async def load(view: View) -> Response:
-    job = await view.place.control.get(check_id(view.path("id")))
+    job = await view.place.control.jobs.get(check_id(view.path("id")))
     texts = SummaryTexts(view.masker, await veil_of(view.place.store, job, view.masker))
     summary, drawn = await aside(lambda: _read(job, texts), size_of(job))
     state = table_of(job.parent).get(job.status)
@@ -74,7 +74,7 @@ async def compare_loads(view: View) -> Response:
     ids = [*given.get("a", [])[:1], *given.get("b", [])[:1], *given.get("run", [])]
     if len(ids) != 2:
         raise InvalidInput("run", f"two runs can be compared, not {len(ids)}; choose two of the list")
-    jobs = await view.place.control.get_many([check_id(each) for each in ids])
+    jobs = await view.place.control.jobs.get_many([check_id(each) for each in ids])
     # the one before is A
     jobs.sort(key=lambda job: job.created_ms)
     # what was recorded can be long; others are not to wait for it

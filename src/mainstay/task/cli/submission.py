@@ -83,11 +83,11 @@ class Unchecked:
         self._control = control
         self._name = name
         self._options = options
-        self._plan = control.plan(**options)
+        self._plan = control.jobs.plan(**options)
 
     def request(self, given: Given, *, key: str | None = None) -> Request:
         """As it is."""
-        plan = self._plan if key is None else self._control.plan(**{**self._options, "key": key})
+        plan = self._plan if key is None else self._control.jobs.plan(**{**self._options, "key": key})
         return Request(self._name, given.plain(), plan)
 
     async def result(self, job: Job) -> Any:
@@ -160,7 +160,7 @@ async def submit_lines(
 
 async def _store(control: Control, requests: list[Request], chunk: list[Line], stored: Stored) -> None:
     try:
-        stored.jobs += await control.submit_many(requests)
+        stored.jobs += await control.jobs.submit_many(requests)
     except MainstayError as error:
         error.args = (f"{_with_line(str(error), chunk)}\n{how_to_go_on(stored)}",)
         raise

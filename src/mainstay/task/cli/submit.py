@@ -128,7 +128,7 @@ def _one(
 ) -> None:
     async def work(to: Connected) -> Job | None:
         maker = await _maker(to, name, await flags.options(to.control.store))
-        made = await to.control.submit_request(maker.request(given))
+        made = await to.control.jobs.submit_request(maker.request(given))
         data = {"id": made.id, "created": made.created, "validated": maker.validated}
         if not as_json:
             _tell(made, validated=maker.validated, aside=wait)
@@ -231,7 +231,7 @@ async def _settled(control: Control, job_id: str, for_s: float | None, *, quiet:
         console.print("no worker is alive now; it waits for one", style="yellow")
     waits = console.status("waiting") if console.is_terminal and not quiet else contextlib.nullcontext()
     with waits:
-        return await control.wait(job_id, None if for_s is None else f"{for_s}s")
+        return await control.jobs.wait(job_id, None if for_s is None else f"{for_s}s")
 
 
 def _ending(job: Job) -> dict[str, Any]:

@@ -47,13 +47,17 @@ class WhyDelete(msgspec.Struct, frozen=True, kw_only=True):
 async def cancel_job(ask: Ask[Nothing, Why]) -> Response:
     why = ask.body.reason or "cancelled on request"
     version = await wanted_version(ask)
-    return _moved(ask, await ask.control.cancel(ask.path("id"), actor=ask.caller.actor, reason=why, version=version))
+    return _moved(
+        ask, await ask.control.operations.cancel(ask.path("id"), actor=ask.caller.actor, reason=why, version=version)
+    )
 
 
 async def retry_job(ask: Ask[Nothing, Why]) -> Response:
     why = ask.body.reason or "retried on request"
     version = await wanted_version(ask)
-    return _moved(ask, await ask.control.retry(ask.path("id"), actor=ask.caller.actor, reason=why, version=version))
+    return _moved(
+        ask, await ask.control.operations.retry(ask.path("id"), actor=ask.caller.actor, reason=why, version=version)
+    )
 
 
 async def force_job(ask: Ask[Nothing, Force]) -> Response:
@@ -61,19 +65,21 @@ async def force_job(ask: Ask[Nothing, Force]) -> Response:
     to, why = ask.body.to, ask.body.reason
     if to not in JOB.states and to not in UNIT.states:
         raise InvalidInput("to", f"{to!r} is no state; {state_meant(to)}")
-    moved = await ask.control.force(ask.path("id"), to, actor=ask.caller.actor, reason=why, version=version)
+    moved = await ask.control.operations.force(ask.path("id"), to, actor=ask.caller.actor, reason=why, version=version)
     return _moved(ask, moved)
 
 
 async def set_priority(ask: Ask[Nothing, NewPriority]) -> Response:
     version = await wanted_version(ask)
-    moved = await ask.control.set_priority(ask.path("id"), ask.body.priority, actor=ask.caller.actor, version=version)
+    moved = await ask.control.operations.set_priority(
+        ask.path("id"), ask.body.priority, actor=ask.caller.actor, version=version
+    )
     return _moved(ask, moved)
 
 
 async def delete_job(ask: Ask[WhyDelete, None]) -> Response:
     job_id, version = ask.path("id"), await wanted_version(ask, needed=True)
-    await ask.control.delete(job_id, actor=ask.caller.actor, reason=ask.query.reason, version=version)
+    await ask.control.operations.delete(job_id, actor=ask.caller.actor, reason=ask.query.reason, version=version)
     return told({"id": job_id, "deleted": True})
 
 

@@ -107,7 +107,7 @@ async def list_jobs(ask: Ask[Listing, None]) -> Response:
 
 
 async def get_job(ask: Ask[Looking, None]) -> Response:
-    job = await ask.place.control.get(ask.path("id"))
+    job = await ask.place.control.jobs.get(ask.path("id"))
     tag = etag_of(job)
     if is_known(ask, tag):
         return Response(status_code=304, headers={"ETag": tag})

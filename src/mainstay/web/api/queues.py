@@ -59,13 +59,13 @@ async def get_queue(ask: Ask[Nothing, None]) -> Response:
 
 
 async def pause_queue(ask: Ask[Nothing, Pause]) -> Response:
-    await ask.control.pause(ask.path("name"), reason=ask.body.reason)
+    await ask.control.operations.pause(ask.path("name"), reason=ask.body.reason)
     return await _settings(ask)
 
 
 async def resume_queue(ask: Ask[Nothing, None]) -> Response:
     await _check(ask)
-    await ask.control.resume(ask.path("name"))
+    await ask.control.operations.resume(ask.path("name"))
     return await _settings(ask)
 
 
@@ -84,7 +84,7 @@ async def list_limits(ask: Ask[Nothing, None]) -> Response:
 
 
 async def set_limit(ask: Ask[Nothing, NewLimit]) -> Response:
-    await ask.control.set_limit(ask.body.key, ask.body.limit)
+    await ask.control.operations.set_limit(ask.body.key, ask.body.limit)
     return told({"key": ask.body.key, "limit": ask.body.limit})
 
 

@@ -50,7 +50,7 @@ async def list_workers(ask: Ask[Nothing, None]) -> Response:
 
 
 async def drain_worker(ask: Ask[Nothing, None]) -> Response:
-    asked = await ask.control.drain(ask.path("worker"), actor=ask.caller.actor)
+    asked = await ask.control.operations.drain(ask.path("worker"), actor=ask.caller.actor)
     clock = ask.place.store.clock
     lease_ms, now_ms = clock.lease_ms(), clock.now_ms()
     return told(Drained(sessions=[session_view(each, lease_ms=lease_ms, now_ms=now_ms) for each in asked]))

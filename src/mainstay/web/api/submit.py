@@ -128,7 +128,7 @@ async def submit_job(ask: Ask[Nothing, NewJob]) -> Response:
     request = body.request(_key(ask))
     replacing = Replacing(ask)
     try:
-        made = await ask.control.submit_request(request, may_replace=replacing.check)
+        made = await ask.control.jobs.submit_request(request, may_replace=replacing.check)
     except Problem as problem:
         replacing.refused(problem)
         raise
@@ -161,7 +161,7 @@ async def submit_jobs(ask: Ask[Nothing, NewJobs]) -> Response:
         except InvalidInput as error:
             raise _in_bulk(error, index) from None
     try:
-        made = await ask.control.submit_many(requests)
+        made = await ask.control.jobs.submit_many(requests)
     except (InvalidInput, Conflict) as error:
         named = _INDEXED.match(str(error))
         which = int(named[1]) if named else 0 if len(jobs) == 1 else None
@@ -185,7 +185,7 @@ async def submit_group(ask: Ask[Nothing, NewGroup]) -> Response:
     then = _named(lambda: last.request(key), "then")
     members = [_named(job.request, f"members[{index}]") for index, job in enumerate(others)]
     try:
-        made = await ask.control.submit_group(members, then, when=body.when, failed=body.failed)
+        made = await ask.control.jobs.submit_group(members, then, when=body.when, failed=body.failed)
     except Conflict as error:
         problem = problem_of(error)
         if whose := _OF_GROUP.match(str(error)):

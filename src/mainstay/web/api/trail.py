@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from ...clock import seconds
-from ...control.reading import Reader
+from ...control.trail import read_story
 from ...errors import InvalidInput, WaitTimeout
 from ...lifecycle import table_of
 from ...model import Job, check_id
@@ -55,7 +55,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 async def list_events(ask: Ask[Events, None]) -> Response:
     limit = min(ask.query.limit, ask.site.options.page_limit)
     job_id = ask.path("id")
-    found = await ask.place.control.events(job_id, after=ask.query.after, limit=limit)
+    found = await ask.place.control.jobs.events(job_id, after=ask.query.after, limit=limit)
     veil = await veil_of(ask.place.store, (await ask.place.store.get([job_id]))[0], ask.site.masker)
     size = sum(len(event.details or "") for event in found)
     return await aside(
@@ -101,8 +101,8 @@ async def get_result(ask: Ask[Waiting, None]) -> Response:
 async def get_story(ask: Ask[Nothing, None]) -> Response:
     job_id, control = ask.path("id"), ask.place.control
     veil = await veil_of(ask.place.store, (await ask.place.store.get([check_id(job_id)]))[0], ask.site.masker)
-    lines = await Reader(ask.place.store, 0).story(job_id, told=veil.event)
-    return told(Story(lines=lines, refusals=await control.refusals(job_id)))
+    lines = await read_story(ask.place.store, job_id, shown=veil.event)
+    return told(Story(lines=lines, refusals=await control.jobs.refusals(job_id)))
 
 
 async def explain_job(ask: Ask[Nothing, None]) -> Response:
@@ -110,12 +110,12 @@ async def explain_job(ask: Ask[Nothing, None]) -> Response:
 
 
 async def list_awaited(ask: Ask[Nothing, None]) -> Response:
-    return told(Awaited(ids=await ask.place.control.awaited(ask.path("id"))))
+    return told(Awaited(ids=await ask.place.control.jobs.awaited(ask.path("id"))))
 
 
 async def list_units(ask: Ask[Units, None]) -> Response:
     job_id, wanted = ask.path("id"), ask.query
-    await ask.place.control.get(job_id)
+    await ask.place.control.jobs.get(job_id)
     status = None if wanted.status is None else tuple(wanted.status)
     limit = min(wanted.limit, ask.site.options.page_limit)
     query = Query(parent=job_id, status=status, oldest_first=True)
@@ -123,7 +123,7 @@ async def list_units(ask: Ask[Units, None]) -> Response:
     page = await shown_page(ask.place.store, query, wanted.cursor, limit, masker)
     if wanted.payload:
         page = await with_values(ask.place.store, page)
-    counts = await ask.place.control.unit_counts(job_id)
+    counts = await ask.place.control.jobs.unit_counts(job_id)
     return await ask.shown(
         lambda: UnitPage(
             units=tuple(masked_job(unit, masker, payload=wanted.payload) for unit in page.jobs),
@@ -137,14 +137,14 @@ async def list_units(ask: Ask[Units, None]) -> Response:
 async def _settled(ask: Ask[Waiting, None]) -> Job:
     job_id, control = ask.path("id"), ask.place.control
     if ask.query.wait is None:
-        return await control.get(job_id)
+        return await control.jobs.get(job_id)
     wait_s = seconds(ask.query.wait, field="wait")
     if wait_s > _LONGEST_WAIT_S:
         raise InvalidInput("wait", f"{ask.query.wait} is longer than {_LONGEST_WAIT_S:g}s; ask again after that")
     try:
-        return await control.wait(job_id, ask.query.wait)
+        return await control.jobs.wait(job_id, ask.query.wait)
     except WaitTimeout:
-        return await control.get(job_id)
+        return await control.jobs.get(job_id)
 
 
 def _look(path: str, handler: Any, summary: str, answer: Any, **more: Any) -> Operation:

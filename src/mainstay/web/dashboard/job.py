@@ -50,18 +50,18 @@ async def job(view: View) -> Response:
     control, store = view.place.control, view.place.store
     told = await explained(store, job_id, view.masker)
     try:
-        found = await control.get(job_id)
+        found = await control.jobs.get(job_id)
     except JobNotFound:
         return view.page("gone.html", title="Deleted job", told=told, status=410)
     if found.kind == "load" and found.parent is None and "raw" not in view.request.query_params:
         return RedirectResponse(view.url(f"/loads/{job_id}"), 303)
     table = table_of(found.parent)
-    raw = await control.events(job_id, after=max(found.trimmed_seq, found.version - _EVENTS))
+    raw = await control.jobs.events(job_id, after=max(found.trimmed_seq, found.version - _EVENTS))
     veil = await veil_of(store, found, view.masker)
     events = veil.events(raw)
     shown = await shown_job(store, found, view.masker)
     data = await aside(lambda: _data(view, found), size_of(found))
-    counts = {} if found.is_unit else await control.unit_counts(job_id)
+    counts = {} if found.is_unit else await control.jobs.unit_counts(job_id)
     return view.page(
         "job.html",
         title=found.name,
@@ -75,8 +75,8 @@ async def job(view: View) -> Response:
         attempts=list(reversed(read(events, table).attempts)),
         drawing=drawn(table, events, found.status),
         holder=await _holder(view, found),
-        awaited=await control.awaited(job_id) if found.options.after_when else [],
-        refusals=await control.refusals(job_id),
+        awaited=await control.jobs.awaited(job_id) if found.options.after_when else [],
+        refusals=await control.jobs.refusals(job_id),
         counts=counts,
         outputs=await _outputs(view, found),
         data=data,

@@ -89,7 +89,7 @@ async def stream_job(ask: Ask[Following, None]) -> Response:
     (job,) = await place.store.get([job_id])
     if job is None:
         # of one that was deleted, its tombstone is still there
-        events = await place.control.events(job_id, after=0)
+        events = await place.control.jobs.events(job_id, after=0)
         return _stream(ask, _remains([each for each in events if each.seq > after], job_id, Veil(ask.site.masker, ())))
     if ended and after == job.version and is_over(job):
         # to a browser, which would come back for ever, this means that there is no more

@@ -1,0 +1,246 @@
+"""The jobs of a store: submit them, read them, wait for their end.
+
+Everything about a new job is checked before anything is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any, Literal
+
+from ..clock import seconds
+from ..errors import AlreadySubmitted, Conflict, InvalidInput, JobNotFound, UniqueClash, WaitTimeout
+from ..lifecycle import UNIT, Event, Move, apply, table_of
+from ..model import Job, Settings, check_id
+from ..stores import Change, Durability, JobStore, NewJob, Refusal, Wake
+from ..stores.durability import strongest
+from .group import SubmittedGroup, group_jobs, in_group, known_group
+from .making import JobMaker, Request
+from .options import Plan
+from .polling import Polls, is_over
+from .submit import MayReplace, Submitted, in_requests
+from .trail import read_events, read_story
+
+log = logging.getLogger("mainstay.control")
+
+_REPLACE_ROUNDS = 8
+#: to be asleep for so long and look again costs nothing
+_LONGEST_S = 600.0
+_OPEN = frozenset(name for name, state in UNIT.states.items() if not state.settled)
+
+
+class Jobs:
+    """The jobs of a store, as their submitters see them."""
+
+    def __init__(self, store: JobStore, settings: Settings, maker: JobMaker, actor: str) -> None:
+        self._store = store
+        self._maker = maker
+        self._actor = actor
+        self._polls = Polls(store, settings.poll_s)
+
+    # submit -------------------------------------------------------------------------------------------
+
+    def plan(self, **options: Any) -> Plan:
+        """Check options once, to be used in any number of requests."""
+        return self._maker.plan(options)
+
+    async def submit(self, name: str, payload: Any = None, **options: Any) -> Submitted:
+        """Submit one job.
+
+        Options: queue, priority (-100..100), delay or run_at, retries, backoff (exponential, linear, fixed),
+        backoff_base, backoff_cap, jitter, crash_budget, timeout, queue_deadline, stall_timeout, on_stall (retry,
+        hold), grace, key, key_ttl, unique (a key, or True: by content), on_clash (return, refuse, replace),
+        concurrency_key, tags, metadata, keep, kind, after (ids of jobs to wait for), after_when (succeeded, settled),
+        after_failed (skip, fail), durability (local, replicated, applied). Durations are written with a unit; timeouts
+        can be "off".
+        """
+        return await self.submit_request(Request(name, payload, options))
+
+    async def submit_request(self, request: Request, *, may_replace: MayReplace | None = None) -> Submitted:
+        """Submit one job whose options were read beforehand. `may_replace` is asked before `on_clash="replace"` cancels
+        a job, and raises to refuse it."""
+        store = self._store
+        [(new, plan)] = self._maker.make([request], now_ms=store.clock.now_ms(), chain=store.chain)
+        if plan.on_clash == "replace" and new.job.unique_key is not None:
+            if plan.durability is not None:
+                raise InvalidInput(
+                    "durability",
+                    "a submit with on_clash='replace' may have to cancel a job, and that is stored as the store's URL "
+                    "says; leave it out, or put durability into the URL",
+                )
+            return await self._replace(new, may_replace)
+        return (await self.insert([new], plan.durability))[0]
+
+    async def submit_many(self, requests: Iterable[Request]) -> list[Submitted]:
+        """Submit many jobs, all or none."""
+        store = self._store
+        prepared = self._maker.make(requests, now_ms=store.clock.now_ms(), chain=store.chain)
+        for index, (new, plan) in enumerate(prepared):
+            if plan.on_clash == "replace" and new.job.unique_key is not None:
+                raise InvalidInput(f"requests[{index}].on_clash", "'replace' works for one job at a time; use submit")
+        if not prepared:
+            return []
+        return await self.insert([new for new, _ in prepared], strongest(plan.durability for _, plan in prepared))
+
+    async def submit_group(
+        self,
+        members: Iterable[Request],
+        then: Request,
+        *,
+        when: Literal["succeeded", "settled"] = "succeeded",
+        failed: Literal["skip", "fail"] = "skip",
+    ) -> SubmittedGroup:
+        """Submit many jobs and one (`then`) that runs once when all have succeeded, or are settled; all or none.
+
+        A member that met a job which was stored before (by its key) counts as that job. If `then` itself was submitted
+        before, nothing is stored. A group without members is done at once. When a member ends otherwise, `then` is
+        skipped, or fails if `failed` is "fail".
+        """
+        jobs, durability = group_jobs(
+            members, then, when=when, failed=failed, plan=self._maker.plan, new_jobs=self.new_jobs
+        )
+        try:
+            stored = await self.insert(jobs, durability)
+        except AlreadySubmitted as known:
+            awaited = await self._store.awaited(known.job_id)
+            store = self._store
+            survives = store.durability if durability is None else store.durability_of(durability)
+            return known_group(known.job_id, jobs, awaited, survives)
+        except (Conflict, InvalidInput) as error:
+            raise in_group(error, len(jobs) - 1) from error.__cause__
+        return SubmittedGroup(stored[-1], stored[:-1])
+
+    def new_jobs(self, requests: Iterable[Request], *, actor: str | None = None) -> tuple[NewJob, ...]:
+        """Jobs ready to be inserted by another write: a completion, the tick of a schedule."""
+        now_ms, chain = self._store.clock.now_ms(), self._store.chain
+        return self._maker.together(requests, now_ms=now_ms, chain=chain, actor=actor)
+
+    async def insert(self, jobs: Sequence[NewJob], durability: Durability | None) -> list[Submitted]:
+        """Insert all or none. A refusal names a job by its place among the requests."""
+        store = self._store
+        try:
+            if durability is None:
+                text, made = store.durability, await store.insert(jobs)
+            else:
+                text = store.durability_of(durability)
+                made = await store.insert(jobs, durability=durability)
+        except (Conflict, InvalidInput) as error:
+            raise in_requests(error, len(jobs)) from error.__cause__
+        return [Submitted(each.id, each.created, text, each.by) for each in made]
+
+    async def _replace(self, new: NewJob, may_replace: MayReplace | None) -> Submitted:
+        """Insert, or cancel the waiting holder of the unique key and insert in the same transaction."""
+        for _ in range(_REPLACE_ROUNDS):
+            [made] = await self.insert([new], None)
+            # by its key, it was sent before: that job stands for it, even if it is deleted by now
+            if made.created or made.by == "key":
+                return made
+            holder = (await self._store.get([made.id]))[0]
+            if holder is None:
+                continue
+            change = self._replacement(holder, new)
+            if change is None:
+                continue
+            if may_replace is not None:
+                await may_replace(holder)
+            if (await self._store.apply([change]))[0].outcome != "applied":
+                continue
+            # a spawned job may have met another with its key; the answer does not say, so look before promising it
+            if (await self._store.get([new.job.id]))[0] is not None:
+                log.info("replaced job_id=%s by=%s", holder.id, new.job.id)
+                return Submitted(new.job.id, True, self._store.durability)
+        raise Conflict(f"unique key {new.job.unique_key!r}: others kept taking it; nothing was submitted, try again")
+
+    def _replacement(self, holder: Job, new: NewJob) -> Change | None:
+        """The change that puts `new` in the place of the holder; None when the holder has just settled."""
+        state = table_of(holder.parent).get(holder.status)
+        if state is not None and state.settled:
+            return None
+        if state is None or state.holds:
+            raise UniqueClash(
+                f"job {holder.id} holds the unique key {new.job.unique_key!r} and is {holder.status}; only a waiting "
+                "job can be replaced: wait for it, or cancel it first"
+            )
+        move = Move(to="cancelled", reason=f"replaced by {new.job.id}", details={"replaced_by": new.job.id})
+        now_ms = self._store.clock.now_ms()
+        moved = apply(holder, move, now_ms=now_ms, actor=self._actor, chain=self._store.chain)
+        return Change.of(holder, moved, spawn=(new,))
+
+    # read ---------------------------------------------------------------------------------------------
+
+    async def get(self, job_id: str) -> Job:
+        """One job; raises `JobNotFound`."""
+        return (await self.get_many([job_id]))[0]
+
+    async def get_many(self, ids: Sequence[str]) -> list[Job]:
+        """Several jobs, in this order; raises `JobNotFound` for the first that is not there."""
+        found = []
+        for job_id, job in zip(ids, await self._store.get([check_id(job_id) for job_id in ids]), strict=True):
+            if job is None:
+                raise JobNotFound(job_id)
+            found.append(job)
+        return found
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
+        """The audit trail of a job, in order. A deleted job still has its tombstone."""
+        return await read_events(self._store, job_id, after=after, limit=limit)
+
+    async def story(self, job_id: str) -> list[str]:
+        """The audit trail in words."""
+        return await read_story(self._store, job_id)
+
+    async def awaited(self, job_id: str) -> list[str]:
+        """The ids of the jobs that a job waits for, or waited for, in the order they were given; raises
+        `JobNotFound`."""
+        found = await self._store.awaited(check_id(job_id))
+        if not found:
+            await self.get(job_id)
+        return found
+
+    async def refusals(self, job_id: str) -> list[Refusal]:
+        """The writes of lost claims that were refused, one per claim; a job without any may be deleted."""
+        return await self._store.refusals(check_id(job_id))
+
+    async def unit_counts(self, job_id: str) -> dict[str, int]:
+        """How many units of a job are in each status; empty for a job without units, and for a missing one."""
+        return await self._store.unit_counts(check_id(job_id))
+
+    async def has_open_units(self, job_id: str) -> bool:
+        """Whether a job has units that are not settled. The holder of a parent asks this on its own timer: the last
+        unit may be ended by a sweep or an operator, or be deleted, and no worker reports that."""
+        return not _OPEN.isdisjoint(await self._store.unit_counts(check_id(job_id)))
+
+    async def wait(self, job_id: str, timeout: str | timedelta | None = None) -> Job:  # noqa: ASYNC109 - how users say it
+        """The job once it is settled; raises `WaitTimeout`. Subscribe, then read, then wait: no end is missed."""
+        timeout_s = None if timeout is None else seconds(timeout, field="timeout")
+        loop = asyncio.get_running_loop()
+        ends = None if timeout_s is None else loop.time() + timeout_s
+        async with self._store.wake([f"job:{check_id(job_id)}"]) as wake:
+            with self._polls.watched(job_id) as seen:
+                while True:
+                    job = await self.get(job_id)
+                    if is_over(job):
+                        return job
+                    left_s = _LONGEST_S if ends is None else min(_LONGEST_S, ends - loop.time())
+                    if left_s <= 0:
+                        raise WaitTimeout(f"job {job_id} is still {job.status} after {timeout_s:g}s; it goes on")
+                    await _first_of(wake, seen, left_s)
+                    if seen.done():
+                        return seen.result()
+
+
+async def _first_of(wake: Wake, seen: asyncio.Future[Job], timeout_s: float) -> None:
+    """Wait to be woken, or for somebody else's look at the job."""
+    waking = asyncio.ensure_future(wake.wait(timeout_s))
+    try:
+        either: set[asyncio.Future[Any]] = {waking, seen}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not waking.done():
+            waking.cancel()
+            await asyncio.wait({waking})
+    if not waking.cancelled():
+        waking.result()

@@ -107,6 +107,17 @@ async def until_loaded(target: Target, running: asyncio.Future[Any]) -> None:
     await until(lambda: target.counts().completed >= 5, running)
 
 
+@contextlib.asynccontextmanager
+async def awaited(handle: Any) -> AsyncIterator[asyncio.Task[Job]]:
+    """The end of a job, which is waited for while this is open."""
+    waiting = asyncio.create_task(handle.wait("10m"))
+    try:
+        yield waiting
+    finally:
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+
 async def reported(job_id: str) -> str:
     """What `mainstay load report` prints of a run in this folder."""
     command = [sys.executable, "-m", "mainstay", "load", "report", job_id]
@@ -190,7 +201,8 @@ async def test_a_job_that_is_cancelled_drains_and_keeps_what_it_measured(place: 
     async with place.app(SLOW) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
         place.worker()
-        await until_loaded(target, asyncio.ensure_future(handle.wait("1m")))
+        async with awaited(handle) as waiting:
+            await until_loaded(target, waiting)
         await handle.cancel("enough")
         job = await handle.wait("5m")
         summary = summary_in(app, job)
@@ -204,7 +216,7 @@ async def test_a_job_that_is_cancelled_drains_and_keeps_what_it_measured(place: 
 
 async def test_a_job_that_takes_too_long_is_ended_and_not_repeated(place: Place, target: Target) -> None:
     async with place.app(SLOW) as app:
-        handle = await app.submit_load("shop", LoadOptions(vus=2, duration="5m", base_url=target.url), timeout="8s")
+        handle = await app.submit_load("shop", LoadOptions(vus=2, duration="5m", base_url=target.url), timeout="10s")
         place.worker()
         job = await handle.wait("5m")
 
@@ -242,11 +254,11 @@ async def test_a_worker_that_is_killed_takes_its_generators_along_and_nobody_run
     async with place.app(SLOW) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
         worker = place.worker()
-        waiting = asyncio.ensure_future(handle.wait("1m"))
-        await until_loaded(target, waiting)
-        while (first := await handle.job()).checkpoint is None:
-            assert not waiting.done()
-            await asyncio.sleep(0.05)
+        async with awaited(handle) as waiting:
+            await until_loaded(target, waiting)
+            while (first := await handle.job()).checkpoint is None:
+                assert not waiting.done()
+                await asyncio.sleep(0.05)
         assert summary_in(app, first).verdict == "running"
         engines = {engine for engine in generators().values() if started_by(engine) == worker.pid}
         mine = {pid for pid, engine in generators().items() if engine in engines}
@@ -272,7 +284,8 @@ async def test_a_run_whose_claim_was_lost_puts_no_more_load_on_anything(place: P
     async with place.app(SLOW) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
         worker = place.worker()
-        await until_loaded(target, asyncio.ensure_future(handle.wait("1m")))
+        async with awaited(handle) as waiting:
+            await until_loaded(target, waiting)
         engines = {engine for engine in generators().values() if started_by(engine) == worker.pid}
         mine = {pid for pid, engine in generators().items() if engine in engines}
         assert len(mine) == 2

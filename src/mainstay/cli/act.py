@@ -5,8 +5,8 @@ from __future__ import annotations
 import getpass
 import socket
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 import typer
@@ -20,101 +20,25 @@ from ..lifecycle import JOB, UNIT
 from ..model import Job
 from ..stores import JobStore, Query
 from . import act_view, completion
-from .bundles import bundled
-from .common import JsonOption, Refused, looking, reflowed, screen, working
+from .command import command
+from .common import JsonOption, Refused, looking, screen, working
 from .exits import NO
 from .filters import Filters
 from .ids import IdsArgument, full_id
+from .options import Options, panel
 from .target import Where
 
-_CODES = """
-Exit codes: 0 done (or already so), 1 some jobs were left as they were, 2 error, or not confirmed.
-"""
-_BULK = """
-By filter, what would be done is shown first, and then asked for: --yes answers, --dry-run only shows. The oldest go
-first; --limit tries it with a few.
-"""
-
-_CANCEL = reflowed(f"""
-Cancel jobs: at once if nobody works on them; else their worker is asked to stop, and has its grace to do so.
-{_BULK}
-A filter without --status means every job that is not settled.
-{_CODES}
-[bold]Examples[/bold]
-
-  mainstay jobs cancel 4de452e6b59d --reason "sent by mistake"
-  mainstay jobs cancel --queue mail --older-than 1d
-""")
-
-_RETRY = reflowed(f"""
-Send jobs back to their queue that settled short of success, or that wait for their next attempt.
-{_BULK}
-A filter without --status means every job that failed, timed out, is partial or in quarantine.
-{_CODES}
-[bold]Examples[/bold]
-
-  mainstay jobs retry 4de452e6b59d
-  mainstay jobs retry --status quarantined --text "connection refused"
-""")
-
-_FORCE = reflowed(f"""
-Move jobs against the lifecycle's table. The audit trail says forced, by whom and why; nothing leaves a final state.
-{_BULK}
-A filter must name the --status.
-{_CODES}
-[bold]Examples[/bold]
-
-  mainstay jobs force 4de452e6b59d --to failed --reason "its host burned down"
-""")
-
-_DELETE = reflowed(f"""
-Delete jobs nobody works on, with their payload, result and events. A tombstone stays.
-{_BULK}
-A filter without --status means every job that is settled.
-{_CODES}
-[bold]Examples[/bold]
-
-  mainstay jobs delete 4de452e6b59d --reason "personal data"
-  mainstay jobs delete --status cancelled,skipped --older-than 90d --yes
-""")
-
-_PANEL = "How"
+_panel = panel("How")
 
 
-class Manner(msgspec.Struct, frozen=True, kw_only=True):
+class Manner(Options, frozen=True, kw_only=True):
     """How something is done to jobs."""
 
-    yes: bool = False
-    dry_run: bool = False
-    limit: int | None = None
-    actor: str | None = None
-    reason: str | None = None
-
-    OPTIONS: ClassVar[Mapping[str, Any]] = {
-        "yes": Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", rich_help_panel=_PANEL)],
-        "dry_run": Annotated[
-            bool, typer.Option("--dry-run", help="Only show what would be done.", rich_help_panel=_PANEL)
-        ],
-        "limit": Annotated[
-            int | None,
-            typer.Option("--limit", "-l", min=1, help="At most so many.", show_default=False, rich_help_panel=_PANEL),
-        ],
-        "actor": Annotated[
-            str | None,
-            typer.Option("--actor", help="Who does it; you, if not given.", show_default=False, rich_help_panel=_PANEL),
-        ],
-        "reason": Annotated[
-            str | None,
-            typer.Option(
-                "--reason", "-r", help="Why, for the audit trail.", show_default=False, rich_help_panel=_PANEL
-            ),
-        ],
-    }
-
-    @classmethod
-    def given(cls, _: typer.Context, values: Mapping[str, Any]) -> Manner:
-        """From what was given on the command line."""
-        return cls(**values)
+    yes: Annotated[bool, _panel("--yes", "-y", help="Do not ask.")] = False
+    dry_run: Annotated[bool, _panel("--dry-run", help="Only show what would be done.")] = False
+    limit: Annotated[int | None, _panel("--limit", "-l", min=1, help="At most so many.")] = None
+    actor: Annotated[str | None, _panel("--actor", help="Who does it; you, if not given.")] = None
+    reason: Annotated[str | None, _panel("--reason", "-r", help="Why, for the audit trail.")] = None
 
     @property
     def who(self) -> str:
@@ -124,30 +48,48 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
 
 def register(group: typer.Typer) -> None:
     """Add the commands to the group of jobs."""
-    for name, text, command in (
-        ("cancel", _CANCEL, cancel),
-        ("retry", _RETRY, retry),
-        ("force", _FORCE, force),
-        ("delete", _DELETE, delete),
-    ):
-        group.command(name=name, help=text)(command)
+    for function in (cancel, retry, force, delete):
+        command(group, function.__name__)(function)
 
 
-@bundled
 def cancel(
     where: Where, filters: Filters, manner: Manner, ids: IdsArgument = None, as_json: JsonOption = False
 ) -> None:
-    """Cancel jobs."""
+    """Cancel jobs: at once if nobody works on them; else their worker is asked to stop, and has its grace to do so.
+
+    By filter, what would be done is shown first, and then asked for: --yes answers, --dry-run only shows. The oldest go
+    first; --limit tries it with a few.
+
+    A filter without --status means every job that is not settled.
+
+    Exit codes: 0 done (or already so), 1 some jobs were left as they were, 2 error, or not confirmed.
+
+    [bold]Examples[/bold]
+
+      mainstay jobs cancel 4de452e6b59d --reason "sent by mistake"
+      mainstay jobs cancel --queue mail --older-than 1d
+    """
     run(cancelling(actor=manner.who, reason=manner.reason), where, ids, filters, manner, as_json=as_json)
 
 
-@bundled
 def retry(where: Where, filters: Filters, manner: Manner, ids: IdsArgument = None, as_json: JsonOption = False) -> None:
-    """Retry jobs."""
+    """Send jobs back to their queue that settled short of success, or that wait for their next attempt.
+
+    By filter, what would be done is shown first, and then asked for: --yes answers, --dry-run only shows. The oldest go
+    first; --limit tries it with a few.
+
+    A filter without --status means every job that failed, timed out, is partial or in quarantine.
+
+    Exit codes: 0 done (or already so), 1 some jobs were left as they were, 2 error, or not confirmed.
+
+    [bold]Examples[/bold]
+
+      mainstay jobs retry 4de452e6b59d
+      mainstay jobs retry --status quarantined --text "connection refused"
+    """
     run(retrying(actor=manner.who, reason=manner.reason), where, ids, filters, manner, as_json=as_json)
 
 
-@bundled
 def force(
     where: Where,
     filters: Filters,
@@ -156,7 +98,20 @@ def force(
     ids: IdsArgument = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Force jobs into a state."""
+    """Move jobs against the lifecycle's table. The audit trail says forced, by whom and why; nothing leaves a final
+    state.
+
+    By filter, what would be done is shown first, and then asked for: --yes answers, --dry-run only shows. The oldest go
+    first; --limit tries it with a few.
+
+    A filter must name the --status.
+
+    Exit codes: 0 done (or already so), 1 some jobs were left as they were, 2 error, or not confirmed.
+
+    [bold]Examples[/bold]
+
+      mainstay jobs force 4de452e6b59d --to failed --reason "its host burned down"
+    """
     if to not in JOB.states and to not in UNIT.states:
         raise InvalidInput("to", f"{to!r} is no state; {state_meant(to)}")
     why = manner.reason
@@ -175,11 +130,23 @@ def force(
     run(action, where, ids, filters, manner, as_json=as_json)
 
 
-@bundled
 def delete(
     where: Where, filters: Filters, manner: Manner, ids: IdsArgument = None, as_json: JsonOption = False
 ) -> None:
-    """Delete jobs."""
+    """Delete jobs nobody works on, with their payload, result and events. A tombstone stays.
+
+    By filter, what would be done is shown first, and then asked for: --yes answers, --dry-run only shows. The oldest go
+    first; --limit tries it with a few.
+
+    A filter without --status means every job that is settled.
+
+    Exit codes: 0 done (or already so), 1 some jobs were left as they were, 2 error, or not confirmed.
+
+    [bold]Examples[/bold]
+
+      mainstay jobs delete 4de452e6b59d --reason "personal data"
+      mainstay jobs delete --status cancelled,skipped --older-than 90d --yes
+    """
     run(deleting(actor=manner.who, reason=manner.reason), where, ids, filters, manner, as_json=as_json)
 
 

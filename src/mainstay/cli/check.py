@@ -13,25 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..control.check import Report, check
 from ..errors import MainstayError, StoreError
 from . import check_view
-from .bundles import bundled
-from .common import JsonOption, opened, print_json, reflowed, screen
+from .command import command
+from .common import JsonOption, opened, print_json, screen
 from .exits import FAILED, INTERRUPTED, NO
 from .target import Where
-
-_HELP = reflowed("""
-Check every job: its state, its claim, its numbers, its payload, and the proof of its history.
-
-Nothing is changed without --repair. With it, what has one safe answer is mended, the rest is quarantined, and each
-job's audit trail says what was done. Safe beside running workers.
-
-Exit codes: 0 clean (or all mended), 1 violations, 2 could not check, 130 stopped by Ctrl-C.
-
-[bold]Examples[/bold] (without --store: that of MAINSTAY_STORE)
-
-  mainstay check --store sqlite:///jobs.db
-  mainstay check --repair
-  mainstay check --json | jq .violations
-""")
 
 
 class _Progress:
@@ -47,13 +32,24 @@ class _Progress:
         self.bar.update(self._task, completed=done, total=total)
 
 
-@bundled
-def command(
+def check_store(
     where: Where,
     repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a store, tell what was found, and leave with the exit code that says it."""
+    """Check every job: its state, its claim, its numbers, its payload, and the proof of its history.
+
+    Nothing is changed without --repair. With it, what has one safe answer is mended, the rest is quarantined, and each
+    job's audit trail says what was done. Safe beside running workers.
+
+    Exit codes: 0 clean (or all mended), 1 violations, 2 could not check, 130 stopped by Ctrl-C.
+
+    [bold]Examples[/bold] (without --store: that of MAINSTAY_STORE)
+
+      mainstay check --store sqlite:///jobs.db
+      mainstay check --repair
+      mainstay check --json | jq .violations
+    """
     seen = _Progress(_bar(quiet=as_json))
     try:
         report = asyncio.run(_checked(where, seen, repair=repair))
@@ -81,7 +77,7 @@ def command(
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(name="check", help=_HELP)(command)
+    command(app, "check")(check_store)
 
 
 def _bar(*, quiet: bool) -> Progress:

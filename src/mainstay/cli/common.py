@@ -116,16 +116,6 @@ def quietly() -> Iterator[None]:
         log.setLevel(level)
 
 
-def reflowed(text: str) -> str:
-    """Help whose paragraphs are one line each, for the terminal to fold; what is indented stays as it is.
-
-    >>> reflowed("One sentence\\ngoes on.\\n\\n  an example\\n  another")
-    'One sentence goes on.\\n\\n  an example\\n  another'
-    """
-    paragraphs = text.strip().split("\n\n")
-    return "\n\n".join(part if part.startswith(" ") else " ".join(part.split("\n")) for part in paragraphs)
-
-
 class _NoBlanks:
     """Where tables go when they are piped or kept: the padding that fills a screen is left out."""
 

@@ -2,110 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
-
-import msgspec
-import typer
+from typing import Annotated
 
 from ..control.filtering import by_age, check_states
 from ..model import check_id
 from ..stores import JobStore, Query
 from . import completion
 from .ids import full_id
+from .options import Options, panel
 
-_PANEL = "Which jobs"
+_panel = panel("Which jobs")
 
-_OPTIONS: dict[str, Any] = {
-    "status": Annotated[
+
+class Filters(Options, frozen=True, kw_only=True):
+    """As given on the command line; they narrow together."""
+
+    status: Annotated[
         list[str] | None,
-        typer.Option(
-            "--status",
-            help="In this state, or in one of several (a,b).",
-            show_default=False,
-            autocompletion=completion.states,
-            rich_help_panel=_PANEL,
-        ),
-    ],
-    "queue": Annotated[
+        _panel("--status", help="In this state, or in one of several (a,b).", autocompletion=completion.states),
+    ] = None
+    queue: Annotated[str | None, _panel("--queue", "-q", help="In this queue.", autocompletion=completion.queues)] = (
+        None
+    )
+    name: Annotated[str | None, _panel("--name", "--task", "-n", help="Of this name.")] = None
+    tag: Annotated[str | None, _panel("--tag", "-t", help="With this tag.")] = None
+    text: Annotated[str | None, _panel("--text", help="With this in its id, name, reason or last error.")] = None
+    group: Annotated[
         str | None,
-        typer.Option(
-            "--queue",
-            "-q",
-            help="In this queue.",
-            show_default=False,
-            autocompletion=completion.queues,
-            rich_help_panel=_PANEL,
-        ),
-    ],
-    "name": Annotated[
-        str | None,
-        typer.Option("--name", "--task", "-n", help="Of this name.", show_default=False, rich_help_panel=_PANEL),
-    ],
-    "tag": Annotated[
-        str | None, typer.Option("--tag", "-t", help="With this tag.", show_default=False, rich_help_panel=_PANEL)
-    ],
-    "text": Annotated[
-        str | None,
-        typer.Option(
-            "--text",
-            help="With this in its id, name, reason or last error.",
-            show_default=False,
-            rich_help_panel=_PANEL,
-        ),
-    ],
-    "group": Annotated[
-        str | None,
-        typer.Option(
+        _panel(
             "--group",
             metavar="ID",
             help="Members of the group whose callback this is.",
-            show_default=False,
             autocompletion=completion.jobs,
-            rich_help_panel=_PANEL,
         ),
-    ],
-    "older_than": Annotated[
-        str | None,
-        typer.Option(
-            "--older-than",
-            metavar="AGE",
-            help="Submitted longer ago than this (2h).",
-            show_default=False,
-            rich_help_panel=_PANEL,
-        ),
-    ],
-    "newer_than": Annotated[
-        str | None,
-        typer.Option(
-            "--newer-than",
-            metavar="AGE",
-            help="Submitted within this time (15m).",
-            show_default=False,
-            rich_help_panel=_PANEL,
-        ),
-    ],
-}
-
-
-class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """As given on the command line; they narrow together."""
-
-    status: list[str] | None = None
-    queue: str | None = None
-    name: str | None = None
-    tag: str | None = None
-    text: str | None = None
-    group: str | None = None
-    older_than: str | None = None
-    newer_than: str | None = None
-
-    OPTIONS: ClassVar[Mapping[str, Any]] = _OPTIONS
-
-    @classmethod
-    def given(cls, _: typer.Context, values: Mapping[str, Any]) -> Filters:
-        """From what was given on the command line."""
-        return cls(**values)
+    ] = None
+    older_than: Annotated[
+        str | None, _panel("--older-than", metavar="AGE", help="Submitted longer ago than this (2h).")
+    ] = None
+    newer_than: Annotated[
+        str | None, _panel("--newer-than", metavar="AGE", help="Submitted within this time (15m).")
+    ] = None
 
     @property
     def any(self) -> bool:

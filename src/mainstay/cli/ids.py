@@ -21,8 +21,7 @@ _PARENTS = 200
 _SHORTENED = f"an id may be shortened to its beginning or its end, of {_SHORTEST} characters or more"
 
 IdArgument = Annotated[
-    str,
-    typer.Argument(metavar="ID", help="The job's id, or its beginning or end.", autocompletion=completion.jobs),
+    str, typer.Argument(metavar="ID", help="The job's id, or its beginning or end.", autocompletion=completion.jobs)
 ]
 IdsArgument = Annotated[
     list[str] | None,

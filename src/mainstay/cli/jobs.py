@@ -14,8 +14,8 @@ from ..lifecycle import Event
 from ..model import Job, Session, check_id
 from ..stores import JobStore, Query, Refusal
 from . import act, jobs_view, story, watch
-from .bundles import bundled
-from .common import JsonOption, looking, print_json, reflowed, screen
+from .command import command
+from .common import JsonOption, looking, print_json, screen
 from .filters import Filters
 from .ids import IdArgument, full_id
 from .target import Where
@@ -23,36 +23,6 @@ from .target import Where
 _MOST = 1000
 _PAGE = 1000
 
-_LIST = reflowed("""
-List jobs, newest first, a page at a time.
-
-Filters narrow together; --status takes several, with commas or given again. Below a full page stands the
-cursor of the next.
-
-Exit codes: 0 fine (also when nothing matches), 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay jobs list --status failed,quarantined
-  mainstay jobs list --queue mail --text "hung up" --newer-than 2h
-  mainstay jobs list --json | jq -r .jobs[].id
-""")
-
-_SHOW = reflowed("""
-Show everything about one job: where it stands, why, and its whole story.
-
-The id may be shortened to its beginning or its end (8 characters or more) if only one job has it. Ids of jobs
-submitted together begin alike; their ends differ.
-
-Payload and result are shown only with --payload: they may hold what should not be on a screen.
-
-Exit codes: 0 fine, 2 error (no such job, or several).
-
-[bold]Examples[/bold]
-
-  mainstay jobs show 01a1e20f-5355-7137-b2a7-4de452e6b59d
-  mainstay jobs show 4de452e6b59d --payload
-""")
 
 group = typer.Typer(
     help="Find jobs, read what happened to them, and move them.", no_args_is_help=True, rich_markup_mode="rich"
@@ -76,20 +46,29 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="jobs")
 
 
-@group.command(name="list", help=_LIST)
-@bundled
+@command(group, "list")
 def list_jobs(
     where: Where,
     filters: Filters,
-    parent: Annotated[str | None, typer.Option("--parent", help="Units of this job.", show_default=False)] = None,
+    parent: Annotated[str | None, typer.Option("--parent", help="Units of this job.")] = None,
     oldest_first: Annotated[bool, typer.Option("--oldest-first", help="Oldest first.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=_MOST, help="Most jobs on a page.")] = 50,
-    cursor: Annotated[
-        str | None, typer.Option("--cursor", help="Go on where a page ended.", show_default=False)
-    ] = None,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where a page ended.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the jobs that match."""
+    """List jobs, newest first, a page at a time.
+
+    Filters narrow together; --status takes several, with commas or given again. Below a full page stands the
+    cursor of the next.
+
+    Exit codes: 0 fine (also when nothing matches), 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay jobs list --status failed,quarantined
+      mainstay jobs list --queue mail --text "hung up" --newer-than 2h
+      mainstay jobs list --json | jq -r .jobs[].id
+    """
 
     async def look(store: JobStore) -> tuple[list[Job], str | None, int]:
         query = msgspec.structs.replace(await filters.query(store), oldest_first=oldest_first)
@@ -105,15 +84,27 @@ def list_jobs(
         jobs_view.show_list(found, more, now_ms, screen())
 
 
-@group.command(name="show", help=_SHOW)
-@bundled
+@command(group, "show")
 def show_job(
     where: Where,
     job_id: IdArgument,
     payload: Annotated[bool, typer.Option("--payload", help="Show payload, result and checkpoint, too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one job."""
+    """Show everything about one job: where it stands, why, and its whole story.
+
+    The id may be shortened to its beginning or its end (8 characters or more) if only one job has it. Ids of jobs
+    submitted together begin alike; their ends differ.
+
+    Payload and result are shown only with --payload: they may hold what should not be on a screen.
+
+    Exit codes: 0 fine, 2 error (no such job, or several).
+
+    [bold]Examples[/bold]
+
+      mainstay jobs show 01a1e20f-5355-7137-b2a7-4de452e6b59d
+      mainstay jobs show 4de452e6b59d --payload
+    """
 
     async def look(store: JobStore) -> tuple[Seen, int]:
         return await _seen(store, await full_id(store, job_id)), store.clock.now_ms()

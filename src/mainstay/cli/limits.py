@@ -14,44 +14,9 @@ from rich.text import Text
 from ..control import Control, looks
 from ..control.looks import Limit
 from . import completion
-from .bundles import bundled
-from .common import JsonOption, aside, looking, print_json, printable, reflowed, screen, working
+from .command import command
+from .common import JsonOption, aside, looking, print_json, printable, screen, working
 from .target import Where
-
-_LIST = reflowed("""
-List the limits: how many jobs of each concurrency key may be held at a time, and how many are held now.
-
-A key without a limit is not listed: its jobs wait for nothing but their turn.
-
-Exit codes: 0 fine (also when there are none), 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay limits list
-  mainstay limits list --json | jq '.limits[] | select(.held >= .limit)'
-""")
-
-_SET = reflowed("""
-Let at most so many jobs of a concurrency key be held at a time, over all queues and workers.
-
-It counts from now on. What runs goes on, also when there is more of it than the limit.
-
-Exit codes: 0 done (or already so), 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay limits set tenant-7 3
-""")
-
-_CLEAR = reflowed("""
-Lift the limit of a concurrency key: its jobs wait for nothing but their turn.
-
-Exit codes: 0 done (or already so), 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay limits clear tenant-7
-""")
 
 group = typer.Typer(
     help="See, set and lift the limits of concurrency keys.", no_args_is_help=True, rich_markup_mode="rich"
@@ -67,10 +32,19 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="limits")
 
 
-@group.command(name="list", help=_LIST)
-@bundled
+@command(group, "list")
 def list_limits(where: Where, as_json: JsonOption = False) -> None:
-    """List the limits."""
+    """List the limits: how many jobs of each concurrency key may be held at a time, and how many are held now.
+
+    A key without a limit is not listed: its jobs wait for nothing but their turn.
+
+    Exit codes: 0 fine (also when there are none), 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay limits list
+      mainstay limits list --json | jq '.limits[] | select(.held >= .limit)'
+    """
     seen = looking(where, looks.limits)
     if as_json:
         print_json({"limits": msgspec.to_builtins(seen)})
@@ -78,15 +52,23 @@ def list_limits(where: Where, as_json: JsonOption = False) -> None:
         _show(seen, screen())
 
 
-@group.command(name="set", help=_SET)
-@bundled
+@command(group, "set")
 def set_limit(
     where: Where,
     key: KeyArgument,
     most: Annotated[int, typer.Argument(metavar="N", help="Most jobs at a time; 1 or more.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Set one limit."""
+    """Let at most so many jobs of a concurrency key be held at a time, over all queues and workers.
+
+    It counts from now on. What runs goes on, also when there is more of it than the limit.
+
+    Exit codes: 0 done (or already so), 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay limits set tenant-7 3
+    """
     working(where, lambda control: control.operations.set_limit(key, most))
     if as_json:
         print_json({"key": key, "limit": most})
@@ -95,10 +77,16 @@ def set_limit(
         typer.echo(f"key {printable(key)}: at most {jobs} at a time")
 
 
-@group.command(name="clear", help=_CLEAR)
-@bundled
+@command(group, "clear")
 def clear_limit(where: Where, key: KeyArgument, as_json: JsonOption = False) -> None:
-    """Lift one limit."""
+    """Lift the limit of a concurrency key: its jobs wait for nothing but their turn.
+
+    Exit codes: 0 done (or already so), 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay limits clear tenant-7
+    """
 
     async def work(control: Control) -> dict[str, int]:
         before = await control.store.limits()

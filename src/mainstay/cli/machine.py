@@ -10,21 +10,10 @@ from rich.table import Table
 
 from ..lifecycle import JOB, UNIT
 from ..lifecycle.diagram import FLAG_MEANINGS, data, mermaid, text
-from .common import JsonOption, print_json, reflowed, screen
+from .command import command
+from .common import JsonOption, print_json, screen
 
 _TABLES = {table.name: table for table in (JOB, UNIT)}
-
-_HELP = reflowed("""
-Print the lifecycle: every state, its flags, and what it may become.
-
-This is the table the machine enforces, not a description of it.
-
-[bold]Examples[/bold]
-
-  mainstay machine --table unit
-  mainstay machine --format mermaid
-  mainstay machine --json | jq .
-""")
 
 
 class Format(StrEnum):
@@ -47,7 +36,16 @@ def machine(
     which: Annotated[Which, typer.Option("--table", "-t", help="Which lifecycle.")] = Which.JOB,
     as_json: JsonOption = False,
 ) -> None:
-    """Print one of the tables."""
+    """Print the lifecycle: every state, its flags, and what it may become.
+
+    This is the table the machine enforces, not a description of it.
+
+    [bold]Examples[/bold]
+
+      mainstay machine --table unit
+      mainstay machine --format mermaid
+      mainstay machine --json | jq .
+    """
     table = _TABLES[which.value]
     if as_json or form is Format.JSON:
         print_json(data(table))
@@ -71,4 +69,4 @@ def _print_text(which: Which) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(help=_HELP)(machine)
+    command(app, "machine")(machine)

@@ -16,60 +16,17 @@ from rich.text import Text
 
 from ..outputs import Audit, Migration, OutputStore, audit, migrate, open_outputs
 from ..outputs.entry import PREFIX
-from .bundles import bundled
-from .common import JsonOption, print_command, print_json, printable, reflowed, screen
+from .command import command
+from .common import JsonOption, print_command, print_json, printable, screen
 from .exits import NO
 
 T = TypeVar("T")
 
-_LIST = reflowed("""
-List the studies whose outputs are kept, or the units of one of them.
-
-An unfinished unit has files and no entry: whoever wrote it was stopped, or is at work.
-
-Exit codes: 0 done, 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay outputs list file:///srv/outputs
-  mainstay outputs list s3://lab/outputs --study sir --limit 20
-  mainstay outputs list file:outputs --json | jq '.[].units'
-""")
-
-_VERIFY = reflowed("""
-Read every output and compare it with what was published.
-
-With --quick only names and sizes are compared, which takes a listing. Damage is reported and nothing is changed:
-publish the unit again, or restore the file.
-
-Exit codes: 0 all is intact, 1 something is missing, corrupt or unreadable; 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay outputs verify file:///srv/outputs
-  mainstay outputs verify s3://lab/outputs --study sir --quick
-  mainstay outputs verify file:outputs --json | jq -r '.bad[].path'
-""")
-
-_MIGRATE = reflowed("""
-Move outputs of an older layout to the current one.
-
-Each unit is copied, published, read again and only then removed where it was. It may be stopped and started again at
-any time. Units that cannot be moved are left where they are, and listed.
-
-Exit codes: 0 nothing is left to move; 1 something is, or with --dry-run would be moved; 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay outputs migrate file:///srv/outputs --dry-run
-  mainstay outputs migrate s3://lab/outputs
-  mainstay outputs migrate file:outputs --json | jq .left
-""")
 
 group = typer.Typer(help="See what outputs are kept, and prove them.", no_args_is_help=True, rich_markup_mode="rich")
 
-UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="Where the outputs are.", show_default=False)]
-StudyOption = Annotated[str, typer.Option("--study", help="Of this study only.", show_default=False)]
+UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="Where the outputs are.")]
+StudyOption = Annotated[str, typer.Option("--study", help="Of this study only.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many lines.")]
 QuickOption = Annotated[bool, typer.Option("--quick", help="Compare names and sizes, and read nothing.")]
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be moved, and move nothing.")]
@@ -80,12 +37,22 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="outputs")
 
 
-@group.command(name="list", help=_LIST)
-@bundled
+@command(group, "list")
 def list_outputs(
     url: UrlArgument, study: StudyOption = "", limit: LimitOption = 50, as_json: JsonOption = False
 ) -> None:
-    """Look."""
+    """List the studies whose outputs are kept, or the units of one of them.
+
+    An unfinished unit has files and no entry: whoever wrote it was stopped, or is at work.
+
+    Exit codes: 0 done, 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay outputs list file:///srv/outputs
+      mainstay outputs list s3://lab/outputs --study sir --limit 20
+      mainstay outputs list file:outputs --json | jq '.[].units'
+    """
     lines = _looking(url, lambda store: _lines(store, study))
     if as_json:
         print_json(lines[:limit])
@@ -96,10 +63,21 @@ def list_outputs(
         console.print(f"{len(lines) - limit:,} more; --limit shows them")
 
 
-@group.command(name="verify", help=_VERIFY)
-@bundled
+@command(group, "verify")
 def verify(url: UrlArgument, study: StudyOption = "", quick: QuickOption = False, as_json: JsonOption = False) -> None:
-    """Check."""
+    """Read every output and compare it with what was published.
+
+    With --quick only names and sizes are compared, which takes a listing. Damage is reported and nothing is changed:
+    publish the unit again, or restore the file.
+
+    Exit codes: 0 all is intact, 1 something is missing, corrupt or unreadable; 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay outputs verify file:///srv/outputs
+      mainstay outputs verify s3://lab/outputs --study sir --quick
+      mainstay outputs verify file:outputs --json | jq -r '.bad[].path'
+    """
     found = _looking(url, lambda store: audit(store, study or None, verify="size" if quick else "content"))
     if as_json:
         print_json(msgspec.to_builtins(found))
@@ -109,10 +87,21 @@ def verify(url: UrlArgument, study: StudyOption = "", quick: QuickOption = False
         raise typer.Exit(NO)
 
 
-@group.command(name="migrate", help=_MIGRATE)
-@bundled
+@command(group, "migrate")
 def migrate_outputs(url: UrlArgument, dry_run: DryOption = False, as_json: JsonOption = False) -> None:
-    """Move."""
+    """Move outputs of an older layout to the current one.
+
+    Each unit is copied, published, read again and only then removed where it was. It may be stopped and started again
+    at any time. Units that cannot be moved are left where they are, and listed.
+
+    Exit codes: 0 nothing is left to move; 1 something is, or with --dry-run would be moved; 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay outputs migrate file:///srv/outputs --dry-run
+      mainstay outputs migrate s3://lab/outputs
+      mainstay outputs migrate file:outputs --json | jq .left
+    """
     console = screen()
     with console.status("looking for older layouts") as shown:
 

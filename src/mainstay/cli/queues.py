@@ -20,61 +20,13 @@ from ..model import QueueSettings
 from ..stores import JobStore, Query
 from . import act, act_view, completion
 from .act import Manner, myself
-from .bundles import bundled
-from .common import JsonOption, age, aside, looking, print_json, printable, reflowed, screen, working
+from .command import command
+from .common import JsonOption, age, aside, looking, print_json, printable, screen, working
 from .stats import in_order
 from .target import Where
 
 _WIDE = 100
 
-_LIST = reflowed("""
-List the queues: how many jobs are in which state, how long the oldest waits, and which are paused.
-
-Counts are kept as jobs move, so this costs the same with a thousand and with a million jobs. Rates are those of the
-whole store.
-
-Exit codes: 0 fine, 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay queues list
-  mainstay queues list --json | jq '.queues[] | select(.paused)'
-""")
-
-_PAUSE = reflowed("""
-Pause queues: no more of their jobs are handed out. What runs goes on, and jobs can still be submitted. A queue that
-has no jobs yet is paused for those to come.
-
-Exit codes: 0 done (or already so), 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay queues pause mail --reason "the provider is down"
-""")
-
-_RESUME = reflowed("""
-Resume queues: their jobs are handed out again.
-
-Exit codes: 0 done (or already so), 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay queues resume mail
-""")
-
-_PURGE = reflowed("""
-Purge a queue: cancel every job in it that waits. What somebody works on goes on, and what is settled stays.
-
-With --delete the jobs are deleted instead, with their payloads and events; a tombstone of each stays. What would be
-done is shown first, and then asked for: --yes answers, --dry-run only shows.
-
-Exit codes: 0 done, 1 some jobs were left as they were (taken meanwhile), 2 error, or not confirmed.
-
-[bold]Examples[/bold]
-
-  mainstay queues purge mail --dry-run
-  mainstay queues purge mail --reason "sent by mistake" --yes
-""")
 
 group = typer.Typer(
     help="See what waits where; pause, resume and purge.", no_args_is_help=True, rich_markup_mode="rich"
@@ -91,10 +43,20 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="queues")
 
 
-@group.command(name="list", help=_LIST)
-@bundled
+@command(group, "list")
 def list_queues(where: Where, as_json: JsonOption = False) -> None:
-    """List the queues."""
+    """List the queues: how many jobs are in which state, how long the oldest waits, and which are paused.
+
+    Counts are kept as jobs move, so this costs the same with a thousand and with a million jobs. Rates are those of the
+    whole store.
+
+    Exit codes: 0 fine, 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay queues list
+      mainstay queues list --json | jq '.queues[] | select(.paused)'
+    """
     seen = looking(where, looks.queues)
     if as_json:
         print_json(msgspec.to_builtins(seen))
@@ -102,15 +64,22 @@ def list_queues(where: Where, as_json: JsonOption = False) -> None:
         _show(seen, screen())
 
 
-@group.command(name="pause", help=_PAUSE)
-@bundled
+@command(group, "pause")
 def pause(
     where: Where,
     queues: QueuesArgument,
     reason: Annotated[str | None, typer.Option("--reason", "-r", help="Why.", show_default=False)] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Pause queues."""
+    """Pause queues: no more of their jobs are handed out. What runs goes on, and jobs can still be submitted. A queue
+    that has no jobs yet is paused for those to come.
+
+    Exit codes: 0 done (or already so), 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay queues pause mail --reason "the provider is down"
+    """
 
     async def work(control: Control) -> list[QueueSettings]:
         known = await known_queues(control.store)
@@ -123,10 +92,16 @@ def pause(
     _tell(working(where, work), as_json=as_json)
 
 
-@group.command(name="resume", help=_RESUME)
-@bundled
+@command(group, "resume")
 def resume(where: Where, queues: QueuesArgument, as_json: JsonOption = False) -> None:
-    """Resume queues."""
+    """Resume queues: their jobs are handed out again.
+
+    Exit codes: 0 done (or already so), 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay queues resume mail
+    """
 
     async def work(control: Control) -> list[QueueSettings]:
         await check_known(control.store, queues)
@@ -137,8 +112,7 @@ def resume(where: Where, queues: QueuesArgument, as_json: JsonOption = False) ->
     _tell(working(where, work), as_json=as_json)
 
 
-@group.command(name="purge", help=_PURGE)
-@bundled
+@command(group, "purge")
 def purge(
     where: Where,
     manner: Manner,
@@ -146,7 +120,18 @@ def purge(
     delete: Annotated[bool, typer.Option("--delete", help="Delete them instead of cancelling them.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Purge one queue."""
+    """Purge a queue: cancel every job in it that waits. What somebody works on goes on, and what is settled stays.
+
+    With --delete the jobs are deleted instead, with their payloads and events; a tombstone of each stays. What would be
+    done is shown first, and then asked for: --yes answers, --dry-run only shows.
+
+    Exit codes: 0 done, 1 some jobs were left as they were (taken meanwhile), 2 error, or not confirmed.
+
+    [bold]Examples[/bold]
+
+      mainstay queues purge mail --dry-run
+      mainstay queues purge mail --reason "sent by mistake" --yes
+    """
 
     async def find(store: JobStore) -> Found:
         await check_known(store, [queue])

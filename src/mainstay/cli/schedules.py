@@ -15,80 +15,10 @@ from ..errors import InvalidInput
 from ..lifecycle import time_text
 from . import completion, schedules_view
 from .act import myself
-from .bundles import bundled
-from .common import JsonOption, aside, print_json, reflowed, screen
+from .command import command
+from .common import JsonOption, aside, print_json, screen
 from .programs import Connected, connecting
 from .target import Where
-
-_LIST = reflowed("""
-List the schedules: when they tick, in their time zone, and what they submit.
-
-With --app, those that the app declares and no worker has registered yet are shown as well, and the times that only
-its code knows.
-
-Exit codes: 0 fine (also when there are none), 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay schedules list
-  mainstay schedules list --app shop.tasks:app
-  mainstay schedules list --json | jq '.schedules[] | select(.paused)'
-""")
-
-_SHOW = reflowed("""
-Show one schedule: its next ticks, its last one, its last job, and what is wrong if it does not tick.
-
-Exit codes: 0 fine, 2 error (no such schedule).
-
-[bold]Examples[/bold]
-
-  mainstay schedules show sums
-""")
-
-_RUN = reflowed("""
-Submit the job of a schedule now, beside its ticks; also when it is paused. Prints the id of the job.
-
-With overlap "skip" no second job is made while an earlier one is not settled: the id is that one's, and it is said.
-With --app the hooks of the app are asked, as they are for a tick.
-
-Exit codes: 0 done, 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay schedules run sums --app shop.tasks:app
-  mainstay jobs watch $(mainstay schedules run sums)
-""")
-
-_PAUSE = reflowed("""
-Pause schedules: they make no ticks until they are resumed, whatever is restarted meanwhile.
-
-Exit codes: 0 done (or already so), 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay schedules pause sums
-""")
-
-_RESUME = reflowed("""
-Resume schedules: they tick again from now on. What fell due meanwhile is not made up for.
-
-Exit codes: 0 done (or already so), 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay schedules resume sums
-""")
-
-_DROP = reflowed("""
-Forget schedules. Their jobs stay. An app that still declares one registers it again when its next worker leads: to stop
-it for good, take it out of the code, or pause it.
-
-Exit codes: 0 done, 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay schedules drop sums
-""")
 
 group = typer.Typer(
     help="See when schedules tick; run, pause, resume and drop them.", no_args_is_help=True, rich_markup_mode="rich"
@@ -98,7 +28,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.
 NamesArgument = Annotated[
     list[str], typer.Argument(metavar="NAME...", help="The schedules.", autocompletion=completion.schedules)
 ]
-ActorOption = Annotated[str | None, typer.Option("--actor", help="Who does it; you, if not given.", show_default=False)]
+ActorOption = Annotated[str | None, typer.Option("--actor", help="Who does it; you, if not given.")]
 
 
 class Operation(Protocol):
@@ -112,10 +42,21 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="schedules")
 
 
-@group.command(name="list", help=_LIST)
-@bundled
+@command(group, "list")
 def list_schedules(where: Where, as_json: JsonOption = False) -> None:
-    """List the schedules."""
+    """List the schedules: when they tick, in their time zone, and what they submit.
+
+    With --app, those that the app declares and no worker has registered yet are shown as well, and the times that only
+    its code knows.
+
+    Exit codes: 0 fine (also when there are none), 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay schedules list
+      mainstay schedules list --app shop.tasks:app
+      mainstay schedules list --json | jq '.schedules[] | select(.paused)'
+    """
     views, now_ms = connecting(where, _look)
     if as_json:
         print_json({"schedules": [schedule_data(view) for view in views]})
@@ -123,10 +64,16 @@ def list_schedules(where: Where, as_json: JsonOption = False) -> None:
         schedules_view.show_list(views, now_ms, screen())
 
 
-@group.command(name="show", help=_SHOW)
-@bundled
+@command(group, "show")
 def show_schedule(where: Where, name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show one schedule."""
+    """Show one schedule: its next ticks, its last one, its last job, and what is wrong if it does not tick.
+
+    Exit codes: 0 fine, 2 error (no such schedule).
+
+    [bold]Examples[/bold]
+
+      mainstay schedules show sums
+    """
     views, now_ms = connecting(where, _look)
     (view,) = _known(views, [name])
     if as_json:
@@ -135,10 +82,20 @@ def show_schedule(where: Where, name: NameArgument, as_json: JsonOption = False)
         schedules_view.show_one(view, now_ms, screen(), where)
 
 
-@group.command(name="run", help=_RUN)
-@bundled
+@command(group, "run")
 def run_schedule(where: Where, name: NameArgument, actor: ActorOption = None, as_json: JsonOption = False) -> None:
-    """Submit its job now."""
+    """Submit the job of a schedule now, beside its ticks; also when it is paused. Prints the id of the job.
+
+    With overlap "skip" no second job is made while an earlier one is not settled: the id is that one's, and it is said.
+    With --app the hooks of the app are asked, as they are for a tick.
+
+    Exit codes: 0 done, 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay schedules run sums --app shop.tasks:app
+      mainstay jobs watch $(mainstay schedules run sums)
+    """
 
     async def work(to: Connected) -> tuple[str, bool]:
         who = actor or myself()
@@ -158,26 +115,45 @@ def run_schedule(where: Where, name: NameArgument, actor: ActorOption = None, as
     typer.echo(job_id)
 
 
-@group.command(name="pause", help=_PAUSE)
-@bundled
+@command(group, "pause")
 def pause_schedules(where: Where, names: NamesArgument, actor: ActorOption = None, as_json: JsonOption = False) -> None:
-    """Pause schedules."""
+    """Pause schedules: they make no ticks until they are resumed, whatever is restarted meanwhile.
+
+    Exit codes: 0 done (or already so), 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay schedules pause sums
+    """
     _tell(connecting(where, _each(pause, "paused", names, actor, paused=True)), as_json=as_json)
 
 
-@group.command(name="resume", help=_RESUME)
-@bundled
+@command(group, "resume")
 def resume_schedules(
     where: Where, names: NamesArgument, actor: ActorOption = None, as_json: JsonOption = False
 ) -> None:
-    """Resume schedules."""
+    """Resume schedules: they tick again from now on. What fell due meanwhile is not made up for.
+
+    Exit codes: 0 done (or already so), 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay schedules resume sums
+    """
     _tell(connecting(where, _each(resume, "resumed", names, actor, paused=False)), as_json=as_json)
 
 
-@group.command(name="drop", help=_DROP)
-@bundled
+@command(group, "drop")
 def drop_schedules(where: Where, names: NamesArgument, actor: ActorOption = None, as_json: JsonOption = False) -> None:
-    """Forget schedules."""
+    """Forget schedules. Their jobs stay. An app that still declares one registers it again when its next worker leads:
+    to stop it for good, take it out of the code, or pause it.
+
+    Exit codes: 0 done, 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay schedules drop sums
+    """
     connecting(where, _each(drop, "dropped", names, actor))
     if as_json:
         print_json({"dropped": list(dict.fromkeys(names))})

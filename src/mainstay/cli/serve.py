@@ -14,8 +14,9 @@ from rich.console import Console
 
 from ..errors import InvalidInput
 from ..worker import logs
-from .bundles import bundled
-from .common import JsonOption, print_line, reflowed
+from .command import command
+from .common import JsonOption, print_line
+from .options import panel
 from .target import Where, load
 from .tokens import ENVIRON
 
@@ -23,29 +24,11 @@ if TYPE_CHECKING:
     from ..web.options import WebOptions
     from ..web.shelf import Shelf
 
-_STORES = "Which store"
-_PLACE = "Where it listens"
-_WHO = "Who may do what"
-_LOGS = "What it says"
+_stores = panel("Which store")
+_place = panel("Where it listens")
+_who = panel("Who may do what")
+_logs = panel("What it says")
 
-_HELP = reflowed("""
-Serve the HTTP API and the dashboard of one or more stores, until Ctrl-C or SIGTERM.
-
-Only this machine can reach it, and everybody on it may do everything, unless --tokens names a file of tokens. For other
-machines (--host 0.0.0.0) it needs tokens, and TLS; --insecure says that something in front of it does TLS.
-
-The first signal takes no more requests, ends the live streams and lets answers be finished; the second ends all.
-
-Exit codes: 0 stopped in good order, 2 could not start.
-
-[bold]Examples[/bold]
-
-  mainstay serve --store sqlite:///jobs.db --open
-  mainstay serve --store shop=postgresql://db/shop --store crm=redis://cache
-  mainstay serve --app shop.tasks:app --read-only --mask card_number
-  mainstay serve --host 0.0.0.0 --tls-cert tls.pem --tokens tokens.json
-  mainstay serve --alerts > mainstay-alerts.yml
-""")
 
 #: of a store that was given no other
 _ONLY = "default"
@@ -54,106 +37,80 @@ _NAMED = re.compile(r"([A-Za-z0-9._-]{1,64})=(.+)", re.DOTALL)
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(name="serve", help=_HELP)(serve)
+    command(app, "serve")(serve)
 
 
-@bundled
 def serve(
     store: Annotated[
         list[str] | None,
-        typer.Option(
+        _stores(
             "--store",
             "-s",
             metavar="[NAME=]URL",
             help="Which store; several have names. MAINSTAY_STORE stands in for it.",
-            show_default=False,
-            rich_help_panel=_STORES,
         ),
     ] = None,
     app: Annotated[
         str,
-        typer.Option(
-            "--app",
-            "-a",
-            metavar="MODULE:APP",
-            help="Which app; its store is used. MAINSTAY_APP stands in for it.",
-            show_default=False,
-            rich_help_panel=_STORES,
+        _stores(
+            "--app", "-a", metavar="MODULE:APP", help="Which app; its store is used. MAINSTAY_APP stands in for it."
         ),
     ] = "",
-    host: Annotated[str, typer.Option("--host", help="Which address.", rich_help_panel=_PLACE)] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65535, help="0: any that is free.", rich_help_panel=_PLACE)
-    ] = 8330,
-    tls_cert: Annotated[
-        str | None,
-        typer.Option("--tls-cert", metavar="FILE", help="HTTPS.", show_default=False, rich_help_panel=_PLACE),
-    ] = None,
+    host: Annotated[str, _place("--host", help="Which address.")] = "127.0.0.1",
+    port: Annotated[int, _place("--port", "-p", min=0, max=65535, help="0: any that is free.")] = 8330,
+    tls_cert: Annotated[str | None, _place("--tls-cert", metavar="FILE", help="HTTPS.")] = None,
     tls_key: Annotated[
-        str | None,
-        typer.Option(
-            "--tls-key",
-            metavar="FILE",
-            help="The key, if it is not in the same file.",
-            show_default=False,
-            rich_help_panel=_PLACE,
-        ),
+        str | None, _place("--tls-key", metavar="FILE", help="The key, if it is not in the same file.")
     ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Something in front of it does TLS.", rich_help_panel=_PLACE),
-    ] = False,
-    browser: Annotated[
-        bool, typer.Option("--open", help="Open the dashboard in a browser.", rich_help_panel=_PLACE)
-    ] = False,
+    insecure: Annotated[bool, _place("--insecure", help="Something in front of it does TLS.")] = False,
+    browser: Annotated[bool, _place("--open", help="Open the dashboard in a browser.")] = False,
     tokens: Annotated[
         str,
-        typer.Option(
+        _who(
             "--tokens",
             metavar="FILE",
             envvar=ENVIRON,
             help="Whoever asks has to show one of these.",
             show_default="nobody has to",
-            rich_help_panel=_WHO,
         ),
     ] = "",
-    read_only: Annotated[bool, typer.Option("--read-only", help="Change nothing.", rich_help_panel=_WHO)] = False,
+    read_only: Annotated[bool, _who("--read-only", help="Change nothing.")] = False,
     mask: Annotated[
         list[str] | None,
-        typer.Option(
+        _who(
             "--mask",
             metavar="FIELD",
-            help="A field of payloads that is shown as ***, beside those called like a password, secret, token, API or "
-            "private key, credential, cookie and the like.",
-            show_default=False,
-            rich_help_panel=_WHO,
+            help="Show this field of payloads as ***, besides those named like a password, secret, token or key.",
         ),
     ] = None,
     no_payloads: Annotated[
-        bool,
-        typer.Option(
-            "--no-payloads", help="Show no payloads, results and parameters, and no error texts.", rich_help_panel=_WHO
-        ),
+        bool, _who("--no-payloads", help="Show no payloads, results and parameters, and no error texts.")
     ] = False,
-    rate: Annotated[
-        float, typer.Option("--rate", min=0, help="Requests a second of one caller; 0: all.", rich_help_panel=_WHO)
-    ] = 200.0,
+    rate: Annotated[float, _who("--rate", min=0, help="Requests a second of one caller; 0: all.")] = 200.0,
     log_level: Annotated[
-        str,
-        typer.Option(
-            "--log-level", metavar="|".join(logs.LEVELS), help="The least that is logged.", rich_help_panel=_LOGS
-        ),
+        str, _logs("--log-level", metavar="|".join(logs.LEVELS), help="The least that is logged.")
     ] = "info",
-    json_logs: Annotated[
-        bool, typer.Option("--json-logs", help="Log JSON, an object a line.", rich_help_panel=_LOGS)
-    ] = False,
-    alerts: Annotated[
-        bool,
-        typer.Option("--alerts", help="Print alert rules for Prometheus, and serve nothing.", rich_help_panel=_LOGS),
-    ] = False,
+    json_logs: Annotated[bool, _logs("--json-logs", help="Log JSON, an object a line.")] = False,
+    alerts: Annotated[bool, _logs("--alerts", help="Print alert rules for Prometheus, and serve nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve until told to stop."""
+    """Serve the HTTP API and the dashboard of one or more stores, until Ctrl-C or SIGTERM.
+
+    Only this machine can reach it, and everybody on it may do everything, unless --tokens names a file of tokens. For
+    other machines (--host 0.0.0.0) it needs tokens, and TLS; --insecure says that something in front of it does TLS.
+
+    The first signal takes no more requests, ends the live streams and lets answers be finished; the second ends all.
+
+    Exit codes: 0 stopped in good order, 2 could not start.
+
+    [bold]Examples[/bold]
+
+      mainstay serve --store sqlite:///jobs.db --open
+      mainstay serve --store shop=postgresql://db/shop --store crm=redis://cache
+      mainstay serve --app shop.tasks:app --read-only --mask card_number
+      mainstay serve --host 0.0.0.0 --tls-cert tls.pem --tokens tokens.json
+      mainstay serve --alerts > mainstay-alerts.yml
+    """
     if alerts:
         from ..web.live.alerts import alert_rules  # noqa: PLC0415 - the HTTP side, which most commands do without
 

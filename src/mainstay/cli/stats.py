@@ -16,7 +16,7 @@ from ..control.json_view import SessionView, StatsView, read_stats
 from ..lifecycle import JOB
 from ..model import QueueSettings
 from ..stores import JobStore
-from .bundles import bundled
+from .command import command
 from .common import (
     JsonOption,
     age,
@@ -24,7 +24,6 @@ from .common import (
     looking,
     print_json,
     printable,
-    reflowed,
     screen,
     shortened,
 )
@@ -33,28 +32,24 @@ from .target import Where
 #: sessions shown; the rest are counted, and all are in --json
 _SHOWN = 20
 
-_HELP = reflowed("""
-Show how many jobs are in which state, how long the oldest waits, how fast it goes, and who works.
-
-Nothing is changed. Counts are kept as jobs move, so this costs the same with a thousand and with a million jobs.
-
-Exit codes: 0 fine, 2 error.
-
-[bold]Examples[/bold] (without --store: that of MAINSTAY_STORE)
-
-  mainstay stats --store sqlite:///jobs.db
-  mainstay stats --json | jq .queues
-""")
-
 
 class _Seen(msgspec.Struct, frozen=True, kw_only=True):
     stats: StatsView
     queues: list[QueueSettings]
 
 
-@bundled
-def command(where: Where, as_json: JsonOption = False) -> None:
-    """Look at a store once, and show it."""
+def show_stats(where: Where, as_json: JsonOption = False) -> None:
+    """Show how many jobs are in which state, how long the oldest waits, how fast it goes, and who works.
+
+    Nothing is changed. Counts are kept as jobs move, so this costs the same with a thousand and with a million jobs.
+
+    Exit codes: 0 fine, 2 error.
+
+    [bold]Examples[/bold] (without --store: that of MAINSTAY_STORE)
+
+      mainstay stats --store sqlite:///jobs.db
+      mainstay stats --json | jq .queues
+    """
     seen: _Seen = looking(where, _look)
     if as_json:
         print_json(seen.stats)
@@ -64,7 +59,7 @@ def command(where: Where, as_json: JsonOption = False) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(name="stats", help=_HELP)(command)
+    command(app, "stats")(show_stats)
 
 
 async def _look(store: JobStore) -> _Seen:

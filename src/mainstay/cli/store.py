@@ -20,71 +20,14 @@ from ..stores.factory import REGISTRY_SCHEMES, chain_of, check_adapter
 from ..stores.registry import About, prepare_registry
 from ..stores.sqlite import path_of, schema
 from ..stores.versioned import prepare_versioned
-from .bundles import bundled
-from .common import JsonOption, Refused, opened, print_command, print_json, printable, quietly, reflowed, screen
+from .command import command
+from .common import JsonOption, Refused, opened, print_command, print_json, printable, quietly, screen
 from .exits import NO
 from .target import Where, told_again
 
-_INIT = reflowed("""
-Make a job registry, and the folder, bucket, container or table that it needs.
-
-With --values only the folder, bucket, container or table is made, for a versioned store of your own values. What is
-there already is left as it is. Where it may not be made from here (another role makes the buckets, say) the
-error names the permission, and the command of the cloud's own tool. Buckets of Google Cloud Storage are always made by
-that.
-
-Other stores of jobs need none of it: a PostgreSQL store is set up by [bold]mainstay store migrate[/bold], SQLite and
-Redis by opening them.
-
-Exit codes: 0 it is there now (or was), 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay store init s3://my-bucket/studies
-  mainstay store init 'dynamodb://jobs/studies?region=eu-central-1'
-  mainstay store init az://studies --json | jq -r '.made[]'
-  mainstay store init file:values --values
-""")
-
-_MIGRATE = reflowed("""
-Bring a store up to this version of Mainstay.
-
-A PostgreSQL store is migrated by this command only, unless its URL says auto_migrate=on. Run it before the new version
-is started. Workers of the version before may go on meanwhile. Several at a time wait for each other.
-
-An SQLite file is migrated by this command, and by the first worker or other program of the new version that opens it to
-work. Commands that only look leave it as it is. Programs of the version before go on, and may be started again.
-
-Every other store has nothing to migrate.
-
-Exit codes: 0 it is up to date now (or was); with --dry-run 1 something would be done; 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay store migrate postgresql://app@db/shop
-  mainstay store migrate 'postgresql://app@db/shop?schema=billing' --dry-run
-  mainstay store migrate --dry-run --json | jq -r '.steps[]'
-""")
-
-_STATUS = reflowed("""
-Say where a store stands: its version here and there, its size, and what an answer of it survives.
-
-Nothing is changed. Numbers of a big PostgreSQL store are the server's estimates.
-
-Exit codes: 0 this Mainstay can work with it, 1 it has to be migrated, or this Mainstay upgraded; 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay store status postgresql://app@db/shop
-  mainstay store status || mainstay store migrate
-  mainstay store status --json | jq .durability
-""")
-
 group = typer.Typer(help="Set up a store, and see where it stands.", no_args_is_help=True, rich_markup_mode="rich")
 
-UrlArgument = Annotated[
-    str, typer.Argument(metavar="[URL]", help="The store; else --store or --app.", show_default=False)
-]
+UrlArgument = Annotated[str, typer.Argument(metavar="[URL]", help="The store; else --store or --app.")]
 ValuesOption = Annotated[
     bool, typer.Option("--values", help="Make the place only, for values of your own: no job registry.")
 ]
@@ -143,10 +86,27 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="store")
 
 
-@group.command(name="init", help=_INIT)
-@bundled
+@command(group, "init")
 def init(where: Where, url: UrlArgument = "", values: ValuesOption = False, as_json: JsonOption = False) -> None:
-    """Make its place."""
+    """Make a job registry, and the folder, bucket, container or table that it needs.
+
+    With --values only the folder, bucket, container or table is made, for a versioned store of your own values. What is
+    there already is left as it is. Where it may not be made from here (another role makes the buckets, say) the error
+    names the permission, and the command of the cloud's own tool. Buckets of Google Cloud Storage are always made by
+    that.
+
+    Other stores of jobs need none of it: a PostgreSQL store is set up by [bold]mainstay store migrate[/bold], SQLite
+    and Redis by opening them.
+
+    Exit codes: 0 it is there now (or was), 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay store init s3://my-bucket/studies
+      mainstay store init 'dynamodb://jobs/studies?region=eu-central-1'
+      mainstay store init az://studies --json | jq -r '.made[]'
+      mainstay store init file:values --values
+    """
     place = asyncio.run(_init(url or where.target().url, values=values))
     if as_json:
         print_json(msgspec.to_builtins(place))
@@ -157,10 +117,27 @@ def init(where: Where, url: UrlArgument = "", values: ValuesOption = False, as_j
         )
 
 
-@group.command(name="migrate", help=_MIGRATE)
-@bundled
+@command(group, "migrate")
 def migrate(where: Where, url: UrlArgument = "", dry_run: DryOption = False, as_json: JsonOption = False) -> None:
-    """Migrate."""
+    """Bring a store up to this version of Mainstay.
+
+    A PostgreSQL store is migrated by this command only, unless its URL says auto_migrate=on. Run it before the new
+    version is started. Workers of the version before may go on meanwhile. Several at a time wait for each other.
+
+    An SQLite file is migrated by this command, and by the first worker or other program of the new version that opens
+    it to work. Commands that only look leave it as it is. Programs of the version before go on, and may be started
+    again.
+
+    Every other store has nothing to migrate.
+
+    Exit codes: 0 it is up to date now (or was); with --dry-run 1 something would be done; 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay store migrate postgresql://app@db/shop
+      mainstay store migrate 'postgresql://app@db/shop?schema=billing' --dry-run
+      mainstay store migrate --dry-run --json | jq -r '.steps[]'
+    """
     step = asyncio.run(_migrate(url or where.target().url, dry_run=dry_run))
     if as_json:
         print_json(msgspec.to_builtins(step))
@@ -170,10 +147,20 @@ def migrate(where: Where, url: UrlArgument = "", dry_run: DryOption = False, as_
         raise typer.Exit(NO)
 
 
-@group.command(name="status", help=_STATUS)
-@bundled
+@command(group, "status")
 def status(where: Where, url: UrlArgument = "", as_json: JsonOption = False) -> None:
-    """Look."""
+    """Say where a store stands: its version here and there, its size, and what an answer of it survives.
+
+    Nothing is changed. Numbers of a big PostgreSQL store are the server's estimates.
+
+    Exit codes: 0 this Mainstay can work with it, 1 it has to be migrated, or this Mainstay upgraded; 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay store status postgresql://app@db/shop
+      mainstay store status || mainstay store migrate
+      mainstay store status --json | jq .durability
+    """
     state = asyncio.run(_status(url or where.target().url))
     if as_json:
         print_json(msgspec.to_builtins(state))

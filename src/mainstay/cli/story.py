@@ -17,8 +17,8 @@ from ..lifecycle import Event
 from ..model import Session
 from ..stores import JobStore
 from . import jobs_view
-from .bundles import bundled
-from .common import JsonOption, coloured, looking, print_command, print_json, printable, reflowed, screen
+from .command import command
+from .common import JsonOption, coloured, looking, print_command, print_json, printable, screen
 from .ids import IdArgument, full_id
 from .target import Where
 
@@ -26,39 +26,13 @@ _MOST = 10_000
 #: what stands in advice for the app, which a store does not know
 _ANY_APP = "MODULE:APP"
 
-_EVENTS = reflowed("""
-Show the audit trail of a job: every move, by whom, when and why.
-
-A deleted job still has its tombstone. Below a full page stands how to go on.
-
-Exit codes: 0 fine, 2 error (no such job, or several).
-
-[bold]Examples[/bold]
-
-  mainstay jobs events 4de452e6b59d
-  mainstay jobs events 4de452e6b59d --after 200 --json | jq .events[].reason
-""")
-
-_EXPLAIN = reflowed("""
-Explain a job in sentences: where it is and why, what it waits for, who held it, why it was retried, what comes next,
-and what to do now.
-
-Exit codes: 0 fine, 2 error (no such job, or several).
-
-[bold]Examples[/bold]
-
-  mainstay jobs explain 01a1e20f-5355-7137-b2a7-4de452e6b59d
-  mainstay jobs explain 4de452e6b59d --json | jq -r .advice[].command
-""")
-
 
 def register(group: typer.Typer) -> None:
     """Add the commands to the group of jobs."""
-    group.command(name="events", help=_EVENTS)(events)
-    group.command(name="explain", help=_EXPLAIN)(explain)
+    command(group, "events")(events)
+    command(group, "explain")(explain)
 
 
-@bundled
 def events(
     where: Where,
     job_id: IdArgument,
@@ -66,7 +40,17 @@ def events(
     limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=_MOST, help="Most events.")] = 1000,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the events of one job."""
+    """Show the audit trail of a job: every move, by whom, when and why.
+
+    A deleted job still has its tombstone. Below a full page stands how to go on.
+
+    Exit codes: 0 fine, 2 error (no such job, or several).
+
+    [bold]Examples[/bold]
+
+      mainstay jobs events 4de452e6b59d
+      mainstay jobs events 4de452e6b59d --after 200 --json | jq .events[].reason
+    """
 
     async def look(store: JobStore) -> tuple[str, list[Event], dict[str, Session]]:
         whole = await full_id(store, job_id)
@@ -87,9 +71,17 @@ def events(
         console.print(Text(f"more: add --after {more}", style="dim"), soft_wrap=True)
 
 
-@bundled
 def explain(where: Where, job_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Explain one job."""
+    """Explain a job in sentences: where it is and why, what it waits for, who held it, why it was retried, what comes
+    next, and what to do now.
+
+    Exit codes: 0 fine, 2 error (no such job, or several).
+
+    [bold]Examples[/bold]
+
+      mainstay jobs explain 01a1e20f-5355-7137-b2a7-4de452e6b59d
+      mainstay jobs explain 4de452e6b59d --json | jq -r .advice[].command
+    """
 
     async def look(store: JobStore) -> Explanation:
         return await explained(store, await full_id(store, job_id))

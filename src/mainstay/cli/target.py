@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Protocol, cast, runtime_checkable
+from typing import Annotated, Any, Protocol, cast, runtime_checkable
 
 import msgspec
 import typer
@@ -17,8 +17,9 @@ from ..errors import InvalidInput
 from ..model import Settings
 from ..stores import shown_url
 from ..worker.loading import find
+from .options import Options, panel
 
-_PANEL = "Which store"
+_panel = panel("Which store")
 
 
 @runtime_checkable
@@ -32,46 +33,20 @@ class AppLike(Protocol):
     def settings(self) -> Settings: ...
 
 
-class Where(msgspec.Struct, frozen=True, kw_only=True):
+class Where(Options, frozen=True, kw_only=True):
     """The options `--store` and `--app` of a command."""
 
-    store: str = ""
-    app: str = ""
+    store: Annotated[str, _panel("--store", "-s", envvar="MAINSTAY_STORE", metavar="URL", help="Which store.")] = ""
+    app: Annotated[
+        str, _panel("--app", "-a", envvar="MAINSTAY_APP", metavar="MODULE:APP", help="Which app; its store is used.")
+    ] = ""
     typed: frozenset[str] = frozenset()
     """which of them were given by hand, rather than by the environment"""
 
-    OPTIONS: ClassVar[Mapping[str, Any]] = {
-        "store": Annotated[
-            str,
-            typer.Option(
-                "--store",
-                "-s",
-                envvar="MAINSTAY_STORE",
-                metavar="URL",
-                help="Which store.",
-                show_default=False,
-                rich_help_panel=_PANEL,
-            ),
-        ],
-        "app": Annotated[
-            str,
-            typer.Option(
-                "--app",
-                "-a",
-                envvar="MAINSTAY_APP",
-                metavar="MODULE:APP",
-                help="Which app; its store is used.",
-                show_default=False,
-                rich_help_panel=_PANEL,
-            ),
-        ],
-    }
-
     @classmethod
-    def given(cls, ctx: typer.Context, values: Mapping[str, Any]) -> Where:
-        """From what was given on the command line."""
-        typed = frozenset(name for name in values if _is_typed(ctx, name))
-        return cls(store=values["store"], app=values["app"], typed=typed)
+    def from_values(cls, ctx: typer.Context, values: Mapping[str, Any]) -> Where:
+        """Build it from the values on the command line."""
+        return cls(**values, typed=frozenset(name for name in values if _is_typed(ctx, name)))
 
     def target(self) -> Target:
         """What they name. An app is imported only if its store is what is meant."""

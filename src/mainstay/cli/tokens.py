@@ -12,49 +12,14 @@ from rich.table import Table
 
 from ..clock import SystemClock, duration_text, seconds
 from ..worker.state_folder import state_folder
-from .bundles import bundled
-from .common import JsonOption, aside, print_json, reflowed, screen
+from .command import command
+from .common import JsonOption, aside, print_json, screen
 
 if TYPE_CHECKING:
     from ..web.security.tokens import Token, Tokens
 
 ENVIRON = "MAINSTAY_TOKENS"
 
-_ADD = reflowed("""
-Make a token, and print it: this once. Only its digest is kept, in a file that nobody else may read.
-
-A token may read; or also submit jobs; or also operate (cancel, retry, pause, ...); or be admin and do everything
-(force, delete, purge). Its name stands in the audit trail of what is done with it. A server that runs with the file
-knows it at once.
-
-Exit codes: 0 done, 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay tokens add ann --scope operate
-  mainstay tokens add ci --scope submit --expires 30d --file tokens.json
-""")
-
-_LIST = reflowed("""
-List the tokens: whose they are, what they may do, and until when. The tokens themselves are not kept.
-
-Exit codes: 0 fine, 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay tokens list
-  mainstay tokens list --json | jq '.tokens[].name'
-""")
-
-_REVOKE = reflowed("""
-Revoke a token: it is refused from the next request on, and sign-ins made with it are over.
-
-Exit codes: 0 done, 2 error, or no such token.
-
-[bold]Examples[/bold]
-
-  mainstay tokens revoke ann
-""")
 
 group = typer.Typer(help="Who may use the HTTP API and the dashboard.", no_args_is_help=True, rich_markup_mode="rich")
 
@@ -72,8 +37,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="tokens")
 
 
-@group.command(name="add", help=_ADD)
-@bundled
+@command(group, "add")
 def add(
     name: NameArgument,
     scope: Annotated[
@@ -86,7 +50,19 @@ def add(
     file: FileOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Make a token."""
+    """Make a token, and print it: this once. Only its digest is kept, in a file that nobody else may read.
+
+    A token may read; or also submit jobs; or also operate (cancel, retry, pause, ...); or be admin and do everything
+    (force, delete, purge). Its name stands in the audit trail of what is done with it. A server that runs with the file
+    knows it at once.
+
+    Exit codes: 0 done, 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay tokens add ann --scope operate
+      mainstay tokens add ci --scope submit --expires 30d --file tokens.json
+    """
     tokens = _tokens(file)
     expires_s = seconds(expires, field="expires") if expires else None
     secret = tokens.add(name, scope or ["read"], expires_s=expires_s)
@@ -101,10 +77,17 @@ def add(
     aside(f"mainstay serve --tokens {tokens.path}", style="cyan")
 
 
-@group.command(name="list", help=_LIST)
-@bundled
+@command(group, "list")
 def list_tokens(file: FileOption = "", as_json: JsonOption = False) -> None:
-    """List the tokens."""
+    """List the tokens: whose they are, what they may do, and until when. The tokens themselves are not kept.
+
+    Exit codes: 0 fine, 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay tokens list
+      mainstay tokens list --json | jq '.tokens[].name'
+    """
     tokens = _tokens(file)
     found = tokens.list()
     if as_json:
@@ -125,10 +108,16 @@ def list_tokens(file: FileOption = "", as_json: JsonOption = False) -> None:
     console.print(table)
 
 
-@group.command(name="revoke", help=_REVOKE)
-@bundled
+@command(group, "revoke")
 def revoke(name: NameArgument, file: FileOption = "", as_json: JsonOption = False) -> None:
-    """Revoke a token."""
+    """Revoke a token: it is refused from the next request on, and sign-ins made with it are over.
+
+    Exit codes: 0 done, 2 error, or no such token.
+
+    [bold]Examples[/bold]
+
+      mainstay tokens revoke ann
+    """
     token = _tokens(file).revoke(name)
     if as_json:
         print_json(_data(token))

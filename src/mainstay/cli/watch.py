@@ -13,8 +13,8 @@ from ..clock import seconds
 from ..errors import InvalidInput
 from ..stores import JobStore
 from . import completion, watch_view, watching
-from .bundles import bundled
-from .common import JsonOption, looking, print_line, reflowed
+from .command import command
+from .common import JsonOption, looking, print_line
 from .exits import NO
 from .filters import Filters
 from .ids import full_id
@@ -27,28 +27,12 @@ _SHORTEST_S = 0.05
 #: events of the story so far that are passed on to programs: none, they can ask for them
 _UNTOLD = 0
 
-_WATCH = reflowed("""
-Watch one job until it settles, or the newest of many until you press Ctrl-C.
-
-In a pipe, or with --json, there is one JSON value per line and change: first the job as it is, then each event and each
-progress report. Without an ID: the counts by state, and each job that was submitted or moved.
-
-Exit codes: 0 it succeeded, 1 it settled otherwise, 2 error, or not settled within --for; 130 Ctrl-C.
-
-[bold]Examples[/bold]
-
-  mainstay jobs watch 4de452e6b59d && echo done
-  mainstay jobs watch 4de452e6b59d --for 10m --json | jq .status
-  mainstay jobs watch --queue mail
-""")
-
 
 def register(group: typer.Typer) -> None:
     """Add the command to the group of jobs."""
-    group.command(name="watch", help=_WATCH)(watch)
+    command(group, "watch")(watch)
 
 
-@bundled
 def watch(
     where: Where,
     filters: Filters,
@@ -57,13 +41,23 @@ def watch(
         typer.Argument(metavar="[ID]", help="The job's id, or a part of it.", autocompletion=completion.jobs),
     ] = None,
     every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often to look.")] = "500ms",
-    for_: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="Stop watching after this.", show_default=False)
-    ] = None,
+    for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Stop watching after this.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=200, help="Newest jobs that are looked at.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """Watch one job, or many."""
+    """Watch one job until it settles, or the newest of many until you press Ctrl-C.
+
+    In a pipe, or with --json, there is one JSON value per line and change: first the job as it is, then each event and
+    each progress report. Without an ID: the counts by state, and each job that was submitted or moved.
+
+    Exit codes: 0 it succeeded, 1 it settled otherwise, 2 error, or not settled within --for; 130 Ctrl-C.
+
+    [bold]Examples[/bold]
+
+      mainstay jobs watch 4de452e6b59d && echo done
+      mainstay jobs watch 4de452e6b59d --for 10m --json | jq .status
+      mainstay jobs watch --queue mail
+    """
     pace = Pace(every_s=_every(every), for_s=None if for_ is None else seconds(for_, field="for"))
     console = Console(highlight=False)
     lines = as_json or not console.is_terminal

@@ -19,37 +19,18 @@ from ..worker import logs
 from ..worker.messages import Hello
 from ..worker.orders import Orders, shown_url
 from ..worker.supervisor import Supervisor
-from .common import reflowed
+from .command import command
 
 if TYPE_CHECKING:
     from ..report.metrics import Served
 
-_HELP = reflowed("""
-Run the jobs of an app, until Ctrl-C or SIGTERM.
-
-The first signal drains: no new jobs; those that run have the grace to finish; what does not finish is given back, and
-no failure is counted. The second gives back at once. The third kills. SIGHUP replaces the engines one by one, for new
-code without a gap.
-
-Exit codes: 0 stopped in good order, 1 stopped but some engine had to be killed (its jobs were given back), 2 could not
-start.
-
-[bold]Examples[/bold]
-
-  mainstay worker shop.jobs:app
-  mainstay worker shop.jobs:app --queues mail,default --concurrency 50
-  mainstay worker shop.jobs:app --processes 4 --grace 2m --json-logs
-  mainstay worker shop.jobs:app --metrics 127.0.0.1:9464
-""")
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST = 64
 
 
-def command(
-    target: Annotated[
-        str, typer.Argument(metavar="MODULE:APP", envvar="MAINSTAY_APP", help="Which app.", show_default=False)
-    ],
+def run_worker(
+    target: Annotated[str, typer.Argument(metavar="MODULE:APP", envvar="MAINSTAY_APP", help="Which app.")],
     queues: Annotated[
         str, typer.Option("--queues", "-q", metavar="A,B", help="Only these queues.", show_default="those of the app")
     ] = "",
@@ -71,7 +52,22 @@ def command(
         typer.Option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus there.", show_default="off"),
     ] = "",
 ) -> None:
-    """Supervise engines until told to stop."""
+    """Run the jobs of an app, until Ctrl-C or SIGTERM.
+
+    The first signal drains: no new jobs; those that run have the grace to finish; what does not finish is given back,
+    and no failure is counted. The second gives back at once. The third kills. SIGHUP replaces the engines one by one,
+    for new code without a gap.
+
+    Exit codes: 0 stopped in good order, 1 stopped but some engine had to be killed (its jobs were given back), 2 could
+    not start.
+
+    [bold]Examples[/bold]
+
+      mainstay worker shop.jobs:app
+      mainstay worker shop.jobs:app --queues mail,default --concurrency 50
+      mainstay worker shop.jobs:app --processes 4 --grace 2m --json-logs
+      mainstay worker shop.jobs:app --metrics 127.0.0.1:9464
+    """
     orders = Orders(
         target=target,
         name=_worker_name(name),
@@ -99,7 +95,7 @@ def command(
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(name="worker", help=_HELP)(command)
+    command(app, "worker")(run_worker)
 
 
 def _worker_name(given: str) -> str:

@@ -20,44 +20,13 @@ from ..errors import WorkerNotFound
 from ..model import Session
 from . import completion
 from .act import myself
-from .bundles import bundled
-from .common import JsonOption, age, aside, looking, print_json, printable, reflowed, screen, shortened, working
+from .command import command
+from .common import JsonOption, age, aside, looking, print_json, printable, screen, shortened, working
 from .target import Where
 
 _SHOWN = 200
 _WITH_ID = 110
 
-_LIST = reflowed("""
-List the workers' sessions: one for each of their processes, the living first.
-
-A session is at work if it was heard of within its lease. A silent or dead one that still holds jobs loses them to the
-next sweep, which every worker does once a second.
-
-Exit codes: 0 fine (also when nobody is there), 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay workers list
-  mainstay workers list --json | jq '.sessions[] | select(.at_work | not)'
-""")
-
-_DRAIN = reflowed("""
-Drain workers, wherever they run: ask them to end in good order, as Ctrl-C or SIGTERM does on their machine. A worker
-hears of it with its next heartbeat (2s). It takes no more jobs, has its grace to finish what it runs, gives back what
-does not finish, and exits with 0.
-
-A worker is named by its name or by the id of one of its sessions; all its processes end together. A name that several
-workers have means them all. Nobody is asked if one of those you name is not there.
-
-Whatever started it may start another one: a service manager that restarts what ends.
-
-Exit codes: 0 asked (or asked before), 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay workers drain box-7-4711
-  mainstay workers drain mail reports --actor deploy-2291
-""")
 
 group = typer.Typer(help="See who is at work, and drain them.", no_args_is_help=True, rich_markup_mode="rich")
 
@@ -67,10 +36,20 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="workers")
 
 
-@group.command(name="list", help=_LIST)
-@bundled
+@command(group, "list")
 def list_workers(where: Where, as_json: JsonOption = False) -> None:
-    """List the sessions."""
+    """List the workers' sessions: one for each of their processes, the living first.
+
+    A session is at work if it was heard of within its lease. A silent or dead one that still holds jobs loses them to
+    the next sweep, which every worker does once a second.
+
+    Exit codes: 0 fine (also when nobody is there), 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay workers list
+      mainstay workers list --json | jq '.sessions[] | select(.at_work | not)'
+    """
     seen = looking(where, looks.sessions)
     if as_json:
         print_json({"sessions": [{**asdict(each.view), "holds": each.holds, "leads": each.leads} for each in seen]})
@@ -78,8 +57,7 @@ def list_workers(where: Where, as_json: JsonOption = False) -> None:
         _show(seen, screen())
 
 
-@group.command(name="drain", help=_DRAIN)
-@bundled
+@command(group, "drain")
 def drain(
     where: Where,
     workers: Annotated[
@@ -88,12 +66,25 @@ def drain(
             metavar="WORKER...", help="Names of workers, or ids of sessions.", autocompletion=completion.workers
         ),
     ],
-    actor: Annotated[
-        str | None, typer.Option("--actor", help="Who asks; you, if not given.", show_default=False)
-    ] = None,
+    actor: Annotated[str | None, typer.Option("--actor", help="Who asks; you, if not given.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask workers to drain."""
+    """Drain workers, wherever they run: ask them to end in good order, as Ctrl-C or SIGTERM does on their machine. A
+    worker hears of it with its next heartbeat (2s). It takes no more jobs, has its grace to finish what it runs, gives
+    back what does not finish, and exits with 0.
+
+    A worker is named by its name or by the id of one of its sessions; all its processes end together. A name that
+    several workers have means them all. Nobody is asked if one of those you name is not there.
+
+    Whatever started it may start another one: a service manager that restarts what ends.
+
+    Exit codes: 0 asked (or asked before), 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay workers drain box-7-4711
+      mainstay workers drain mail reports --actor deploy-2291
+    """
 
     async def work(control: Control) -> tuple[list[Session], int, int]:
         there = await control.store.sessions()

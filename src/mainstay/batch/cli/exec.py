@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ...cli.common import aside, reflowed
+from ...cli.command import command
+from ...cli.common import aside
 from ...cli.ids import IdArgument, full_id
 from ...cli.programs import Connected, connecting
 from ...cli.target import Where
@@ -20,35 +21,15 @@ from ...worker.orders import Orders
 from ..executing import execute, queue_to_serve
 from ..outside import worker_name
 
-_EXEC = reflowed("""
-Run the units of one batch that was submitted with an outside runner, and of no other job, until none is left.
-
-It is what such a runner starts; it may be started by hand as well, anywhere, any number of times: they share the units.
-An ordinary worker of the app has to be at work somewhere, for it plans the units and looks at the outputs.
-
-SIGTERM, as when a scheduler takes its machine back, drains: units that do not finish within the grace are given back,
-and no failure is counted. Once no unit is open it stays for --linger, for aggregations that may follow.
-
-Exit codes: 0 no unit is left open, 1 told to stop before that, or some process had to be killed; 2 could not start.
-
-[bold]Examples[/bold]
-
-  mainstay batch exec 01a1e20f-5355-7137-b2a7-4de452e6b59d --app lab.sir:app
-  mainstay batch exec 4de452e6b59d --app lab.sir:app --processes 8 --concurrency 1
-""")
-
 
 def register(group: typer.Typer) -> None:
     """Add the command."""
-    group.command(name="exec", help=_EXEC)(command)
+    command(group, "exec")(run_units)
 
 
-def command(
+def run_units(
     job_id: IdArgument,
-    app: Annotated[
-        str,
-        typer.Option("--app", "-a", envvar="MAINSTAY_APP", metavar="MODULE:APP", help="Which app.", show_default=False),
-    ],
+    app: Annotated[str, typer.Option("--app", "-a", envvar="MAINSTAY_APP", metavar="MODULE:APP", help="Which app.")],
     concurrency: Annotated[
         int | None,
         typer.Option(
@@ -63,7 +44,21 @@ def command(
     ] = "info",
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log JSON, an object a line.")] = False,
 ) -> None:
-    """Work on one batch."""
+    """Run the units of one batch that was submitted with an outside runner, and of no other job, until none is left.
+
+    It is what such a runner starts; it may be started by hand as well, anywhere, any number of times: they share the
+    units. An ordinary worker of the app has to be at work somewhere, for it plans the units and looks at the outputs.
+
+    SIGTERM, as when a scheduler takes its machine back, drains: units that do not finish within the grace are given
+    back, and no failure is counted. Once no unit is open it stays for --linger, for aggregations that may follow.
+
+    Exit codes: 0 no unit is left open, 1 told to stop before that, or some process had to be killed; 2 could not start.
+
+    [bold]Examples[/bold]
+
+      mainstay batch exec 01a1e20f-5355-7137-b2a7-4de452e6b59d --app lab.sir:app
+      mainstay batch exec 4de452e6b59d --app lab.sir:app --processes 8 --concurrency 1
+    """
     linger_s, grace_s = seconds(linger, field="linger"), seconds(grace, field="grace")
 
     async def work(to: Connected) -> int:

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from ...cli import watch, watch_view, watching
 from ...cli.act import myself
-from ...cli.bundles import bundled
-from ...cli.common import JsonOption, aside, print_json, reflowed, screen
+from ...cli.command import command
+from ...cli.common import JsonOption, aside, print_json, screen
 from ...cli.exits import DONE, FAILED
 from ...cli.ids import IdArgument
 from ...cli.target import Where
@@ -35,113 +35,37 @@ from .session import at_desk, study_of, with_studies
 
 _EVERY_S = 0.5
 
-_STATUS = reflowed("""
-Show how a job stands. Of a batch: its units and outputs, how fast it is, when it may end, and what to do.
-
-With --watch, until it is settled; with --json as well, a line of JSON for each change.
-
-Exit codes: 0 fine (with --watch: it succeeded), 1 with --watch: it settled otherwise, 2 error, or not settled within
---for; 3 with --watch: it is partial; 130 Ctrl-C.
-
-[bold]Examples[/bold]
-
-  mainstay jobs status 4de452e6b59d
-  mainstay jobs status 4de452e6b59d --watch && echo done
-  mainstay jobs status 4de452e6b59d --watch --json | jq .units.done
-""")
-
-_VALIDATE = reflowed("""
-Look at all outputs of a batch now, and say what is missing or corrupt.
-
-A batch that waits for it, or is partial, is moved on by what was found. One that has succeeded or failed keeps its
-state, and what was found is told.
-
-With --force nothing that was seen before is believed, and no backoff is waited for. To accept what is missing: mainstay
-jobs force ID --to succeeded, with a reason.
-
-Exit codes: 0 all is there and intact, 1 nothing is, 2 error, or the storage does not answer; 3 something is missing or
-corrupt.
-
-[bold]Examples[/bold]
-
-  mainstay jobs validate 4de452e6b59d
-  mainstay jobs validate 4de452e6b59d --force --json | jq .missing
-""")
-
-_RESUME = reflowed("""
-Run the units of a batch again whose outputs are missing or corrupt, and nothing else.
-
-The same job goes on. If it had succeeded, and was damaged afterwards, a job of its own that is linked to it makes the
-rest. With --dry-run it is only told what would be run, and why.
-
-A batch belongs to the code it was submitted with: workers that have other code refuse its units. With --with-this-code
-the code of --app as it is now makes what is missing, in a job of its own that is linked to this one.
-
-What is intact stays, every entry names the source that made it, and reports say how many units were made by other code.
-To make every unit with the new code, submit the study again.
-
-Exit codes: 0 resumed, or nothing to do (with --wait: it succeeded), 1 with --wait: it settled otherwise, 2 error, or it
-cannot be resumed now; 3 with --wait: it is partial; 130 Ctrl-C.
-
-[bold]Examples[/bold]
-
-  mainstay jobs resume 4de452e6b59d --dry-run
-  mainstay jobs resume 4de452e6b59d --wait
-  mainstay jobs resume 4de452e6b59d --with-this-code --app sir:app --wait
-  mainstay jobs resume 4de452e6b59d --dry-run --json | jq -r .run[].unit
-""")
-
-_OUTPUTS = reflowed("""
-List the expected outputs of a batch, where each belongs, and what is there of it.
-
-Exit codes: 0 fine, 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay jobs outputs 4de452e6b59d
-  mainstay jobs outputs 4de452e6b59d --missing --corrupt --all
-  mainstay jobs outputs 4de452e6b59d --missing --json | jq -r .outputs[].path
-""")
-
-_REPORT = reflowed("""
-Report what became of a batch: units, outputs, errors, validations, and a map of the parameter sets by outcome.
-
-Exit codes: 0 fine, 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay jobs report 4de452e6b59d
-  mainstay jobs report 4de452e6b59d --html sir.html
-  mainstay jobs report 4de452e6b59d --json | jq .troubles
-""")
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Look on until it is settled.")]
-ForOption = Annotated[
-    str | None, typer.Option("--for", metavar="TIME", help="Wait at most so long.", show_default=False)
-]
+ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most so long.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-l", min=1, help="At most so many lines.")]
 
 
 def register(group: typer.Typer) -> None:
     """Add the commands to the group of jobs."""
-    for name, text, command in (
-        ("status", _STATUS, status),
-        ("validate", _VALIDATE, validate),
-        ("resume", _RESUME, resume),
-        ("outputs", _OUTPUTS, outputs),
-        ("report", _REPORT, report),
-    ):
-        group.command(name=name, help=text)(command)
+    for function in (status, validate, resume, outputs, report):
+        command(group, function.__name__)(function)
 
 
 # status -------------------------------------------------------------------------------------------------
 
 
-@bundled
 def status(
     where: Where, job_id: IdArgument, watch: WatchOption = False, for_: ForOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show how a job stands."""
+    """Show how a job stands. Of a batch: its units and outputs, how fast it is, when it may end, and what to do.
+
+    With --watch, until it is settled; with --json as well, a line of JSON for each change.
+
+    Exit codes: 0 fine (with --watch: it succeeded), 1 with --watch: it settled otherwise, 2 error, or not settled
+    within --for; 3 with --watch: it is partial; 130 Ctrl-C.
+
+    [bold]Examples[/bold]
+
+      mainstay jobs status 4de452e6b59d
+      mainstay jobs status 4de452e6b59d --watch && echo done
+      mainstay jobs status 4de452e6b59d --watch --json | jq .units.done
+    """
     pace = Pace(every_s=_EVERY_S, for_s=None if for_ is None else seconds(for_, field="for"))
     if for_ is not None and not watch:
         raise InvalidInput("for", "is for --watch; without it this looks once")
@@ -192,14 +116,28 @@ def _show_status(seen: BatchSeen, where: Where, *, as_json: bool) -> None:
 # validate -----------------------------------------------------------------------------------------------
 
 
-@bundled
 def validate(
     where: Where,
     job_id: IdArgument,
     force: Annotated[bool, typer.Option("--force", help="Believe nothing that was seen before.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Look at all outputs of a batch."""
+    """Look at all outputs of a batch now, and say what is missing or corrupt.
+
+    A batch that waits for it, or is partial, is moved on by what was found. One that has succeeded or failed keeps its
+    state, and what was found is told.
+
+    With --force nothing that was seen before is believed, and no backoff is waited for. To accept what is missing:
+    mainstay jobs force ID --to succeeded, with a reason.
+
+    Exit codes: 0 all is there and intact, 1 nothing is, 2 error, or the storage does not answer; 3 something is missing
+    or corrupt.
+
+    [bold]Examples[/bold]
+
+      mainstay jobs validate 4de452e6b59d
+      mainstay jobs validate 4de452e6b59d --force --json | jq .missing
+    """
 
     async def work(desk: Desk, whole: str) -> tuple[Validation, Status, Status]:
         before = await desk.status(whole)
@@ -233,7 +171,6 @@ def _show_validation(found: Validation, before: Status, now: Status, where: Wher
 # resume -------------------------------------------------------------------------------------------------
 
 
-@bundled
 def resume(
     where: Where,
     job_id: IdArgument,
@@ -249,7 +186,28 @@ def resume(
     ] = "resumed on request",
     as_json: JsonOption = False,
 ) -> None:
-    """Resume a batch, or say what that would do."""
+    """Run the units of a batch again whose outputs are missing or corrupt, and nothing else.
+
+    The same job goes on. If it had succeeded, and was damaged afterwards, a job of its own that is linked to it makes
+    the rest. With --dry-run it is only told what would be run, and why.
+
+    A batch belongs to the code it was submitted with: workers that have other code refuse its units. With
+    --with-this-code the code of --app as it is now makes what is missing, in a job of its own that is linked to this
+    one.
+
+    What is intact stays, every entry names the source that made it, and reports say how many units were made by other
+    code. To make every unit with the new code, submit the study again.
+
+    Exit codes: 0 resumed, or nothing to do (with --wait: it succeeded), 1 with --wait: it settled otherwise, 2 error,
+    or it cannot be resumed now; 3 with --wait: it is partial; 130 Ctrl-C.
+
+    [bold]Examples[/bold]
+
+      mainstay jobs resume 4de452e6b59d --dry-run
+      mainstay jobs resume 4de452e6b59d --wait
+      mainstay jobs resume 4de452e6b59d --with-this-code --app sir:app --wait
+      mainstay jobs resume 4de452e6b59d --dry-run --json | jq -r .run[].unit
+    """
     if dry_run:
         with _busy("looking at the outputs", quiet=as_json):
             seen = with_studies(
@@ -325,7 +283,6 @@ def _tell_resumed(done: Resumed, where: Where, *, as_json: bool) -> None:
 # outputs and report -------------------------------------------------------------------------------------
 
 
-@bundled
 def outputs(
     where: Where,
     job_id: IdArgument,
@@ -335,7 +292,16 @@ def outputs(
     limit: LimitOption = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """List the outputs of a batch."""
+    """List the expected outputs of a batch, where each belongs, and what is there of it.
+
+    Exit codes: 0 fine, 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay jobs outputs 4de452e6b59d
+      mainstay jobs outputs 4de452e6b59d --missing --corrupt --all
+      mainstay jobs outputs 4de452e6b59d --missing --json | jq -r .outputs[].path
+    """
     wanted = {name for name, on in (("missing", missing), ("corrupt", corrupt)) if on}
 
     async def work(desk: Desk, whole: str) -> tuple[str, str, Counter[str], list[Output]]:
@@ -359,16 +325,22 @@ def outputs(
         lists.show_outputs(kept, counts, matching, place, screen())
 
 
-@bundled
 def report(
     where: Where,
     job_id: IdArgument,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write it as one HTML page.", show_default=False)
-    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write it as one HTML page.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Report on a batch."""
+    """Report what became of a batch: units, outputs, errors, validations, and a map of the parameter sets by outcome.
+
+    Exit codes: 0 fine, 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay jobs report 4de452e6b59d
+      mainstay jobs report 4de452e6b59d --html sir.html
+      mainstay jobs report 4de452e6b59d --json | jq .troubles
+    """
     with _busy("reading what happened", quiet=as_json):
         told = at_desk(where, job_id, batch_report)
     if html is not None:

@@ -12,8 +12,9 @@ import msgspec
 import typer
 from rich.console import Console
 
-from ...cli.bundles import bundled
-from ...cli.common import JsonOption, aside, print_json, reflowed, screen
+from ...cli.command import command
+from ...cli.common import JsonOption, aside, print_json, screen
+from ...cli.options import panel
 from ...cli.programs import Connected, connecting
 from ...cli.target import Where
 from ...cli.termination import cancelled_by_signals
@@ -32,33 +33,7 @@ from .report_view import show_report
 from .target import Meant, meant
 
 _EVERY_S = 0.5
-_PANEL = "What is to be run"
-
-_RUN = reflowed("""
-Run a study: every set of parameters with every seed. Submits it, shows how it goes on, and reports in the end.
-
-STUDY may be left out if the app has one batch only. Outputs that are there already, from whatever run, are not made
-again.
-
-Values are read by the types that the study declares for its parameters. Without a declared type a value is JSON, True
-or False, a number, or else text; None, NaN and 007 are refused, for they could be meant in two ways.
-
-Text in double quotes is always text. A range has both its ends. Several --param make every combination; --params-file
-has a set in each line or object.
-
-Workers of the app have to be at work somewhere; --workers runs some here, for as long as this takes. Ctrl-C and SIGTERM
-leave the batch where it is: units under way are given back without counting a failure, and the batch goes on with other
-workers, or when the same command is given again.
-
-Exit codes: 0 succeeded (with --no-wait: submitted), 1 failed, timed out or cancelled, 2 error, or not settled within
---for; 3 partial; 130 Ctrl-C; 143 SIGTERM.
-
-[bold]Examples[/bold]
-
-  mainstay batch run sir.py --param beta=0.2,0.3 --seeds 10 --workers 2
-  mainstay batch run lab.sir:app simulate --param beta=0.1:0.5:0.1 --seeds 0-99 --report sir.html
-  mainstay batch run sir.py --params-file sets.csv --seeds 1,5,7 --outputs s3://lab/out --no-wait
-""")
+_panel = panel("What is to be run")
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,91 +51,63 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
 
 def register(group: typer.Typer) -> None:
     """Add the command to the group of batches."""
-    group.command(name="run", help=_RUN)(run)
+    command(group, "run")(run)
 
 
-@bundled
 def run(
-    target: Annotated[
-        str, typer.Argument(metavar="FILE|MODULE:APP", envvar="MAINSTAY_APP", help="Where it is.", show_default=False)
-    ],
-    study: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="Which batch.", show_default=False)] = None,
+    target: Annotated[str, typer.Argument(metavar="FILE|MODULE:APP", envvar="MAINSTAY_APP", help="Where it is.")],
+    study: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="Which batch.")] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(
-            "--param",
-            "-p",
-            metavar="NAME=VALUES",
-            help="Values: 0.2,0.3 or 0.1:0.5:0.1 or a JSON list.",
-            show_default=False,
-            rich_help_panel=_PANEL,
-        ),
+        _panel("--param", "-p", metavar="NAME=VALUES", help="Values: 0.2,0.3 or 0.1:0.5:0.1 or a JSON list."),
     ] = None,
     params_file: Annotated[
-        str | None,
-        typer.Option(
-            "--params-file",
-            metavar="FILE",
-            help="Sets: .csv, .json, .jsonl.",
-            show_default=False,
-            rich_help_panel=_PANEL,
-        ),
+        str | None, _panel("--params-file", metavar="FILE", help="Sets: .csv, .json, .jsonl.")
     ] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option("--seeds", metavar="SEEDS", help="10, 0-9 or 1,5,7.", show_default=False, rich_help_panel=_PANEL),
-    ] = None,
+    seeds: Annotated[str | None, _panel("--seeds", metavar="SEEDS", help="10, 0-9 or 1,5,7.")] = None,
     outputs: Annotated[
-        str | None,
-        typer.Option(
-            "--outputs",
-            envvar="MAINSTAY_OUTPUTS",
-            metavar="URL",
-            help="Where outputs go.",
-            show_default=False,
-            rich_help_panel=_PANEL,
-        ),
+        str | None, _panel("--outputs", envvar="MAINSTAY_OUTPUTS", metavar="URL", help="Where outputs go.")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Make everything anew, whatever is there.", rich_help_panel=_PANEL)
-    ] = False,
+    force: Annotated[bool, _panel("--force", help="Make everything anew, whatever is there.")] = False,
     failure_budget: Annotated[
-        str | None,
-        typer.Option(
-            "--failure-budget",
-            metavar="10%",
-            help="Stop early if more units fail.",
-            show_default=False,
-            rich_help_panel=_PANEL,
-        ),
+        str | None, _panel("--failure-budget", metavar="10%", help="Stop early if more units fail.")
     ] = None,
-    deadline: Annotated[
-        str | None,
-        typer.Option(
-            "--deadline", metavar="TIME", help="A limit for all of it.", show_default=False, rich_help_panel=_PANEL
-        ),
-    ] = None,
-    runner: Annotated[str, typer.Option("--runner", help="Who runs the units.", rich_help_panel=_PANEL)] = "local",
-    queue: Annotated[
-        str | None, typer.Option("--queue", "-q", help="Another queue.", show_default=False, rich_help_panel=_PANEL)
-    ] = None,
-    priority: Annotated[
-        int | None,
-        typer.Option("--priority", min=-100, max=100, help="Higher first.", show_default=False, rich_help_panel=_PANEL),
-    ] = None,
+    deadline: Annotated[str | None, _panel("--deadline", metavar="TIME", help="A limit for all of it.")] = None,
+    runner: Annotated[str, _panel("--runner", help="Who runs the units.")] = "local",
+    queue: Annotated[str | None, _panel("--queue", "-q", help="Another queue.")] = None,
+    priority: Annotated[int | None, _panel("--priority", min=-100, max=100, help="Higher first.")] = None,
     workers: Annotated[
         int, typer.Option("--workers", "-w", min=0, help="Run so many worker processes here meanwhile.")
     ] = 0,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Submit it, print its id, and leave.")] = False,
-    for_: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="Wait at most so long.", show_default=False)
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write it as HTML, too.", show_default=False)
-    ] = None,
+    for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most so long.")] = None,
+    report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write it as HTML, too.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a study."""
+    """Run a study: every set of parameters with every seed. Submits it, shows how it goes on, and reports in the end.
+
+    STUDY may be left out if the app has one batch only. Outputs that are there already, from whatever run, are not made
+    again.
+
+    Values are read by the types that the study declares for its parameters. Without a declared type a value is JSON,
+    True or False, a number, or else text; None, NaN and 007 are refused, for they could be meant in two ways.
+
+    Text in double quotes is always text. A range has both its ends. Several --param make every combination;
+    --params-file has a set in each line or object.
+
+    Workers of the app have to be at work somewhere; --workers runs some here, for as long as this takes. Ctrl-C and
+    SIGTERM leave the batch where it is: units under way are given back without counting a failure, and the batch goes
+    on with other workers, or when the same command is given again.
+
+    Exit codes: 0 succeeded (with --no-wait: submitted), 1 failed, timed out or cancelled, 2 error, or not settled
+    within --for; 3 partial; 130 Ctrl-C; 143 SIGTERM.
+
+    [bold]Examples[/bold]
+
+      mainstay batch run sir.py --param beta=0.2,0.3 --seeds 10 --workers 2
+      mainstay batch run lab.sir:app simulate --param beta=0.1:0.5:0.1 --seeds 0-99 --report sir.html
+      mainstay batch run sir.py --params-file sets.csv --seeds 1,5,7 --outputs s3://lab/out --no-wait
+    """
     found = meant(target, study)
     if found.app.store_url.startswith("memory:"):
         raise InvalidInput(
@@ -278,8 +225,8 @@ async def _tell_if_alone(desk: Desk, found: Meant, console: Console) -> None:
 
 def _tell_how_to_come_back(job_id: str, found: Meant, console: Console) -> None:
     console.print("it stays where it is, and goes on while workers are there; to come back:", style="yellow")
-    for command in (_where(found).again(f"mainstay jobs status {job_id} --watch"), _worker(found)):
-        console.print(f"  {command}", style="cyan", markup=False)
+    for line in (_where(found).again(f"mainstay jobs status {job_id} --watch"), _worker(found)):
+        console.print(f"  {line}", style="cyan", markup=False)
 
 
 def _worker(found: Meant) -> str:

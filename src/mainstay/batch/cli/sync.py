@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ...cli.act import myself
-from ...cli.bundles import bundled
-from ...cli.common import JsonOption, coloured, print_json, printable, reflowed, screen
+from ...cli.command import command
+from ...cli.common import JsonOption, coloured, print_json, printable, screen
 from ...cli.exits import DONE, NO
 from ...cli.ids import IdsArgument, full_id
 from ...cli.programs import Connected, connecting
@@ -22,30 +22,6 @@ from ...worker.kept_aside import Written, kept, write_kept
 from .. import Desk
 from ..runners import Runners
 from ..syncing import Synced, sync_outside
-
-_SYNC = reflowed("""
-Look at the jobs that batches have outside, with a scheduler say, and record what is seen: of these batches, or of all
-that are not settled.
-
-No worker has to be at work for it. An exit code is recorded, and decides nothing: what becomes of a batch is decided by
-its outputs. An outside job that is gone leaves its batch as it is.
-
-Runners that the app declares need --app; one written as exec:COMMAND can only be looked at on the machine it runs on.
-
-Without ids it first writes what workers of this machine kept because the store was away when they had to stop (in
-MAINSTAY_STATE, or the user's own state folder). Each ending counts as if its worker had written it: not if somebody
-else has the job by now.
-
-Exit codes: 0 fine (also when there is nothing), 1 an outside job is gone or cannot be looked at, or what was kept does
-not count any more, 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay jobs sync
-  mainstay jobs sync 4de452e6b59d --app lab.sir:app
-  mainstay jobs sync --json | jq '.outside[] | select(.state == "gone")'
-""")
-
 
 #: what became of an ending that was kept
 _KEPT = {
@@ -59,12 +35,32 @@ _KEPT = {
 
 def register(group: typer.Typer) -> None:
     """Add the command."""
-    group.command(name="sync", help=_SYNC)(command)
+    command(group, "sync")(sync)
 
 
-@bundled
-def command(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False) -> None:
-    """Look, and record."""
+def sync(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False) -> None:
+    """Look at the jobs that batches have outside, with a scheduler say, and record what is seen: of these batches, or
+    of all that are not settled.
+
+    No worker has to be at work for it. An exit code is recorded, and decides nothing: what becomes of a batch is
+    decided by its outputs. An outside job that is gone leaves its batch as it is.
+
+    Runners that the app declares need --app; one written as exec:COMMAND can only be looked at on the machine it runs
+    on.
+
+    Without ids it first writes what workers of this machine kept because the store was away when they had to stop (in
+    MAINSTAY_STATE, or the user's own state folder). Each ending counts as if its worker had written it: not if somebody
+    else has the job by now.
+
+    Exit codes: 0 fine (also when there is nothing), 1 an outside job is gone or cannot be looked at, or what was kept
+    does not count any more, 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay jobs sync
+      mainstay jobs sync 4de452e6b59d --app lab.sir:app
+      mainstay jobs sync --json | jq '.outside[] | select(.state == "gone")'
+    """
 
     async def work(to: Connected) -> tuple[list[Written], list[Synced]]:
         written = [] if job_ids else await _write_kept(to)

@@ -8,40 +8,36 @@ from typing import Annotated
 
 import typer
 
-from ...cli.bundles import bundled
-from ...cli.common import JsonOption, print_command, print_json, reflowed, screen
+from ...cli.command import command
+from ...cli.common import JsonOption, print_command, print_json, screen
 from ...errors import InvalidInput
 
 #: text, and not code beside this: what is importable may be run by mistake
 _TEMPLATE = Path(__file__).with_name("template.txt")
 
-_NEW = reflowed("""
-Write a load test to begin with: it runs as it is, against the target that comes with Mainstay.
-
-A file that is there is left alone, unless --force is given.
-
-Exit codes: 0 written, 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay load new shop.py
-  mainstay load target
-  mainstay load run shop.py
-""")
-
 
 def register(group: typer.Typer) -> None:
     """Add the command."""
-    group.command(name="new", help=_NEW)(new)
+    command(group, "new")(new)
 
 
-@bundled
 def new(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")],
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the template."""
+    """Write a load test to begin with: it runs as it is, against the target that comes with Mainstay.
+
+    A file that is there is left alone, unless --force is given.
+
+    Exit codes: 0 written, 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay load new shop.py
+      mainstay load target
+      mainstay load run shop.py
+    """
     if file.is_dir():
         raise InvalidInput("file", f"{file} is a folder; name a file in it: {file / 'shop.py'}")
     if file.suffix != ".py":
@@ -61,5 +57,5 @@ def new(
         return
     console = screen()
     console.print(f"{file} is written; try it in two terminals:", markup=False, soft_wrap=True)
-    for command in commands:
-        print_command(command, console)
+    for line in commands:
+        print_command(line, console)

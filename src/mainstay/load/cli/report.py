@@ -8,82 +8,56 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ...cli.bundles import bundled
-from ...cli.common import aside, print_json, reflowed, screen
+from ...cli.command import command
+from ...cli.common import aside, print_json, screen
 from ...cli.target import Where
 from .requirements import STDOUT, errors_for, load_needed
 
 _RESULT = "A recorded stream, a JSON summary, or the id of the job."
 
-_REPORT = reflowed("""
-Report a load test that is over, as it was reported when it ended; or write it as a page, a table, or for a build
-server; or its histograms, for other tools.
 
-RESULT is a recorded stream (.ndjson or .ndjson.zst), a JSON summary, or the id of its job: in the store that is named,
-or among the runs of this folder. --hdr and --otlp need the stream: a summary has no histograms of its steps.
-
-A run that is under way or was killed is reported as far as it goes, and the report says which it is.
-
-Exit codes: 0 reported, 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay load report 4de452e6b59d
-  mainstay load report run.ndjson.zst --html run.html --csv run.csv
-  mainstay load report 4de452e6b59d --store postgresql://db/jobs --json -
-""")
-
-_COMPARE = reflowed("""
-Compare two load tests: which steps got faster or slower, more or fewer, and whether the runs can be compared at all.
-
-A and B are recorded streams, JSON summaries, or ids of jobs; A is the run before. A change counts if it is more than
-the tolerance, and more than chance within the runs explains.
-
-Exit codes: 0 nothing got worse, 1 something did, 97 cannot tell (the runs had different load or length, one of them did
-not end or cannot be trusted, or too few requests were made to judge a change for the worse), 2 error.
-
-[bold]Examples[/bold]
-
-  mainstay load compare before.json after.json
-  mainstay load compare 4de452e6b59d 81f0c3b8e2aa --tolerance 5% --html change.html
-""")
-
-JsonPath = Annotated[
-    str | None, typer.Option("--json", metavar="PATH", help="As JSON; - for stdout.", show_default=False)
-]
-HtmlPath = Annotated[
-    str | None, typer.Option("--html", metavar="PATH", help="As a page; - for stdout.", show_default=False)
-]
+JsonPath = Annotated[str | None, typer.Option("--json", metavar="PATH", help="As JSON; - for stdout.")]
+HtmlPath = Annotated[str | None, typer.Option("--html", metavar="PATH", help="As a page; - for stdout.")]
 
 
 def register(group: typer.Typer) -> None:
     """Add the commands."""
-    group.command(name="report", help=_REPORT)(report)
-    group.command(name="compare", help=_COMPARE)(compare)
+    command(group, "report")(report)
+    command(group, "compare")(compare)
 
 
-@bundled
 def report(
     where: Where,
-    result: Annotated[str, typer.Argument(metavar="RESULT", help=_RESULT, show_default=False)],
+    result: Annotated[str, typer.Argument(metavar="RESULT", help=_RESULT)],
     html: HtmlPath = None,
     json: JsonPath = None,
     csv: Annotated[
-        str | None,
-        typer.Option("--csv", metavar="PATH", help="Steps, and points; - for steps on stdout.", show_default=False),
+        str | None, typer.Option("--csv", metavar="PATH", help="Steps, and points; - for steps on stdout.")
     ] = None,
     junit: Annotated[
-        str | None, typer.Option("--junit", metavar="PATH", help="For build servers; - for stdout.", show_default=False)
+        str | None, typer.Option("--junit", metavar="PATH", help="For build servers; - for stdout.")
     ] = None,
     hdr: Annotated[
-        str | None,
-        typer.Option("--hdr", metavar="PATH", help="Histograms, for HdrHistogram's tools.", show_default=False),
+        str | None, typer.Option("--hdr", metavar="PATH", help="Histograms, for HdrHistogram's tools.")
     ] = None,
-    otlp: Annotated[
-        str | None, typer.Option("--otlp", metavar="PATH", help="Histograms, as OTLP in JSON.", show_default=False)
-    ] = None,
+    otlp: Annotated[str | None, typer.Option("--otlp", metavar="PATH", help="Histograms, as OTLP in JSON.")] = None,
 ) -> None:
-    """Report a run."""
+    """Report a load test that is over, as it was reported when it ended; or write it as a page, a table, or for a build
+    server; or its histograms, for other tools.
+
+    RESULT is a recorded stream (.ndjson or .ndjson.zst), a JSON summary, or the id of its job: in the store that is
+    named, or among the runs of this folder. --hdr and --otlp need the stream: a summary has no histograms of its steps.
+
+    A run that is under way or was killed is reported as far as it goes, and the report says which it is.
+
+    Exit codes: 0 reported, 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay load report 4de452e6b59d
+      mainstay load report run.ndjson.zst --html run.html --csv run.csv
+      mainstay load report 4de452e6b59d --store postgresql://db/jobs --json -
+    """
     with errors_for(json):
         with load_needed("a report"):
             from ..report.files import report_content, write_report  # noqa: PLC0415 - an extra
@@ -110,18 +84,30 @@ def report(
                 screen().print(run.note, style="yellow", markup=False)
 
 
-@bundled
 def compare(
     where: Where,
-    a: Annotated[str, typer.Argument(metavar="A", help="The run before.", show_default=False)],
-    b: Annotated[str, typer.Argument(metavar="B", help="The run after it.", show_default=False)],
+    a: Annotated[str, typer.Argument(metavar="A", help="The run before.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The run after it.")],
     tolerance: Annotated[
         str, typer.Option("--tolerance", metavar="10%", help="A smaller change counts as the same.")
     ] = "10%",
     html: HtmlPath = None,
     json: JsonPath = None,
 ) -> None:
-    """Compare two runs."""
+    """Compare two load tests: which steps got faster or slower, more or fewer, and whether the runs can be compared at
+    all.
+
+    A and B are recorded streams, JSON summaries, or ids of jobs; A is the run before. A change counts if it is more
+    than the tolerance, and more than chance within the runs explains.
+
+    Exit codes: 0 nothing got worse, 1 something did, 97 cannot tell (the runs had different load or length, one of them
+    did not end or cannot be trusted, or too few requests were made to judge a change for the worse), 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay load compare before.json after.json
+      mainstay load compare 4de452e6b59d 81f0c3b8e2aa --tolerance 5% --html change.html
+    """
     with errors_for(json):
         with load_needed("a comparison"):
             from ..report.compare import compare as compared  # noqa: PLC0415 - the same

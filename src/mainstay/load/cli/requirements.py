@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from ...cli.bundles import told_as_json
+from ...cli.command import error_as_json
 from ...errors import MainstayError
 
 #: in place of a path: to where a pipe reads it
@@ -29,4 +29,4 @@ def errors_for(json: str | None) -> Iterator[None]:
     except MainstayError as error:
         if json != STDOUT:
             raise
-        raise told_as_json(error) from None
+        raise error_as_json(error) from None

@@ -7,252 +7,78 @@ from typing import Annotated
 
 import typer
 
-from ...cli.common import reflowed
+from ...cli.command import command
+from ...cli.options import panel
 from .requirements import errors_for, load_needed
 
-_MUCH = "How much"
-_WHAT = "On what"
-_OUT = "What comes out"
-
-_RUN = reflowed("""
-Run a load test: the workflows of a file, or those that are named. Its values are those of the classes; what is given
-here goes before them.
-
-Closed model: --vus users, each as fast as the answers come. Open model: --rate new iterations a second, however long
-the answers take. --stages ramps either: "30s:100,1m:500" goes to 100 users within 30 seconds and to 500 within another
-minute; "30s:200/s" does so with a rate.
-
-Each run is a job in a store: an SQLite file in the folder .mainstay here, unless --store names another. MAINSTAY_STORE
-does not, so that load tests do not write among the jobs of a program. --detach only submits the run: a worker of the
-store that --store or MAINSTAY_STORE names runs it.
-
-One report may go to stdout, which is nothing else then: --json -, --html -, --csv -, --junit - or --ndjson -.
-
-Ctrl-C ends the run in good order; pressed again it gives up what is under way, and after that the teardowns as well.
-There is a report in any case.
-
-Exit codes: 0 passed, 1 the run failed or was cancelled, 2 it could not start, 98 not trustworthy with --strict, 99 a
-threshold failed, 130 Ctrl-C, or its process was drained (mainstay workers drain).
-
-[bold]Examples[/bold]
-
-  mainstay load run shop.py
-  mainstay load run shop.py --vus 500 --duration 1m --html shop.html
-  mainstay load run shop.py Browse --rate 2000/s --threshold "p95 < 200ms"
-  mainstay load run shop.py --base-url https://staging.test --set user=ann
-  mainstay load run shop.py --ui ci --strict --junit load.xml
-""")
+_much = panel("How much")
+_what = panel("On what")
+_out = panel("What comes out")
 
 
 def register(group: typer.Typer) -> None:
     """Add the command."""
-    group.command(name="run", help=_RUN)(run)
+    command(group, "run")(run)
 
 
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The load test.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The load test.")],
     workflows: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[WORKFLOW]...", help="Only these, with what they depend on.", show_default=False),
+        list[str] | None, typer.Argument(metavar="[WORKFLOW]...", help="Only these, with what they depend on.")
     ] = None,
-    vus: Annotated[
-        int | None,
-        typer.Option("--vus", "-u", min=1, help="Virtual users.", show_default=False, rich_help_panel=_MUCH),
-    ] = None,
-    duration: Annotated[
-        str | None,
-        typer.Option("--duration", "-d", metavar="TIME", help="How long.", show_default=False, rich_help_panel=_MUCH),
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option("--rate", "-r", metavar="2000/s", help="Open model.", show_default=False, rich_help_panel=_MUCH),
-    ] = None,
-    stages: Annotated[
-        str | None,
-        typer.Option("--stages", metavar="30s:100,...", help="Ramps.", show_default=False, rich_help_panel=_MUCH),
-    ] = None,
-    iterations: Annotated[
-        int | None,
-        typer.Option("--iterations", "-n", min=1, help="So many in all.", show_default=False, rich_help_panel=_MUCH),
-    ] = None,
+    vus: Annotated[int | None, _much("--vus", "-u", min=1, help="Virtual users.")] = None,
+    duration: Annotated[str | None, _much("--duration", "-d", metavar="TIME", help="How long.")] = None,
+    rate: Annotated[str | None, _much("--rate", "-r", metavar="2000/s", help="Open model.")] = None,
+    stages: Annotated[str | None, _much("--stages", metavar="30s:100,...", help="Ramps.")] = None,
+    iterations: Annotated[int | None, _much("--iterations", "-n", min=1, help="So many in all.")] = None,
     arrivals: Annotated[
-        str | None,
-        typer.Option(
-            "--arrivals",
-            metavar="constant|poisson",
-            help="With a rate: evenly, or at random.",
-            show_default=False,
-            rich_help_panel=_MUCH,
-        ),
+        str | None, _much("--arrivals", metavar="constant|poisson", help="With a rate: evenly, or at random.")
     ] = None,
     max_in_flight: Annotated[
-        int | None,
-        typer.Option(
-            "--max-in-flight",
-            min=1,
-            help="With a rate: so many iterations under way at most.",
-            show_default=False,
-            rich_help_panel=_MUCH,
-        ),
+        int | None, _much("--max-in-flight", min=1, help="With a rate: so many iterations under way at most.")
     ] = None,
     catch_up: Annotated[
-        bool | None,
-        typer.Option(
-            "--catch-up/--no-catch-up",
-            help="With a rate: what cannot start waits, or is dropped.",
-            show_default=False,
-            rich_help_panel=_MUCH,
-        ),
+        bool | None, _much("--catch-up/--no-catch-up", help="With a rate: what cannot start waits, or is dropped.")
     ] = None,
-    think: Annotated[
-        str | None,
-        typer.Option(
-            "--think", metavar="1s-3s", help="A pause after each iteration.", show_default=False, rich_help_panel=_MUCH
-        ),
-    ] = None,
-    pacing: Annotated[
-        str | None,
-        typer.Option(
-            "--pacing", metavar="TIME", help="Iterations start so far apart.", show_default=False, rich_help_panel=_MUCH
-        ),
-    ] = None,
+    think: Annotated[str | None, _much("--think", metavar="1s-3s", help="A pause after each iteration.")] = None,
+    pacing: Annotated[str | None, _much("--pacing", metavar="TIME", help="Iterations start so far apart.")] = None,
     processes: Annotated[
-        int | None,
-        typer.Option(
-            "--processes", "-p", min=1, help="Generators.", show_default="one for each core", rich_help_panel=_MUCH
-        ),
+        int | None, _much("--processes", "-p", min=1, help="Generators.", show_default="one for each core")
     ] = None,
     drain: Annotated[
-        str | None,
-        typer.Option(
-            "--drain",
-            metavar="TIME",
-            help="What is under way in the end may take so long.",
-            show_default=False,
-            rich_help_panel=_MUCH,
-        ),
+        str | None, _much("--drain", metavar="TIME", help="What is under way in the end may take so long.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of all that is by chance.", rich_help_panel=_MUCH)] = 0,
-    base_url: Annotated[
-        str | None,
-        typer.Option(
-            "--base-url", metavar="URL", help="Goes before /paths.", show_default=False, rich_help_panel=_WHAT
-        ),
-    ] = None,
+    seed: Annotated[int, _much("--seed", help="Of all that is by chance.")] = 0,
+    base_url: Annotated[str | None, _what("--base-url", metavar="URL", help="Goes before /paths.")] = None,
     set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="For self.params; may be repeated.",
-            show_default=False,
-            rich_help_panel=_WHAT,
-        ),
+        list[str] | None, _what("--set", metavar="KEY=VALUE", help="For self.params; may be repeated.")
     ] = None,
-    timeout: Annotated[
-        str | None,
-        typer.Option("--timeout", metavar="TIME", help="For each call.", show_default=False, rich_help_panel=_WHAT),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", "-k", help="Do not verify certificates.", rich_help_panel=_WHAT)
-    ] = False,
-    ca: Annotated[
-        str | None,
-        typer.Option(
-            "--ca", metavar="FILE", help="Certificates to trust instead.", show_default=False, rich_help_panel=_WHAT
-        ),
-    ] = None,
-    cert: Annotated[
-        str | None,
-        typer.Option("--cert", metavar="FILE", help="Our certificate.", show_default=False, rich_help_panel=_WHAT),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option("--key", metavar="FILE", help="The key of it.", show_default=False, rich_help_panel=_WHAT),
-    ] = None,
-    proxy: Annotated[
-        str | None,
-        typer.Option("--proxy", metavar="URL", help="http://host:port.", show_default=False, rich_help_panel=_WHAT),
-    ] = None,
+    timeout: Annotated[str | None, _what("--timeout", metavar="TIME", help="For each call.")] = None,
+    insecure: Annotated[bool, _what("--insecure", "-k", help="Do not verify certificates.")] = False,
+    ca: Annotated[str | None, _what("--ca", metavar="FILE", help="Certificates to trust instead.")] = None,
+    cert: Annotated[str | None, _what("--cert", metavar="FILE", help="Our certificate.")] = None,
+    key: Annotated[str | None, _what("--key", metavar="FILE", help="The key of it.")] = None,
+    proxy: Annotated[str | None, _what("--proxy", metavar="URL", help="http://host:port.")] = None,
     threshold: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--threshold",
-            "-t",
-            metavar="TEXT",
-            help="What must hold, too; may be repeated.",
-            show_default=False,
-            rich_help_panel=_OUT,
-        ),
+        list[str] | None, _out("--threshold", "-t", metavar="TEXT", help="What must hold, too; may be repeated.")
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="What is not trustworthy has not passed.", rich_help_panel=_OUT)
-    ] = False,
+    strict: Annotated[bool, _out("--strict", help="What is not trustworthy has not passed.")] = False,
     ui: Annotated[
-        str | None,
-        typer.Option(
-            "--ui", metavar="full|ci|none", help="What is shown.", show_default="by the terminal", rich_help_panel=_OUT
-        ),
+        str | None, _out("--ui", metavar="full|ci|none", help="What is shown.", show_default="by the terminal")
     ] = None,
-    json: Annotated[
-        str | None,
-        typer.Option("--json", metavar="PATH", help="Summary; - for stdout.", show_default=False, rich_help_panel=_OUT),
-    ] = None,
-    html: Annotated[
-        str | None,
-        typer.Option(
-            "--html", metavar="PATH", help="Report, as a page; - for stdout.", show_default=False, rich_help_panel=_OUT
-        ),
-    ] = None,
-    csv: Annotated[
-        str | None,
-        typer.Option(
-            "--csv",
-            metavar="PATH",
-            help="Steps, and points; - for steps on stdout.",
-            show_default=False,
-            rich_help_panel=_OUT,
-        ),
-    ] = None,
+    json: Annotated[str | None, _out("--json", metavar="PATH", help="Summary; - for stdout.")] = None,
+    html: Annotated[str | None, _out("--html", metavar="PATH", help="Report, as a page; - for stdout.")] = None,
+    csv: Annotated[str | None, _out("--csv", metavar="PATH", help="Steps, and points; - for steps on stdout.")] = None,
     ndjson: Annotated[
-        str | None,
-        typer.Option(
-            "--ndjson",
-            metavar="PATH",
-            help="The stream itself; .zst compresses, - for stdout.",
-            show_default=False,
-            rich_help_panel=_OUT,
-        ),
+        str | None, _out("--ndjson", metavar="PATH", help="The stream itself; .zst compresses, - for stdout.")
     ] = None,
-    junit: Annotated[
-        str | None,
-        typer.Option(
-            "--junit", metavar="PATH", help="For build servers; - for stdout.", show_default=False, rich_help_panel=_OUT
-        ),
-    ] = None,
-    hdr: Annotated[
-        str | None,
-        typer.Option(
-            "--hdr",
-            metavar="PATH",
-            help="Histograms, for HdrHistogram's tools.",
-            show_default=False,
-            rich_help_panel=_OUT,
-        ),
-    ] = None,
-    otlp: Annotated[
-        str | None,
-        typer.Option(
-            "--otlp", metavar="PATH", help="Histograms, as OTLP in JSON.", show_default=False, rich_help_panel=_OUT
-        ),
-    ] = None,
+    junit: Annotated[str | None, _out("--junit", metavar="PATH", help="For build servers; - for stdout.")] = None,
+    hdr: Annotated[str | None, _out("--hdr", metavar="PATH", help="Histograms, for HdrHistogram's tools.")] = None,
+    otlp: Annotated[str | None, _out("--otlp", metavar="PATH", help="Histograms, as OTLP in JSON.")] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="What it is called.", show_default="that of the file")
     ] = None,
-    tag: Annotated[
-        list[str] | None,
-        typer.Option("--tag", metavar="KEY=VALUE", help="A tag; may be repeated.", show_default=False),
-    ] = None,
+    tag: Annotated[list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="A tag; may be repeated.")] = None,
     store: Annotated[
         str | None,
         typer.Option(
@@ -265,11 +91,36 @@ def run(
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Submit it, print its id, and leave.")] = False,
     queue: Annotated[
-        str | None,
-        typer.Option("--queue", help="With --detach: the queue it waits in.", show_default="default"),
+        str | None, typer.Option("--queue", help="With --detach: the queue it waits in.", show_default="default")
     ] = None,
 ) -> None:
-    """Run a load test."""
+    """Run a load test: the workflows of a file, or those that are named. Its values are those of the classes; what is
+    given here goes before them.
+
+    Closed model: --vus users, each as fast as the answers come. Open model: --rate new iterations a second, however
+    long the answers take. --stages ramps either: "30s:100,1m:500" goes to 100 users within 30 seconds and to 500 within
+    another minute; "30s:200/s" does so with a rate.
+
+    Each run is a job in a store: an SQLite file in the folder .mainstay here, unless --store names another.
+    MAINSTAY_STORE does not, so that load tests do not write among the jobs of a program. --detach only submits the run:
+    a worker of the store that --store or MAINSTAY_STORE names runs it.
+
+    One report may go to stdout, which is nothing else then: --json -, --html -, --csv -, --junit - or --ndjson -.
+
+    Ctrl-C ends the run in good order; pressed again it gives up what is under way, and after that the teardowns as
+    well. There is a report in any case.
+
+    Exit codes: 0 passed, 1 the run failed or was cancelled, 2 it could not start, 98 not trustworthy with --strict, 99
+    a threshold failed, 130 Ctrl-C, or its process was drained (mainstay workers drain).
+
+    [bold]Examples[/bold]
+
+      mainstay load run shop.py
+      mainstay load run shop.py --vus 500 --duration 1m --html shop.html
+      mainstay load run shop.py Browse --rate 2000/s --threshold "p95 < 200ms"
+      mainstay load run shop.py --base-url https://staging.test --set user=ann
+      mainstay load run shop.py --ui ci --strict --junit load.xml
+    """
     with errors_for(json):
         with load_needed("a load test"):
             from ..plan import LoadOptions  # noqa: PLC0415 - an extra

@@ -7,107 +7,58 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ...cli.bundles import bundled
-from ...cli.common import JsonOption, print_line, reflowed, screen
+from ...cli.command import command
+from ...cli.common import JsonOption, print_line, screen
+from ...cli.options import panel
 from .requirements import load_needed
 
-_ALIKE = "How it answers"
-_PLACE = "Where it listens"
-
-_TARGET = reflowed("""
-Serve a target for load tests, until Ctrl-C: with latencies, errors and sizes that you choose, and counts of its own.
-
-It answers / as the options say, or as the request says: /?delay=50ms&status=503&size=10KB. It also has /echo, /login,
-/me, /cookies, /redirect/3, /chunked, /gzip, /sse, /slow-body, /close, /reset, /ws, /stall?for=2s and /stats, and speaks
-HTTP/1.1, HTTP/2 and WebSocket on one port.
-
---latency applies to all paths but /stall and /stats; --errors and --size apply to /.
-
-Only this machine can reach it, unless --host says otherwise.
-
-Latencies: none, 20ms, "uniform 10ms 30ms", "normal 20ms 5ms", "lognormal 20ms 0.5", "exponential 20ms",
-"bimodal 20ms 1.5s 1%" and "trace p50=20ms p99=80ms p100=1s".
-
-Exit codes: 0 ended by Ctrl-C or SIGTERM, 2 could not start.
-
-[bold]Examples[/bold]
-
-  mainstay load target
-  mainstay load target --latency 20ms --errors 2% --size 1KB
-  mainstay load target --port 0 --latency "bimodal 20ms 1.5s 1%" --seed 1 --json
-  mainstay load target --tls --tcp-port 9001 --udp-port 9002
-""")
+_alike = panel("How it answers")
+_place = panel("Where it listens")
 
 
 def register(group: typer.Typer) -> None:
     """Add the command."""
-    group.command(name="target", help=_TARGET)(target)
+    command(group, "target")(target)
 
 
-@bundled
 def target(
-    port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65535, help="0: any that is free.", rich_help_panel=_PLACE)
-    ] = 8080,
-    host: Annotated[str, typer.Option("--host", help="Which address.", rich_help_panel=_PLACE)] = "127.0.0.1",
-    tls: Annotated[
-        bool,
-        typer.Option("--tls", help="HTTPS; without --cert, a certificate is made for it.", rich_help_panel=_PLACE),
-    ] = False,
-    cert: Annotated[
-        str | None,
-        typer.Option(
-            "--cert", metavar="FILE", help="Its certificate; means --tls.", show_default=False, rich_help_panel=_PLACE
-        ),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            "--key",
-            metavar="FILE",
-            help="The key of it, if it is elsewhere.",
-            show_default=False,
-            rich_help_panel=_PLACE,
-        ),
-    ] = None,
-    tcp_port: Annotated[
-        int | None,
-        typer.Option(
-            "--tcp-port",
-            min=0,
-            max=65535,
-            help="Echo there what TCP brings.",
-            show_default=False,
-            rich_help_panel=_PLACE,
-        ),
-    ] = None,
-    udp_port: Annotated[
-        int | None,
-        typer.Option(
-            "--udp-port", min=0, max=65535, help="Echo there datagrams.", show_default=False, rich_help_panel=_PLACE
-        ),
-    ] = None,
-    latency: Annotated[
-        str, typer.Option("--latency", "-l", metavar="LATENCY", help="Time before each answer.", rich_help_panel=_ALIKE)
-    ] = "none",
-    errors: Annotated[
-        str, typer.Option("--errors", "-e", metavar="2%", help="Share of errors of /.", rich_help_panel=_ALIKE)
-    ] = "0%",
-    error_status: Annotated[
-        int, typer.Option("--error-status", min=100, max=599, help="What those say.", rich_help_panel=_ALIKE)
-    ] = 503,
-    size: Annotated[
-        str, typer.Option("--size", metavar="1KB", help="Size of the answers of /.", rich_help_panel=_ALIKE)
-    ] = "2",
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed", help="The same delays and errors each time.", show_default=False, rich_help_panel=_ALIKE
-        ),
-    ] = None,
+    port: Annotated[int, _place("--port", "-p", min=0, max=65535, help="0: any that is free.")] = 8080,
+    host: Annotated[str, _place("--host", help="Which address.")] = "127.0.0.1",
+    tls: Annotated[bool, _place("--tls", help="HTTPS; without --cert, a certificate is made for it.")] = False,
+    cert: Annotated[str | None, _place("--cert", metavar="FILE", help="Its certificate; means --tls.")] = None,
+    key: Annotated[str | None, _place("--key", metavar="FILE", help="The key of it, if it is elsewhere.")] = None,
+    tcp_port: Annotated[int | None, _place("--tcp-port", min=0, max=65535, help="Echo there what TCP brings.")] = None,
+    udp_port: Annotated[int | None, _place("--udp-port", min=0, max=65535, help="Echo there datagrams.")] = None,
+    latency: Annotated[str, _alike("--latency", "-l", metavar="LATENCY", help="Time before each answer.")] = "none",
+    errors: Annotated[str, _alike("--errors", "-e", metavar="2%", help="Share of errors of /.")] = "0%",
+    error_status: Annotated[int, _alike("--error-status", min=100, max=599, help="What those say.")] = 503,
+    size: Annotated[str, _alike("--size", metavar="1KB", help="Size of the answers of /.")] = "2",
+    seed: Annotated[int | None, _alike("--seed", help="The same delays and errors each time.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve until told to stop."""
+    """Serve a target for load tests, until Ctrl-C: with latencies, errors and sizes that you choose, and counts of its
+    own.
+
+    It answers / as the options say, or as the request says: /?delay=50ms&status=503&size=10KB. It also has /echo,
+    /login, /me, /cookies, /redirect/3, /chunked, /gzip, /sse, /slow-body, /close, /reset, /ws, /stall?for=2s and
+    /stats, and speaks HTTP/1.1, HTTP/2 and WebSocket on one port.
+
+    --latency applies to all paths but /stall and /stats; --errors and --size apply to /.
+
+    Only this machine can reach it, unless --host says otherwise.
+
+    Latencies: none, 20ms, "uniform 10ms 30ms", "normal 20ms 5ms", "lognormal 20ms 0.5", "exponential 20ms", "bimodal
+    20ms 1.5s 1%" and "trace p50=20ms p99=80ms p100=1s".
+
+    Exit codes: 0 ended by Ctrl-C or SIGTERM, 2 could not start.
+
+    [bold]Examples[/bold]
+
+      mainstay load target
+      mainstay load target --latency 20ms --errors 2% --size 1KB
+      mainstay load target --port 0 --latency "bimodal 20ms 1.5s 1%" --seed 1 --json
+      mainstay load target --tls --tcp-port 9001 --udp-port 9002
+    """
     with load_needed("the target"):
         from ..target import TargetOptions, serve  # noqa: PLC0415 - an extra
         from . import target_view as view  # noqa: PLC0415 - the same

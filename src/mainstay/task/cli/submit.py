@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ...cli import completion
-from ...cli.bundles import bundled
-from ...cli.common import JsonOption, print_json, printable, reflowed
+from ...cli.command import command
+from ...cli.common import JsonOption, print_json, printable
 from ...cli.exits import FAILED, NO
+from ...cli.options import panel
 from ...cli.programs import Connected, connecting
 from ...cli.target import Where
 from ...clock import seconds
@@ -29,44 +30,14 @@ from .arguments import STDIN, Given, read
 from .options import Flags
 from .submission import Checked, Maker, OfLoad, Stored, Unchecked, how_to_go_on, lines_of, submit_lines, task_of
 
-_HELP = reflowed("""
-Submit a job of a task, or a run of a load test of the app, and print its id.
-
-With --app the task checks the arguments and adds its own options. With only a store nothing is checked: what you type
-is stored for that name, and a worker finds out; the task's queue and options are those that a live worker offers.
-
-Values are JSON if they can be read as that, and else text; a task takes them as it declares them, so to=42 is text for
-a str.
-
-The arguments of a load test are what differs from its classes: vus=500 duration=1m params.user=ann. Its job waits in
-the queue that app.load named for it, or in --queue.
-
-With --wait the result is printed as JSON instead, and the id on stderr.
-
-With --jsonl there is a job for each line of a file, stored in chunks of 1000, each whole or not at all; what goes wrong
-names the line to go on from. With --key as well, the same file can be submitted again and nothing is doubled.
-
-Exit codes: 0 submitted (with --wait: it succeeded), 1 it settled otherwise, 2 error, or not settled within --for; 130
-Ctrl-C. A job goes on when nobody waits for it any more.
-
-[bold]Examples[/bold]
-
-  mainstay submit mail.send to=a@b.c subject=hi --app shop.tasks:app
-  mainstay submit report.build --args '{"days": [1, 2]}' --delay 5m
-  mainstay submit report.build day=monday --wait --for 2m
-  mainstay submit mail.send --jsonl mails.jsonl --key june-letter
-  mainstay submit shop vus=500 duration=1m --queue load --app nightly:app
-""")
-
-_MORE = "More arguments"
+_more = panel("More arguments")
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(name="submit", help=_HELP)(submit)
+    command(app, "submit")(submit)
 
 
-@bundled
 def submit(
     where: Where,
     flags: Flags,
@@ -77,36 +48,44 @@ def submit(
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]...", help="Its arguments; - reads a JSON object from stdin."),
     ] = None,
-    args: Annotated[
-        str | None,
-        typer.Option("--args", metavar="JSON", help="A JSON object.", show_default=False, rich_help_panel=_MORE),
-    ] = None,
-    args_file: Annotated[
-        str | None,
-        typer.Option(
-            "--args-file", metavar="FILE", help="The same from a file.", show_default=False, rich_help_panel=_MORE
-        ),
-    ] = None,
+    args: Annotated[str | None, _more("--args", metavar="JSON", help="A JSON object.")] = None,
+    args_file: Annotated[str | None, _more("--args-file", metavar="FILE", help="The same from a file.")] = None,
     jsonl: Annotated[
-        str | None,
-        typer.Option(
-            "--jsonl",
-            metavar="FILE",
-            help="A job for each line, a JSON object; - for stdin.",
-            show_default=False,
-            rich_help_panel=_MORE,
-        ),
+        str | None, _more("--jsonl", metavar="FILE", help="A job for each line, a JSON object; - for stdin.")
     ] = None,
-    from_line: Annotated[
-        int, typer.Option("--from-line", min=1, help="Begin with this line of it.", rich_help_panel=_MORE)
-    ] = 1,
+    from_line: Annotated[int, _more("--from-line", min=1, help="Begin with this line of it.")] = 1,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait until it is settled; print its result.")] = False,
-    for_: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="Wait at most so long.", show_default=False)
-    ] = None,
+    for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most so long.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Submit one job, or one for each line."""
+    """Submit a job of a task, or a run of a load test of the app, and print its id.
+
+    With --app the task checks the arguments and adds its own options. With only a store nothing is checked: what you
+    type is stored for that name, and a worker finds out; the task's queue and options are those that a live worker
+    offers.
+
+    Values are JSON if they can be read as that, and else text; a task takes them as it declares them, so to=42 is text
+    for a str.
+
+    The arguments of a load test are what differs from its classes: vus=500 duration=1m params.user=ann. Its job waits
+    in the queue that app.load named for it, or in --queue.
+
+    With --wait the result is printed as JSON instead, and the id on stderr.
+
+    With --jsonl there is a job for each line of a file, stored in chunks of 1000, each whole or not at all; what goes
+    wrong names the line to go on from. With --key as well, the same file can be submitted again and nothing is doubled.
+
+    Exit codes: 0 submitted (with --wait: it succeeded), 1 it settled otherwise, 2 error, or not settled within --for;
+    130 Ctrl-C. A job goes on when nobody waits for it any more.
+
+    [bold]Examples[/bold]
+
+      mainstay submit mail.send to=a@b.c subject=hi --app shop.tasks:app
+      mainstay submit report.build --args '{"days": [1, 2]}' --delay 5m
+      mainstay submit report.build day=monday --wait --for 2m
+      mainstay submit mail.send --jsonl mails.jsonl --key june-letter
+      mainstay submit shop vus=500 duration=1m --queue load --app nightly:app
+    """
     for_s = None if for_ is None else seconds(for_, field="for")
     given = read(words or (), args, args_file)
     if where.target().url.startswith("memory:"):

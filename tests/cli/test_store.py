@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mainstay.cli import app
-from mainstay.stores.postgres.schema import VERSION
+from mainstay.stores.postgres.schema.definition import VERSION
 from mainstay.stores.sqlite import schema as sqlite_schema
 from tests.stores.postgres.transactions import server
 from tests.stores.sqlite.older import older_file

@@ -16,7 +16,7 @@ from mainstay.cli.worker import command
 from mainstay.load.plan import LoadOptions
 from mainstay.model import Settings
 from mainstay.model.settings import describe, public_name
-from mainstay.stores.postgres.address import _OWN
+from mainstay.stores.postgres.connection.address import _OWN
 from mainstay.stores.redis.address import _OPTIONS as _OF_REDIS
 from mainstay.stores.redis.address import _TLS_OPTIONS
 from mainstay.stores.sqlite import _OPTIONS

@@ -13,7 +13,7 @@ import mainstay
 from mainstay.errors import SchemaTooNew
 from mainstay.stores import open_store
 from mainstay.stores.compatibility import compatible_from
-from mainstay.stores.postgres.schema import MIGRATIONS as POSTGRES_MIGRATIONS
+from mainstay.stores.postgres.schema.definition import MIGRATIONS as POSTGRES_MIGRATIONS
 from mainstay.stores.sqlite import schema
 from tests import places
 from tests.conformance.adapters import ADAPTERS, Adapter
@@ -36,7 +36,7 @@ DROP INDEX jobs_oldest;
 MIGRATIONS = (*MIGRATIONS, _NEXT)
 VERSION = len(MIGRATIONS)
 """,
-    "postgres/schema.py": """
+    "postgres/schema/definition.py": """
 _NEXT = '''
 ALTER TABLE mainstay.jobs ADD COLUMN shade text COLLATE "C" NOT NULL DEFAULT 'grey';
 ALTER TABLE mainstay.events ADD COLUMN shade text COLLATE "C";
@@ -57,7 +57,7 @@ def functions() -> str:
     shade = "CREATE OR REPLACE FUNCTION mainstay.shade() RETURNS text LANGUAGE sql AS $$ SELECT 'grey' $$;"
     return _functions_before() + shade
 """,
-    "postgres/versions.py": """
+    "postgres/schema/versions.py": """
 RELEASE += 1
 """,
     "redis/namespace.py": """

@@ -12,7 +12,7 @@ from ..control.chunks import move_index, note_stored
 from ..control.options import check_count
 from ..control.within import Enqueuer
 from ..errors import InvalidInput, MainstayError
-from ..stores.within import Steps
+from ..stores.postgres.enqueue import Steps
 from ..task import Call, Client, Handle
 from ..task.within import Transaction
 

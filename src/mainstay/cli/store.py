@@ -231,7 +231,7 @@ async def _status(url: str) -> State:
     check_adapter(url)
     if urlsplit(url).scheme in _SERVERS:
         found = await _migrating().status(url)
-        promised = import_module("mainstay.stores.postgres.promises").promised
+        promised = import_module("mainstay.stores.postgres.connection.durability").promised
         return State(
             store=found.url,
             current=found.current,
@@ -265,7 +265,7 @@ async def _status(url: str) -> State:
 
 def _migrating() -> Any:
     """Imported only when it is needed: its driver is an extra."""
-    return import_module("mainstay.stores.postgres.migrating")
+    return import_module("mainstay.stores.postgres.schema.migration")
 
 
 def _show_step(step: Step, console: Console) -> None:

@@ -14,14 +14,14 @@ from ..errors import AlreadySubmitted, Conflict, InvalidInput
 from ..lifecycle import Chain
 from ..stores import Durability, NewJob
 from ..stores.durability import strongest
-from ..stores.within import Steps
 from .group import SubmittedGroup, group_jobs, in_group, known_group
 from .making import JobMaker, Request
 from .options import Plan
 from .submit import Submitted, in_requests
 
 if TYPE_CHECKING:
-    from ..stores.postgres.enqueue import Enqueue
+    from ..stores.postgres.enqueue import Steps
+    from ..stores.postgres.enqueue.transaction import Enqueue
 
 
 class Enqueuer:

@@ -7,9 +7,8 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from ..control.within import Enqueuer
 from ..errors import InvalidInput
-from ..stores.faces import AsyncFace, face_of
 from ..stores.factory import chain_of
-from ..stores.within import Steps, enqueue_into
+from ..stores.postgres.enqueue import AsyncFace, Steps, enqueue_into, face_of
 from .call import Call
 from .client import Client
 from .handle import Handle

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from mainstay.stores.postgres import pool
-from mainstay.stores.postgres.pool import Db
+from mainstay.stores.postgres.connection import pool
+from mainstay.stores.postgres.connection.pool import Db
 
 _EXPLAIN = (
     "LOAD 'auto_explain'; SET auto_explain.log_min_duration TO 0; SET auto_explain.log_level TO notice; "

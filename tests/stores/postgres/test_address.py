@@ -6,7 +6,7 @@ import pytest
 
 from mainstay.errors import InvalidInput, UnknownOption
 from mainstay.stores import open_store
-from mainstay.stores.postgres.address import parse
+from mainstay.stores.postgres.connection.address import parse
 
 
 def test_a_plain_url_has_the_defaults() -> None:

@@ -13,7 +13,7 @@ from mainstay.lifecycle import JOB, UNIT
 from mainstay.model import Job, Progress
 from mainstay.stores import Report
 from mainstay.stores.open_claim import CLAIMED_FROM
-from mainstay.stores.postgres import selection
+from mainstay.stores.postgres.write import selection
 from mainstay.stores.routes import Offers
 from servers import Proxy
 from tests.conformance.world import World

@@ -16,7 +16,7 @@ from mainstay.control.check import check
 from mainstay.errors import StoreDamaged
 from mainstay.lifecycle import Event, Move
 from mainstay.stores import JobStore, TrimPolicy, open_store
-from mainstay.stores.postgres.objects import declared
+from mainstay.stores.postgres.check.schema_objects import declared
 from mainstay.testing import VirtualClock
 from tests.conformance.world import World
 from tests.control.check.test_corruption import DAMAGES, Damage

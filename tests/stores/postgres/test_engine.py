@@ -11,9 +11,9 @@ import pytest
 
 from mainstay.clock import SystemClock
 from mainstay.errors import Conflict, StoreError, StoreLocked, StoreUnavailable
-from mainstay.stores.postgres.address import parse
-from mainstay.stores.postgres.engine import Engine, Tx
-from mainstay.stores.postgres.migrating import migrate
+from mainstay.stores.postgres.connection.address import parse
+from mainstay.stores.postgres.connection.engine import Engine, Tx
+from mainstay.stores.postgres.schema.migration import migrate
 from servers import Proxy
 from tests.stores.postgres.stands import Stores, ask
 

@@ -29,7 +29,7 @@ from mainstay.errors import (
     WrongAuditKey,
 )
 from mainstay.stores import Query
-from mainstay.stores.postgres.schema import VERSION
+from mainstay.stores.postgres.schema.definition import VERSION
 from mainstay.testing import VirtualClock
 from tests.app.working import working
 from tests.stores.postgres.transactions import ALL, ASYNC, SYNC, on_asyncpg, server

@@ -9,7 +9,7 @@ import pytest
 
 from mainstay.model import BLANK
 from mainstay.stores import open_store
-from mainstay.stores.postgres.rows import JOB_FIELDS, job_values
+from mainstay.stores.postgres.rows.codec import JOB_FIELDS, job_values
 from servers import Postgres
 from tests.conformance.world import World
 

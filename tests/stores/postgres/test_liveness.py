@@ -13,7 +13,7 @@ import pytest
 
 from mainstay.errors import Conflict
 from mainstay.model import Session
-from mainstay.stores.postgres import line, liveness
+from mainstay.stores.postgres.connection import liveness, permanent
 from servers import Proxy
 from tests.conformance.world import World
 from tests.stores.postgres.stands import Stores, ask, postgres, until
@@ -256,7 +256,7 @@ async def test_a_lock_that_cannot_be_had_back_leaves_the_judgement_to_the_lease(
 ) -> None:
     """Somebody else has it for a while, as what is left of a connection that was cut off may."""
     monkeypatch.setattr(liveness, "_TRIES", 2)
-    monkeypatch.setattr(line, "_CHECK_S", 0.2)
+    monkeypatch.setattr(permanent, "_CHECK_S", 0.2)
     await world.store.open_session(Session(id="s1", pid=os.getpid(), lease_s=HOUR_S))
     schema = postgres(world)._address.schema
     lock = f"SELECT pg_advisory_lock({schema}.lock_of('s1'))"

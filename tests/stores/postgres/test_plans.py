@@ -16,9 +16,12 @@ import pytest
 from mainstay.lifecycle import Chain
 from mainstay.model import first_id_at
 from mainstay.stores import Query, TrimPolicy
-from mainstay.stores.postgres import audit, migrating, reading, retention
-from mainstay.stores.postgres.address import parse
-from mainstay.stores.postgres.engine import Engine, Tx
+from mainstay.stores.postgres.check import audit
+from mainstay.stores.postgres.connection.address import parse
+from mainstay.stores.postgres.connection.engine import Engine, Tx
+from mainstay.stores.postgres.read import queries
+from mainstay.stores.postgres.schema import migration
+from mainstay.stores.postgres.write import retention
 from mainstay.testing import VirtualClock
 from tests.places import server_url
 
@@ -76,7 +79,7 @@ def url() -> Iterator[str]:
     url = f"{server}?schema={SCHEMA}"
     with psycopg.connect(server, autocommit=True) as db:
         db.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
-        asyncio.run(migrating.migrate(url))
+        asyncio.run(migration.migrate(url))
         db.execute(FILL)  # type: ignore[arg-type]
         db.execute("ANALYZE")
         yield url
@@ -95,7 +98,7 @@ class Store:
         found = []
 
         async def look() -> None:
-            found.append(await reading.find(self.engine, query, cursor, limit, CHAIN))
+            found.append(await queries.find(self.engine, query, cursor, limit, CHAIN))
 
         ran = await self._heard.during(look)
         return len(found[0].jobs), ran
@@ -216,9 +219,9 @@ async def test_what_is_spread_over_too_many_stretches_is_looked_for_row_by_row(
     store: Store, monkeypatch: pytest.MonkeyPatch, oldest_first: bool
 ) -> None:
     query = Query(queue="q3", oldest_first=oldest_first)
-    whole = await reading.find(store.engine, query, None, 50, CHAIN)
-    monkeypatch.setattr(reading, "MOST_STRETCHES", 3)
-    assert await reading.find(store.engine, query, None, 50, CHAIN) == whole
+    whole = await queries.find(store.engine, query, None, 50, CHAIN)
+    monkeypatch.setattr(queries, "MOST_STRETCHES", 3)
+    assert await queries.find(store.engine, query, None, 50, CHAIN) == whole
     assert "jobs_status" in {name for each in (await store.find(query))[1] for name in each.indexes}
 
 
@@ -232,7 +235,7 @@ def unmeasured() -> Iterator[str]:
     )
     with psycopg.connect(server, autocommit=True) as db:
         db.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
-        asyncio.run(migrating.migrate(f"{server}?schema={name}"))
+        asyncio.run(migration.migrate(f"{server}?schema={name}"))
         db.execute(f"ALTER TABLE {name}.jobs SET (autovacuum_enabled = off)")
         db.execute(fill)  # type: ignore[arg-type]
         yield name
@@ -290,7 +293,7 @@ async def test_a_filter_ends_the_reading_when_the_page_is_full(store: Store, que
 async def test_a_filter_that_finds_nothing_reads_one_window_of_each_status(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "WINDOW", 1000)
+    monkeypatch.setattr(queries, "WINDOW", 1000)
     found, ran = await store.find(Query(text="nothing like it"))
     assert found == 0
     assert_by_index(ran, most=1000 * 5 + STATUSES)
@@ -303,21 +306,21 @@ async def test_a_very_long_page_goes_by_the_index_as_well(store: Store) -> None:
 
 
 async def test_units_are_counted_from_an_index_alone(store: Store) -> None:
-    [ran] = await store.ran(lambda: reading.unit_counts(store.engine, MIDDLE))
+    [ran] = await store.ran(lambda: queries.unit_counts(store.engine, MIDDLE))
     assert [node["Node Type"] for node in ran.nodes if "Relation Name" in node] == ["Index Only Scan"]
     assert ran.indexes == {"jobs_unit_status"}
 
 
 async def test_statistics_read_one_row_per_queue_and_the_first_of_all(store: Store) -> None:
-    stats = await reading.stats(store.engine, ())
+    stats = await queries.stats(store.engine, ())
     assert stats.queues["q0"].counts["pending"] == 1000
     assert stats.queues["q0"].oldest_ready_ms == BEGIN_MS + 91_000
-    assert_by_index(await store.ran(lambda: reading.stats(store.engine, ())), most=7 + 1)
+    assert_by_index(await store.ran(lambda: queries.stats(store.engine, ())), most=7 + 1)
 
 
 async def test_the_next_due_time_is_the_head_of_an_index(store: Store) -> None:
-    assert await reading.due(store.engine, ["q1", "q2"]) == BEGIN_MS + 98_001
-    assert_by_index(await store.ran(lambda: reading.due(store.engine, ["q1", "q2"])), most=2)
+    assert await queries.due(store.engine, ["q1", "q2"]) == BEGIN_MS + 98_001
+    assert_by_index(await store.ran(lambda: queries.due(store.engine, ["q1", "q2"])), most=2)
 
 
 async def test_the_glance_at_open_reads_only_what_is_held_or_set_aside(store: Store) -> None:

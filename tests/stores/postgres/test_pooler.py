@@ -11,7 +11,7 @@ import pytest
 
 from mainstay.errors import StoreError
 from mainstay.model import Session
-from mainstay.stores.postgres.migrating import status
+from mainstay.stores.postgres.schema.migration import status
 from servers import PgBouncer, Postgres, ServerMissing, folder
 from tests.stores.postgres.stands import Stores, ask
 

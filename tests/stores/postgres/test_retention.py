@@ -12,7 +12,7 @@ import pytest
 from mainstay.lifecycle import Move
 from mainstay.model import Job, Options
 from mainstay.stores import TrimPolicy, open_store
-from mainstay.stores.postgres import retention
+from mainstay.stores.postgres.write import retention
 from mainstay.testing import VirtualClock
 from tests.conformance.world import World
 from tests.stores.postgres.stands import ask, postgres, until

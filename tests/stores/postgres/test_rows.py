@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mainstay.lifecycle import Move
 from mainstay.model import BLANK, Options, expiry
 from mainstay.stores import Inserted
-from mainstay.stores.postgres.rows import JOB_FIELDS, job_values, read_text, stored_text
+from mainstay.stores.postgres.rows.codec import JOB_FIELDS, job_values, read_text, stored_text
 from tests.conformance.world import World
 
 from .stands import ask

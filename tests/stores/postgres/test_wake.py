@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from mainstay.stores import Query, Wake
-from mainstay.stores.postgres.wake import PostgresWake, shared_channel
+from mainstay.stores.postgres.wake.subscriptions import PostgresWake, shared_channel
 from servers import Postgres, Proxy
 from tests.conformance.world import World
 from tests.stores.postgres.stands import Stores, ask, postgres, until

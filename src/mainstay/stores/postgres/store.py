@@ -42,21 +42,25 @@ from ..port import (
 )
 from ..routes import MOST_CLAIMS, Offers
 from ..session_names import admit_session
-from . import audit, looking, reading, registry, retention, selection, waits, writing
-from .address import Address
-from .beats import Beats
-from .engine import Engine, Tx
-from .fencing import fence
-from .intake import Intake
-from .line import Line
-from .liveness import SessionLocks
-from .migrating import admit, admit_key, first_connection
-from .pool import hang_up
-from .promises import SETTINGS, promised
-from .texts import admit_jobs, admit_names
-from .times import AGAIN_S
-from .trouble import translated
-from .wake import Board
+from .check import audit
+from .connection.address import Address
+from .connection.durability import SETTINGS, promised
+from .connection.engine import Engine, Tx
+from .connection.errors import translated
+from .connection.liveness import SessionLocks
+from .connection.permanent import Line
+from .connection.pool import hang_up
+from .connection.timeouts import AGAIN_S
+from .directory import tables
+from .directory.heartbeats import Beats
+from .read import lookup, queries
+from .rows.names import admit_jobs, admit_names
+from .schema.migration import admit, admit_key, first_connection
+from .wake.subscriptions import Board
+from .write import changes as writing
+from .write import retention, selection, waits
+from .write.fence import fence
+from .write.insert_queue import Intake
 
 log = logging.getLogger("mainstay.stores.postgres")
 
@@ -162,10 +166,10 @@ class PostgresStore:
             raise
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
-        return await self._look(lambda: looking.jobs_by_id(self._engine, ids, self.chain))
+        return await self._look(lambda: lookup.jobs_by_id(self._engine, ids, self.chain))
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
-        return await self._look(lambda: reading.find(self._engine, query, cursor, limit, self.chain))
+        return await self._look(lambda: queries.find(self._engine, query, cursor, limit, self.chain))
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         admit_names(queues=queues, session=session)
@@ -178,29 +182,29 @@ class PostgresStore:
         return await self._home.run(lambda: self._beats.report(reports))
 
     async def due(self, queues: Sequence[str]) -> int | None:
-        return await self._look(lambda: reading.due(self._engine, queues))
+        return await self._look(lambda: queries.due(self._engine, queues))
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
-        found, suspected = await self._home.run(lambda: registry.overdue(self._engine, limit, self.chain))
+        found, suspected = await self._home.run(lambda: tables.overdue(self._engine, limit, self.chain))
         self.look_again_s = AGAIN_S if suspected else None
         return found
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         return await self._look(
-            lambda: looking.events_of(self._engine, job_id, after=after, limit=limit, chain=self.chain)
+            lambda: lookup.events_of(self._engine, job_id, after=after, limit=limit, chain=self.chain)
         )
 
     async def refusals(self, job_id: str) -> list[Refusal]:
-        return await self._look(lambda: reading.refusals(self._engine, job_id))
+        return await self._look(lambda: queries.refusals(self._engine, job_id))
 
     async def awaited(self, job_id: str) -> list[str]:
         return await self._look(lambda: waits.awaited(self._engine, job_id))
 
     async def unit_counts(self, parent: str) -> dict[str, int]:
-        return await self._look(lambda: reading.unit_counts(self._engine, parent))
+        return await self._look(lambda: queries.unit_counts(self._engine, parent))
 
     async def stats(self) -> Stats:
-        return await self._look(lambda: reading.stats(self._engine, self.findings))
+        return await self._look(lambda: queries.stats(self._engine, self.findings))
 
     async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:
         async def run(tx: Tx) -> tuple[Trimmed, retention.Places]:
@@ -236,57 +240,57 @@ class PostgresStore:
 
     async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
         admit_names(sessions=sessions)
-        return await self._home.run(lambda: registry.drain(self._engine, sessions, by))
+        return await self._home.run(lambda: tables.drain(self._engine, sessions, by))
 
     async def close_session(self, session: str) -> None:
         await self._home.run(lambda: self._close_session(session))
 
     async def sessions(self) -> list[Session]:
-        return await self._look(lambda: registry.sessions(self._engine))
+        return await self._look(lambda: tables.sessions(self._engine))
 
     async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
-        return await self._home.run(lambda: registry.lead(self._engine, name, session, ttl_s))
+        return await self._home.run(lambda: tables.lead(self._engine, name, session, ttl_s))
 
     async def resign(self, lead: Leadership) -> None:
-        await self._home.run(lambda: registry.resign(self._engine, lead))
+        await self._home.run(lambda: tables.resign(self._engine, lead))
 
     # -- settings -------------------------------------------------------------------------------
 
     async def set_queue(self, settings: QueueSettings) -> None:
         admit_names(queue=settings.name, set_by=settings.set_by)
-        await self._transact(lambda tx: registry.set_queue(tx, settings))
+        await self._transact(lambda tx: tables.set_queue(tx, settings))
 
     async def queues(self) -> list[QueueSettings]:
-        return await self._look(lambda: registry.queues(self._engine))
+        return await self._look(lambda: tables.queues(self._engine))
 
     async def set_limit(self, key: str, most: int | None) -> None:
         admit_names(key=key)
-        await self._transact(lambda tx: registry.set_limit(tx, key, most))
+        await self._transact(lambda tx: tables.set_limit(tx, key, most))
 
     async def limits(self) -> dict[str, int]:
-        return await self._look(lambda: registry.limits(self._engine))
+        return await self._look(lambda: tables.limits(self._engine))
 
     async def put_schedule(self, schedule: Schedule) -> None:
         admit_names(schedule=schedule.name)
-        await self._home.run(lambda: registry.put_schedule(self._engine, schedule))
+        await self._home.run(lambda: tables.put_schedule(self._engine, schedule))
 
     async def pause_schedule(self, name: str, *, paused: bool) -> bool:
         admit_names(schedule=name)
-        return await self._home.run(lambda: registry.pause_schedule(self._engine, name, paused=paused))
+        return await self._home.run(lambda: tables.pause_schedule(self._engine, name, paused=paused))
 
     async def schedules(self) -> list[Schedule]:
-        return await self._look(lambda: registry.schedules(self._engine))
+        return await self._look(lambda: tables.schedules(self._engine))
 
     async def drop_schedule(self, name: str) -> bool:
         admit_names(schedule=name)
-        return await self._home.run(lambda: registry.drop_schedule(self._engine, name))
+        return await self._home.run(lambda: tables.drop_schedule(self._engine, name))
 
     async def tick(
         self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
     ) -> list[Inserted] | None:
         async def run(tx: Tx) -> list[Inserted] | None:
             await fence(tx, lead)
-            return await registry.tick(tx, name, at_ms, jobs, self.chain)
+            return await tables.tick(tx, name, at_ms, jobs, self.chain)
 
         return await self._transact(run)
 
@@ -322,11 +326,11 @@ class PostgresStore:
     async def _open_session(self, session: Session) -> None:
         # the lock comes first: a session that is stored without one would look dead
         locked = session.pid == os.getpid() and await self._locks.hold(session.id)
-        await registry.open_session(self._engine, session, locked=locked)
+        await tables.open_session(self._engine, session, locked=locked)
         self._offers.opened(session)
 
     async def _close_session(self, session: str) -> None:
-        await registry.close_session(self._engine, session)
+        await tables.close_session(self._engine, session)
         self._offers.closed(session)
         await self._locks.release(session)
         self._claiming.pop(session, None)

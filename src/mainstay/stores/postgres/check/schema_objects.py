@@ -1,0 +1,181 @@
+"""What a schema must have: its tables, indexes and functions, read from their own declaration.
+
+The check compares the server's catalogue with this, and makes anew what can be made anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
+from typing import NamedTuple
+
+import asyncpg
+
+from ....errors import StoreDamaged
+from ...port import Violation
+from ..connection.address import Address
+from ..connection.engine import Engine
+from ..connection.pool import Db
+from ..schema.definition import MIGRATIONS, VERSION, functions
+
+_TABLE = re.compile(r"CREATE (?:UNLOGGED )?TABLE mainstay\.(\w+) \(\n(.*?)\n\)", re.DOTALL)
+_COLUMN = re.compile(r'^    "?(\w+)"? (?:uuid|bigint|integer|smallint|boolean|double|text|bytea)', re.MULTILINE)
+_PRIMARY = re.compile(r"CONSTRAINT (\w+) PRIMARY KEY \((.*?)\)")
+_MORE_COLUMNS = re.compile(r'ALTER TABLE mainstay\.(\w+) ADD COLUMN "?(\w+)"?')
+_INDEX = re.compile(r"CREATE (UNIQUE )?INDEX (?:CONCURRENTLY )?(\w+) ON mainstay\.(\w+) [^;]*")
+_GONE = re.compile(r"DROP INDEX (?:CONCURRENTLY )?(?:IF EXISTS )?mainstay\.(\w+)")
+_FUNCTION = re.compile(r"CREATE OR REPLACE FUNCTION mainstay\.(\w+)\(")
+
+
+class Index(NamedTuple):
+    """An index as it was declared."""
+
+    name: str
+    table: str
+    unique: bool
+    primary: bool
+    make: str
+    """the statement that makes it"""
+
+
+class Objects(NamedTuple):
+    """All that belongs to a schema of this version."""
+
+    columns: dict[str, frozenset[str]]
+    """of each table"""
+    indexes: dict[str, Index]
+    functions: frozenset[str]
+
+
+@cache
+def declared() -> Objects:
+    script = "\n".join(MIGRATIONS)
+    columns = {name: frozenset(_COLUMN.findall(body)) for name, body in _TABLE.findall(script)}
+    for table, column in _MORE_COLUMNS.findall(script):
+        columns[table] |= {column}
+    return Objects(
+        columns,
+        _last_of(MIGRATIONS),
+        frozenset(_FUNCTION.findall(functions())),
+    )
+
+
+def _last_of(migrations: Sequence[str]) -> dict[str, Index]:
+    """The indexes that the last migration leaves."""
+    indexes: dict[str, Index] = {}
+    for script in migrations:
+        made = {index.name: index for index in _indexes(script)}
+        for name in _GONE.findall(script):
+            indexes.pop(name, None)
+        indexes |= made
+    return indexes
+
+
+def _indexes(script: str) -> Iterator[Index]:
+    for table, body in _TABLE.findall(script):
+        for name, key in _PRIMARY.findall(body):
+            yield Index(name, table, True, True, f"CREATE UNIQUE INDEX {name} ON mainstay.{table} ({key})")
+    for found in _INDEX.finditer(script):
+        unique, name, table = found.groups()
+        yield Index(name, table, bool(unique), False, found.group().replace(" CONCURRENTLY", ""))
+
+
+class Missing(NamedTuple):
+    """What is declared and not there."""
+
+    indexes: list[Index]
+    unsound: frozenset[str]
+    """those of them that are there, but invalid or not unique"""
+    functions: list[str]
+
+    def told(self, done: Mapping[str, str] | None = None) -> list[Violation]:
+        """`done` says what a repair did about it."""
+        found = []
+        for index in self.indexes:
+            state = "cannot be relied on: it is invalid, or not unique" if index.name in self.unsound else "is missing"
+            found.append((index.name, f"the index {index.name} of {index.table} {state}"))
+        found += [(name, f"the function {name} is missing") for name in self.functions]
+        return [
+            Violation(code="schema_incomplete", message=message, repaired=(done or {}).get(name))
+            for name, message in found
+        ]
+
+
+_COLUMNS = """
+SELECT c.relname::text, a.attname::text FROM pg_catalog.pg_attribute a
+JOIN pg_catalog.pg_class c ON c.oid = a.attrelid JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
+WHERE s.nspname = $1 AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
+"""
+#: one that is being built this moment is neither missing nor invalid
+_INDEXES = """
+SELECT c.relname::text, i.indisunique,
+    i.indisvalid OR EXISTS (SELECT FROM pg_catalog.pg_stat_progress_create_index p WHERE p.index_relid = c.oid)
+FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
+WHERE s.nspname = $1
+"""
+_FUNCTIONS = """
+SELECT DISTINCT p.proname::text FROM pg_catalog.pg_proc p
+JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace WHERE s.nspname = $1
+"""
+_VERSION = "SELECT value FROM mainstay.facts WHERE name = 'version'"
+
+
+async def missing(db: Db, address: Address) -> Missing:
+    """Compare with the server's catalogue. Raises `StoreDamaged` for a table that is not as declared: what stood there
+    is gone, and nothing here can make it anew."""
+    ours = declared()
+    columns: dict[str, set[str]] = {}
+    for table, column in await db.fetch(_COLUMNS, address.schema):
+        columns.setdefault(table, set()).add(column)
+    for table, expected in ours.columns.items():
+        if lost := sorted(expected - columns.get(table, set())):
+            what = f"lacks {', '.join(lost)}" if table in columns else "is missing"
+            raise StoreDamaged(
+                f"schema {address.schema!r} of {address.shown} is damaged: the table {table} {what}. Stop writing to "
+                "it, and restore a backup"
+            )
+    if int(await db.fetchval(_VERSION) or 0) > VERSION:
+        # which indexes and functions it needs, the newer version knows
+        return Missing(indexes=[], unsound=frozenset(), functions=[])
+    rows = await db.fetch(_INDEXES, address.schema)
+    found = {name: valid and (unique or not _must_be_unique(name)) for name, unique, valid in rows}
+    made = {row[0] for row in await db.fetch(_FUNCTIONS, address.schema)}
+    return Missing(
+        indexes=[index for index in ours.indexes.values() if not found.get(index.name)],
+        unsound=frozenset(name for name, sound in found.items() if not sound),
+        functions=sorted(ours.functions - made),
+    )
+
+
+async def make(engine: Engine, lost: Missing) -> list[Violation]:
+    """Make anew what is missing, beside running work; what could not be made is told without a word of repair."""
+    done: dict[str, str] = {}
+    for index in lost.indexes:
+        if await engine.read_loosely(partial(_built, index=index)):
+            done[index.name] = "it was made again"
+    if lost.functions:
+        await engine.transact(lambda tx: tx.db.execute(functions()))
+        done |= dict.fromkeys(lost.functions, "it was made again")
+    return lost.told(done)
+
+
+async def _built(db: Db, *, index: Index) -> bool:
+    """Whether it could be made; not so while there are rows that it forbids."""
+    await db.execute(f"DROP INDEX CONCURRENTLY IF EXISTS mainstay.{index.name}")
+    try:
+        await db.execute(index.make.replace("INDEX", "INDEX CONCURRENTLY", 1))
+    except (asyncpg.UniqueViolationError, asyncpg.LockNotAvailableError):
+        await db.execute(f"DROP INDEX CONCURRENTLY IF EXISTS mainstay.{index.name}")
+        return False
+    if index.primary:
+        await db.execute(
+            f"ALTER TABLE mainstay.{index.table} ADD CONSTRAINT {index.name} PRIMARY KEY USING INDEX {index.name}"
+        )
+    return True
+
+
+def _must_be_unique(name: str) -> bool:
+    index = declared().indexes.get(name)
+    return index is not None and index.unique

@@ -1,0 +1,305 @@
+"""The engine: statements and transactions that survive the loss of a connection, and what follows a commit.
+
+Everything here runs on the store's home loop. Every call of the port may be sent again, so after a lost connection it
+is: the server may or may not have done it, and the second time it finds out. What cannot be told apart from the outside
+(a claim) carries a mark of its own. A transaction that lost against another one (a deadlock) is run again, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from ....clock import Clock, SystemClock
+from ....errors import StoreUnavailable
+from ...durability import Durability
+from ...judge import entered, falls_due
+from ...port import Written
+from ...server_clock import ServerClock
+from .address import Address
+from .durability import COMMITS
+from .errors import is_clash, is_lost, translated, unavailable
+from .pool import DEFAULT, Db, Pool, begin, hear
+
+log = logging.getLogger("mainstay.stores.postgres")
+
+T = TypeVar("T")
+
+#: a claim or a beat need not survive the server's crash: a job is claimed again, and a forgotten claim ends nothing
+_PASSING = "off"
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
+#: tries of a transaction that keeps losing against others
+_MOST_CLASHES = 30
+#: connections for what must not wait: one for beats, and one for the lead, which others may be about to take
+_VITAL = 2
+#: how long the server's time is reckoned from here before it is asked again
+_TRUSTED_MS = 60_000
+
+
+class Tx:
+    """One write transaction: the connection, its time, and what to do after the commit."""
+
+    def __init__(self, db: Db, now_ms: int, lease_ms: int) -> None:
+        self.db = db
+        self.now_ms = now_ms
+        self.lease_ms = lease_ms
+        self.tallies: Counter[tuple[str, str]] = Counter()
+        self.entered: Counter[str] = Counter()
+        self.written: list[Written] = []
+        self.woken: Counter[str] = Counter()
+        self._soonest: dict[str, int] = {}
+
+    def wrote(self, written: Sequence[Written]) -> None:
+        """Tell what was inserted (`None` before) or changed, with its events: for the counts, the wakes and the
+        observer."""
+        self.written += written
+        for before, after, events in written:
+            if falls_due(before, after):
+                self._soonest[after.queue] = min(after.due_ms, self._soonest.get(after.queue, after.due_ms))
+            if after.parent is not None:
+                continue
+            if before is None or before.status != after.status:
+                self.count(after.queue, None if before is None else before.status, after.status)
+            self.entered.update(entered(events))
+
+    def count(self, queue_name: str, before: str | None, after: str | None, n: int = 1) -> None:
+        """Tell the tallies that jobs moved; None stands for "not stored"."""
+        if before == after:
+            return
+        if before is not None:
+            self.tallies[queue_name, before] -= n
+        if after is not None:
+            self.tallies[queue_name, after] += n
+
+    def wake(self, topic: str, n: int = 1) -> None:
+        self.woken[topic] += n
+
+    async def finish(self) -> None:
+        """The last statements before the commit: until then others that count the same wait."""
+        for queue_name in await sooner_than_others(self.db, self._soonest, self.now_ms):
+            self.woken[f"queue:{queue_name}"] = max(self.woken[f"queue:{queue_name}"], 1)
+        tallies = sorted((*key, n) for key, n in self.tallies.items() if n)
+        if tallies or self.entered:
+            await self.db.execute(
+                "SELECT mainstay.count_up($1, $2, $3, $4, $5, $6)",
+                [queue for queue, _, _ in tallies],
+                [status for _, status, _ in tallies],
+                [n for _, _, n in tallies],
+                list(self.entered.keys()),
+                list(self.entered.values()),
+                self.now_ms,
+            )
+
+
+async def sooner_than_others(db: Db, soonest: dict[str, int], now_ms: int) -> list[str]:
+    """The queues in which these due times come before every other one: those who sleep know only of the others."""
+    if not soonest:
+        return []
+    # those whose time has passed count for nothing: in a queue that nobody serves they stay
+    rows = await db.fetch(
+        "SELECT q.queue FROM unnest($1::text[], $2::bigint[]) AS q (queue, due_ms) WHERE NOT EXISTS ("
+        "SELECT FROM mainstay.jobs j WHERE j.lane = 2 AND j.queue = q.queue AND j.due_ms > $3 AND j.due_ms < q.due_ms)",
+        list(soonest),
+        list(soonest.values()),
+        now_ms,
+    )
+    return [row[0] for row in rows]
+
+
+#: hears of what one commit wrote, and of whom to wake for it besides
+Told = Callable[[Sequence[Written], Counter[str]], None]
+#: who rings for a topic at a commit, if it is to be done
+Ringer = Callable[[str], str | None]
+
+
+class Engine:
+    """All connections for statements of one open store."""
+
+    def __init__(self, address: Address, clock: Clock, *, rng: random.Random | None = None) -> None:
+        self.address = address
+        self._rng = rng or random.Random()
+        self._given = None if isinstance(clock, SystemClock) else clock
+        server_clock = ServerClock() if self._given is None else None
+        self._server_clock = server_clock
+        self.clock: Clock = self._given or server_clock or clock
+        """the server's time, or the clock that was given instead (tests do)"""
+        self._pool = Pool(address, server_clock, most=address.pool)
+        self._vital = Pool(address, server_clock, most=_VITAL)
+        self._heard_ms = 0.0
+        self.told: Told = _nobody
+        """called after each commit that wrote rows"""
+        self.ringer: Ringer = _nobody_rings
+
+    @property
+    def given_ms(self) -> int | None:
+        """For the `now_ms` of a statement: None has the server judge by its own clock."""
+        return None if self._given is None else self._given.now_ms()
+
+    @property
+    def given_lease_ms(self) -> int | None:
+        """The same for leases."""
+        return None if self._given is None else self._given.lease_ms()
+
+    def level(self, durability: Durability | None, *, lasting: bool = True) -> str:
+        """What `synchronous_commit` is to be for a caller's wish."""
+        if not lasting:
+            return _PASSING
+        asked = durability or self.address.durability
+        return DEFAULT if asked is None else COMMITS[asked]
+
+    async def call(
+        self,
+        sql: str,
+        *args: Any,
+        lasting: bool = True,
+        durability: Durability | None = None,
+        vital: bool = False,
+    ) -> list[Any]:
+        """One statement that is a transaction of its own: one round trip. What is not `lasting` need not survive a
+        crash of the server. What is `vital` waits behind no other call: somebody counts as dead without it."""
+        level = self.level(durability, lasting=lasting)
+        pool = self._vital if vital else self._pool
+
+        async def attempt() -> list[Any]:
+            async with pool.take(level) as db:
+                if self.address.listen:
+                    rows = await db.fetch(sql, *args)
+                else:
+                    await db.raw.execute(begin(self.address, level))
+                    rows = await db.fetch(sql, *args)
+                    await db.raw.execute("COMMIT")
+                await self._keep_time(db)
+                return rows
+
+        return await self.again(attempt)
+
+    async def read(self, run: Callable[[Db], Awaitable[T]]) -> T:
+        """Several statements that see the same moment. Keep it short: a long one keeps the server from tidying up."""
+
+        async def attempt() -> T:
+            async with self._pool.take(self.level(None)) as db:
+                await db.raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                return await _ended(db, run(db))
+
+        return await self.again(attempt)
+
+    async def read_loosely(self, run: Callable[[Db], Awaitable[T]]) -> T:
+        """Statements of which each sees a moment of its own, for what takes long."""
+
+        async def attempt() -> T:
+            async with self._pool.take(self.level(None)) as db:
+                return await run(db)
+
+        return await self.again(attempt)
+
+    async def transact(
+        self, run: Callable[[Tx], Awaitable[T]], *, lasting: bool = True, durability: Durability | None = None
+    ) -> T:
+        """Several statements that are written together or not at all. `run` may be called more than once; what it keeps
+        outside of its transaction must not mind."""
+        level = self.level(durability, lasting=lasting)
+
+        async def attempt() -> tuple[T, Tx]:
+            async with self._pool.take(level) as db:
+                await db.raw.execute(begin(self.address, level))
+                tx = await self._tx(db)
+                return await _ended(db, self._filled(tx, run)), tx
+
+        value, tx = await self.again(attempt)
+        self.tell(tx.written, tx.woken)
+        return value
+
+    def tell(self, written: Sequence[Written], woken: Counter[str] | None = None) -> None:
+        """For statements that wrote rows without a `Tx`, once they are committed: have the observer and whoever waits
+        know."""
+        if not written and not woken:
+            return
+        try:
+            self.told(written, woken or Counter())
+        except Exception as error:  # noqa: BLE001 - the commit stands whatever becomes of this
+            log.warning("%s: those who wait could not be told (%s); they find out by themselves", self._place, error)
+
+    async def again(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try until it is done or hopeless."""
+        lost = clashes = 0
+        while True:
+            try:
+                return await attempt()
+            except Exception as error:
+                if is_clash(error) and clashes < _MOST_CLASHES:
+                    clashes += 1
+                    await asyncio.sleep(self._rng.uniform(0, 0.002 * min(clashes, 10)))
+                    continue
+                if not is_lost(error):
+                    raise translated(error, self._place) from error
+                self._pool.drop_idle()
+                self._vital.drop_idle()
+                if lost >= self.address.retries:
+                    raise _gone(error, self._place, lost + 1) from error
+                await asyncio.sleep(wait_s(lost, self._rng))
+                lost += 1
+                if lost == 1:
+                    log.info("%s: the connection was lost (%s); asking again", self._place, error)
+
+    async def close(self) -> None:
+        await self._pool.close()
+        await self._vital.close()
+
+    # -- internals ----------------------------------------------------------------------------
+
+    @property
+    def _place(self) -> str:
+        return self.address.shown
+
+    async def _tx(self, db: Db) -> Tx:
+        if self._given is not None:
+            return Tx(db, self._given.now_ms(), self._given.lease_ms())
+        assert self._server_clock is not None
+        now_ms = await hear(db, self._server_clock)
+        self._heard_ms = self._server_clock.steady()
+        return Tx(db, now_ms, now_ms)
+
+    async def _filled(self, tx: Tx, run: Callable[[Tx], Awaitable[T]]) -> T:
+        value = await run(tx)
+        await tx.finish()
+        return value
+
+    async def _keep_time(self, db: Db) -> None:
+        clock = self._server_clock
+        if clock is not None and clock.steady() - self._heard_ms > _TRUSTED_MS:
+            self._heard_ms = clock.steady()
+            await hear(db, clock)
+
+
+def wait_s(lost: int, rng: random.Random) -> float:
+    """How long to wait before the next try; spread, so that a whole fleet does not come back at once."""
+    return min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0**lost) * rng.uniform(0.5, 1.0)
+
+
+async def _ended(db: Db, work: Awaitable[T]) -> T:
+    """Commit what was done, or undo it."""
+    try:
+        value = await work
+        await db.raw.execute("COMMIT")
+    except Exception:
+        if not db.raw.is_closed():
+            await db.raw.execute("ROLLBACK")
+        raise
+    return value
+
+
+def _gone(error: Exception, place: str, tries: int) -> BaseException:
+    found = translated(error, place)
+    return unavailable(error, place, tries) if isinstance(found, StoreUnavailable) else found
+
+
+def _nobody_rings(_: str) -> str | None:
+    return None
+
+
+def _nobody(written: Sequence[Written], woken: Counter[str]) -> None:
+    pass

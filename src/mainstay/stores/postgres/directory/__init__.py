@@ -1,0 +1,1 @@
+"""The small tables: sessions, leadership, queue settings, limits and schedules; and heartbeats."""

@@ -1,0 +1,260 @@
+"""Jobs that are stored by a transaction of the user's own, on whatever connection that is.
+
+Three statements: look around (the time, whether this is our store and which version), store, and have those who wait
+told at the commit. Jobs with keys, or that wait for others, may have to wait for another transaction and may lose
+against it; a savepoint keeps that from spoiling the user's transaction, and the wait is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from ....clock import Clock, SystemClock
+from ....errors import Conflict, MainstayError
+from ....lifecycle import Chain
+from ....model import AWAITS_MS
+from ... import judge
+from ...audit_key import admit_fingerprint
+from ...durability import Durability
+from ...port import Inserted, NewJob
+from ...server_clock import ServerClock
+from ..connection.address import Address, parse
+from ..connection.durability import COMMITS, SETTINGS, promised
+from ..schema.definition import function_text, placed
+from ..schema.versions import FACTS, Found
+from ..write.entry import INSERT_JOBS, Entry, Facts, clashing, entering
+from ..write.steps import Clashed, Statement, Steps
+
+T = TypeVar("T")
+
+_ARRIVE = (
+    "SELECT mainstay.clock($1::bigint), current_setting('lock_timeout'), current_setting('transaction_isolation'), "
+    "(SELECT value FROM mainstay.facts WHERE name = 'audit'), "
+    + "".join(f"(SELECT value FROM mainstay.facts WHERE name = '{name}'), " for name in FACTS)
+    + "".join(f"current_setting('{name}'), " for name in SETTINGS)
+    + "mainstay.count_apart()::text"
+)
+_BEGIN_AUDIT = "INSERT INTO mainstay.facts VALUES ('audit', $1::text) ON CONFLICT (name) DO NOTHING RETURNING value"
+_AUDIT = "SELECT value FROM mainstay.facts WHERE name = 'audit'"
+_WAIT = "SELECT set_config('lock_timeout', $1::text, true)"
+#: the commit is the user's: what it waits for is raised for the jobs in it, never lowered
+_COMMITS = "ARRAY['off', 'local', 'remote_write', 'on', 'remote_apply']"
+_FINISH = (
+    "SELECT mainstay.tell_at_commit($1::text[])::text, set_config('lock_timeout', $2::text, true), "
+    "set_config('synchronous_commit', "
+    f"({_COMMITS})[greatest(array_position({_COMMITS}, current_setting('synchronous_commit')), "
+    f"array_position({_COMMITS}, $3::text))], true)"
+)
+_DONE = (
+    "UPDATE mainstay.waits w SET done = true FROM unnest($1::text[], $2::text[]) AS g (job_id, on_id) "
+    "WHERE w.job_id = g.job_id::uuid AND w.on_id = g.on_id::uuid RETURNING 1"
+)
+_STATUSES = "SELECT id::text, status FROM mainstay.jobs WHERE id = ANY ($1::text[]::uuid[])"
+_AWAITED = "SELECT on_id::text FROM mainstay.waits WHERE job_id = $1::text::uuid ORDER BY place"
+_SAVEPOINT, _BACK, _RELEASE = (
+    Statement(f"{words} mainstay_submit") for words in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
+)
+#: how often a key may be stored by somebody else in the moment between a look and a write
+_MOST_RACES = 20
+
+
+class _Arrived(msgspec.Struct):
+    """What the user's transaction said of itself."""
+
+    lock_timeout: str
+    isolation: str
+    settings: Mapping[str, str]
+
+
+class Enqueue:
+    """Stores jobs in one store, within transactions that are not ours. What it returns are steps, to be taken on the
+    connection of such a transaction; `written` makes of each statement what a driver takes."""
+
+    def __init__(self, address: Address, clock: Clock | None) -> None:
+        self._address = address
+        # the server's time, unless a test has one of its own
+        self._clock = None if isinstance(clock, SystemClock | ServerClock) else clock
+        self._arrived = _Arrived("0", "", {})
+
+    @classmethod
+    def into(cls, url: str, *, clock: Clock | None) -> Enqueue:
+        """Into the store of a URL."""
+        return cls(parse(url, dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))), clock)
+
+    def arrive(self, fingerprint: str) -> Steps[int]:
+        """The time, once it is sure that this is a store that may be written to; `fingerprint` is that of the key that
+        seals."""
+        given_ms = None if self._clock is None else self._clock.now_ms()
+        [(now_ms, lock_timeout, isolation, audit, *values, _)] = yield Statement(_ARRIVE, (given_ms,))
+        facts, values = values[: len(FACTS)], values[len(FACTS) :]
+        self._arrived = _Arrived(lock_timeout, isolation, dict(zip(SETTINGS, values, strict=True)))
+        found = Found.of(dict(zip(FACTS, facts, strict=True)))
+        found.refuse_newer(self._place)
+        found.refuse_older(self._place, "mainstay store migrate URL")
+        if audit is None:
+            yield Statement(_BEGIN_AUDIT, (fingerprint,))
+            [(audit,)] = yield Statement(_AUDIT)
+        admit_fingerprint(audit, fingerprint, self._place)
+        return int(now_ms)
+
+    def insert(
+        self, jobs: Sequence[NewJob], *, chain: Chain, durability: Durability | None
+    ) -> Steps[tuple[list[Inserted], str]]:
+        """Store all or nothing; and what that survives, in words. A refusal leaves the transaction as it was."""
+        if any(new.key is not None or new.job.unique_key is not None or new.after for new in jobs):
+            entry, commit = yield from self._insert_guarded(jobs, chain, durability)
+        else:
+            entry = yield from entering(jobs, Facts(), given_ms=self._given_ms(jobs))
+            commit = yield from self._finish(entry, durability)
+        return entry.answers, self._promised(durability, commit)
+
+    def awaited(self, job_id: str) -> Steps[list[str]]:
+        """The ids of the jobs it waits for, or waited for, in the order they were given."""
+        rows = yield Statement(_AWAITED, (job_id,))
+        return [on for (on,) in rows]
+
+    def written(self, asked: Statement) -> Statement:
+        """A statement as a driver takes it: with the real name of the schema, and the types of what it is given."""
+        if asked.sql != INSERT_JOBS:
+            return Statement(placed(asked.sql, self._address.schema), asked.args)
+        args = tuple(_FORMS.get(kind, _as_is)(arg) for kind, arg in zip(_insert_types(), asked.args, strict=True))
+        return Statement(placed(_insert_typed(), self._address.schema), args)
+
+    # -- internals ----------------------------------------------------------------------------
+
+    def _insert_guarded(
+        self, jobs: Sequence[NewJob], chain: Chain, durability: Durability | None
+    ) -> Steps[tuple[Entry, str]]:
+        facts = Facts()
+        known = False
+        """what stands in the way, as far as this transaction can see it"""
+        for _ in range(_MOST_RACES):
+            yield _SAVEPOINT
+            try:
+                # undone with the savepoint, or by `_finish`
+                yield Statement(_WAIT, (f"{round(self._address.lock_timeout_s * 1000)}ms",))
+                entry = yield from self._enter(jobs, facts, chain)
+                commit = yield from self._finish(entry, durability)
+            except Clashed:
+                yield _BACK
+                yield _RELEASE
+                if known and self._arrived.isolation != "read committed":
+                    raise Conflict(
+                        f"job {jobs[0].job.id}: its key was stored by somebody else after your transaction began. As "
+                        f"it is {self._arrived.isolation}, it cannot see that; nothing of the job was written. Run "
+                        "your transaction again from its beginning"
+                    ) from None
+                known = True
+                yield from clashing(jobs, facts)
+                continue
+            except MainstayError:
+                yield _BACK
+                yield _RELEASE
+                raise
+            yield _RELEASE
+            return entry, commit
+        raise Conflict(
+            f"job {jobs[0].job.id}: others kept storing the same keys while it was stored; nothing was written. Try it "
+            "again"
+        )
+
+    def _enter(self, jobs: Sequence[NewJob], facts: Facts, chain: Chain) -> Steps[Entry]:
+        given_ms = self._given_ms(jobs)
+        entry = yield from entering(jobs, facts, given_ms=given_ms)
+        if not facts.over:
+            return entry
+        # what they wait for is settled, and stays so: its row is locked. So they are judged before they are stored
+        rows = yield Statement(_STATUSES, (list(facts.over),))
+        found: dict[str, str] = dict(rows)
+        # one that is gone left a key behind, which stands for it
+        over = {on: found.get(on, judge.GONE) for on in facts.over}
+        judged, done = _judged(entry, over, chain)
+        by_id = {new.job.id: new for new in judged}
+        moved = [by_id.get(new.job.id, new) for new in jobs]
+        entry = yield from entering(moved, facts, given_ms=given_ms, judged=True)
+        yield Statement(_DONE, ([job_id for job_id, _ in done], [on for _, on in done]))
+        return entry
+
+    def _finish(self, entry: Entry, durability: Durability | None) -> Steps[str]:
+        due = [new.job.queue for new in entry.fresh if new.job.lane and new.job.due_ms != AWAITS_MS]
+        least = "off" if durability is None else COMMITS[durability]
+        rows = yield Statement(_FINISH, (list(dict.fromkeys(due)), self._arrived.lock_timeout, least))
+        return str(rows[0][2])
+
+    def _promised(self, level: Durability | None, commit: str) -> str:
+        settings = {**self._arrived.settings, "synchronous_commit": commit}
+        asked = level if level is not None and COMMITS[level] == commit else None
+        return f"once your transaction is committed, {promised(asked, settings)}"
+
+    def _given_ms(self, jobs: Sequence[NewJob]) -> int | None:
+        return None if self._clock is None else jobs[0].job.created_ms
+
+    @property
+    def _place(self) -> str:
+        return f"schema {self._address.schema!r} of {self._address.shown}"
+
+
+def _judged(entry: Entry, statuses: dict[str, str], chain: Chain) -> tuple[list[NewJob], list[tuple[str, str]]]:
+    """The jobs as they stand once those they wait for are looked at, in their order, and the waits that are over:
+    (who, for whom)."""
+    over = dict(statuses)
+    awaited: dict[str, list[str]] = {}
+    for job_id, _, on in entry.edges:
+        awaited.setdefault(job_id, []).append(on)
+    made: list[NewJob] = []
+    done: list[tuple[str, str]] = []
+    for new in entry.fresh:
+        edges = awaited.get(new.job.id, [])
+        ended = [on for on in edges if on in over]
+        job, events = new.job, new.events
+        for place, on in enumerate(ended):
+            more = len(edges) > place + 1
+            moved = judge.dependant_move(job, on, over[on], more=more, now_ms=job.created_ms, chain=chain)
+            if moved is not None:
+                job, events = moved.job, (*events, *moved.events)
+        done += [(job.id, on) for on in ended]
+        if judge.is_settled(job):
+            over[job.id] = job.status
+        made.append(msgspec.structs.replace(new, job=job, events=events))
+    return made, done
+
+
+# -- what drivers take ------------------------------------------------------------------------
+
+
+@cache
+def _insert_types() -> tuple[str, ...]:
+    """The types of the arguments of `insert_jobs`, from where they are declared: a driver that guesses them from the
+    values guesses otherwise for lists of small numbers, or of nothing but None."""
+    text = function_text("insert_jobs")
+    declared = text[text.index("insert_jobs(") : text.index(") RETURNS")]
+    return tuple(re.findall(r"\w+ ((?:text|integer|bigint|smallint|bytea|boolean)(?:\[\])?)(?=[,\n])", declared))
+
+
+@cache
+def _insert_typed() -> str:
+    types = _insert_types()
+    return re.sub(r"\$(\d+)", lambda found: f"{found[0]}::{types[int(found[1]) - 1]}", INSERT_JOBS)
+
+
+def _whole(values: Sequence[int | None]) -> list[int | None]:
+    return [None if value is None else int(value) for value in values]  # a Lane is a number, but not to every driver
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+_FORMS: dict[str, Callable[[Any], Any]] = {
+    "text[]": list,
+    "bytea[]": list,
+    "integer[]": _whole,
+    "bigint[]": _whole,
+    "smallint[]": _whole,
+}

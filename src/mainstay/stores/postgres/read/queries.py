@@ -1,0 +1,386 @@
+"""Lists and statistics.
+
+Lists go by id with a keyset, one status at a time through the index, merged; so a page costs the same at the first and
+at the millionth row. Lists by queue or name come from the stretches of an index of their own (`index_pages`). What
+no index serves is looked for in a window of bounded length: such a page may come back short, with a cursor to go on.
+
+Which index serves a list is decided here, not by the planner, whose statistics may be old: see `_bounds`, and the
+subqueries that are fenced by `OFFSET 0`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ....errors import InvalidInput
+from ....lifecycle import Chain
+from ....model import AWAITS_MS, Job, check_id, first_id_at
+from ...bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, RATE_MINUTES, SUBMITTED, WINDOW
+from ...matching import is_listed
+from ...port import Page, Query, QueueStats, Refusal, Stats
+from ...rates import per_minute
+from ..connection.engine import Engine
+from ..connection.pool import Db
+from ..rows.codec import is_id, job_columns, readable_job, stored_text
+from .index_pages import rows_of
+
+#: Inside a transaction: nothing is read but through an index.
+BY_INDEX = "SET LOCAL enable_sort TO off; SET LOCAL enable_bitmapscan TO off; SET LOCAL enable_seqscan TO off"
+_FIRST_ID = "00000000-0000-0000-0000-000000000000"
+_LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+#: The message of a stored error, still escaped as JSON has it; all of it where it is no JSON. PostgreSQL would raise on
+#: what is no JSON, and one damaged row must not end a search.
+_MESSAGE = r"""coalesce(substring(error FROM '"message":"((?:[^"\\]|\\.)*)"'), error)"""
+
+
+async def find(engine: Engine, query: Query, cursor: str | None, limit: int, chain: Chain) -> Page:
+    if limit < 1:
+        raise InvalidInput("limit", "a page has at least one row")
+    if cursor is not None:
+        check_id(cursor, field="cursor")
+    listing = _listing(query, cursor, limit)
+    if listing is None:
+        return Page([], None)
+    # What one session holds is little, however it is read. Of all else the planner may read and sort all there are of a
+    # status: without statistics, as after many submits at once, it took 75 ms for a page of 30,000 jobs.
+    if not listing.ends and query.session is not None:
+        return _merged(await engine.call(listing.page, *listing.values), [], query, limit, chain)
+
+    async def look(db: Db) -> Page:
+        await db.execute(BY_INDEX)
+        named = query.queue is not None or query.name is not None
+        if named and is_listed(query):
+            found = await rows_of(db, query, _id_bounds(query, cursor), limit, most=MOST_STRETCHES)
+            if found is not None:
+                return _merged(found, [], query, limit, chain)
+        rows = await db.fetch(listing.page, *listing.values)
+        # of the same moment as the rows: what lies behind must not have moved
+        full = [source for source, n in Counter(row["source"] for row in rows).items() if n > limit]
+        ends = await db.fetch(listing.ends, *listing.end_values, full) if listing.ends else []
+        return _merged(rows, [row["id"] for row in ends], query, limit, chain)
+
+    return await engine.read(look)
+
+
+async def stats(engine: Engine, findings: tuple[str, ...]) -> Stats:
+    counts: dict[str, dict[str, int]] = {}
+    oldest: dict[str, int] = {}
+    entered: dict[str, int] = {}
+    single: dict[str, int] = {}
+    routed: dict[str, dict[str, int]] = {}
+    oldest_job: str | None = None
+    leader: str | None = None
+    for what, queue, status, n in await engine.call(_STATS, engine.given_ms, engine.given_lease_ms):
+        if what == "count":
+            counts.setdefault(queue, {})[status] = n
+        elif what == "oldest":
+            oldest[queue] = n
+        elif what == "entered":
+            entered[status] = n
+        elif what == "routed":
+            routed.setdefault(queue, {})[status] = n
+        elif what == "first":
+            oldest_job = status
+        elif what == "leader":
+            leader = status
+        else:
+            single[what] = n
+    rates = per_minute(entered, now_ms=single["now"], first_counted=single["counted"], oldest_job=oldest_job)
+    submitted = rates.pop(SUBMITTED, 0.0)
+    return Stats(
+        at_ms=single["now"],
+        queues={
+            queue: QueueStats(counts=by_status, oldest_ready_ms=oldest.get(queue))
+            for queue, by_status in sorted(counts.items())
+        },
+        rates=rates,
+        submitted=submitted,
+        sessions=single["sessions"],
+        aside=single["aside"],
+        findings=findings,
+        leader=leader,
+        routed=routed,
+    )
+
+
+async def due(engine: Engine, queues: Sequence[str]) -> int | None:
+    [row] = await engine.call(_DUE, [name for name in queues if _storable(name)], AWAITS_MS)
+    at_ms: int | None = row[0]
+    return at_ms
+
+
+async def refusals(engine: Engine, job_id: str) -> list[Refusal]:
+    if not is_id(job_id):
+        return []
+    sql = "SELECT job_id, token, session, wanted, at_ms FROM mainstay.refusals WHERE job_id = $1 ORDER BY token"
+    return [Refusal(*row) for row in await engine.call(sql, job_id)]
+
+
+async def unit_counts(engine: Engine, parent: str) -> dict[str, int]:
+    if not is_id(parent):
+        return {}
+
+    async def look(db: Db) -> dict[str, int]:
+        await db.execute(BY_INDEX)
+        return dict(map(tuple, await db.fetch(_UNIT_COUNTS, parent)))
+
+    return await engine.read(look)
+
+
+#: In the order of the index that has all it takes: told only what to count, the planner has read the rows themselves.
+_UNIT_COUNTS = """
+SELECT status, count(*) FROM (
+    SELECT status FROM mainstay.jobs WHERE parent = $1 AND parent IS NOT NULL ORDER BY parent, status OFFSET 0
+) AS units GROUP BY status
+"""
+
+#: One statement, so that all of it is of one moment and costs one round trip. The sums are of a few rows per queue; of
+#: the jobs only the head of one index per queue is read.
+_STATS = f"""
+WITH at AS (SELECT mainstay.clock($1) AS now_ms),
+counts AS (SELECT queue, status, sum(n)::bigint AS n FROM mainstay.tallies GROUP BY queue, status)
+SELECT 'now', NULL, NULL, now_ms FROM at
+UNION ALL
+SELECT 'count', queue, status, n FROM counts WHERE n <> 0
+UNION ALL
+SELECT 'oldest', queue, NULL, head.due_ms FROM (SELECT DISTINCT queue FROM counts WHERE n <> 0) AS named
+CROSS JOIN LATERAL (
+    SELECT due_ms FROM mainstay.jobs WHERE lane = 1 AND jobs.queue = named.queue ORDER BY due_ms LIMIT 1
+) AS head
+UNION ALL
+SELECT 'entered', NULL, status, sum(n)::bigint FROM mainstay.flow, at
+WHERE minute > at.now_ms / 60000 - {RATE_MINUTES} GROUP BY status
+UNION ALL
+SELECT 'counted', NULL, NULL, min(minute) FROM mainstay.flow
+UNION ALL
+(SELECT 'first', NULL, id::text, NULL FROM mainstay.jobs ORDER BY jobs.id LIMIT 1)
+UNION ALL
+SELECT 'routed', r.queue, r.route, lined.n FROM mainstay.routes r CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM mainstay.jobs j
+    WHERE j.lane = 5 AND j.queue = r.queue AND j.kind = r.kind AND j.name = r.name
+) AS lined WHERE lined.n > 0
+UNION ALL
+SELECT 'sessions', NULL, NULL, count(*) FROM mainstay.sessions WHERE NOT dead
+UNION ALL
+SELECT 'aside', NULL, NULL, count(*) FROM mainstay.jobs WHERE lane = 4
+UNION ALL
+SELECT 'leader', NULL, holder, until_ms FROM mainstay.leaders, (SELECT mainstay.clock($2) AS now_ms) AS lease
+WHERE name = '{LEADER}' AND until_ms > lease.now_ms AND until_ms <= lease.now_ms + {LONGEST_LEAD_MS}
+AND NOT EXISTS (SELECT FROM mainstay.sessions WHERE sessions.id = leaders.holder AND dead)
+"""
+
+#: who waits for other jobs waits for no time: $2 is their due time
+_DUE = """
+SELECT min(head.due_ms) FROM unnest($1::text[]) AS named (queue)
+CROSS JOIN LATERAL (
+    SELECT due_ms FROM mainstay.jobs WHERE lane = 2 AND jobs.queue = named.queue AND due_ms < $2
+    ORDER BY due_ms LIMIT 1
+) AS head
+WHERE NOT EXISTS (SELECT 1 FROM mainstay.queues WHERE queues.name = named.queue AND paused)
+"""
+
+
+# -- what to ask --------------------------------------------------------------------------------
+
+
+#: fields of a query that a row must have the same of
+_EQUAL = ("group", "session", "key", "kind", "queue", "name")
+
+
+class _Listing(NamedTuple):
+    """A page as a statement, and another that tells where the windows of all sources ended but those of which it is
+    told."""
+
+    page: str
+    values: list[Any]
+    ends: str = ""
+    """empty when no filter is left to check: then nothing is read beyond the page"""
+    end_values: Sequence[Any] = ()
+
+
+class _Source(NamedTuple):
+    """Rows that an index gives: those with one value in its first column, in order of the id in its second. With
+    `labels`, one such source for each of these."""
+
+    served: str
+    """the field of the query it has seen to"""
+    value: str
+    column: str
+    id: str = "id"
+    rows: str = "mainstay.jobs"
+    where: str = "parent IS NULL"
+    labels: str = ""
+
+
+class _Values:
+    """Collects the arguments of a statement."""
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+
+    def __call__(self, value: Any, kind: str = "text") -> str:
+        self.all.append(value)
+        return f"${len(self.all)}::{kind}"
+
+
+def _listing(query: Query, cursor: str | None, limit: int) -> _Listing | None:
+    """None if the query can find nothing."""
+    # a search may be for a zero character: `stored_text` sees to it
+    asked = (*(getattr(query, name) for name in _EQUAL), query.tag, _without_zeros(query.text))
+    if not all(_storable(text) for text in (*asked, *(query.status or ())) if text is not None):
+        return None
+    if query.parent is not None and not is_id(query.parent):
+        return None
+    values = _Values()
+    source = _source(query, values)
+    way = "ASC" if query.oldest_first else "DESC"
+    order = f"ORDER BY {source.column} {way}, {source.id} {way}"
+    where = " AND ".join([source.where, *_bounds(source, query, cursor, values)])
+    before_rest = len(values.all)
+    rest = _filters(query, source.served, values)
+    head = f"SELECT * FROM {source.rows} WHERE {where} {order} LIMIT {WINDOW if rest else limit + 1}"
+    if rest:
+        # the inner limit keeps the filters outside; the outer one ends the reading as soon as the page is full
+        head = f"SELECT * FROM ({head}) AS jobs WHERE {rest} {order} LIMIT {limit + 1}"
+    each, label = (f"{source.labels} AS source CROSS JOIN LATERAL ", "label") if source.labels else ("", "''")
+    columns = job_columns("jobs", value_bytes=query.value_bytes)
+    page = f"SELECT {columns}, {label} AS source FROM {each}({head}) AS jobs"
+    if not rest:
+        return _Listing(page, values.all)
+    last = f"SELECT {source.id} FROM {source.rows} WHERE {where} {order} OFFSET {WINDOW - 1} LIMIT 1"
+    every = source.labels or "(SELECT '' AS label)"
+    ends = (
+        f"SELECT label AS source, ({last})::text AS id FROM {every} AS source WHERE label <> ALL (${before_rest + 1})"
+    )
+    return _Listing(page, values.all, ends, values.all[:before_rest])
+
+
+def _source(query: Query, values: _Values) -> _Source:
+    """Sources that together cover the query."""
+    if query.parent is not None and query.status is not None:
+        where = f"parent = {values(query.parent, 'uuid')} AND parent IS NOT NULL"
+        return _Source("status", "source.label", "status", where=where, labels=_labels(query.status, values))
+    if query.parent is not None:
+        return _Source("parent", values(query.parent, "uuid"), "parent", where="parent IS NOT NULL")
+    if query.session is not None:
+        # what one session holds is little: all of it is read and sorted
+        held = f"(SELECT * FROM mainstay.jobs WHERE session = {values(query.session)} OFFSET 0) AS held"
+        return _Source("session", values(query.session), "session", rows=held, where="true")
+    if query.group is not None:
+        where = '"group" IS NOT NULL AND parent IS NULL'
+        return _Source("group", values(query.group), '"group"', where=where)
+    if query.key is not None:
+        return _Source("key", values(query.key), "key", where="key IS NOT NULL AND parent IS NULL")
+    if query.tag is not None:
+        job = "SELECT * FROM mainstay.jobs WHERE jobs.id = tags.job_id AND parent IS NULL OFFSET 0"
+        tagged = f"mainstay.tags CROSS JOIN LATERAL ({job}) AS tagged"
+        return _Source("tag", values(query.tag), "tag", "job_id", rows=tagged, where="true")
+    if query.kind is not None and query.kind != "task":
+        # said once more as the index says it: of an argument the planner does not conclude it
+        return _Source("kind", values(query.kind), "kind", where="kind <> 'task' AND parent IS NULL")
+    if query.status is None:
+        labels = _EVERY_STATUS
+    else:
+        labels = _labels(query.status, values)
+    return _Source("status", "source.label", "status", labels=labels)
+
+
+#: The statuses that rows have, by one look into the index for each. Not from the counters: a status that was damaged is
+#: in none of them, and its row must be listed all the same.
+_EVERY_STATUS = """(
+WITH RECURSIVE there (label) AS (
+    (SELECT status FROM mainstay.jobs WHERE parent IS NULL ORDER BY status LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT j.status FROM mainstay.jobs j WHERE j.parent IS NULL AND j.status > t.label ORDER BY j.status LIMIT 1
+    )
+    FROM there t WHERE t.label IS NOT NULL
+)
+SELECT label FROM there WHERE label IS NOT NULL)"""
+
+
+def _labels(statuses: Sequence[str], values: _Values) -> str:
+    return f"(SELECT DISTINCT unnest({values(statuses, 'text[]')}) AS label)"
+
+
+def _bounds(source: _Source, query: Query, cursor: str | None, values: _Values) -> list[str]:
+    """Where a source begins and ends, as pairs of value and id. The planner takes a pair to the index that has both
+    columns; told that the value is equal and that rows come by id, it has gone through all jobs by id instead, in hope
+    of meeting the value soon."""
+    pair = f"({source.column}, {source.id})"
+    return [f"{pair} {sign} ({source.value}, {values(bound, 'uuid')})" for sign, bound in _id_bounds(query, cursor)]
+
+
+def _id_bounds(query: Query, cursor: str | None) -> tuple[tuple[str, str], tuple[str, str]]:
+    """The lowest and the highest id, each with its sign."""
+    low, high = (">=", _FIRST_ID), ("<=", _LAST_ID)
+    if query.created_from_ms is not None:
+        low = (">=", first_id_at(query.created_from_ms))
+    if query.created_before_ms is not None:
+        high = ("<", first_id_at(query.created_before_ms))
+    if cursor is not None and query.oldest_first:
+        low = max(low, (">", cursor), key=itemgetter(1))
+    elif cursor is not None:
+        high = min(high, ("<", cursor), key=itemgetter(1))
+    return low, high
+
+
+def _filters(query: Query, served: str, values: _Values) -> str:
+    """Conditions left to check row by row; empty when the sources say it all."""
+    clauses: list[str] = []
+    if query.status is not None and served != "status":
+        clauses.append(f"status = ANY ({values(query.status, 'text[]')})")
+    asked = {name: getattr(query, name) for name in _EQUAL if name != served}
+    clauses += [f'"{name}" = {values(wanted)}' for name, wanted in asked.items() if wanted is not None]
+    if query.tag is not None and served != "tag":
+        tagged = f"SELECT 1 FROM mainstay.tags WHERE tags.tag = {values(query.tag)} AND tags.job_id = jobs.id"
+        clauses.append(f"EXISTS ({tagged})")
+    if query.text is not None:
+        plain = f"strpos(lower(concat_ws(' ', id::text, name, reason)), lower({values(stored_text(query.text))})) > 0"
+        escaped = msgspec.json.encode(query.text)[1:-1].decode()
+        clauses.append(f"({plain} OR strpos(lower({_MESSAGE}), lower({values(escaped)})) > 0)")
+    return " AND ".join(clauses)
+
+
+def _storable(text: str) -> bool:
+    """Whether a text can stand in a row; the server would call it an error to be asked for one that cannot."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _without_zeros(text: str | None) -> str | None:
+    return None if text is None else text.replace("\0", "")
+
+
+# -- what was found -----------------------------------------------------------------------------
+
+
+def _merged(rows: Sequence[Any], ends: Sequence[str | None], query: Query, limit: int, chain: Chain) -> Page:
+    """The first rows of all sources together. Each gave one more than asked for, if it has more."""
+    newest_first = not query.oldest_first
+    found: list[Job] = []
+    by_source: dict[str, list[str]] = {}
+    for row in rows:
+        job = readable_job(row, chain)[0]
+        found.append(job)
+        by_source.setdefault(row["source"], []).append(job.id)
+    stops = [ids[-1] for ids in by_source.values() if len(ids) > limit]
+    stops += [end for end in ends if end is not None]
+    # a source that was not read to its end bounds what may be shown: beyond its stop, order is not known
+    bound = (max(stops) if newest_first else min(stops)) if stops else None
+    if bound is not None:
+        found = [job for job in found if (job.id >= bound if newest_first else job.id <= bound)]
+    pick = heapq.nlargest if newest_first else heapq.nsmallest
+    shown = pick(limit, found, key=lambda job: job.id)
+    if len(found) > limit:
+        return Page(shown, shown[-1].id)
+    return Page(shown, bound)

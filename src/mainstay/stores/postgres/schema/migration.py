@@ -1,0 +1,362 @@
+"""Bringing a database up to this version, while workers go on; and a look at where it stands.
+
+Each migration is a transaction of its own, under a lock that keeps a second migrator out. What a statement waits for is
+bounded: a migration in the queue for a table's lock would keep everybody else out of that table, so after a short while
+it steps back and tries again. One that begins with `OUTSIDE` is run statement by statement and without a transaction,
+because PostgreSQL builds an index beside running work (`CONCURRENTLY`) only there; each of its statements must not mind
+being run twice. Workers of the version before go on: functions with other arguments stand beside the old ones. One
+whose arguments are the same and whose answer is another cannot be replaced; it is dropped and made in one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from urllib.parse import parse_qsl, urlsplit
+
+import asyncpg
+import msgspec
+
+from ....errors import StoreError, StoreLocked
+from ...audit_key import admit_fingerprint
+from ...compatibility import compatible_from
+from ..connection.address import Address, parse
+from ..connection.durability import SETTINGS
+from ..connection.engine import wait_s
+from ..connection.errors import is_lost, translated, unavailable
+from ..connection.pool import Db, begin, connect, hang_up
+from ..write.statements import savepoint
+from .definition import MIGRATIONS, OUTSIDE, VERSION, functions, placed, quoted
+from .versions import FACTS, FITS, RELEASE, Found, functions_mark
+
+#: how long a migration waits for a table, and keeps others waiting behind it
+_STEP_BACK_MS = 1000
+#: how often it tries to get in between; about a minute in all
+_MOST_TRIES = 30
+_OLDEST = 140000
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a database stands."""
+
+    url: str
+    """without its secrets"""
+    schema: str
+    version: int
+    """0: nothing of ours is there yet"""
+    known: int
+    """the version this Mainstay brings it to"""
+    current: bool
+    """nothing is left to migrate"""
+    server: str
+    """the server's version"""
+    jobs: int = 0
+    """stored jobs, as the server estimates it (exact up to a few thousand)"""
+    events: int = 0
+    bytes: int = 0
+    """on disk, with the indexes"""
+    sessions: int = 0
+    """workers that are connected"""
+    settings: dict[str, str] = {}
+    """of the server, as far as they say what survives: fsync, synchronous_commit, synchronous_standby_names,
+    full_page_writes"""
+
+
+class Migrated(msgspec.Struct, frozen=True, kw_only=True):
+    """What a migration did, or would do."""
+
+    before: int
+    after: int
+    steps: tuple[str, ...]
+    """the statements, of each version that was missing"""
+    functions: bool
+    """the functions were made anew"""
+
+
+async def status(url: str) -> Status:
+    """Look at a database, without opening a store on it and without changing anything."""
+    async with _connected(url) as (db, address):
+        found = await _found(db, address)
+        server = await db.fetchval("SELECT current_setting('server_version')")
+        rows = await db.fetch("SELECT name, setting FROM pg_settings WHERE name = ANY($1)", list(SETTINGS))
+        counts = await _sizes(db, address) if found.version else {}
+        return Status(
+            url=address.shown,
+            schema=address.schema,
+            version=found.version,
+            known=VERSION,
+            current=found.current,
+            server=server,
+            settings={row["name"]: row["setting"] for row in rows},
+            **counts,
+        )
+
+
+async def migrate(url: str, *, dry_run: bool = False, migrations: Sequence[str] = MIGRATIONS) -> Migrated:
+    """Bring a database up to this version. Running workers go on; a second migrator waits for the first."""
+    async with _connected(url) as (db, address):
+        return await bring_up(db, address, dry_run=dry_run, migrations=migrations)
+
+
+async def bring_up(
+    db: Db, address: Address, *, dry_run: bool = False, migrations: Sequence[str] = MIGRATIONS
+) -> Migrated:
+    """The same on a connection there is."""
+    await _admit_server(db, address)
+    found = await _found(db, address)
+    found.refuse_newer(_place(address), known=len(migrations))
+    before = found.version
+    steps = tuple(migrations[before:])
+    anew = not found.is_newer and (bool(steps) or found.mark != functions_mark())
+    if not dry_run:
+        for version in range(before, len(migrations)):
+            await _step(db, address, version, migrations[: version + 1], fresh=before == 0)
+        if anew:
+            await _make_functions(db, address)
+    return Migrated(before=before, after=max(before, len(migrations)), steps=steps, functions=anew)
+
+
+async def admit(db: Db, address: Address) -> None:
+    """Refuse a database of another version, or bring it up if that is allowed."""
+    if address.auto_migrate:
+        await bring_up(db, address)
+        return
+    await _admit_server(db, address)
+    found = await _found(db, address)
+    found.refuse_newer(_place(address))
+    command = f"mainstay store migrate '{_written(address)}' (workers may go on meanwhile)"
+    found.refuse_older(_place(address), f"{command}, or add auto_migrate=on to the URL")
+
+
+async def admit_key(db: Db, fingerprint: str, address: Address) -> None:
+    """Remember the audit key of a new database; refuse any other afterwards."""
+    await db.execute("INSERT INTO mainstay.facts VALUES ('audit', $1) ON CONFLICT DO NOTHING", fingerprint)
+    stored = await db.fetchval("SELECT value FROM mainstay.facts WHERE name = 'audit'")
+    admit_fingerprint(stored, fingerprint, f"schema {address.schema!r} of {address.shown}")
+
+
+# -- internals --------------------------------------------------------------------------------
+
+
+async def _admit_server(db: Db, address: Address) -> None:
+    """Refuse a server that cannot keep jobs."""
+    major = db.raw.get_server_version().major
+    if major * 10000 < _OLDEST:
+        raise StoreError(f"{address.shown} is PostgreSQL {major}; Mainstay needs 14 or later")
+    encoding = await db.fetchval("SELECT current_setting('server_encoding')")
+    if encoding != "UTF8":
+        raise StoreError(
+            f"the database of {address.shown} is encoded as {encoding}, which cannot hold every text; nothing was "
+            "changed. Make one with: CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0"
+        )
+
+
+@contextlib.asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[tuple[Db, Address]]:
+    address = parse(url, dict(parse_qsl(urlsplit(url).query, keep_blank_values=True)))
+    try:
+        db = await first_connection(address)
+        try:
+            yield db, address
+        finally:
+            await hang_up(db)
+    except Exception as error:
+        raise translated(error, address.shown) from error
+
+
+async def first_connection(address: Address, *, tries: int = 4) -> Db:
+    """A connection to a server that may be starting this moment, but is not waited for long: the URL may be wrong."""
+    rng = random.Random()
+    for lost in range(min(tries, address.retries + 1)):
+        try:
+            return await connect(address)
+        except Exception as error:
+            if not is_lost(error):
+                raise translated(error, address.shown) from error
+            if lost + 1 == min(tries, address.retries + 1):
+                raise unavailable(error, address.shown, lost + 1) from error
+            await asyncio.sleep(wait_s(lost + 1, rng))
+    raise AssertionError("it tries at least once")
+
+
+async def _found(db: Db, address: Address) -> Found:
+    """What is there."""
+    if await db.fetchval("SELECT to_regclass($1)", f"{quoted(address.schema)}.facts") is None:
+        if await db.fetchval("SELECT 1 FROM pg_class WHERE relnamespace = to_regnamespace($1)", quoted(address.schema)):
+            raise StoreError(
+                f"schema {address.schema!r} of {address.shown} has tables that are not Mainstay's; choose another one "
+                "with ?schema="
+            )
+        return Found()
+    rows = await db.fetch("SELECT name, value FROM mainstay.facts WHERE name = ANY ($1)", list(FACTS))
+    return Found.of(dict(map(tuple, rows)))
+
+
+async def _step(db: Db, address: Address, version: int, migrations: Sequence[str], *, fresh: bool) -> None:
+    """The last of these migrations."""
+    sql, oldest = migrations[-1], str(compatible_from(migrations))
+    if sql.lstrip().startswith(OUTSIDE):
+        if not fresh:
+            await _outside(db, address, version, sql, oldest)
+            return
+        # nobody works there yet; and so it can be made through a pooler
+        sql = sql.replace(" CONCURRENTLY", "")
+
+    async def run() -> None:
+        if version == 0:
+            await db.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(address.schema)}")
+        await db.execute(sql)
+        await _remember(db, version=str(version + 1), compatible_from=oldest)
+
+    await _alone(db, address, version, run)
+
+
+async def _make_functions(db: Db, address: Address) -> None:
+    async def run() -> None:
+        found = await _found(db, address)
+        if found.mark == functions_mark() or found.is_newer:  # somebody else was here meanwhile
+            return
+        await _put_functions(db, functions())
+        # one that users call must be the only one of its name: which of two is meant could not be told
+        [submit] = [text for text in _EACH.split(functions()) if text.startswith(_SUBMIT)]
+        ours = placed(f"mainstay.{_signature(submit)}", address.schema)
+        for each in await db.fetch(_OTHERS, address.schema, ours):
+            await db.raw.execute(f"DROP FUNCTION {each[0]}")
+        await _remember(db, functions=functions_mark(), functions_release=str(RELEASE), functions_fits=str(FITS))
+
+    await _alone(db, address, None, run)
+
+
+_EACH = re.compile(r"^(?=CREATE OR REPLACE FUNCTION )", re.MULTILINE)
+_HEAD = re.compile(r"CREATE OR REPLACE FUNCTION mainstay\.(\w+)\((.*?)\)\s*(?:RETURNS|LANGUAGE)", re.DOTALL)
+_ARGUMENT = re.compile(r"(?:IN |INOUT |VARIADIC )?\w+ (.*?)(?: DEFAULT .*)?", re.DOTALL)
+_SUBMIT = "CREATE OR REPLACE FUNCTION mainstay.submit("
+_OTHERS = """
+SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_namespace s ON s.oid = p.pronamespace
+WHERE s.nspname = $1 AND p.proname = 'submit' AND p.oid IS DISTINCT FROM to_regprocedure($2)::oid
+"""
+
+
+async def _put_functions(db: Db, script: str) -> None:
+    """Replace them all at once, which nearly always does; else one by one, those that cannot be replaced anew."""
+    try:
+        async with savepoint(db):
+            await db.execute(script)
+        return
+    except asyncpg.InvalidFunctionDefinitionError:
+        pass
+    for text in filter(_HEAD.match, _EACH.split(script)):
+        try:
+            async with savepoint(db):
+                await db.execute(text)
+        except asyncpg.InvalidFunctionDefinitionError:
+            await db.execute(f"DROP FUNCTION mainstay.{_signature(text)}")
+            await db.execute(text)
+
+
+def _signature(text: str) -> str:
+    """A function's name with the types it takes, from its declaration.
+
+    >>> _signature("CREATE OR REPLACE FUNCTION mainstay.f(a text[], b integer DEFAULT 0, OUT c text) LANGUAGE sql")
+    'f(text[], integer)'
+    """
+    head = _HEAD.match(text)
+    assert head is not None
+    arguments = (part.strip() for part in head[2].split(","))
+    types = [_ARGUMENT.fullmatch(part) for part in arguments if part and not part.startswith("OUT ")]
+    return f"{head[1]}({', '.join(found[1] for found in types if found is not None)})"
+
+
+async def _alone(db: Db, address: Address, version: int | None, run: Callable[[], Awaitable[None]]) -> None:
+    """Run it in a transaction, with other migrators kept out, unless one of them has done it meanwhile."""
+    for _ in range(_MOST_TRIES):
+        await db.raw.execute(f"{begin(address, 'on')}; SET LOCAL lock_timeout TO {_STEP_BACK_MS}")
+        try:
+            mine = await db.fetchval("SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))", _lock_name(address))
+            if mine and (version is None or (await _found(db, address)).version == version):
+                await run()
+            await db.raw.execute("COMMIT")
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            mine = False
+            await db.raw.execute("ROLLBACK")
+        except BaseException:
+            if not db.raw.is_closed():
+                await db.raw.execute("ROLLBACK")
+            raise
+        if mine:
+            return
+        await asyncio.sleep(_STEP_BACK_MS / 1000)
+    raise _kept_out(address)
+
+
+async def _outside(db: Db, address: Address, version: int, sql: str, oldest: str) -> None:
+    if not address.listen:
+        raise StoreError(
+            f"{address.shown}: version {version + 1} builds an index beside running work, which a pooler's connection "
+            "cannot; run the migration with the server's own address, without listen=off"
+        )
+    for _ in range(_MOST_TRIES):
+        # asked again and again: one who waited inside a statement would be waited for by the index that is being built
+        if await db.fetchval("SELECT pg_try_advisory_lock(hashtextextended($1, 0))", _lock_name(address)):
+            break
+        await asyncio.sleep(_STEP_BACK_MS / 1000)
+    else:
+        raise _kept_out(address)
+    try:
+        if (await _found(db, address)).version == version:
+            await db.execute("SET lock_timeout TO 0")
+            for statement in filter(None, (part.strip() for part in sql.split(";"))):
+                await db.execute(statement)
+            await _remember(db, version=str(version + 1), compatible_from=oldest)
+    finally:
+        if not db.raw.is_closed():
+            await db.execute("SELECT pg_advisory_unlock(hashtextextended($1, 0))", _lock_name(address))
+
+
+def _kept_out(address: Address) -> StoreLocked:
+    return StoreLocked(
+        f"{address.shown} could not be migrated: somebody keeps its tables locked, or migrates it, too. What was not "
+        "done was not begun. Find the transaction that stays open (pg_stat_activity) and end it, then try again"
+    )
+
+
+async def _remember(db: Db, **facts: str) -> None:
+    for name, value in facts.items():
+        await db.execute(
+            "INSERT INTO mainstay.facts VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            name,
+            value,
+        )
+
+
+async def _sizes(db: Db, address: Address) -> dict[str, int]:
+    # an estimate, because counting millions of rows takes minutes; a small table was never estimated and is counted
+    row = await db.fetchrow(
+        "SELECT sum(pg_total_relation_size(oid))::bigint AS bytes,"
+        " max(reltuples) FILTER (WHERE relname = 'jobs')::bigint AS jobs,"
+        " max(reltuples) FILTER (WHERE relname = 'events')::bigint AS events "
+        "FROM pg_class WHERE relnamespace = to_regnamespace($1) AND relkind = 'r'",
+        quoted(address.schema),
+    )
+    found = {"bytes": row["bytes"]}
+    for name in ("jobs", "events"):
+        few = await db.fetchval(f"SELECT count(*) FROM (SELECT FROM mainstay.{name} LIMIT 5001) few")
+        found[name] = few if few <= 5000 else max(row[name], few)
+    found["sessions"] = await db.fetchval("SELECT count(*) FROM mainstay.sessions WHERE NOT dead")
+    return found
+
+
+def _lock_name(address: Address) -> str:
+    return f"mainstay migration of {address.schema}"
+
+
+def _place(address: Address) -> str:
+    return f"schema {address.schema!r} of {address.shown}"
+
+
+def _written(address: Address) -> str:
+    """The URL for a command line."""
+    return address.shown if address.schema == "mainstay" else f"{address.shown}?schema={address.schema}"

@@ -1,0 +1,298 @@
+"""Waking: who in this process waits for what, and how others reach it.
+
+A store is one listener with a channel of its own (LISTEN). The table `listeners` says which topics each of them wants
+to hear of. After a commit the writer wakes the subscribers of its own process directly, and asks the server, in a small
+statement off the critical path, to notify as many listeners of other processes as there are rows left. Statements that
+follow each other closely are one. A job that comes alone wakes one of them with its own commit, if it can.
+
+A wake that is lost with a connection or a process is found by the next look: when the line is made again everybody is
+woken once, and workers look now and then anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from ....errors import MainstayError
+from ...home import Home
+from ...judge import topics as topics_of
+from ...port import Written
+from ..connection.engine import Engine
+from ..connection.permanent import Line
+from ..connection.pool import Db
+from .listeners import Listening
+
+log = logging.getLogger("mainstay.stores.postgres")
+
+#: wakes that follow the last ones sooner than this are gathered
+_GATHER_S = 0.003
+_MOST_TOPICS = 5000
+_QUEUE, _JOB = "queue:", "job:"
+#: Thousands of jobs settle for each that somebody elsewhere waits for: then they are not even taken apart.
+_RING = (
+    "SELECT topic, n FROM mainstay.ring($1::text[] || CASE WHEN EXISTS ("
+    "SELECT FROM mainstay.listeners l WHERE l.topic >= 'job:' AND l.topic < 'job;' AND l.listener <> $4"
+    ") THEN ARRAY(SELECT 'job:' || g.id FROM string_to_table($3, ' ') AS g (id)) END, $2, $4)"
+)
+
+
+def shared_channel(schema: str) -> str:
+    """Where a transaction of the user's own says which queue it put jobs in; all listeners hear it."""
+    return f"mainstay:{schema}"
+
+
+class Board:
+    """All subscriptions of one open store, and the sending side."""
+
+    def __init__(self, engine: Engine, home: Home, line: Line | None, *, rng: random.Random | None = None) -> None:
+        self._engine = engine
+        self._home = home
+        self.loop = home.loop
+        self._rng = rng or random.Random()
+        self.name = os.urandom(8).hex()
+        self.lock = threading.Lock()
+        self._subscribers: dict[str, dict[PostgresWake, None]] = {}
+        self._closed = False
+        self._to_ring: Counter[str] = Counter()
+        self._numbers = itertools.count()
+        self._last = -1
+        """the youngest subscriber there was when `_to_ring` got its last topic"""
+        self._ringing: asyncio.Task[None] | None = None
+        self._listening: Listening | None = None
+        """None: poll-only. Subscribers of this process are woken all the same"""
+        if line is not None:
+            self._listening = Listening(self.name, engine, home, line, wanted=self._wanted, look=self._look)
+            line.on_open.append(self._join)
+            line.on_check.append(self._listening.stay)
+
+    # -- from any thread ----------------------------------------------------------------------
+
+    def subscribe(self, topics: Sequence[str]) -> PostgresWake:
+        wake = PostgresWake(self, topics, asyncio.get_running_loop())
+        with self.lock:
+            wake.number = next(self._numbers)
+            for topic in wake.topics:
+                self._subscribers.setdefault(topic, {})[wake] = None
+        if self._listening is not None:
+            # calls that follow come to the home loop after this, and wait there until it is done
+            self._home.loop.call_soon_threadsafe(self._listening.register, wake.topics)
+        return wake
+
+    def leave(self, wake: PostgresWake) -> None:
+        """A subscriber goes. A queue's wake that it was given and never looked at goes to another."""
+        with self.lock:
+            for topic in wake.topics:
+                others = self._subscribers.get(topic, {})
+                others.pop(wake, None)
+                if not others:
+                    self._subscribers.pop(topic, None)
+            unheard = Counter({topic: 1 for topic in wake.rung if topic.startswith(_QUEUE)})
+        with contextlib.suppress(RuntimeError):  # the store was closed
+            self._home.loop.call_soon_threadsafe(self._left, unheard)
+
+    def waits(self) -> None:
+        """A subscriber has begun to wait."""
+        if self._listening is not None:
+            self._listening.settle()
+
+    # -- on the home loop: sending --------------------------------------------------------------
+
+    def told(self, written: Sequence[Written], woken: Counter[str]) -> None:
+        """After a commit: wake whoever waits for what was written."""
+        found = Counter(woken)
+        for before, after, _ in written:
+            for topic in topics_of(before, after):
+                found[topic] += 1
+        self.wake(found)
+
+    def ringer(self, topic: str) -> str | None:
+        """Who rings for it at a commit; None if it is not to be: nobody could hear it, or somebody here waits."""
+        return self.name if self._listening is not None and topic not in self._subscribers else None
+
+    def wake(self, woken: Counter[str]) -> None:
+        for topic, n in woken.items():
+            if n <= 0:
+                continue
+            if not topic.startswith(_QUEUE):
+                self._ring_here(topic, None)
+                self._to_ring[topic] = 1
+            elif left := n - self._ring_here(topic, n, waiting=True):
+                self._to_ring[topic] += left
+        with self.lock:
+            self._last = next(self._numbers)
+        if self._to_ring and self._ringing is None and not self._closed:
+            self._ringing = asyncio.get_running_loop().create_task(self._ring())
+
+    async def _ring(self) -> None:
+        try:
+            while self._to_ring:
+                some, last = dict(list(self._to_ring.items())[:_MOST_TOPICS]), self._last
+                for topic in some:
+                    del self._to_ring[topic]
+                for topic, n in (await self._ring_there(some)).items():
+                    self._ring_here(topic, n, last=last)
+                await asyncio.sleep(_GATHER_S)
+        finally:
+            self._ringing = None
+
+    async def _ring_there(self, some: dict[str, int]) -> dict[str, int]:
+        """Have the server wake others; what found nobody is answered."""
+        try:
+            jobs = " ".join(topic.removeprefix(_JOB) for topic in some if topic.startswith(_JOB))
+            others = {topic: n for topic, n in some.items() if not topic.startswith(_JOB)}
+            rows = await self._engine.call(_RING, list(others), list(others.values()), jobs, self.name, lasting=False)
+        except MainstayError as error:
+            log.info("%s: others could not be woken (%s); they look by themselves", self._engine.address.shown, error)
+            return some
+        return {row[0]: row[1] for row in rows}
+
+    def _ring_here(self, topic: str, most: int | None, *, waiting: bool = False, last: int | None = None) -> int:
+        """Wake subscribers of this process: at most so many (None: all), those who wait before those who are busy, or
+        only those; none that came after `last`. How many were."""
+        if topic not in self._subscribers:  # nearly always: thousands settle for each that somebody waits for
+            return 0
+        told = 0
+        with self.lock:
+            candidates = [wake for wake in self._subscribers.get(topic, ()) if most is None or not wake.rung]
+            if waiting:
+                candidates = [wake for wake in candidates if wake.waiting]
+            if last is not None:
+                candidates = [wake for wake in candidates if wake.number < last]
+            self._rng.shuffle(candidates)
+            candidates.sort(key=lambda wake: not wake.waiting)
+            for wake in candidates:
+                if told == most:
+                    break
+                told += wake.ring(topic)
+        return told
+
+    # -- on the home loop: listening ------------------------------------------------------------
+
+    async def ready(self) -> None:
+        """Wait until everybody who has subscribed so far will be heard of, or cannot be for now."""
+        if self._listening is not None:
+            await self._listening.ready()
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._ringing is not None:
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                async with asyncio.timeout(2):
+                    await self._ringing
+        if self._listening is not None:
+            await self._listening.close()
+
+    def _left(self, unheard: Counter[str]) -> None:
+        if unheard:
+            self.wake(unheard)
+        if self._listening is not None:
+            self._listening.settle_soon()
+
+    def _wanted(self) -> dict[str, bool]:
+        """What subscribers of this process want to hear of, and whether one of them waits for it."""
+        with self.lock:
+            return {topic: any(wake.waiting for wake in wakes) for topic, wakes in self._subscribers.items()}
+
+    def _look(self, topics: Iterable[str]) -> None:
+        """Have everybody look who wants to hear of these: something may have been missed."""
+        with self.lock:
+            for topic in topics:
+                for wake in self._subscribers.get(topic, ()):
+                    wake.ring(topic)
+
+    async def _join(self, db: Db) -> None:
+        """On each new line."""
+        assert self._listening is not None
+        await db.execute(
+            "SELECT pg_advisory_lock(hashtextextended($1, 'mainstay.listeners'::regclass::oid::bigint))", self.name
+        )
+        await db.raw.add_listener(f"mainstay_{self.name}", self._heard)
+        await db.raw.add_listener(shared_channel(self._engine.address.schema), self._heard_from_outside)
+        await self._listening.joined(db)
+
+    def _heard(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        n, _, topic = payload.partition(" ")
+        assert self._listening is not None
+        self._listening.woken(topic)
+        self._ring_here(topic, int(n) if topic.startswith(_QUEUE) else None)
+
+    def _heard_from_outside(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        self._ring_here(f"{_QUEUE}{payload}", 1)
+
+
+class PostgresWake:
+    """One subscription; see the port for its contract."""
+
+    def __init__(self, board: Board, topics: Sequence[str], loop: asyncio.AbstractEventLoop) -> None:
+        self._board = board
+        self._loop = loop
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_over = False
+        self._closed = False
+        self.topics = tuple(dict.fromkeys(topics))
+        self.number = -1
+        self.waiting = False
+        self.rung: set[str] = set()
+        """what it was woken for since it last looked"""
+
+    def ring(self, topic: str) -> bool:
+        """On the home loop, under the board's lock; False if there is nobody any more."""
+        first = not self.rung
+        self.rung.add(topic)
+        if first and self._loop is self._board.loop:
+            self._rise()
+        elif first:
+            try:
+                self._loop.call_soon_threadsafe(self._rise)
+            except RuntimeError:  # its loop was closed, and whoever waited there is gone
+                return False
+        return True
+
+    def _end(self) -> None:
+        """Its time is over."""
+        self._is_over = True
+        self._rise()
+
+    def _rise(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, timeout_s: float) -> bool:
+        if not (self.rung or self._closed):
+            self.waiting = True
+            self._board.waits()
+            self._is_over = False
+            timer = self._loop.call_later(timeout_s, self._end)
+            try:
+                while not (self.rung or self._is_over):
+                    self._waiter = self._loop.create_future()
+                    await self._waiter
+            finally:  # one that is cancelled keeps its wake: for its next wait, or for others when it goes
+                timer.cancel()
+                self.waiting = False
+        with self._board.lock:
+            woken, self.rung = bool(self.rung), set()
+        return woken
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._board.leave(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

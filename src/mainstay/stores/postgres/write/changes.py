@@ -1,0 +1,377 @@
+"""Inserting and changing rows.
+
+Two functions on the server write changes. One takes completions, which have little to say and are most of all writes
+(`completions`); the other takes any change (`statements.APPLY`). Both write a batch in one round trip and one commit
+if it needs no decision. If it does (a row is not what its caller saw, a job waits for it and must move on, a slot
+becomes free, it may be the last unit of a job), they write nothing, and it is decided here, in a transaction of several
+statements that writes by the same function.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from ....errors import Conflict, InvalidInput, StoreError, StoreLocked
+from ....lifecycle import Chain, Event
+from ....model import Job, Lane, Leadership
+from ... import judge
+from ...durability import Durability
+from ...port import Answer, Change, Inserted, NewJob, Written
+from ..connection.engine import Engine, Tx, sooner_than_others
+from ..rows.codec import (
+    SELECT_EVENT,
+    SELECT_JOB,
+    are_ids,
+    event_from,
+    is_id,
+    readable_job,
+    stored_ids,
+)
+from . import waits
+from .completions import COMPLETE, completion_arguments
+from .entry import INSERT_AND_RING, Entry, Facts, clashing, counts, entering
+from .fence import fence, not_leader
+from .selection import free_slots
+from .statements import APPLY, change_arguments, savepoint, take, write_changes
+
+log = logging.getLogger("mainstay.stores.postgres")
+
+#: which of these rows nobody else has locked
+_FREE = "SELECT id::text FROM mainstay.jobs WHERE id = ANY ($1::text[]::uuid[]) FOR UPDATE SKIP LOCKED"
+#: how often a key may be stored by somebody else in the moment between a look and a write
+_MOST_RACES = 20
+
+
+# -- inserting --------------------------------------------------------------------------------
+
+
+async def insert(
+    engine: Engine, jobs: Sequence[NewJob], chain: Chain, *, durability: Durability | None = None
+) -> list[Inserted]:
+    """Insert all or nothing."""
+    facts = Facts()
+    for _ in range(_MOST_RACES):
+        try:
+            answers = await _insert_at_once(engine, jobs, facts, durability)
+            if not facts.over:
+                return answers
+            return await engine.transact(lambda tx: insert_within(tx, jobs, chain, facts), durability=durability)
+        except StoreError as error:
+            if not _is_unique_violation(error.__cause__):
+                raise
+        await engine.read_loosely(lambda db: take(db, clashing(jobs, facts)))
+    raise Conflict(
+        f"job {jobs[0].job.id}: others kept storing the same keys while it was stored; nothing was written. Try again"
+    )
+
+
+async def insert_within(tx: Tx, jobs: Sequence[NewJob], chain: Chain, facts: Facts | None = None) -> list[Inserted]:
+    """Insert all or nothing, as part of a transaction; which is void if this raises."""
+    if not jobs:
+        return []
+    facts = facts or Facts()
+    entry = await take(tx.db, entering(jobs, facts, given_ms=tx.now_ms, judged=True, counted=False))
+    tx.wrote(entry.written)
+    if entry.edges:
+        fresh = {new.job.id for new in entry.fresh}
+        # rows of this very batch are unsettled, unless what they wait for settles them: `follow` sees to that
+        awaited = dict.fromkeys(on for _, _, on in entry.edges if on not in fresh)
+        await waits.follow(tx, await waits.over_by_now(tx, list(awaited)), chain)
+    return entry.answers
+
+
+async def _insert_at_once(
+    engine: Engine, jobs: Sequence[NewJob], facts: Facts, durability: Durability | None
+) -> list[Inserted]:
+    """Store them in one statement, or find out what stands in the way."""
+    steps = entering(jobs, facts, given_ms=engine.given_ms)
+    topic = f"queue:{jobs[0].job.queue}"
+    ringer = engine.ringer(topic) if len(jobs) == 1 and jobs[0].job.lane == Lane.READY else None
+    rung: Counter[str] = Counter()
+    try:
+        asked = next(steps)
+        while True:
+            if ringer is None:
+                rows = await engine.call(asked.sql, *asked.args, durability=durability)
+            else:
+                rows = await engine.call(INSERT_AND_RING, *asked.args, topic, ringer, durability=durability)
+                rung[topic] -= sum(row[0] == "rung" for row in rows)
+            asked = steps.send([row for row in rows if row[0] != "rung"])
+    except StopIteration as done:
+        entry: Entry = done.value
+        if not facts.over:
+            await tell(engine, entry.written, rung)
+        return entry.answers
+
+
+def _is_unique_violation(error: BaseException | None) -> bool:
+    return isinstance(error, asyncpg.UniqueViolationError)
+
+
+# -- changing ---------------------------------------------------------------------------------
+
+
+async def apply(
+    engine: Engine, changes: Sequence[Change], chain: Chain, *, lead: Leadership | None = None
+) -> list[Answer]:
+    """Write each change on its own merits, all in one commit. Plain moves of different rows, the common case, are one
+    statement.
+
+    Where somebody keeps a row locked, the others are written all the same before this says so: sent again, they hear
+    that it was done."""
+    if not changes and lead is None:
+        return []
+    try:
+        return await _apply(engine, changes, chain, lead)
+    except StoreLocked:
+        free = await engine.call(_FREE, stored_ids(change.after.id for change in changes))
+        ids = {row[0] for row in free}
+        loose = [change for change in changes if change.after.id in ids]
+        if loose and len(loose) < len(changes):
+            await _apply(engine, loose, chain, lead)
+        raise
+
+
+async def _apply(engine: Engine, changes: Sequence[Change], chain: Chain, lead: Leadership | None) -> list[Answer]:
+    if lead is None and (arguments := completion_arguments(changes)) is not None:
+        [(done,)] = await engine.call(COMPLETE, *arguments, engine.given_ms)
+        if done:
+            engine.tell([(change.before, change.after, change.events) for change in changes])
+            return [Answer("applied", change.after) for change in changes]
+    if changes and _go_together(changes) and all(map(_is_plain, changes)):
+        written: list[Written] = [(change.before, change.after, change.events) for change in changes]
+        [(verdict,)] = await engine.call(APPLY, *_arguments(engine, changes, written, lead))
+        if verdict == "":
+            await tell(engine, written)
+            return [Answer("applied", change.after) for change in changes]
+        if verdict == "leader":
+            assert lead is not None
+            raise not_leader(lead)
+
+    async def run(tx: Tx) -> list[Answer]:
+        await fence(tx, lead)
+        return await apply_changes(tx, changes, chain)
+
+    return await engine.transact(run)
+
+
+def _go_together(changes: Sequence[Change]) -> bool:
+    """Whether these are moves of different rows that insert no jobs and claim to fit. A note is judged by the row: it
+    keeps what the holder has reported since."""
+    for change in changes:
+        if change.spawn or change.kind == "note" or not _claims_to_fit(change):
+            return False
+    return are_ids([change.after.id for change in changes])
+
+
+def _claims_to_fit(change: Change) -> bool:
+    """The caller must have seen itself as the holder; whether it is, the comparison with the row tells."""
+    return bool(change.events) and (change.holder is None or change.before.session == change.holder)
+
+
+def _is_plain(change: Change) -> bool:
+    """Whether it has no consequence for other rows, except for jobs that wait for it."""
+    after = change.after
+    frees = after.concurrency_key is not None and after.session is None
+    return not frees and not (after.parent is not None and judge.may_be_last(change.before, after))
+
+
+def _arguments(
+    engine: Engine, changes: Sequence[Change], written: Sequence[Written], lead: Leadership | None
+) -> list[Any]:
+    settled = [change.after for change in changes if change.after.settled_ms is not None]
+    return [
+        *change_arguments(changes),
+        [job.id for job in settled],
+        all(judge.keeps_waiting(status, more=True) for status in {job.status for job in settled}),
+        None if lead is None else lead.name,
+        None if lead is None else lead.holder,
+        None if lead is None else lead.epoch,
+        *counts(written),
+        engine.given_ms,
+        engine.given_lease_ms,
+    ]
+
+
+async def apply_changes(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
+    """Write each change on its own merits, as part of a transaction: all at once as their callers saw the rows, or else
+    with the rows locked and each change judged."""
+    if _go_together(changes) and await write_changes(tx, changes):
+        return await _applied(tx, changes, chain)
+    answers: list[Answer] = []
+    for batch in _batches(changes):
+        answers += await _apply_judged(tx, batch, chain)
+    return answers
+
+
+def _batches(changes: Sequence[Change]) -> list[list[Change]]:
+    """Changes in their order, divided where a row comes again. One that inserts jobs is a batch of its own, so that it
+    can be undone if they are refused."""
+    batches: list[list[Change]] = []
+    seen: set[str] = set()
+    for change in changes:
+        if not batches or change.spawn or batches[-1][-1].spawn or change.after.id in seen:
+            batches.append([])
+            seen = set()
+        batches[-1].append(change)
+        seen.add(change.after.id)
+    return batches
+
+
+async def _apply_judged(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
+    """Changes of different rows: lock the rows, refuse what does not fit, write the rest."""
+    rows = await _locked(tx, [change.after.id for change in changes], chain)
+    answers: dict[str, Answer] = {}
+    fitting: list[Change] = []
+    for change in changes:
+        row = rows.get(change.after.id)
+        if row is not None and judge.judge(row, change, ()) == "applied":
+            fitting.append(msgspec.structs.replace(change, after=judge.landed(row, change)))
+        else:
+            answers[change.after.id] = await _refused(tx, row, change)
+    if await _write_with_spawn(tx, fitting, chain):
+        for answer in await _applied(tx, fitting, chain):
+            assert answer.job is not None
+            answers[answer.job.id] = answer
+    elif len(fitting) == 1:
+        answers[fitting[0].after.id] = Answer("conflict", rows[fitting[0].after.id])
+    else:
+        # one of them takes a unique key that has a new holder: alone, it shows which
+        for change in fitting:
+            [answers[change.after.id]] = await _apply_judged(tx, [change], chain)
+    return [answers[change.after.id] for change in changes]
+
+
+async def _write_with_spawn(tx: Tx, changes: Sequence[Change], chain: Chain) -> bool:
+    """Write changes that fit, and insert the jobs that come with them; False, with nothing written, if a unique key has
+    a new holder or the jobs are refused."""
+    spawn = [new for change in changes for new in change.spawn]
+    if not spawn:
+        return not changes or await write_changes(tx, changes)
+    seen = len(tx.written), tx.tallies.copy(), tx.entered.copy(), tx.woken.copy()
+    try:
+        async with savepoint(tx.db):
+            if not await write_changes(tx, changes):
+                return False
+            await insert_within(tx, spawn, chain)
+    except (asyncpg.UniqueViolationError, Conflict, InvalidInput):
+        written, tx.tallies, tx.entered, tx.woken = seen
+        del tx.written[written:]
+        return False
+    return True
+
+
+async def _applied(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
+    last = await _follow_up(tx, changes, chain) if changes else set()
+    return [Answer("applied", change.after, change.after.id in last) for change in changes]
+
+
+async def _refused(tx: Tx, row: Job | None, change: Change) -> Answer:
+    """Why a change did not fit."""
+    since = await _events_since(tx, change) if row is not None else []
+    outcome = judge.judge(row, change, since)
+    if outcome == "stale":
+        refusal = judge.refusal(change, tx.now_ms)
+        await tx.db.execute(
+            "INSERT INTO mainstay.refusals (job_id, token, session, wanted, at_ms) "
+            "VALUES ($1::text::uuid, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
+            refusal.job_id,
+            refusal.token,
+            refusal.session,
+            refusal.wanted,
+            refusal.at_ms,
+        )
+    return Answer(outcome, row)
+
+
+async def _events_since(tx: Tx, change: Change) -> list[Event]:
+    rows = await tx.db.fetch(
+        f"{SELECT_EVENT} WHERE job_id = $1::text::uuid AND seq > $2 ORDER BY seq LIMIT $3",
+        change.after.id,
+        change.before.version,
+        judge.SINCE,
+    )
+    return [event_from(row) for row in rows]
+
+
+async def _locked(tx: Tx, ids: Sequence[str], chain: Chain) -> dict[str, Job]:
+    """Rows as they stand, and stay until the transaction ends."""
+    rows = await tx.db.fetch(
+        f"{SELECT_JOB} WHERE id = ANY ($1::text[]::uuid[]) ORDER BY id FOR UPDATE",
+        [each for each in ids if is_id(each)],
+    )
+    return {row[0]: readable_job(row, chain)[0] for row in rows}
+
+
+async def _follow_up(tx: Tx, written: Sequence[Change], chain: Chain) -> set[str]:
+    """Everything that hangs on applied changes: counts, wakes, who waited, parents, freed slots.
+
+    Answers with the ids of the changes that were the last of their parents."""
+    freed: set[str] = set()
+    maybe_last: dict[str, Change] = {}
+    tx.wrote([(change.before, change.after, change.events) for change in written])
+    for change in written:
+        before, after = change.before, change.after
+        if after.parent is not None and judge.may_be_last(before, after):
+            maybe_last[after.parent] = change
+        # what the caller saw may be older than the lane: a blocked row it saw may have been let through since
+        if after.concurrency_key is not None and after.session is None:
+            freed.add(after.concurrency_key)
+    await waits.settle(tx, [change.after for change in written], chain)
+    last = await _closed(tx, maybe_last, chain) if maybe_last else set()
+    # after all row locks: whoever holds the lock of a key waits for no row
+    for key in sorted(freed):
+        await free_slots(tx, key)
+    return last
+
+
+async def _closed(tx: Tx, maybe_last: Mapping[str, Change], chain: Chain) -> set[str]:
+    """Of changes that settled units, by the units' parents: those whose parent has no open unit any more. Its `on_last`
+    move is made here and now.
+
+    The parents' rows are locked first: of two last units that settle at once, the second to have it sees the first."""
+    parents = await _locked(tx, list(maybe_last), chain)
+    rows = await tx.db.fetch(
+        "SELECT g.id FROM unnest($1::text[]) AS g (id) WHERE NOT EXISTS ("
+        "SELECT FROM mainstay.jobs j WHERE j.parent = g.id::uuid AND j.settled_ms IS NULL)",
+        list(maybe_last),
+    )
+    last = set()
+    moves = []
+    for (parent_id,) in rows:
+        change = maybe_last[parent_id]
+        last.add(change.after.id)
+        parent = parents.get(parent_id)
+        moved = judge.parent_move(parent, change, tx.now_ms, chain)
+        if parent is not None and moved is not None:
+            moves.append(Change.of(parent, moved))
+    if moves:
+        await apply_changes(tx, moves, chain)
+    return last
+
+
+# -- telling ----------------------------------------------------------------------------------
+
+
+async def tell(engine: Engine, written: Sequence[Written], rung: Counter[str] | None = None) -> None:
+    """What one statement wrote, once it is committed. Those who were `rung` know of it; they count less than zero."""
+    soonest: dict[str, int] = {}
+    for before, after, _ in written:
+        if after.lane == Lane.DUE and judge.falls_due(before, after):
+            soonest[after.queue] = min(after.due_ms, soonest.get(after.queue, after.due_ms))
+    woken: Counter[str] = Counter(rung)
+    if soonest:
+        now_ms = engine.clock.now_ms()
+        try:
+            queues = await engine.read_loosely(lambda db: sooner_than_others(db, soonest, now_ms))
+        except StoreError as error:
+            log.warning("whoever sleeps could not be told of an earlier time (%s); they find out by themselves", error)
+        else:
+            woken.update(f"queue:{queue}" for queue in queues)
+    engine.tell(written, woken)

@@ -1,0 +1,248 @@
+"""New jobs on their way in: what becomes of each, and the one statement that stores them.
+
+Written as steps, so that the same serves our own connections and a user's open transaction (see `.steps`). The first
+statement asks for everything to be stored, as if nothing stood in the way, which is the common case and costs one round
+trip. What does stand in the way comes back as facts, and all is judged again with them, in the order it was given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ... import judge
+from ...port import Inserted, Key, NewJob, Written
+from ..rows.codec import event_arrays, is_id, job_arrays, spare
+from .steps import Rows, Statement, Steps
+
+_ARGUMENTS = 72
+#: Answers with what stands in the way; without a row, all was stored.
+INSERT_JOBS = (
+    f"SELECT what, at, id, content FROM mainstay.insert_jobs({', '.join(f'${n}' for n in range(1, _ARGUMENTS + 1))})"
+)
+#: The same, and when it was stored one that waits for it is woken with the commit: `rung` says that.
+INSERT_AND_RING = (
+    f"WITH i AS MATERIALIZED ({INSERT_JOBS}) SELECT what, at, id, content FROM i UNION ALL SELECT 'rung', 0, '', NULL "
+    "WHERE CASE WHEN EXISTS (SELECT FROM i) THEN false "
+    f"ELSE mainstay.ring_at_commit(${_ARGUMENTS + 1}, ${_ARGUMENTS + 2}) END"
+)
+#: Which of these jobs are there already, and the digest of the event at their place.
+_THERE = (
+    "SELECT g.id, e.digest FROM unnest($1::text[], $2::integer[]) AS g (id, seq) "
+    "LEFT JOIN mainstay.events e ON e.job_id = g.id::uuid AND e.seq = g.seq "
+    "WHERE e.job_id IS NOT NULL OR EXISTS (SELECT FROM mainstay.jobs j WHERE j.id = g.id::uuid)"
+)
+
+
+class Facts:
+    """What is known of the store, as far as it has been in the way."""
+
+    def __init__(self) -> None:
+        self.keys: dict[tuple[str, str], tuple[bytes, str]] = {}
+        self.uniques: dict[str, str] = {}
+        self.missing: set[str] = set()
+        """ids of parents and awaited jobs that are not there"""
+        self.over: dict[str, None] = {}
+        """awaited jobs that are settled"""
+        self.there: dict[str, bytes | None] = {}
+        """new ids that are taken, with the digest of what was written first"""
+
+    def learn(self, rows: Rows, entry: Entry) -> None:
+        for what, at, job_id, content in rows:
+            if what == "key":
+                key = entry.keyed[at - 1].key
+                assert key is not None
+                self.keys[key.scope, key.name] = (bytes(content), job_id)
+            elif what == "unique":
+                self.uniques[entry.uniques[at - 1]] = job_id
+            elif what == "over":
+                self.over[job_id] = None
+            else:
+                self.missing.add(job_id)
+
+
+class Entry:
+    """A batch as judged: an answer for each, and what is to be stored."""
+
+    def __init__(self, jobs: Sequence[NewJob], facts: Facts) -> None:
+        self.answers: list[Inserted] = []
+        self.fresh: list[NewJob] = []
+        self.edges: list[tuple[str, int, str]] = []
+        """(who waits, place, for whom)"""
+        self._facts = facts
+        self._keys: dict[tuple[str, str], tuple[bytes, str]] = {}
+        self._uniques: dict[str, str] = {}
+        self._stands: dict[str, str] = {}
+        """earlier job of the batch -> the one that stands for it: itself, or one that was there before"""
+        self._parents: dict[str, None] = {}
+        self._awaits: dict[str, None] = {}
+        """those of the awaited that must be stored: no job of the batch stands for them"""
+        self._ids = {new.job.id for new in jobs}
+        ours = bool(facts.there) and all(
+            facts.there.get(new.job.id) == new.events[-1].digest for new in jobs if self._may_be_new(new)
+        )
+        for index, new in enumerate(jobs):
+            self._judge(index, new, ours=ours)
+        self.keyed = [new for new in self.fresh if new.key is not None]
+        self.uniques = [new.job.unique_key for new in self.fresh if new.job.unique_key is not None]
+
+    @property
+    def written(self) -> list[Written]:
+        return [(None, new.job, new.events) for new in self.fresh]
+
+    def arguments(self, *, judged: bool, given_ms: int | None, counted: bool = True) -> tuple[Any, ...]:
+        """Of `INSERT_JOBS`. `judged`: those who wait for what is settled are seen to afterwards, in the same
+        transaction. Not `counted`: so are the tallies."""
+        keys: list[tuple[str, Key]] = [(new.job.id, new.key) for new in self.fresh if new.key is not None]
+        tags = [(new.job.id, tag) for new in self.fresh for tag in new.job.options.tags]
+        return (
+            *spare(job_arrays(self.fresh)),
+            *spare(event_arrays(event for new in self.fresh for event in new.events)),
+            [job_id for job_id, _ in keys],
+            [key.scope for _, key in keys],
+            [key.name for _, key in keys],
+            [key.content for _, key in keys],
+            [key.until_ms for _, key in keys],
+            self.uniques,
+            list(self._parents),
+            [job_id for job_id, _ in tags],
+            [tag for _, tag in tags],
+            [job_id for job_id, _, _ in self.edges],
+            [place for _, place, _ in self.edges],
+            [on for _, _, on in self.edges],
+            list(self._awaits),
+            judged,
+            *(counts(self.written) if counted else NO_COUNTS),
+            given_ms,
+        )
+
+    def _may_be_new(self, new: NewJob) -> bool:
+        """Whether nothing but its id could stand in its way."""
+        facts = self._facts
+        by_key = new.key is not None and (new.key.scope, new.key.name) in facts.keys
+        return not by_key and new.job.unique_key not in facts.uniques
+
+    def _judge(self, index: int, new: NewJob, *, ours: bool) -> None:
+        job, key = new.job, new.key
+        if key is not None and (held := self._held_by_key(index, key)) is not None:
+            self._met(index, new, held, "key")
+            return
+        if job.unique_key is not None and (held := self._held_by_unique(index, new)) is not None:
+            self._met(index, new, held, "unique")
+            return
+        if job.parent is not None and self._stands.get(job.parent) != job.parent:
+            if job.parent in self._facts.missing or not is_id(job.parent):
+                raise judge.no_parent(index, job.parent)
+            self._parents[job.parent] = None
+        after = dict.fromkeys(self._awaited(index, place, on) for place, on in enumerate(new.after))
+        self._stands[job.id] = job.id
+        if key is not None:
+            self._keys[key.scope, key.name] = (key.content, job.id)
+        if job.unique_key is not None:
+            self._uniques[job.unique_key] = job.id
+        self.answers.append(Inserted(job.id, True))
+        if ours:
+            return  # it was stored, and the answer was lost on the way
+        if job.id in self._facts.there:
+            raise judge.id_conflict(index, job.id)
+        self.fresh.append(new)
+        self.edges += [(job.id, place, on) for place, on in enumerate(after)]
+
+    def _held_by_key(self, index: int, key: Key) -> str | None:
+        known = self._keys.get((key.scope, key.name)) or self._facts.keys.get((key.scope, key.name))
+        if known is None:
+            return None
+        content, job_id = known
+        if content != key.content:
+            raise judge.key_conflict(index, key, job_id)
+        return job_id
+
+    def _held_by_unique(self, index: int, new: NewJob) -> str | None:
+        unique = new.job.unique_key
+        assert unique is not None
+        holder = self._uniques.get(unique) or self._facts.uniques.get(unique)
+        if holder is not None and holder != new.job.id and new.on_clash == "refuse":
+            raise judge.unique_clash(index, new, holder)
+        return holder
+
+    def _met(self, index: int, new: NewJob, held: str, by: Literal["key", "unique"]) -> None:
+        self._stands[new.job.id] = held
+        if held == new.job.id:  # it was stored, and the answer was lost on the way
+            self.answers.append(Inserted(held, True))
+            return
+        if new.must_be_new:
+            raise judge.already_there(index, held)
+        self.answers.append(Inserted(held, False, by))
+
+    def _awaited(self, index: int, place: int, on: str) -> str:
+        stands = self._stands.get(on)
+        if stands is not None:
+            return stands
+        # a later one of the batch, or itself, is not there yet
+        if on in self._facts.missing or on in self._ids or not is_id(on):
+            raise judge.no_dependency(index, place, on)
+        self._awaits[on] = None
+        return on
+
+
+def entering(
+    jobs: Sequence[NewJob], facts: Facts, *, given_ms: int | None, judged: bool = False, counted: bool = True
+) -> Steps[Entry]:
+    """Store a batch, in one statement unless something stands in the way. Nothing was written if this raises.
+
+    Without `judged` it stops, with nothing written, at the first that waits for what is settled: the entry has facts
+    then that are `over`, and this must be taken again in a transaction of several statements, as `judged`.
+    """
+    while True:
+        entry = Entry(jobs, facts)
+        if not entry.fresh:
+            return entry
+        rows = yield Statement(INSERT_JOBS, entry.arguments(judged=judged, given_ms=given_ms, counted=counted))
+        if not rows:
+            return entry
+        facts.learn(rows, entry)
+        if facts.over and not judged:
+            return entry
+
+
+def clashing(jobs: Sequence[NewJob], facts: Facts) -> Steps[None]:
+    """After a unique violation: find out whether it was an id. If not, it was a key that somebody else stored in the
+    same moment, and the next look will find it."""
+    ids = [(new.job.id, new.events[-1].seq) for new in jobs]
+    rows = yield Statement(_THERE, ([job_id for job_id, _ in ids], [seq for _, seq in ids]))
+    facts.there.update((job_id, None if digest is None else bytes(digest)) for job_id, digest in rows)
+
+
+# -- counting ------------------------------------------------------------------------------------
+
+#: the arguments of a function that leaves the counting to its caller
+NO_COUNTS: tuple[Any, ...] = ([], [], [], [], [])
+
+
+def counts(written: Sequence[Written]) -> tuple[Any, ...]:
+    """What these writes add to the tallies and to the flow, as arguments of a function."""
+    tallies: Counter[tuple[str, str]] = Counter()
+    # jobs of a batch are mostly alike: counted together first
+    alike = Counter(
+        (after.queue, None if before is None else before.status, after.status)
+        for before, after, _ in written
+        if after.parent is None
+    )
+    for (queue, was, status), n in alike.items():
+        if was != status:
+            tallies[queue, status] += n
+            if was is not None:
+                tallies[queue, was] -= n
+    entered = Counter(state for _, after, events in written if after.parent is None for state in judge.entered(events))
+    moved = [(queue, status, n) for (queue, status), n in tallies.items() if n]
+    return (
+        [queue for queue, _, _ in moved],
+        [status for _, status, _ in moved],
+        [n for _, _, n in moved],
+        list(entered.keys()),
+        list(entered.values()),
+    )
+
+
+__all__ = ["INSERT_AND_RING", "INSERT_JOBS", "NO_COUNTS", "Entry", "Facts", "clashing", "counts", "entering"]

@@ -1,0 +1,273 @@
+"""Selection: which rows are claimed, from stored columns only.
+
+A claim is one function call (`sql/claim.sql`). Only what needs a sealed event or a decoder is done here: rows whose
+time has come are promoted first, and a row that cannot be read is set aside.
+
+Jobs of one concurrency key share its slots. A claim counts the rows held under the key (the batch itself included);
+those over the limit go to the blocked lane, out of the way, and come back when a slot is freed. Who counts or frees
+holds the lock of the key.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+
+from ....errors import InvalidTransition, SessionLost
+from ....lifecycle import Chain, promote, table_of
+from ....model import Job, Lane, route_of
+from ...open_claim import claim_event
+from ...port import Change, Written
+from ...routes import EVERYBODY, Offers
+from ..connection.engine import Engine, Tx
+from ..rows.codec import JOB_COLUMNS, JOB_FIELDS, job_from, stored_text
+from .statements import write_moves
+
+log = logging.getLogger("mainstay.stores.postgres")
+
+_CLAIM = "SELECT * FROM mainstay.claim($1, $2, $3, $4, $5, $6)"
+_DUE_BATCH = 500
+#: rows that one statement lets through
+_MOST_FREED = 10_000
+#: after the columns of a job and `open`
+_N, _STATE = len(JOB_FIELDS) + 1, len(JOB_FIELDS) + 2
+_order = itemgetter(JOB_FIELDS.index("rank"), JOB_FIELDS.index("due_ms"), _N)
+
+
+async def claim_jobs(
+    engine: Engine,
+    queues: Sequence[str],
+    session: str,
+    n: int,
+    nonce: str,
+    chain: Chain,
+    offers: Offers,
+    *,
+    observed: bool,
+) -> tuple[list[Job], int]:
+    """Take up to n rows for a session that is known and alive, and say how many others were met whose task it does not
+    have. A nonce that was used before means that its answer was lost. If it is `observed`, the observer hears of it."""
+    names = list(queues)
+    rows = await _asked(engine, names, session, n, nonce, promoted=False)
+    if rows and rows[0][_STATE] == "due":
+
+        async def make_ready(tx: Tx) -> None:
+            await promote_due(tx, names, chain)
+            await tx.db.execute("SELECT mainstay.bring_back($1, $2, $3)", names, session, n)
+
+        await engine.transact(make_ready, lasting=False)
+        rows = await _asked(engine, names, session, n, nonce, promoted=True)
+    jobs: list[Job] = []
+    broken: list[tuple[str, object]] = []
+    odd: list[Job] = []
+    woken: Counter[str] = Counter()
+    for row in sorted((row for row in rows if row[_STATE] in ("", "odd")), key=_order):
+        try:
+            job = job_from(row, chain)
+        except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
+            broken.append((row[0], error))
+            continue
+        (jobs if row[_STATE] == "" else odd).append(job)
+    for row in rows:
+        if row[_STATE] == "lost":
+            raise SessionLost(session)
+        if row[_STATE] == "more":
+            # this write has been long enough; whoever is woken goes on from here
+            woken.update(f"queue:{name}" for name in names)
+    if broken or odd:
+        await engine.transact(lambda tx: _clear_away(tx, broken, odd, session))
+    claimed = len(jobs)
+    if (tasks := offers.tasks_of(session)) is not None:
+        jobs = await _without_strangers(engine, jobs, session, tasks, offers)
+    written = _as_written(jobs, rows) if observed else []
+    engine.tell(written, woken)
+    return jobs, claimed - len(jobs)
+
+
+async def _asked(engine: Engine, queues: list[str], session: str, n: int, nonce: str, *, promoted: bool) -> list[Any]:
+    return await engine.call(_CLAIM, queues, session, n, nonce, promoted, engine.given_ms, lasting=False)
+
+
+def _as_written(jobs: Sequence[Job], rows: Sequence[Any]) -> list[Written]:
+    """What an observer hears. What a row was before its claim follows from what it is."""
+    heads = {row[0]: row[JOB_FIELDS.index("head")] for row in rows}
+    written: list[Written] = []
+    for job in jobs:
+        before = msgspec.structs.replace(
+            job,
+            status="pending",
+            version=job.version - 1,
+            token=job.token - 1,
+            session=None,
+            claimed_ms=None,
+            head=heads[job.id],
+            lane=Lane.READY,
+        )
+        written.append((before, job, (claim_event(job),)))
+    return written
+
+
+async def promote_due(tx: Tx, queues: Sequence[str], chain: Chain) -> None:
+    """Make rows ready whose time has come. A waiting state is left with its event; a unit, which waits in its
+    claimable state, only changes lanes."""
+    rows = await tx.db.fetch(
+        f"SELECT {JOB_COLUMNS} FROM mainstay.jobs WHERE id = ANY (ARRAY("
+        "SELECT d.id FROM unnest($1::text[]) q CROSS JOIN LATERAL ("
+        "SELECT j.id FROM mainstay.jobs j WHERE j.lane = 2 AND j.queue = q AND j.due_ms <= $2 "
+        "AND NOT EXISTS (SELECT FROM mainstay.queues s WHERE s.name = q AND s.paused) "
+        "ORDER BY j.due_ms LIMIT $3) d)) AND lane + 0 = 2 ORDER BY due_ms, n FOR UPDATE SKIP LOCKED",
+        list(dict.fromkeys(queues)),
+        tx.now_ms,
+        _DUE_BATCH,
+    )
+    moved: list[Change] = []
+    units: list[Job] = []
+    for row in rows:
+        try:
+            job = job_from(row, chain)
+        except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
+            await _set_aside(tx, row[0], error)
+            continue
+        if job.is_unit:
+            units.append(job)
+            continue
+        try:
+            ready = promote(job, now_ms=tx.now_ms, chain=chain)
+        except InvalidTransition as error:
+            await _set_aside_unless_newer(tx, job, error)
+            continue
+        moved.append(Change.of(job, ready))
+    await write_moves(tx, moved)
+    if units:
+        await _set_lane(tx, [unit.id for unit in units], Lane.READY)
+        await lower_heads(tx, units)
+        for unit in units:
+            tx.wake(f"queue:{unit.queue}")
+
+
+async def lower_heads(tx: Tx, ready: Sequence[Job]) -> None:
+    """After rows were made ready by a statement that does not see to it itself: have claims look as low as they are."""
+    await tx.db.execute(
+        "SELECT mainstay.lower_heads($1, $2)", [job.queue for job in ready], [job.rank for job in ready]
+    )
+
+
+async def free_slots(tx: Tx, key: str) -> None:
+    """Bring blocked rows of a key back, as many as it has free slots: the best of every queue, so that a paused
+    queue cannot keep the slot from the others."""
+    back = _MOST_FREED
+    while back >= _MOST_FREED:  # a limit that was lifted lets all of them through
+        rows = await tx.db.fetch("SELECT queue, n FROM mainstay.free_slots($1, $2)", key, _MOST_FREED)
+        back = sum(n for _, n in rows)
+        for queue, n in rows:
+            tx.wake(f"queue:{queue}", n)
+
+
+# -- what another session must run ---------------------------------------------------------------
+
+
+async def _without_strangers(
+    engine: Engine, jobs: list[Job], session: str, tasks: Mapping[str, object], offers: Offers
+) -> list[Job]:
+    """Of claimed jobs those whose task the session has. The others are unclaimed, and wait for a session that has it;
+    unless a live session does not say what it has, for it would never look there."""
+    strange = [job for job in jobs if route_of(job.kind, job.name) not in tasks]
+    if not strange:
+        return jobs
+    routed = await engine.transact(lambda tx: _route(tx, strange, session))
+    for job in strange:
+        if job.id in routed:
+            offers.warn(job)
+    return [job for job in jobs if job.id not in routed]
+
+
+async def _route(tx: Tx, jobs: Sequence[Job], session: str) -> set[str]:
+    silent = (
+        "SELECT 1 FROM mainstay.sessions s WHERE NOT s.dead "
+        "AND NOT EXISTS (SELECT FROM mainstay.offers o WHERE o.session = s.id) LIMIT 1"
+    )
+    if await tx.db.fetchval(silent) is not None:
+        return set()
+    places = sorted({(job.queue, job.kind, job.name) for job in jobs})
+    await tx.db.execute(
+        # written also when it is there: its lock keeps a session that brings rows back from dropping it
+        "INSERT INTO mainstay.routes (queue, kind, name, route) "
+        "SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) "
+        "ON CONFLICT (queue, kind, name) DO UPDATE SET route = excluded.route",
+        [stored_text(queue) for queue, _, _ in places],
+        [stored_text(kind) for _, kind, _ in places],
+        [stored_text(name) for _, _, name in places],
+        [stored_text(route_of(kind, name)) for _, kind, name in places],
+    )
+    rows = await tx.db.fetch(
+        "UPDATE mainstay.jobs j SET status = 'pending', version = version - 1, token = token - 1, session = NULL, "
+        f"claimed_ms = NULL, open = false, lane = {int(Lane.ROUTED)}, expires_ms = g.expires_ms "
+        "FROM unnest($1::text[]::uuid[], $2::bigint[]) AS g (id, expires_ms) "
+        "WHERE j.id = g.id AND j.open AND j.session = $3 RETURNING j.id::text, j.queue, j.parent, j.concurrency_key",
+        [job.id for job in jobs],
+        [job.options.start_by_ms if job.starts == 0 else None for job in jobs],
+        session,
+    )
+    for _, queue, parent, _ in rows:
+        tx.wake(f"queue:{queue}", EVERYBODY)
+        if parent is None:
+            tx.count(queue, "running", "pending")
+            tx.entered["running"] -= 1
+    for key in sorted({key for *_, key in rows if key is not None}):
+        await free_slots(tx, key)
+    return {row[0] for row in rows}
+
+
+# -- what cannot be claimed ----------------------------------------------------------------------
+
+
+async def _clear_away(tx: Tx, broken: Sequence[tuple[str, object]], odd: Sequence[Job], session: str) -> None:
+    keys = set()
+    for job_id, error in broken:
+        keys.add(await _unclaim(tx, job_id, session))
+        await _set_aside(tx, job_id, error)
+    for key in sorted(key for key in keys if key is not None):
+        await free_slots(tx, key)
+    for job in odd:
+        await _set_aside_unless_newer(tx, job, f"it is ready, and {job.status!r}")
+
+
+async def _unclaim(tx: Tx, job_id: str, session: str) -> str | None:
+    """Take back a claim that nobody heard of: as long as it is open, it is nowhere but in the row. Answers with the
+    concurrency key that it had a slot of."""
+    row = await tx.db.fetchrow(
+        "UPDATE mainstay.jobs SET status = 'pending', version = version - 1, token = token - 1, session = NULL, "
+        "claimed_ms = NULL, open = false WHERE id = $1::text::uuid AND open AND session = $2 "
+        "RETURNING queue, parent, concurrency_key",
+        job_id,
+        session,
+    )
+    if row is None:
+        return None
+    if row[1] is None:
+        tx.count(row[0], "running", "pending")
+    key: str | None = row[2]
+    return key
+
+
+async def _set_aside_unless_newer(tx: Tx, job: Job, error: object) -> None:
+    """A status of a newer version is left alone: the newer workers beside us know what to do with it."""
+    if table_of(job.parent).get(job.status) is not None:
+        await _set_aside(tx, job.id, error)
+
+
+async def _set_aside(tx: Tx, job_id: str, why: object) -> None:
+    log.error("a stored job cannot be used and was set aside job_id=%s: %s; run: mainstay check", job_id, why)
+    await _set_lane(tx, [job_id], Lane.ASIDE)
+
+
+async def _set_lane(tx: Tx, ids: Sequence[str], lane: Lane) -> None:
+    await tx.db.execute("UPDATE mainstay.jobs SET lane = $2 WHERE id = ANY ($1::text[]::uuid[])", list(ids), int(lane))
+
+
+__all__ = ["claim_jobs", "free_slots", "lower_heads", "promote_due"]

@@ -63,7 +63,7 @@ def sections(report: Report) -> list[Section]:
                 "CPU, ms a unit",
                 "everything there, s",
                 "some deleted, s",
-                "made anew",
+                "made again",
                 "truncated output",
                 "flipped bit",
                 "one unit, s",
@@ -196,7 +196,7 @@ def _studied(found: Studied) -> list[str]:
 
 
 def _noticed(found: Studied, kind: str) -> str:
-    return {"mended": "noticed, made anew", "told": "noticed, told", "no": "not noticed"}.get(
+    return {"mended": "noticed, made again", "told": "noticed, reported", "no": "not noticed"}.get(
         found.noticed.get(kind, ""), NONE
     )
 

@@ -9,7 +9,7 @@ from mainstay.control import Completion
 from mainstay.errors import BadArguments, InvalidInput, KeyConflict
 from mainstay.testing import MemoryStore
 from tests.app.working import working
-from tests.task.test_sealing import Xor
+from tests.task.test_codec import Xor
 
 SECRET = "attack at dawn"
 

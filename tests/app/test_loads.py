@@ -16,7 +16,7 @@ from mainstay.model import Job, Leadership
 from mainstay.stores import Query
 from mainstay.testing import VirtualClock
 from tests.load.trials import GET, written
-from tests.task.test_sealing import Xor
+from tests.task.test_codec import Xor
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from mainstay.errors import InvalidInput
 from mainstay.model import Job, Leadership
 from mainstay.stores import Query
 from mainstay.testing import MemoryStore, VirtualClock
-from tests.task.test_sealing import Xor
+from tests.task.test_codec import Xor
 
 
 class Hours:

@@ -15,7 +15,7 @@ from mainstay.control import Control
 from mainstay.model import Job
 from mainstay.outputs import OutputStore
 from mainstay.stores import Query
-from mainstay.task.sealing import Sealer
+from mainstay.task.codec import Sealer
 
 UNSEALED = Sealer(None)
 

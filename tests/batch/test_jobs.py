@@ -13,7 +13,7 @@ from mainstay.errors import InvalidInput
 from mainstay.outputs.layout import manifest_path
 from mainstay.testing import Harness
 from tests.batch.studies import all_rows, lacking, path, unit_rows
-from tests.task.test_sealing import Xor
+from tests.task.test_codec import Xor
 
 FILE = {"result": "result.txt"}
 SECRET = "attack at dawn"

@@ -9,7 +9,7 @@ import pytest
 
 from mainstay import App, Outputs
 from mainstay.batch.desk import Desk
-from mainstay.control.driving import driver_id
+from mainstay.control.drivers import driver_id
 from mainstay.testing import Harness
 
 

@@ -19,7 +19,7 @@ from mainstay.cli import app
 from mainstay.cli import worker as worker_command
 from mainstay.control import Control
 from mainstay.stores import open_store
-from mainstay.worker.orders import Orders
+from mainstay.worker.worker_options import Orders
 from tests.worker.crews import ROOT, alive
 
 PROGRAM = "tests.worker.crew_program:stage"

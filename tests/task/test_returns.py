@@ -11,8 +11,8 @@ import pytest
 from mainstay import App
 from mainstay.control import error_info
 from mainstay.errors import BadResult, InvalidInput
+from mainstay.task.codec import Sealer
 from mainstay.task.returns import Returns
-from mainstay.task.sealing import Sealer
 
 
 class Receipt(msgspec.Struct):

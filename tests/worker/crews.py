@@ -14,9 +14,9 @@ from pathlib import Path
 from mainstay.control import Control
 from mainstay.model import Job
 from mainstay.stores import open_store
-from mainstay.worker.orders import Orders
 from mainstay.worker.spawn import ENGINE
 from mainstay.worker.supervisor import Supervisor
+from mainstay.worker.worker_options import Orders
 
 ROOT = Path(__file__).parents[2]
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_engine.py")))

@@ -14,7 +14,7 @@ import pytest
 
 from mainstay.control.rules.blame import ALONE_LOSSES
 from mainstay.testing import MemoryStore, VirtualClock
-from mainstay.worker.solitude import Solitude
+from mainstay.worker.solo_turn import Solitude
 from tests.worker.test_engine import Shift
 
 

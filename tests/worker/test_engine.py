@@ -736,7 +736,7 @@ async def test_no_more_jobs_have_begun_and_are_not_stored_than_the_concurrency(
 async def test_a_claimed_job_that_cannot_begin_goes_back_for_others(
     shift: Shift, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainstay.worker.held.MOST_S", 0.05)
+    monkeypatch.setattr("mainstay.worker.claimed.MOST_S", 0.05)
     begun, end = asyncio.Event(), asyncio.Event()
 
     async def quick() -> None: ...

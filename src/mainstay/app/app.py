@@ -24,12 +24,12 @@ from ..model import Settings, route_of
 from ..stores import JobStore, shown_url, usual_settings
 from ..task import AsyncTask, BeforeSubmit, Call, Client, Codec, Handle, PlainTask, Task, TaskOptions
 from ..task.drafts import check_hook
-from ..task.naming import is_async, place_of
 from ..task.options import SubmitOptions
 from ..task.returns import Returns
 from ..task.storable import canonical
+from ..task.task_name import is_async, place_of
 from ..worker import Context, Hook, Work
-from ..worker.loading import loaded
+from ..worker.app_import import loaded
 from . import bulk, hooks
 from .group import Group, submit_group, submit_group_within
 from .schedules import Schedules

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from ..control import Submitted
 from ..control.chunks import move_index, note_stored
 from ..control.options import check_count
-from ..control.within import Enqueuer
+from ..control.transactional import Enqueuer
 from ..errors import InvalidInput, MainstayError
 from ..stores.postgres.enqueue import Steps
 from ..task import Call, Client, Handle
-from ..task.within import Transaction
+from ..task.transactional import Transaction
 
 R = TypeVar("R")
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 from ..control import SubmittedGroup
 from ..task import Call, Client, Handle
 from ..task.returns import Returns
-from ..task.within import Transaction
+from ..task.transactional import Transaction
 from .bulk import check_call
 
 M = TypeVar("M")

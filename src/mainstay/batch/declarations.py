@@ -8,7 +8,7 @@ from typing import Any
 from ..control import Control, Duty
 from ..errors import InvalidInput
 from ..task import Client
-from ..task.naming import place_of
+from ..task.task_name import place_of
 from ..worker import Work
 from .desk import Desk
 from .handle import BatchRun

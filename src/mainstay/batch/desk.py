@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from ..control import Control, Plan, Request, Submitted, decoded
-from ..control.driving import driver_id
+from ..control.drivers import driver_id
 from ..errors import InvalidInput, InvalidTransition, MainstayError, StoreError, VersionChanged
 from ..lifecycle import Move, table_of
 from ..model import IdSource, Job
@@ -18,7 +18,7 @@ from ..outputs import Group, Manifest, OutputStore, Unit, output_path, save_mani
 from ..outputs.layout import manifest_path
 from ..outputs.looking import State as Found
 from ..stores import Query
-from ..task.sealing import Sealer
+from ..task.codec import Sealer
 from . import validating
 from .findings import Lacking, Validation
 from .outside import kept

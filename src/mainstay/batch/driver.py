@@ -20,14 +20,14 @@ from typing import Any, NoReturn
 import msgspec
 
 from ..control import Control, Plan, Request
-from ..control.driving import driver_id
+from ..control.drivers import driver_id
 from ..errors import InvalidTransition, OutputCorrupt, OutputMissing, StoreError
 from ..lifecycle import Move, table_of
 from ..model import ErrorInfo, Job, RetryPolicy
 from ..outputs import Manifest, OutputStore
 from ..stores import Query
 from ..stores.judge import is_left_to_its_units
-from ..task.sealing import Sealer
+from ..task.codec import Sealer
 from ..worker import Context
 from ..worker.context import LetGo
 from . import validating

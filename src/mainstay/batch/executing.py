@@ -11,10 +11,10 @@ from ..errors import InvalidInput, StoreError
 from ..lifecycle import UNIT, table_of
 from ..model import Job
 from ..stores import Query
-from ..task.sealing import Sealer
+from ..task.codec import Sealer
 from ..worker.messages import Hello
-from ..worker.orders import Orders
 from ..worker.supervisor import STOPPED, UNFIT, Supervisor
+from ..worker.worker_options import Orders
 from .outside import queue_of
 from .spec import DRIVER, row_name, spec_of
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from ..errors import BadArguments, InvalidInput
-from ..task.naming import check_function, is_async
 from ..task.storable import checked_type
+from ..task.task_name import check_function, is_async
 from .unknown_fields import field_check
 
 

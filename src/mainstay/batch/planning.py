@@ -10,7 +10,7 @@ from ..control import Plan, Request
 from ..errors import StoreError
 from ..outputs import Manifest, OutputStore, Unit
 from ..outputs.looking import Seen
-from ..task.sealing import Sealer
+from ..task.codec import Sealer
 from .findings import chunks, seen_in
 from .manifests import digest_of_inputs
 from .spec import UNIT, Spec, UnitCall, row_name

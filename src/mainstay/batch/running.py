@@ -21,7 +21,7 @@ from ..errors import BadArguments, BadResult, OutputMissing, PathBlocked, StoreE
 from ..outputs import About, Group, Outputs, OutputStore, Unit, output_path
 from ..outputs.entry import SOURCE
 from ..outputs.writing import Scratch
-from ..task.running import begin
+from ..task.current_client import begin
 from ..worker import Mode, context
 from .functions import Function
 from .made import Inputs, Made

@@ -11,7 +11,7 @@ from ..control import Plan
 from ..errors import BadArguments, InvalidInput, SchemaTooNew
 from ..model import Job
 from ..outputs.looking import Verify
-from ..task.sealing import Sealer
+from ..task.codec import Sealer
 
 SCHEMA = 1
 KIND = "batch"

@@ -15,8 +15,8 @@ from ..errors import InvalidInput, UnknownOption
 from ..outputs.layout import files_of
 from ..outputs.looking import Verify
 from ..task.client import Client
-from ..task.naming import name_of
 from ..task.options import CommonOptions, merged
+from ..task.task_name import name_of
 from ..worker import Mode
 from .codes import code_of
 from .functions import Function

@@ -17,7 +17,7 @@ from ..lifecycle import Move
 from ..model import Job
 from ..outputs import Manifest, OutputStore
 from ..outputs.layout import CURRENT
-from ..task.sealing import Sealer
+from ..task.codec import Sealer
 from .findings import Lacking, Tally, Validation, seen_in
 from .outside import kept
 from .spec import Spec

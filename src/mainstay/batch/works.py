@@ -11,7 +11,7 @@ import msgspec
 
 from ..control import Decide
 from ..errors import SchemaTooNew, StaleClaim, StoreError
-from ..task.running import begin
+from ..task.current_client import begin
 from ..worker import Mode, Work, context
 from ..worker.context import LetGo
 from ..worker.outage import Outage

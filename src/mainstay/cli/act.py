@@ -14,7 +14,7 @@ import typer
 from ..control import Control, bulk
 from ..control.actions import Action, cancelling, deleting, retrying
 from ..control.bulk import Answer, Found
-from ..control.filtering import state_meant
+from ..control.job_filter import state_meant
 from ..errors import InvalidInput
 from ..lifecycle import JOB, UNIT
 from ..model import Job

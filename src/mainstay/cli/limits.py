@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..control import Control, looks
-from ..control.looks import Limit
+from ..control import Control, overview
+from ..control.overview import Limit
 from . import completion
 from .command import command
 from .common import JsonOption, aside, looking, print_json, printable, screen, working
@@ -45,7 +45,7 @@ def list_limits(where: Where, as_json: JsonOption = False) -> None:
       mainstay limits list
       mainstay limits list --json | jq '.limits[] | select(.held >= .limit)'
     """
-    seen = looking(where, looks.limits)
+    seen = looking(where, overview.limits)
     if as_json:
         print_json({"limits": msgspec.to_builtins(seen)})
     else:

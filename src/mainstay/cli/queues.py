@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..control import Control, bulk, looks
+from ..control import Control, bulk, overview
 from ..control.actions import WAITING, deleting, withdrawing
 from ..control.bulk import Found
-from ..control.looks import Queue, Queues, check_known, known_queues
+from ..control.overview import Queue, Queues, check_known, known_queues
 from ..model import QueueSettings
 from ..stores import JobStore, Query
 from . import act, act_view, completion
@@ -57,7 +57,7 @@ def list_queues(where: Where, as_json: JsonOption = False) -> None:
       mainstay queues list
       mainstay queues list --json | jq '.queues[] | select(.paused)'
     """
-    seen = looking(where, looks.queues)
+    seen = looking(where, overview.queues)
     if as_json:
         print_json(msgspec.to_builtins(seen))
     else:

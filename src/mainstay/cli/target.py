@@ -16,7 +16,7 @@ import typer
 from ..errors import InvalidInput
 from ..model import Settings
 from ..stores import shown_url
-from ..worker.loading import find
+from ..worker.app_import import find
 from .options import Options, panel
 
 _panel = panel("Which store")

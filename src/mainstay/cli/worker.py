@@ -17,8 +17,8 @@ from ..clock import duration_text, seconds
 from ..errors import InvalidInput
 from ..worker import logs
 from ..worker.messages import Hello
-from ..worker.orders import Orders, shown_url
 from ..worker.supervisor import Supervisor
+from ..worker.worker_options import Orders, shown_url
 from .command import command
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..control import Control, looks
-from ..control.draining import crew_of, worker_of
+from ..control import Control, overview
 from ..control.explain import is_alive
 from ..control.json_view import session_view
-from ..control.looks import COUNTED, Seen
+from ..control.overview import COUNTED, Seen
+from ..control.worker_drain import crew_of, worker_of
 from ..errors import WorkerNotFound
 from ..model import Session
 from . import completion
@@ -50,7 +50,7 @@ def list_workers(where: Where, as_json: JsonOption = False) -> None:
       mainstay workers list
       mainstay workers list --json | jq '.sessions[] | select(.at_work | not)'
     """
-    seen = looking(where, looks.sessions)
+    seen = looking(where, overview.sessions)
     if as_json:
         print_json({"sessions": [{**asdict(each.view), "holds": each.holds, "leads": each.leads} for each in seen]})
     else:

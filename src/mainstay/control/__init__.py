@@ -5,17 +5,17 @@ beside it do the reading and writing around them.
 """
 
 from .attempts import Completion, Failure
+from .claims import Extension
 from .control import Control
 from .duties import Duties, Duty
 from .failure import error_info
 from .group import SubmittedGroup
-from .holding import Extension
-from .making import Request
-from .operate import Operations
+from .job_factory import Request
+from .operations import Operations
 from .options import OPTION_NAMES, Plan
 from .payload import decoded
 from .rules.retry import Decide, Quarantine, Stop, Verdict, Wait
-from .submit import Submitted
+from .submission import Submitted
 from .sweep import Swept
 from .writer import Outcome
 

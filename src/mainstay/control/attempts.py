@@ -20,11 +20,11 @@ from ..errors import InvalidInput, MainstayError
 from ..lifecycle import Chain, Move, Moved, succeed
 from ..model import ErrorInfo, Job, Settings
 from .failure import bounded, error_info, shown
+from .job_factory import Request
 from .jobs import Jobs
-from .making import Request
 from .options import check_text
 from .payload import as_given, encoded
-from .rules import attempts, cancelling, overdue
+from .rules import attempts, cancellation, overdue
 from .rules.retry import Decide, after_crash, after_failure
 from .writer import Decision, Moves, Outcome, Wish, Writer
 
@@ -167,7 +167,7 @@ class Attempts:
         """The work has stopped, as asked."""
         if reason is not None:
             check_text(reason, field="reason", limit=1000)
-        return await self._write(jobs, [lambda row, _: cancelling.confirm(row, reason)] * len(jobs))
+        return await self._write(jobs, [lambda row, _: cancellation.confirm(row, reason)] * len(jobs))
 
     def _failing(self, item: Failure) -> Decision:
         given: object = item.error

@@ -11,12 +11,12 @@ from ..model import Leadership, Settings
 from ..stores import JobStore, Trimmed, usual_settings
 from . import retention
 from .attempts import Attempts
-from .driving import Drivers
+from .claims import Claims, check_session
+from .drivers import Drivers
 from .duties import Duties, Duty
-from .holding import Claims, check_session
+from .job_factory import JobMaker
 from .jobs import Jobs
-from .making import JobMaker
-from .operate import Operations
+from .operations import Operations
 from .rules.guard import SweepGuard
 from .sweep import Sweeper
 from .writer import Writer

@@ -13,10 +13,10 @@ from ..errors import Conflict, InvalidInput
 from ..stores import Durability, NewJob
 from ..stores.durability import strongest
 from .failure import shown
-from .making import Request
+from .job_factory import Request
 from .options import MOST_AWAITED, Plan
 from .payload import content_of
-from .submit import Submitted
+from .submission import Submitted
 
 ReadOptions = Callable[[Mapping[str, Any]], Plan]
 MakeJobs = Callable[[Iterable[Request]], Sequence[NewJob]]

@@ -18,11 +18,11 @@ from ..model import Job, Settings, check_id
 from ..stores import Change, Durability, JobStore, NewJob, Refusal, Wake
 from ..stores.durability import strongest
 from .group import SubmittedGroup, group_jobs, in_group, known_group
-from .making import JobMaker, Request
+from .job_factory import JobMaker, Request
 from .options import Plan
-from .polling import Polls, is_over
-from .submit import MayReplace, Submitted, in_requests
+from .submission import MayReplace, Submitted, in_requests
 from .trail import read_events, read_story
+from .wait_polls import Polls, is_over
 
 log = logging.getLogger("mainstay.control")
 

@@ -16,7 +16,7 @@ from ..errors import BadArguments, InvalidInput, MainstayError, SchemaTooNew, St
 from ..lifecycle import table_of
 from ..model import Job
 from ..task import Client
-from ..task.running import begin
+from ..task.current_client import begin
 from ..worker import Context, Mode, context
 from ..worker.context import LetGo
 from ..worker.outage import Outage

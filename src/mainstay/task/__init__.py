@@ -6,10 +6,10 @@ Layer: above worker, below app. Start from `Task` (what `@app.task` makes), `Han
 
 from .call import Call
 from .client import Client
+from .codec import Codec
 from .drafts import BeforeSubmit, Draft
 from .handle import Handle
 from .options import SubmitOptions, TaskOptions
-from .sealing import Codec
 from .task import AsyncTask, PlainTask, Submits, Task
 
 __all__ = [

@@ -9,9 +9,9 @@ import msgspec
 from ..control import Plan, Request
 from ..errors import InvalidInput
 from .client import Client
+from .current_client import running
 from .drafts import Draft, drafted
 from .returns import Returns
-from .running import running
 from .signature import Signature
 
 R_co = TypeVar("R_co", covariant=True)

@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 
 from ..clock import Clock
 from ..control import Control
-from ..control.making import JobMaker
+from ..control.job_factory import JobMaker
 from ..control.options import OptionReader
 from ..model import Settings
 from ..stores import open_store
+from .codec import Codec, Sealer
 from .connection import Connection
+from .current_client import running
 from .drafts import BeforeSubmit
 from .portal import Portal
-from .running import running
-from .sealing import Codec, Sealer
 
 T = TypeVar("T")
 

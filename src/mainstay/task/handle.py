@@ -9,8 +9,8 @@ from ..control import Submitted
 from ..errors import JobFailed
 from ..model import ErrorInfo, Job
 from .client import Client
+from .current_client import tell_of_wait
 from .returns import Returns
-from .running import tell_of_wait
 
 R_co = TypeVar("R_co", covariant=True)
 

@@ -15,7 +15,7 @@ from ..clock import duration_text
 from ..control import Decide
 from ..errors import InvalidInput, UnknownOption
 from ..stores import Durability
-from .failing import Errors
+from .retry_rules import Errors
 
 if TYPE_CHECKING:
     from .handle import Handle

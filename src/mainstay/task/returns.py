@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from ..errors import BadResult, InvalidInput
-from .sealing import Sealer
+from .codec import Sealer
 from .storable import canonical
-from .wording import place_and_rule, said
+from .type_errors import place_and_rule, said
 
 R = TypeVar("R")
 

@@ -22,7 +22,7 @@ from msgspec import UNSET, UnsetType
 
 from ..errors import BadArguments, InvalidInput
 from .storable import canonical, checked_type
-from .wording import place_and_rule, said
+from .type_errors import place_and_rule, said
 
 _REFUSED = (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError)
 _VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.inspect import CustomType, Type, type_info
 
 from ..errors import InvalidInput
-from .wording import plain_type
+from .type_errors import plain_type
 
 _ordered = msgspec.msgpack.Encoder(order="deterministic").encode
 _unordered = msgspec.msgpack.Encoder().encode

@@ -13,14 +13,14 @@ from ..errors import BadArguments, InvalidInput
 from ..worker import Mode
 from .call import Call
 from .client import Client
-from .failing import Judge
+from .current_client import begin
 from .handle import Handle
-from .naming import check_function, is_async, name_of
 from .options import SubmitOptions, TaskOptions, check_task_options, merged, plain
+from .retry_rules import Judge
 from .returns import Returns
-from .running import begin
 from .signature import Arguments, Signature
-from .within import Transaction, Within
+from .task_name import check_function, is_async, name_of
+from .transactional import Transaction, Within
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ..stores.memory import MemoryStore
     from .clock import VirtualClock
     from .harness import Harness
+    from .results import Drained, DrainError, Ran, Submitted
     from .rows import a_job, new_job
-    from .seen import Drained, DrainError, Ran, Submitted
 
 __all__ = [
     "DrainError",

@@ -23,7 +23,7 @@ from ..stores.memory import MemoryStore
 from ..task import Call, Task
 from ..worker.context import context
 from .clock import VirtualClock
-from .seen import Drained, DrainError, Ran, Submitted, listing, matching, submitted_of, wanted
+from .results import Drained, DrainError, Ran, Submitted, listing, matching, submitted_of, wanted
 from .worker import Worker, move_to
 
 R = TypeVar("R")

@@ -23,7 +23,7 @@ from ..stores.memory import MemoryStore
 from ..worker.children import Children
 from ..worker.engine import Engine
 from .clock import VirtualClock
-from .seen import DrainError
+from .results import DrainError
 
 #: nobody beats for it, and the clock may jump by years
 _LEASE_S = 1e10

@@ -33,11 +33,11 @@ from ..errors import SessionLost, StoreError, UnknownTask
 from ..model import Job, Session
 from ..stores import Change, Query
 from ..stores.routes import Offers
-from .account import Account, Claim
 from .attempt import attempt
-from .claims import Claims
+from .claim_audit import Account, Claim
+from .claim_loop import Claims
+from .claimed import Held
 from .endings import Ending, Failed, Gone, Halted
-from .held import Held
 from .ledger import CANCELLED, DRAINED, LOST, OVERRAN, STALLED, Entry, Ledger, Parked
 from .outage import Outage
 from .pace import Pace
@@ -45,7 +45,7 @@ from .program import Program, Work, offer_of
 from .recorder import Recorder
 from .reports import Reports
 from .run import Run
-from .solitude import Solitude
+from .solo_turn import Solitude
 
 if TYPE_CHECKING:
     from .children import Children

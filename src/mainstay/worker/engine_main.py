@@ -26,17 +26,17 @@ from ..parent import die_with_parent
 from ..stores import Change
 from ..stores.home import adopt
 from . import logs, processors
+from .async_waits import first, within
 from .children import Children
 from .engine import Engine
 from .exits import leave_at_once
-from .kept_aside import keep
 from .messages import Drain, EngineConfig, FromEngine, Go, Hello, Retiring, ToEngine, Unfit, line
 from .outage import Outage
+from .outbox import keep
 from .program import Program, load, offer_of
 from .recorder import Recorder
-from .solitude import Solitude
+from .solo_turn import Solitude
 from .spawn import leave_stopping_to_the_supervisor
-from .waiting import first, within
 
 log = logging.getLogger("mainstay.worker")
 

@@ -21,8 +21,8 @@ from ..errors import InvalidInput, StoreError
 from ..model import Job
 from ..stores import Change
 from .endings import Crashed, Done, Ending, Failed, Halted, Misfit, NotNeeded, PutOff
-from .kept_aside import Recording
 from .outage import Outage
+from .outbox import Recording
 
 log = logging.getLogger("mainstay.worker")
 

@@ -14,8 +14,8 @@ import msgspec
 
 from ..control import Control, Decide, Duty
 from ..model import Offer, Settings
+from .app_import import find
 from .context import Context
-from .loading import find
 
 #: where the call is made: on the engine's loop, in one of its threads, or in a child process of its own
 Mode = Literal["loop", "thread", "process"]

@@ -20,17 +20,17 @@ from typing import Any
 from ..control import Control
 from ..errors import InvalidInput, MainstayError, StoreError
 from ..stores import open_store
-from .burial import Death, bury
+from .async_waits import first, within
+from .crash_blame import Death, bury
+from .engine_record import Member
 from .exits import in_words
-from .keeping import Keeper
-from .kept_aside import kept, write_kept
-from .member import Member
+from .heartbeat import Keeper
 from .messages import FromEngine, Hello, Retiring, Unfit
-from .orders import Orders, shown_url
 from .outage import Outage
-from .solitude import Solitude
+from .outbox import kept, write_kept
+from .solo_turn import Solitude
 from .spawn import ENGINE, spawn
-from .waiting import first, within
+from .worker_options import Orders, shown_url
 
 log = logging.getLogger("mainstay.worker")
 

@@ -17,7 +17,7 @@ from ...clock import seconds
 from ...errors import InvalidInput
 from ...worker import logs
 from ...worker.messages import Hello
-from ...worker.orders import Orders
+from ...worker.worker_options import Orders
 from ..executing import execute, queue_to_serve
 from ..outside import worker_name
 

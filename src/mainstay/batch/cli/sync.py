@@ -18,7 +18,7 @@ from ...cli.exits import DONE, NO
 from ...cli.ids import IdsArgument, full_id
 from ...cli.programs import Connected, connecting
 from ...cli.target import Where
-from ...worker.kept_aside import Written, kept, write_kept
+from ...worker.outbox import Written, kept, write_kept
 from .. import Desk
 from ..runners import Runners
 from ..syncing import Synced, sync_outside

@@ -11,7 +11,7 @@ import msgspec
 from ...app import App
 from ...cli.target import load
 from ...errors import InvalidInput
-from ...worker.loading import find
+from ...worker.app_import import find
 from .. import Batch
 
 

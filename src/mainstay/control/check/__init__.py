@@ -18,7 +18,7 @@ from ...lifecycle.invariants import Finding, inspect
 from ...model import Job, Session
 from ...stores import Audited, JobStore, Query, Violation
 from ..schedules.spec import read_spec
-from .mending import Look, mended
+from .repairs import Look, mended
 
 PAGE = 200
 #: how many rows the leader's timer looks at each time

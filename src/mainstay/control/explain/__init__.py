@@ -14,8 +14,8 @@ from ..trail import read_events
 from .attempts import Attempt
 from .batches import batch_advice
 from .facts import Awaited, Facts, Held, gather, is_alive
-from .telling import Explanation, Section, explain
-from .waiting import Advice
+from .obstacles import Advice
+from .story import Explanation, Section, explain
 
 #: the newest events that are read; older attempts are counted, not told
 _READ = 1000

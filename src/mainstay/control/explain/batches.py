@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .waiting import Advice
+from .obstacles import Advice
 
 #: what a batch may be resumed from, in the same job
 _RESUMABLE = ("partial", "failed", "timed_out", "quarantined")

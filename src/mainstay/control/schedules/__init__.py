@@ -6,7 +6,7 @@ leader's duty that makes the jobs. `plan` holds the decision what is due, as a p
 
 from .cron import Cron
 from .every import Every
-from .operate import ScheduleView, describe, drop, pause, register, resume, run_now
+from .operations import ScheduleView, describe, drop, pause, register, resume, run_now
 from .plan import TickPlan, due_ticks, upcoming
 from .spec import CatchUp, Overlap, ScheduledJob, ScheduleSpec, read_spec, schedule, spec_bytes
 from .ticker import Ticker

@@ -15,7 +15,7 @@ import msgspec
 from ...errors import InvalidInput
 from ...model import Settings
 from ..failure import shown
-from ..making import Request
+from ..job_factory import Request
 from ..options import OptionReader, check_count, check_name
 from ..payload import encoded
 from .when import StoredWhen, When, when_of

@@ -18,7 +18,7 @@ from ...stores import Inserted
 from ..control import Control
 from ..duties import Duty
 from ..failure import shown
-from ..making import Request
+from ..job_factory import Request
 from .plan import TickPlan, due_ticks
 from .spec import ScheduleSpec, read_spec, request_of
 from .when import When, at_of, ms_of

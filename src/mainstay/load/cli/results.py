@@ -13,7 +13,7 @@ from ...cli.ids import full_id
 from ...cli.programs import Connected, connecting
 from ...cli.target import Where
 from ...errors import InvalidInput, JobNotFound, StoreError
-from ...task.sealing import Sealer
+from ...task.codec import Sealer
 from ..local_run import FOLDER, STORE
 from ..report.compare import Run, as_run
 from ..report.recorded import read_result

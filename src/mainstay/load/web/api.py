@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from ...task.sealing import Sealer
+from ...task.codec import Sealer
 from ...web.api.operation import Answered, Ask, Nothing, Operation, told
 from ...web.api.views import size_of
 from ...web.aside import aside

@@ -14,7 +14,7 @@ from ...errors import InvalidInput
 from ...lifecycle import table_of
 from ...model import Job, check_id
 from ...stores.left_out import size_left_out
-from ...task.sealing import Sealer
+from ...task.codec import Sealer
 from ...web.api.veil import shown_job, veil_of
 from ...web.api.views import etag_of, size_of
 from ...web.aside import aside

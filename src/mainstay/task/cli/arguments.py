@@ -19,7 +19,7 @@ import msgspec
 from ...cli.common import Refused
 from ...errors import InvalidInput
 from .. import Task
-from ..wording import place_and_rule
+from ..type_errors import place_and_rule
 
 STDIN = "-"
 T = TypeVar("T", bound=msgspec.Struct)

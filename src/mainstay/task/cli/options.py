@@ -10,7 +10,7 @@ import msgspec
 from ...cli import completion
 from ...cli.ids import full_id
 from ...cli.options import Options, panel
-from ...control.written import deadline, moment
+from ...control.time_input import deadline, moment
 from ...errors import InvalidInput
 from ...stores import JobStore
 

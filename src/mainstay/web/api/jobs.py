@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from ...control.filtering import by_age, check_states
+from ...control.job_filter import by_age, check_states
 from ...control.json_view import JobView
 from ...stores import JobStore, Query
 from .fields import Duration, JobId, Millis, Name, PageSize, Queue, Status, Tag, Text

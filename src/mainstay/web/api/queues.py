@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from ...control import bulk, looks
+from ...control import bulk, overview
 from ...control.actions import WAITING, deleting, withdrawing
-from ...control.looks import Queue, Queues
+from ...control.overview import Queue, Queues
 from ...model import QueueSettings
 from ...stores import Query
 from ..problems import Problem
@@ -47,11 +47,11 @@ class NewLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 async def list_queues(ask: Ask[Nothing, None]) -> Response:
-    return told(msgspec.to_builtins(await looks.queues(ask.place.store)))
+    return told(msgspec.to_builtins(await overview.queues(ask.place.store)))
 
 
 async def get_queue(ask: Ask[Nothing, None]) -> Response:
-    seen = await looks.queues(ask.place.store)
+    seen = await overview.queues(ask.place.store)
     found = next((queue for queue in seen.queues if queue.name == ask.path("name")), None)
     if found is None:
         raise _no_queue(ask.path("name"), {queue.name for queue in seen.queues})
@@ -80,7 +80,7 @@ async def purge_queue(ask: Ask[Nothing, Purge]) -> Response:
 
 
 async def list_limits(ask: Ask[Nothing, None]) -> Response:
-    return told({"limits": msgspec.to_builtins(await looks.limits(ask.place.store))})
+    return told({"limits": msgspec.to_builtins(await overview.limits(ask.place.store))})
 
 
 async def set_limit(ask: Ask[Nothing, NewLimit]) -> Response:
@@ -95,7 +95,7 @@ async def _settings(ask: Ask[Any, Any]) -> Response:
 
 
 async def _check(ask: Ask[Any, Any]) -> None:
-    known = await looks.known_queues(ask.place.store)
+    known = await overview.known_queues(ask.place.store)
     if ask.path("name") not in known:
         raise _no_queue(ask.path("name"), known)
 

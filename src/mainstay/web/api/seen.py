@@ -9,7 +9,7 @@ import msgspec
 from ...batch.desk import Output, Resumed, ToRun
 from ...batch.findings import Validation
 from ...batch.spec import Tallied
-from ...control.looks import Limit
+from ...control.overview import Limit
 from ...stores import Violation
 from .shapes import Advised
 

@@ -7,7 +7,7 @@ import time
 import msgspec
 from starlette.responses import Response
 
-from ...control import looks
+from ...control import overview
 from ...control.check import watching
 from ...control.json_view import StatsView, read_stats, session_view
 from .operation import Answered, Ask, Nothing, Operation, told
@@ -43,7 +43,7 @@ async def list_stores(ask: Ask[Nothing, None]) -> Response:
 async def list_workers(ask: Ask[Nothing, None]) -> Response:
     store, masker = ask.place.store, ask.site.masker
     found = []
-    for seen in await looks.sessions(store):
+    for seen in await overview.sessions(store):
         jobs = tuple(masked_job(job, masker, payload=False) for job in seen.held[:_SHOWN])
         found.append(WorkingSession(**msgspec.structs.asdict(seen.view), holds=seen.holds, jobs=jobs))
     return told(Workers(sessions=found))

@@ -18,7 +18,7 @@ from ...control import Request
 from ...control.options import check_text
 from ...control.payload import encoded, unique_of
 from ...control.task_defaults import filled
-from ...control.written import deadline
+from ...control.time_input import deadline
 from ...errors import Conflict, InvalidInput, KeyConflict
 from ...model import Job
 from ...stores import Durability

@@ -10,7 +10,7 @@ from ...batch.findings import Validation
 from ...batch.report.heat_map import HeatMap
 from ...batch.report.model import BatchReport
 from ...control.json_view import JobView
-from ...control.looks import Limit, Queue
+from ...control.overview import Limit, Queue
 from ...model import QueueSettings
 from ..api.seen import BatchSeen, Resuming, Schedule
 from ..api.shapes import BulkResult, JobPage

@@ -10,7 +10,7 @@ from ...batch.findings import Validation
 from ...batch.report.heat_map import HeatMap
 from ...batch.report.model import BatchReport
 from ...control.json_view import SessionView, StatsView
-from ...control.looks import Limit, Queue, Queues
+from ...control.overview import Limit, Queue, Queues
 from ...load.stats.model import Summary
 from ...model import QueueSettings
 from ..api.seen import BatchSeen, Checked, Limits, OutputPage, Ran, Resuming, Schedule, Schedules, Stores, StoreSeen

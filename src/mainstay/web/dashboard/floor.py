@@ -8,7 +8,7 @@ from collections.abc import Hashable
 import msgspec
 from starlette.responses import Response
 
-from ...control.draining import worker_of
+from ...control.worker_drain import worker_of
 from ..live.snapshot import QueueSeen, SessionSeen
 from .overview import Chart, lately
 from .page import View

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from ...clock import seconds
-from ...control.polling import is_over
+from ...control.wait_polls import is_over
 from ...errors import (
     InvalidInput,
     InvalidTransition,

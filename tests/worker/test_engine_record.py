@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mainstay.worker.member import Member
+from mainstay.worker.engine_record import Member
 from mainstay.worker.messages import Pulsed
 from mainstay.worker.recorder import Recorder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from ..control.within import Enqueuer
+from ..control.transactional import Enqueuer
 from ..errors import InvalidInput
 from ..stores.factory import chain_of
 from ..stores.postgres.enqueue import AsyncFace, Steps, enqueue_into, face_of

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mainstay.worker.waiting import first, within
+from mainstay.worker.async_waits import first, within
 
 
 async def test_a_wait_is_over_when_it_has_happened_or_when_the_time_is() -> None:

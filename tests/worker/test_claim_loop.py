@@ -12,7 +12,7 @@ import pytest
 from mainstay.errors import StoreUnavailable
 from mainstay.model import Job
 from mainstay.testing import MemoryStore, a_job
-from mainstay.worker.claims import Claims
+from mainstay.worker.claim_loop import Claims
 
 
 class Desk:

@@ -10,7 +10,7 @@ from mainstay.control import Control
 from mainstay.control.rules.blame import ALONE_LOSSES
 from mainstay.model import Job
 from mainstay.testing import MemoryStore, VirtualClock
-from mainstay.worker.burial import Buried, Death, bury
+from mainstay.worker.crash_blame import Buried, Death, bury
 from mainstay.worker.recorder import Running
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from ..stores import Report
-from .burial import Death
+from .crash_blame import Death
 from .messages import Drain, Go, Hello, Pulsed
 from .recorder import Running
 from .spawn import EngineHandle

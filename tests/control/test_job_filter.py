@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainstay.control.filtering import by_age, check_states, state_meant
+from mainstay.control.job_filter import by_age, check_states, state_meant
 from mainstay.errors import InvalidInput
 from mainstay.stores import Query
 

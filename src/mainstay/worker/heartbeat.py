@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Collection
 
 from ..control import Control
-from .member import Member
+from .engine_record import Member
 from .messages import Pulsed
 from .outage import Outage
 

@@ -15,8 +15,8 @@ from ..clock import seconds
 from ..lifecycle import Move, table_of, time_text
 from ..model import Job, check_id
 from ..stores import JobStore
+from .job_factory import Request
 from .jobs import Jobs
-from .making import Request
 from .options import check_text
 from .writer import Decision, Moves, Wish, Writer, at_version, refused
 

@@ -10,10 +10,10 @@ from ..lifecycle import Move, table_of
 from ..model import AWAITS_MS, Job, QueueSettings, Session, Settings, check_id, rank_of
 from ..stores import Deletion, JobStore
 from ..stores.judge import is_left_to_its_units
-from .draining import drain
-from .driving import Drivers, driver_id
+from .drivers import Drivers, driver_id
 from .options import MOST, check_priority, check_queue, check_text
-from .rules import cancelling
+from .rules import cancellation
+from .worker_drain import drain
 from .writer import Decision, Moves, Outcome, Wish, Writer, at_version
 
 log = logging.getLogger("mainstay.control")
@@ -195,7 +195,7 @@ class Operations:
 
 
 def _cancel(reason: str) -> Decision:
-    return lambda job, now_ms: cancelling.cancel(job, reason, now_ms=now_ms)
+    return lambda job, now_ms: cancellation.cancel(job, reason, now_ms=now_ms)
 
 
 def _withdraw(reason: str) -> Decision:
@@ -204,7 +204,7 @@ def _withdraw(reason: str) -> Decision:
         if state is not None and (state.holds or state.settled) and job.status != "cancelled":
             why = "it does not wait any more"
             raise InvalidTransition(job.id, job.status, "cancelled", allowed=state.next, why=why)
-        return cancelling.cancel(job, reason, now_ms=now_ms)
+        return cancellation.cancel(job, reason, now_ms=now_ms)
 
     return decide
 

@@ -12,7 +12,7 @@ from ...model import Job
 from .attempts import Attempt, read
 from .batches import batch_advice
 from .facts import Facts, is_alive
-from .waiting import Advice, Obstacle, obstacles
+from .obstacles import Advice, Obstacle, obstacles
 from .words import Names, count, moment, sentence, span
 
 #: attempts and moves that are told one by one; earlier ones are counted

@@ -15,9 +15,9 @@ from ...model import Job, Schedule
 from ...stores import Query
 from ..control import Control
 from ..failure import shown
-from ..making import Request
+from ..job_factory import Request
 from ..options import check_text
-from ..submit import Submitted
+from ..submission import Submitted
 from .plan import COUNTED, ticks_between, upcoming
 from .spec import CatchUp, Overlap, ScheduleSpec, read_spec, request_of, spec_bytes
 from .when import When, at_of, next_tick

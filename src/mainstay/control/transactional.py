@@ -15,9 +15,9 @@ from ..lifecycle import Chain
 from ..stores import Durability, NewJob
 from ..stores.durability import strongest
 from .group import SubmittedGroup, group_jobs, in_group, known_group
-from .making import JobMaker, Request
+from .job_factory import JobMaker, Request
 from .options import Plan
-from .submit import Submitted, in_requests
+from .submission import Submitted, in_requests
 
 if TYPE_CHECKING:
     from ..stores.postgres.enqueue import Steps

@@ -14,9 +14,9 @@ from mainstay.errors import StoreLocked
 from mainstay.model import Settings
 from mainstay.stores import Overdue, Pulse, Report
 from mainstay.testing import MemoryStore
-from mainstay.worker import keeping
-from mainstay.worker.keeping import Keeper
-from mainstay.worker.member import Member
+from mainstay.worker import heartbeat
+from mainstay.worker.engine_record import Member
+from mainstay.worker.heartbeat import Keeper
 from mainstay.worker.recorder import Recorder
 
 FAST = Settings.of(heartbeat="20ms", lease="200ms", sweep="10ms")
@@ -142,7 +142,7 @@ async def test_a_sweep_lets_a_burial_go_first_once(recorder: Recorder) -> None:
 async def test_what_lasts_is_stored_as_begun_without_a_beat_and_once(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "MARK_S", 0.01)
+    monkeypatch.setattr(heartbeat, "MARK_S", 0.01)
     world = World(recorder)
     session = world.member.session = (await world.control.claims.open_session()).id
     for _ in range(3):

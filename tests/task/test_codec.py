@@ -10,7 +10,7 @@ import pytest
 
 from mainstay.control import decoded
 from mainstay.errors import InvalidInput
-from mainstay.task.sealing import SEALED, Sealer
+from mainstay.task.codec import SEALED, Sealer
 
 
 class Xor:

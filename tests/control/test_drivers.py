@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mainstay.control import Completion, Failure, Request
-from mainstay.control.driving import driver_id
+from mainstay.control.drivers import driver_id
 from mainstay.control.rules.blame import ALONE_LOSSES
 from mainstay.errors import InvalidTransition, StaleClaim
 from mainstay.lifecycle import Move

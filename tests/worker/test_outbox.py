@@ -13,7 +13,7 @@ from mainstay.model import Job
 from mainstay.stores import Change
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import VirtualClock
-from mainstay.worker.kept_aside import keep, kept, write_kept
+from mainstay.worker.outbox import keep, kept, write_kept
 from tests.conformance.world import World
 
 URL = "memory:"

@@ -30,12 +30,12 @@ STORELESS = {
 
 def leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The words of every command there is."""
-    below = getattr(command, "commands", None)
-    if below is None:
+    if not hasattr(command, "commands"):
         yield words
         return
-    for name, inner in below.items():
-        yield from leaves(inner, (*words, name))
+    context = typer.Context(command)
+    for name in command.list_commands(context):
+        yield from leaves(command.get_command(context, name), (*words, name))
 
 
 COMMANDS = sorted(leaves(typer.main.get_command(app)))

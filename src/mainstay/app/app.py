@@ -4,42 +4,38 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 from zoneinfo import ZoneInfo
 
-from ..batch import Batch, BatchRun
-from ..batch.declarations import Batches
-from ..batch.runners import Runner, Runners
-from ..batch.study import BatchOptions
+from ..batch.app_methods import BatchMethods
 from ..clock import Clock
 from ..control import Control, Duty, decoded
-from ..control.schedules import CatchUp, Overlap, ScheduledJob, ScheduleSpec, ScheduleView, When
+from ..control.schedules import CatchUp, Overlap, ScheduleSpec, ScheduleView, When
 from ..errors import InvalidInput, MainstayError, UnknownTask
-from ..load.declarations import Loads
+from ..load.app_methods import LoadMethods
 from ..model import Settings, route_of
 from ..stores import JobStore, shown_url, usual_settings
-from ..task import AsyncTask, BeforeSubmit, Call, Client, Codec, Handle, PlainTask, Task, TaskOptions
+from ..task import BeforeSubmit, Call, Client, Codec, Handle, Task
+from ..task.app_methods import TaskMethods
 from ..task.drafts import check_hook
-from ..task.options import SubmitOptions
 from ..task.returns import Returns
 from ..task.storable import canonical
-from ..task.task_name import is_async, place_of
 from ..worker import Context, Hook, Work
 from ..worker.app_import import loaded
+from ..worker.declarations import Host
 from . import bulk, hooks
 from .group import Group, submit_group, submit_group_within
+from .kind_parts import KindParts
 from .schedules import Schedules
 from .settings import AppSettings
 
 if TYPE_CHECKING:
-    from ..load.plan import LoadOptions
+    from ..batch.runners import Runner
     from ..load.sources import LoadJob, LoadTest
-    from ..load.stats.model import Summary
-    from ..load.workflow import Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,19 +47,7 @@ M = TypeVar("M", bound=hooks.Manager)
 DEFAULT_QUEUE = "default"
 
 
-class Decorator(Protocol):
-    """What `@app.task(...)` is: it makes a task of an `async def` or of a plain function."""
-
-    # a plain function may return a coroutine as well, so the two overlap; the first that fits is the one that is meant
-    @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
-
-
-class App:
+class App(TaskMethods, BatchMethods, LoadMethods):
     """Tasks, their settings, and the store their jobs are in.
 
     The store opens on first use. `async with app:` opens it now; the last one to leave closes it. Settings are keyword
@@ -109,76 +93,20 @@ class App:
             audit_key=audit_key,
         )
         """what its tasks submit and read through"""
-        self._batches = Batches(self.client, outputs, runners, lambda: loaded(self))
-        self.loads = Loads(self.client)
-        """its load tests"""
-        self._works: dict[str, dict[str, Work]] = {
-            "task": {},
-            "batch": self._batches.works,
-            "load": self.loads.works,
-        }
-        self._tasks: dict[str, Task[..., Any]] = {}
-        self._schedules = Schedules(self.client, self._tasks, self.loads.tests)
+        self._parts = KindParts(
+            Host(
+                client=self.client,
+                options={"outputs": outputs, "runners": runners},
+                target=lambda: loaded(self),
+            )
+        )
+        self._schedules = Schedules(self.client, self._parts)
         self._around: list[hooks.Opener] = []
         self._lifespan: hooks.Opener | None = None
         self._state: Any = _NOT_OPEN
         self._anything: Returns[Any] = Returns("a job", Any, self.client.sealer)
 
     # declare ----------------------------------------------------------------------------------------
-
-    # overlaps as in `Decorator`
-    @overload
-    def task(  # type: ignore[overload-overlap]
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> AsyncTask[P, R]: ...
-    @overload
-    def task(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
-    @overload
-    def task(self, /, **options: Unpack[TaskOptions]) -> Decorator: ...
-    def task(self, function: Any = None, /, **options: Unpack[TaskOptions]) -> Any:
-        """Make a task of a function: `@app.task`, or `@app.task(retries=5, timeout="30s", queue="mail")`.
-
-        An `async def` runs on the worker's loop, a plain function in a thread, and either in a process of its own
-        with `process=True`. It is called `module.function` unless `name` is given. `retry_on` and `give_up_on` name
-        the exceptions that are, or are not, worth another attempt; `policy` is a function that decides instead.
-        The other options are those of a submit.
-        """
-        if function is None:
-            return lambda function: self._declare(function, options)
-        return self._declare(function, options)
-
-    def _declare(self, function: Any, options: TaskOptions) -> Task[..., Any]:
-        if isinstance(function, Task):
-            raise InvalidInput(function.name, "is a task already; put options into the @app.task that made it")
-        kind = AsyncTask if callable(function) and is_async(function) else PlainTask
-        made: Task[..., Any] = kind(self.client, function, **options)
-        if (other := self._tasks.get(made.name)) is not None:
-            raise InvalidInput(
-                made.name,
-                f"is the name of another task (at {place_of(other.function)}); give one of them another: "
-                '@app.task(name="...")',
-            )
-        self._tasks[made.name] = self._works["task"][made.name] = made
-        return made
-
-    def batch(self, /, **options: Unpack[BatchOptions]) -> Callable[[Callable[..., Any]], Batch]:
-        """Make a study of a function that is run for many parameter sets and seeds:
-        `@app.batch(outputs={"result": "result.npy"}, aggregate=score)`.
-
-        The function takes `params`, `seed` and `out`, those that it names. Every declared output must be written, to
-        `out["result"]`. `aggregate` is a function of `params` and `runs`, called for each set of parameters; `overall`
-        one of `sets`, called at the end. `version` says which code it is: what changes results changes it, and by
-        default it is a digest of the function's text. `failure_budget` stops early when more than this part of the
-        units has failed. The other options are those of a task, for each unit.
-        """
-        return lambda function: self._batches.declare(function, options)
-
-    def load(
-        self, *workflows: type[Workflow] | LoadTest, name: str | None = None, queue: str = DEFAULT_QUEUE
-    ) -> LoadTest:
-        """Declare a load test of some workflows, which run together: `app.load(Shop, Search)`. It is called like the
-        first of them unless `name` is given. A worker that is pointed at this app runs those that are submitted."""
-        return self.loads.declare(workflows, name=name, queue=queue)
 
     def schedule(
         self,
@@ -201,7 +129,7 @@ class App:
 
         def declare(what: S) -> S:
             self._schedules.declare(
-                self._scheduled(what),
+                self._parts.scheduled(what),
                 when,
                 name=name,
                 tz=tz,
@@ -212,22 +140,6 @@ class App:
             return what
 
         return declare
-
-    def _scheduled(self, what: object) -> ScheduledJob:
-        """What a schedule submits, from what it is put on."""
-        if isinstance(what, Task):
-            if what.required:
-                needs, short = ", ".join(what.required), what.name.rpartition(".")[2]
-                raise InvalidInput("schedule", f"{what.name} needs {needs}; write app.schedule(...)({short}.job(...))")
-            what = what.job()
-        if isinstance(what, Call):
-            # a task's word on clashes is about submits; a tick that meets an unsettled job makes none
-            options = {option: value for option, value in what.written.items() if option != "on_clash"}
-            return ScheduledJob(name=what.name, payload=bytes(what.payload), options=options)
-        if (load := self.loads.scheduled(what)) is not None:
-            return load
-        rule = "is not a task or a load test; put @app.schedule(...) above @app.task, or call it with app.load(...)"
-        raise InvalidInput("schedule", f"{what!r} {rule}")
 
     def before_submit(self, hook: B) -> B:
         """Have a function look at each job about to be submitted, and add to it: trace ids, tags, options. It gets a
@@ -265,6 +177,11 @@ class App:
             raise InvalidInput("lifespan", "there is one already; do both in one function, and yield what both made")
         self._lifespan = hooks.opener(manager, field="lifespan")
         return manager
+
+    def part(self, kind: str) -> Any:
+        """What this app declares of a kind of job: an object of the class that the kind names. Kinds of other
+        distributions are used through it: `app.part("survey").declare(...)`."""
+        return self._parts[kind]
 
     # submit -----------------------------------------------------------------------------------------
 
@@ -322,62 +239,6 @@ class App:
             return submit_group_within(self.client, members, then, when=when, failed=failed, connection=connection)
         return self.client.run(lambda: self.group(members, then=then, when=when, failed=failed), what="group_sync")
 
-    async def submit_batch(
-        self,
-        study: Batch,
-        *,
-        params: Iterable[Any] | None = None,
-        seeds: Iterable[int] | int | None = None,
-        outputs: str | None = None,
-        force: bool = False,
-        failure_budget: float | None = None,
-        deadline: str | timedelta | None = None,
-        runner: str = "local",
-        **options: Unpack[SubmitOptions],
-    ) -> BatchRun:
-        """Submit a study for each of some sets of parameters (`grid(beta=[...])`) and each seed.
-
-        What is to be made is written to the store of the outputs first; units whose outputs are there already are not
-        run, unless `force` makes everything anew. The same work that is submitted again while it is not settled is the
-        same job. `deadline` is a limit for all of it; looking at the outputs in the end does not count. `runner` says
-        where its units run: on workers, elsewhere by a runner that the app was given, or by a command line
-        (`exec:nice {command}`).
-        """
-        return await self._batches.submit(
-            study,
-            params=params,
-            seeds=seeds,
-            outputs=outputs,
-            force=force,
-            failure_budget=failure_budget,
-            deadline=deadline,
-            runner=runner,
-            options=dict(options),
-        )
-
-    def submit_batch_sync(self, study: Batch, **given: Any) -> BatchRun:
-        """`submit_batch`, for code without an event loop."""
-        return self.client.run(lambda: self.submit_batch(study, **given), what="submit_batch_sync")
-
-    async def submit_load(
-        self, test: LoadTest | str, load: LoadOptions | None = None, **options: Unpack[SubmitOptions]
-    ) -> Handle[Summary]:
-        """Submit a run of a load test. `load` says what differs from the classes: `LoadOptions(vus=500)`; the other
-        options are those of every submit. The result is a `Summary`; a run that does not keep a threshold fails."""
-        from ..load.plan import LoadOptions  # noqa: PLC0415 - an extra
-
-        return await self.loads.submit(test, load or LoadOptions(), dict(options))
-
-    def submit_load_sync(
-        self, test: LoadTest | str, load: LoadOptions | None = None, **options: Unpack[SubmitOptions]
-    ) -> Handle[Summary]:
-        """`submit_load`, for code without an event loop."""
-        return self.client.run(lambda: self.submit_load(test, load, **options), what="submit_load_sync")
-
-    def batch_run(self, job_id: str) -> BatchRun:
-        """A batch that was submitted, by its id."""
-        return self._batches.run(job_id)
-
     def handle(self, job_id: str) -> Handle[Any]:
         """Any job, by id; its result is plain data. For a typed one: `task.handle(job_id)`."""
         return Handle(self.client, self._anything, job_id)
@@ -385,26 +246,10 @@ class App:
     # look -------------------------------------------------------------------------------------------
 
     @property
-    def tasks(self) -> Mapping[str, Task[..., Any]]:
-        """The tasks by name."""
-        return MappingProxyType(self._tasks)
-
-    @property
     def queues(self) -> Sequence[str]:
         """The queues its tasks go to: what a worker listens on unless it is told otherwise."""
-        used = {task.queue for task in self._tasks.values()} | self._schedules.queues
-        used |= self._batches.queues | self.loads.queues
+        used = {*self._schedules.queues, *(queue for part in self._parts.values() for queue in part.queues)}
         return sorted(used) or [DEFAULT_QUEUE]
-
-    @property
-    def batches(self) -> Mapping[str, Batch]:
-        """The batches by name."""
-        return MappingProxyType(self._batches.studies)
-
-    @property
-    def runners(self) -> Runners:
-        """Where batches can run, besides workers."""
-        return self._batches.outsides.runners
 
     @property
     def schedules(self) -> Mapping[str, ScheduleSpec]:
@@ -445,7 +290,7 @@ class App:
         """Close the store, unless others use it: an `async with app:` that is not left yet, a worker of this process.
         The last of them closes it; a job never does. The next use opens it again."""
         await self.client.release()
-        await self._close_outputs()
+        await self._close_parts()
 
     def close_sync(self) -> None:
         """`close`, for code without an event loop; ends the thread behind the `_sync` forms as well."""
@@ -459,12 +304,13 @@ class App:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.client.leave()
-        await self._close_outputs()
+        await self._close_parts()
 
-    async def _close_outputs(self) -> None:
+    async def _close_parts(self) -> None:
         """With the store of the jobs, and not before: others use them, too."""
         if self.client.connection.control is None:
-            await self._batches.places.close()
+            for part in self._parts.values():
+                await part.close()
 
     @contextmanager
     def using(self, store: JobStore) -> Iterator[Control]:
@@ -477,20 +323,17 @@ class App:
 
     def work(self, kind: str, name: str) -> Work:
         """What runs jobs of this kind and name; raises `UnknownTask`."""
-        works = self._works.get(kind, {})
-        found = works.get(name)
+        handlers = self._parts.handlers(kind)
+        found = handlers.get(name)
         if found is None:
-            raise UnknownTask(name, works)
+            raise UnknownTask(name, handlers)
         return found
 
     def offer(self) -> Mapping[str, Mapping[str, Any]]:
         """Everything that workers of this app can run, and the options that a submit by name takes from each task."""
-        found: dict[str, Mapping[str, Any]] = {}
-        for kind, works in self._works.items():
-            for name in works:
-                task = self._tasks.get(name) if kind == "task" else None
-                found[route_of(kind, name)] = {} if task is None else task.plain_defaults
-        return found
+        return {
+            route_of(kind, name): part.defaults(name) for kind, part in self._parts.items() for name in part.handlers
+        }
 
     def pack(self, value: Any) -> bytes:
         """Any data as it is stored, sealed if there is a codec: a checkpoint."""
@@ -514,7 +357,8 @@ class App:
     def duties(self, control: Control) -> Sequence[Duty]:
         """What the leader does for this app: it ticks the stored schedules and looks for late outputs of batches, those
         of other apps as well."""
-        return (self._schedules.duty(control), *self._batches.duties(control))
+        of_kinds = [duty for part in self._parts.values() for duty in part.duties(control)]
+        return (self._schedules.duty(control), *of_kinds)
 
     async def sync_schedules(self) -> None:
         """Store the declared schedules now, to have them listed before any worker runs. A worker does it by itself
@@ -548,7 +392,7 @@ class App:
                 self._state = _NOT_OPEN
 
     def __repr__(self) -> str:
-        return f"<App {shown_url(self.store_url)}: {len(self._tasks)} tasks>"
+        return f"<App {shown_url(self.store_url)}: {len(self.tasks)} tasks>"
 
 
 class _NotOpen:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -33,8 +32,9 @@ from ..control.schedules import (
 )
 from ..errors import InvalidInput, RowDamaged
 from ..model import Leadership, Schedule
-from ..task import Client, Draft, Task
+from ..task import Client, Draft
 from ..task.drafts import drafted
+from .kind_parts import KindParts
 
 log = logging.getLogger("mainstay.schedules")
 
@@ -42,11 +42,9 @@ log = logging.getLogger("mainstay.schedules")
 class Schedules:
     """What `@app.schedule` declared."""
 
-    def __init__(self, client: Client, tasks: Mapping[str, Task[..., Any]], loads: Mapping[str, object]) -> None:
+    def __init__(self, client: Client, parts: KindParts) -> None:
         self._client = client
-        self._tasks = tasks
-        self._loads = loads
-        """load tests by name"""
+        self._parts = parts
         self._specs: dict[str, ScheduleSpec] = {}
         """with the payload as it is before it is sealed"""
         self._whens: dict[str, When] = {}
@@ -146,22 +144,16 @@ class Schedules:
         return msgspec.structs.replace(spec, payload=sealer.seal(spec.payload))
 
     def _prepared(self, request: Request) -> Request:
-        """The job of a tick, with the hooks asked; of tasks and load tests this program has."""
-        hooks, task = self._client.before_submit, self._tasks.get(request.name)
-        is_load = request.name in self._loads and task is None
-        if not hooks or (task is None and not is_load) or not isinstance(request.options, Mapping):
+        """The job of a tick, with the hooks asked; of what this program declares."""
+        hooks, part = self._client.before_submit, self._parts.declaring(request.name)
+        if not hooks or part is None or not isinstance(request.options, Mapping):
             return request
-        payload = bytes(request.payload)
         try:
-            arguments = self._load_options(payload) if task is None else task.arguments(payload)
+            arguments = part.arguments(request.name, bytes(request.payload))
         except InvalidInput:
             arguments = {}  # the task has changed since: its worker will say so, and keep the job
         draft = Draft(name=request.name, arguments=arguments, options=dict(request.options))
         return msgspec.structs.replace(request, options=drafted(hooks, draft).options)
-
-    def _load_options(self, payload: bytes) -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.msgpack.decode(self._client.sealer.open(payload, field="payload"))
-        return found
 
     def _tell_if_left(self, row: Schedule) -> None:
         """A schedule that was taken out of the program goes on ticking: it may be somebody else's by now."""
@@ -171,7 +163,7 @@ class Schedules:
             spec = read_spec(row.spec)
         except InvalidInput:
             return
-        if spec.task in self._tasks or spec.task in self._loads:
+        if self._parts.declaring(spec.task) is not None:
             log.warning(
                 "a stored schedule is not declared by this program any more schedule=%s task=%s; it goes on. If it is "
                 "not wanted, pause or drop it",

@@ -1,16 +1,24 @@
 """Batch jobs: many units of one study, done when their outputs are there, and resumed where they are not.
 
 Layer: a kind of job, beside tasks, above the worker. Users start from `@app.batch`, `app.submit_batch` and `grid`.
-`study` is what a user declares, `driver` what goes on with a submitted batch, `desk` what people do to one.
+`kind` declares what belongs to it; `study` is what a user declares, `driver` what goes on with a submitted batch,
+`desk` what people do to one. Names are loaded when they are first used.
 """
 
-from .desk import Desk, Output, Resumed, Status, ToRun
-from .findings import Lacking, Validation
-from .grid import grid
-from .handle import BatchRun
-from .made import Made
-from .spec import Spec, Tallied
-from .study import Aggregate, Batch, BatchOptions
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from .desk import Desk, Output, Resumed, Status, ToRun
+    from .findings import Lacking, Validation
+    from .handle import BatchRun
+    from .made import Made
+    from .parameter_grid import grid
+    from .spec import Spec, Tallied
+    from .study import Aggregate, Batch, BatchOptions
 
 __all__ = [
     "Aggregate",
@@ -29,3 +37,16 @@ __all__ = [
     "Validation",
     "grid",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".desk": ("Desk", "Output", "Resumed", "Status", "ToRun"),
+        ".findings": ("Lacking", "Validation"),
+        ".handle": ("BatchRun",),
+        ".made": ("Made",),
+        ".parameter_grid": ("grid",),
+        ".spec": ("Spec", "Tallied"),
+        ".study": ("Aggregate", "Batch", "BatchOptions"),
+    },
+)

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..control import Control, Duty
 from ..errors import InvalidInput
 from ..task import Client
 from ..task.task_name import place_of
-from ..worker import Work
+from ..worker.declarations import Declarations, Host
 from .desk import Desk
 from .handle import BatchRun
 from .outside import Outsides
 from .places import Places
 from .rechecking import recheck_duty
-from .runners import Runner, Runners
+from .runners import Runners
 from .study import Batch
 from .submitting import submit_batch
 from .works import works_of
 
 
-class Batches:
+class Batches(Declarations):
     """The batches that are declared on an app."""
 
-    def __init__(
-        self, client: Client, outputs: str | None, runners: Mapping[str, Runner] | None, target: Callable[[], str]
-    ) -> None:
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        client: Client = host.client
+        outputs: str | None = host.options.get("outputs")
         self._client = client
         self._outputs = outputs
         self.places = Places(client.clock, own=outputs)
-        self.outsides = Outsides(Runners(runners), client.url, target)
+        self.outsides = Outsides(Runners(host.options.get("runners")), client.url, host.target)
         self.studies: dict[str, Batch] = {}
-        self.works: dict[str, Work] = {}
 
     def declare(self, function: Any, options: Any) -> Batch:
         if isinstance(function, Batch):
@@ -45,12 +44,19 @@ class Batches:
                 '@app.batch(name="...")',
             )
         self.studies[made.name] = made
-        self.works.update(works_of(made, self.places, self.outsides))
+        self.handlers.update(works_of(made, self.places, self.outsides))
         return made
 
     @property
     def queues(self) -> set[str]:
         return {study.queue for study in self.studies.values()}
+
+    def declares(self, name: str) -> bool:
+        return name in self.studies
+
+    async def close(self) -> None:
+        """Let go of the stores of outputs."""
+        await self.places.close()
 
     def desk(self, control: Control) -> Desk:
         """What people do to batches, on an open store."""

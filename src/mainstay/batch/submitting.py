@@ -11,8 +11,8 @@ from ..errors import InvalidInput
 from ..task.drafts import Draft, drafted
 from ..task.options import merged
 from .desk import Desk, count_of
-from .grid import seeds_of, sets_of
 from .manifests import digest_of, groups_of
+from .parameter_grid import seeds_of, sets_of
 from .places import outputs_url
 from .spec import Aggregated, Spec
 from .study import Batch, check_budget

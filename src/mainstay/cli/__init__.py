@@ -27,7 +27,7 @@ def main() -> None:
     try:
         from .root import program  # noqa: PLC0415 - see above
 
-        program(sys.argv[1:])(prog_name="mainstay")
+        program()(prog_name="mainstay")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except SystemExit as end:

@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidInput, JobNotFound
+from ..kinds import kinds
 from ..stores import JobStore, Query
 from . import completion
 
 _PART = re.compile(r"[0-9a-f][0-9a-f-]*")
 _SHORTEST = 8
 _ID = 36
-#: kinds of jobs that have units, and how many of them are asked for a unit
-_WITH_UNITS = ("batch",)
+#: jobs of each kind with units that are asked for a unit
 _PARENTS = 200
 _SHORTENED = f"an id may be shortened to its beginning or its end, of {_SHORTEST} characters or more"
 
@@ -70,7 +70,7 @@ async def _ending_with(store: JobStore, suffix: str) -> list[str]:
 async def _of_units(store: JobStore, part: str) -> list[str]:
     """Up to two ids of units. Lists leave units out, so each of the newest jobs that may have some is asked."""
     found: list[str] = []
-    for kind in _WITH_UNITS:
+    for kind in (each.name for each in kinds() if each.has_units):
         for parent in (await store.find(Query(kind=kind), limit=_PARENTS)).jobs:
             query = Query(parent=parent.id, text=part)
             found += await _two(store, query, lambda job_id: job_id.startswith(part) or job_id.endswith(part))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from ..batch.cli import jobs, sync
 from ..control import Control
 from ..control.json_view import event_view, job_view, value_of
+from ..kinds import kinds
 from ..lifecycle import Event
 from ..model import Job, Session, check_id
 from ..stores import JobStore, Query, Refusal
@@ -41,8 +42,11 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for module in (watch, jobs, story, act, sync):
+    for module in (watch, story, act):
         module.register(group)
+    for kind in kinds():
+        for name in kind.job_commands:
+            import_module(name).register(group)
     app.add_typer(group, name="jobs")
 
 

@@ -1,41 +1,68 @@
 """The command group: every command, its errors as messages, its version.
 
-A command lives in a module that has a function `register(app)`; `COMMANDS` maps the command's name to that module.
+A command lives in a module that has a function `register(app)`. `COMMANDS` names those that concern every job; each
+kind of job brings its own (`mainstay.kinds`). A module is imported when its command is called, not for the help.
 Commands raise `MainstayError`s as they come: the group shows them as one red line on stderr and exits with 2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache, cached_property
 from importlib import import_module
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ..errors import MainstayError
+from ..kinds import Command, kinds
 from .exits import EXIT_CODES, FAILED
 
-COMMANDS = {
-    "worker": "mainstay.cli.worker",
-    "serve": "mainstay.cli.serve",
-    "submit": "mainstay.task.cli.submit",
-    "batch": "mainstay.batch.cli.commands",
-    "load": "mainstay.load.cli.commands",
-    "stats": "mainstay.cli.stats",
-    "jobs": "mainstay.cli.jobs",
-    "queues": "mainstay.cli.queues",
-    "limits": "mainstay.cli.limits",
-    "schedules": "mainstay.cli.schedules",
-    "workers": "mainstay.cli.workers",
-    "store": "mainstay.cli.store",
-    "outputs": "mainstay.cli.outputs",
-    "check": "mainstay.cli.check",
-    "tokens": "mainstay.cli.tokens",
-    "machine": "mainstay.cli.machine",
-}
+COMMANDS = (
+    Command(name="worker", module="mainstay.cli.worker", help="Run the jobs of an app, until Ctrl-C or SIGTERM."),
+    Command(
+        name="serve",
+        module="mainstay.cli.serve",
+        help="Serve the HTTP API and the dashboard of one or more stores, until Ctrl-C or SIGTERM.",
+    ),
+    Command(name="jobs", module="mainstay.cli.jobs", help="Find jobs, read what happened to them, and move them."),
+    Command(
+        name="stats",
+        module="mainstay.cli.stats",
+        help="Show how many jobs are in which state, how long the oldest waits, how fast it goes, and who works.",
+    ),
+    Command(name="queues", module="mainstay.cli.queues", help="See what waits where; pause, resume and purge."),
+    Command(name="limits", module="mainstay.cli.limits", help="See, set and lift the limits of concurrency keys."),
+    Command(
+        name="schedules",
+        module="mainstay.cli.schedules",
+        help="See when schedules tick; run, pause, resume and drop them.",
+    ),
+    Command(name="workers", module="mainstay.cli.workers", help="See who is at work, and drain them."),
+    Command(name="store", module="mainstay.cli.store", help="Set up a store, and see where it stands."),
+    Command(name="outputs", module="mainstay.cli.outputs", help="See what outputs are kept, and prove them."),
+    Command(
+        name="check",
+        module="mainstay.cli.check",
+        help="Check every job: its state, its claim, its numbers, its payload, and the proof of its history.",
+    ),
+    Command(name="tokens", module="mainstay.cli.tokens", help="Who may use the HTTP API and the dashboard."),
+    Command(
+        name="machine",
+        module="mainstay.cli.machine",
+        help="Print the lifecycle: every state, its flags, and what it may become.",
+    ),
+)
+#: the commands of the kinds stand after these two in the help
+_FIRST = 2
+
+
+def commands() -> dict[str, Command]:
+    """Every command by name: ours, and those of the installed kinds, which cannot replace ours."""
+    of_kinds = [command for kind in kinds() for command in kind.commands]
+    ours = {command.name for command in COMMANDS}
+    added = [command for command in of_kinds if command.name not in ours]
+    return {command.name: command for command in (*COMMANDS[:_FIRST], *added, *COMMANDS[_FIRST:])}
 
 
 class Group(TyperGroup):
@@ -46,6 +73,8 @@ class Group(TyperGroup):
         try:
             return super().invoke(ctx)
         except MainstayError as error:
+            from rich.console import Console  # noqa: PLC0415 - most commands print no error
+
             first, *story = str(error).splitlines() or [error.code]
             console = Console(stderr=True, highlight=False, soft_wrap=True)
             console.print(f"error: {first}", style="bold red", markup=False)
@@ -54,11 +83,63 @@ class Group(TyperGroup):
             raise typer.Exit(FAILED) from None
 
 
+class Program(Group):
+    """The group of all commands. It imports a command when that is called; the help shows the declared lines."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._shows_help = False
+
+    @cached_property
+    def _known(self) -> dict[str, Command]:
+        return commands()
+
+    def list_commands(self, _: Any) -> list[str]:
+        """In the order of the help."""
+        return list(self._known)
+
+    def get_command(self, _: Any, name: str) -> Any:
+        """The command of that name, imported now; None if there is none."""
+        known = {command.name: command for command in COMMANDS}.get(name) or self._known.get(name)
+        if known is None:
+            # typer looks here for names like the unknown one
+            self.commands.update({each.name: _line(each) for each in self._known.values()})
+            return None
+        if self._shows_help:
+            return _line(known)
+        return _imported(known)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._shows_help = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._shows_help = False
+
+
+def _line(command: Command) -> TyperCommand:
+    """The command as the help shows it."""
+    return TyperCommand(command.name, help=command.help)
+
+
+@cache
+def _imported(command: Command) -> Any:
+    """Made once in a process: the groups of commands are objects of their modules."""
+    app = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
+    import_module(command.module).register(app)
+    # a callback makes a group of it, so that the command keeps its name also if it is the only one
+    app.callback()(_options)
+    found: Any = typer.main.get_group(app).commands[command.name]
+    return found
+
+
 _EPILOG = "[bold]Exit codes[/bold]\n\n" + "\n".join(f"  {code:<3} {meaning}" for code, meaning in EXIT_CODES.items())
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 - other commands start without it
+
         typer.echo(f"mainstay {version('mainstay')}")
         raise typer.Exit
 
@@ -71,12 +152,12 @@ def _options(
     """Options that stand before a command."""
 
 
-def program(words: Sequence[str] = ()) -> typer.Typer:
-    """All commands, or none but the one that these words begin with: a program that starts, a worker or one line of a
-    script, does not wait for the import of those it was not asked for."""
+def program() -> typer.Typer:
+    """All commands. A program that starts, a worker or one line of a script, does not wait for the import of those it
+    was not asked for."""
     app = typer.Typer(
         name="mainstay",
-        cls=Group,
+        cls=Program,
         help="Jobs whose fate you can prove: look at them, move them, and check them.",
         epilog=_EPILOG,
         no_args_is_help=True,
@@ -85,9 +166,7 @@ def program(words: Sequence[str] = ()) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for name in words[:1] if words and words[0] in COMMANDS else COMMANDS:
-        import_module(COMMANDS[name]).register(app)
     return app
 
 
-__all__ = ["COMMANDS", "Group", "program"]
+__all__ = ["COMMANDS", "Group", "Program", "commands", "program"]

@@ -19,6 +19,7 @@ import msgspec
 
 from ..clock import LONGEST_S, instant_ms, seconds
 from ..errors import InvalidInput, UnknownOption
+from ..kinds import is_kind, kind_names
 from ..model import Options, RetryPolicy, Settings, check_id
 from ..stores.durability import LEVELS, Durability
 
@@ -367,6 +368,12 @@ def _encodable(text: str) -> bool:
     return True
 
 
+def _kind(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not is_kind(value):
+        raise InvalidInput(name, f"{value!r} is not one of {', '.join(kind_names())}")
+    return value
+
+
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "queue": _queue,
     "priority": _count(-100, 100),
@@ -391,7 +398,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "tags": _tags,
     "metadata": _metadata,
     "keep": _keep,
-    "kind": _one_of("task", "batch", "load", "node"),
+    "kind": _kind,
     "parent": _id,
     "unit": _text,
     "group": _text,

@@ -17,7 +17,7 @@ from ..errors import InvalidInput
 from ..task import Client, Handle
 from ..task.drafts import Draft, drafted
 from ..task.returns import Returns
-from ..worker import Work
+from ..worker.declarations import Declarations, Host
 from ..worker.state_folder import state_folder
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 DEFAULT_QUEUE = "default"
 
 
-class Loads:
+class Loads(Declarations):
     """The load tests that are declared on an app."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        self._client: Client = host.client
         self.tests: dict[str, LoadTest] = {}
         self.queues_of: dict[str, str] = {}
-        self.works: dict[str, Work] = {}
         self.folder: Callable[[], Path] = lambda: state_folder("load")
         """where the recorded streams go"""
 
@@ -58,7 +58,7 @@ class Loads:
             raise InvalidInput(what.name, "is the name of another load test; give one of them another: name=...")
         self.tests[what.name] = what
         self.queues_of[what.name] = queue
-        self.works[what.name] = LoadWork(self._client, what, self._folder_now)
+        self.handlers[what.name] = LoadWork(self._client, what, self._folder_now)
         return what
 
     def _folder_now(self) -> Path:
@@ -98,6 +98,11 @@ class Loads:
         planned = Planned(known, options)
         asked = {"queue": self.queues_of[name], **limits_of(planned), **given, "kind": KIND}
         return name, msgspec.msgpack.encode(options), asked
+
+    def arguments(self, name: str, payload: bytes) -> dict[str, Any]:
+        del name
+        found: dict[str, Any] = msgspec.msgpack.decode(self._client.sealer.open(payload, field="payload"))
+        return found
 
     def scheduled(self, what: object) -> ScheduledJob | None:
         """What a schedule of a load test submits; None for what is neither a load test nor a run of one."""

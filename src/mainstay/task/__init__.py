@@ -1,16 +1,24 @@
 """Tasks: functions that workers run, and how calls of them are submitted.
 
 Layer: above worker, below app. Start from `Task` (what `@app.task` makes), `Handle` (a submitted job) and `Client`
-(what all tasks of an app share). `signature.py` turns a call into stored data and back.
+(what all tasks of an app share). `signature.py` turns a call into stored data and back. `kind` declares what belongs
+to tasks. Names are loaded when they are first used.
 """
 
-from .call import Call
-from .client import Client
-from .codec import Codec
-from .drafts import BeforeSubmit, Draft
-from .handle import Handle
-from .options import SubmitOptions, TaskOptions
-from .task import AsyncTask, PlainTask, Submits, Task
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from .call import Call
+    from .client import Client
+    from .codec import Codec
+    from .drafts import BeforeSubmit, Draft
+    from .handle import Handle
+    from .options import SubmitOptions, TaskOptions
+    from .task import AsyncTask, PlainTask, Submits, Task
 
 __all__ = [
     "AsyncTask",
@@ -26,3 +34,16 @@ __all__ = [
     "Task",
     "TaskOptions",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".call": ("Call",),
+        ".client": ("Client",),
+        ".drafts": ("BeforeSubmit", "Draft"),
+        ".handle": ("Handle",),
+        ".options": ("SubmitOptions", "TaskOptions"),
+        ".codec": ("Codec",),
+        ".task": ("AsyncTask", "PlainTask", "Submits", "Task"),
+    },
+)

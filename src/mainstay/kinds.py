@@ -1,0 +1,194 @@
+"""Kinds of job: what each kind adds to the worker, the command line, the API and the dashboard.
+
+Layer: near the bottom, below control: everything above asks here which kinds are installed, and names none itself. A
+kind is declared in one object, a `Kind`, which another distribution can provide through the entry point group
+`mainstay.kinds`:
+
+    [project.entry-points."mainstay.kinds"]
+    survey = "surveys.kind:KIND"
+
+The parts of a kind are named as "module:attribute" and imported on first use, so that `mainstay --help` and a worker
+import only what they need, and the extras of a kind stay optional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .errors import InvalidInput
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "mainstay.kinds"
+DEFAULT = "task"
+
+#: our own; also entry points of this distribution. Listed here so that a start does not search the installed packages
+_OURS = {
+    "task": "mainstay.task.kind:KIND",
+    "batch": "mainstay.batch.kind:KIND",
+    "load": "mainstay.load.kind:KIND",
+}
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """One command of the command line. Its module has a function `register(app: typer.Typer)`."""
+
+    name: str
+    module: str
+    help: str
+    """the line in `mainstay --help`, which is shown without importing the module"""
+
+
+class NavigationEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A link at the top of every dashboard page."""
+
+    path: str
+    title: str
+    key: str
+    """`g` and this letter open the page"""
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """What one kind of job consists of. Every part but the name is optional; a part that is named as
+    "module:attribute" is imported on first use.
+
+    >>> Kind(name="survey", operations="surveys.web:OPERATIONS").has_units
+    False
+    """
+
+    name: str
+    """what the rows of its jobs have as their kind"""
+    has_units: bool = False
+    """its jobs have units, which are jobs below them"""
+
+    declarations: str = ""
+    """makes the kind's part of an app: `(worker.declarations.Host) -> worker.declarations.Declarations`"""
+    advice: str = ""
+    """what to do about a settled job: `(Job) -> list[control.explain.Advice]`; instead of the advice for any job"""
+
+    commands: tuple[Command, ...] = ()
+    job_commands: tuple[str, ...] = ()
+    """modules that add commands to `mainstay jobs`, each with a function `register(group: typer.Typer)`"""
+    submission: str = ""
+    """what `mainstay submit NAME` makes of a name the kind has declared: see `task.cli.submission`"""
+
+    operations: str = ""
+    """operations of the API: a sequence of `web.api.operation.Operation`"""
+    masked_value: str = ""
+    """masks a value of a job further: `(field name, value, Masker) -> value`"""
+
+    pages: str = ""
+    """pages of the dashboard: a mapping of path to `web.dashboard.page.Handler`"""
+    navigation: tuple[NavigationEntry, ...] = ()
+    job_page: str = ""
+    """the path of the page of one job, with `{id}`, shown instead of the page that every job has"""
+    panels: str = ""
+    """panels on the page of a job: a sequence of `web.dashboard.panel.PanelMaker`"""
+    actions: str = ""
+    """what an operator may do to a job: `(Job, State | None, Can) -> Can`"""
+    dialogs: str = ""
+    """a template that defines the macro `dialogs(job)` for the kind's own actions"""
+    templates: str = ""
+    """the package whose folder `templates` has the kind's templates"""
+    assets: Mapping[str, str] = {}
+    """files for browsers: path below `/static/` -> "package:file name\""""
+
+
+def kind_named(name: str) -> Kind | None:
+    """The kind of that name; None if no installed distribution provides it. Raises `InvalidInput` if it cannot be
+    loaded."""
+    if (target := _OURS.get(name)) is not None:
+        return _own(target)
+    entry = _others().get(name)
+    return None if entry is None else _loaded(entry)
+
+
+def kinds() -> list[Kind]:
+    """Every installed kind, our own first. A kind that cannot be loaded is logged and left out."""
+    found = [_own(target) for target in _OURS.values()]
+    for entry in _others().values():
+        try:
+            found.append(_loaded(entry))
+        except InvalidInput as error:
+            import logging  # noqa: PLC0415 - most commands start without it
+
+            logging.getLogger("mainstay.kinds").warning("%s", error)
+    return found
+
+
+def kind_names() -> list[str]:
+    """The names of the installed kinds; imports none of them."""
+    return [*_OURS, *_others()]
+
+
+def own_kind_names() -> list[str]:
+    """The names of the kinds of this distribution, which every app has."""
+    return list(_OURS)
+
+
+def is_kind(name: str) -> bool:
+    """Whether a kind of that name is installed.
+
+    >>> is_kind("task"), is_kind("survey")
+    (True, False)
+    """
+    return name in _OURS or name in _others()
+
+
+def part(target: str) -> Any:
+    """What "module:attribute" names, imported now.
+
+    >>> part("mainstay.kinds:GROUP")
+    'mainstay.kinds'
+    """
+    module, _, path = target.partition(":")
+    found: Any = import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+@cache
+def _own(target: str) -> Kind:
+    found: Kind = part(target)
+    return found
+
+
+@cache
+def _others() -> dict[str, EntryPoint]:
+    """The entry points of other distributions."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - a start that needs only our own kinds goes without it
+
+    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in _OURS}
+
+
+@cache
+def _loaded(entry: EntryPoint) -> Kind:
+    try:
+        found = entry.load()
+    except Exception as error:
+        raise InvalidInput("kind", f"the kind {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
+    if not isinstance(found, Kind) or found.name != entry.name:
+        raise InvalidInput("kind", f"{entry.value} must be a mainstay.kinds.Kind with the name {entry.name!r}")
+    return found
+
+
+__all__ = [
+    "DEFAULT",
+    "GROUP",
+    "Command",
+    "Kind",
+    "NavigationEntry",
+    "is_kind",
+    "kind_named",
+    "kind_names",
+    "kinds",
+    "own_kind_names",
+    "part",
+]

@@ -1,0 +1,39 @@
+"""Names of a package that are imported on first use, so that a package can be imported for one small module of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_exports(
+    package: str, homes: Mapping[str, Iterable[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package: `homes` maps its modules to the names that each defines.
+
+    >>> get, _ = lazy_exports("mainstay.batch", {".parameter_grid": ("grid",)})
+    >>> get("grid").__name__
+    'grid'
+    >>> get("tent")
+    Traceback (most recent call last):
+    AttributeError: module 'mainstay.batch' has no attribute 'tent'
+    """
+    home_of = {name: home for home, names in homes.items() for name in names}
+
+    def get(name: str) -> Any:
+        home = home_of.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = getattr(import_module(home, package), name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *home_of})
+
+    return get, names
+
+
+__all__ = ["lazy_exports"]

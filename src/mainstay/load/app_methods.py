@@ -1,0 +1,57 @@
+"""What load tests add to an app: `app.load` and `app.submit_load`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+from .declarations import DEFAULT_QUEUE
+
+if TYPE_CHECKING:
+    from ..task import Client, Handle
+    from ..task.options import SubmitOptions
+    from .declarations import Loads
+    from .plan import LoadOptions
+    from .sources import LoadTest
+    from .stats.model import Summary
+    from .workflow import Workflow
+
+
+class LoadMethods:
+    """The methods of an app that concern load tests."""
+
+    client: Client
+
+    def part(self, kind: str) -> Any:
+        """What the app declares of a kind."""
+        raise NotImplementedError
+
+    @property
+    def loads(self) -> Loads:
+        """Its load tests."""
+        found: Loads = self.part("load")
+        return found
+
+    def load(
+        self, *workflows: type[Workflow] | LoadTest, name: str | None = None, queue: str = DEFAULT_QUEUE
+    ) -> LoadTest:
+        """Declare a load test of some workflows, which run together: `app.load(Shop, Search)`. It is called like the
+        first of them unless `name` is given. A worker that is pointed at this app runs those that are submitted."""
+        return self.loads.declare(workflows, name=name, queue=queue)
+
+    async def submit_load(
+        self, test: LoadTest | str, load: LoadOptions | None = None, **options: Unpack[SubmitOptions]
+    ) -> Handle[Summary]:
+        """Submit a run of a load test. `load` says what differs from the classes: `LoadOptions(vus=500)`; the other
+        options are those of every submit. The result is a `Summary`; a run that does not keep a threshold fails."""
+        from .plan import LoadOptions  # noqa: PLC0415 - an extra
+
+        return await self.loads.submit(test, load or LoadOptions(), dict(options))
+
+    def submit_load_sync(
+        self, test: LoadTest | str, load: LoadOptions | None = None, **options: Unpack[SubmitOptions]
+    ) -> Handle[Summary]:
+        """`submit_load`, for code without an event loop."""
+        return self.client.run(lambda: self.submit_load(test, load, **options), what="submit_load_sync")
+
+
+__all__ = ["LoadMethods"]

@@ -1,0 +1,22 @@
+"""The declaration of load tests as a kind of job."""
+
+from ..kinds import Command, Kind, NavigationEntry
+
+KIND = Kind(
+    name="load",
+    declarations="mainstay.load.declarations:Loads",
+    submission="mainstay.load.cli.submission:LoadMaker",
+    commands=(
+        Command(
+            name="load",
+            module="mainstay.load.cli.commands",
+            help="Test how a system bears load, and whether the numbers can be trusted.",
+        ),
+    ),
+    operations="mainstay.load.web.api:OPERATIONS",
+    pages="mainstay.load.web.dashboard:PAGES",
+    navigation=(NavigationEntry(path="/loads", title="Load tests", key="l"),),
+    job_page="/loads/{id}",
+    templates="mainstay.load.web",
+    assets={"report/hover.js": "mainstay.load.report:hover.js"},
+)

@@ -1,0 +1,70 @@
+"""Declarations: what an app declares of one kind of job, and what a worker needs of it.
+
+A kind names the callable that makes its part of an app (`mainstay.kinds.Kind.declarations`). The part is made on first
+use; `App` asks every part for the handlers of jobs, their queues, and the duties of the leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..control import Control, Duty
+from ..control.schedules import ScheduledJob
+from .program import Work
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """The app that a part belongs to, as far as the part may use it."""
+
+    client: Any
+    """what jobs are submitted and read through: a `task.Client`"""
+    options: Mapping[str, Any] = {}
+    """arguments of the app that belong to a kind"""
+    target: Callable[[], str] = lambda: ""
+    """the `module:app` that the app was loaded by; empty if it was not loaded but made in this process"""
+
+
+class Declarations:
+    """The part of an app that belongs to one kind. Subclasses fill `handlers` and override what they need."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Work] = {}
+        """what runs a job, by the job's name"""
+
+    @property
+    def queues(self) -> Collection[str]:
+        """The queues its jobs go to: what a worker listens on by default."""
+        return ()
+
+    def defaults(self, name: str) -> Mapping[str, Any]:
+        """The options that a submit by name takes from what was declared."""
+        del name
+        return {}
+
+    def arguments(self, name: str, payload: bytes) -> dict[str, Any]:
+        """The arguments in a stored payload, for hooks that look at a job; raises `InvalidInput`."""
+        del name, payload
+        return {}
+
+    def scheduled(self, what: object) -> ScheduledJob | None:
+        """The job that a schedule of this object submits; None if the object is not of this kind."""
+        del what
+        return None
+
+    def declares(self, name: str) -> bool:
+        """Whether jobs of this name can be submitted; `handlers` may have more names, those of units."""
+        return name in self.handlers
+
+    def duties(self, control: Control) -> Sequence[Duty]:
+        """What the leader does for this kind."""
+        del control
+        return ()
+
+    async def close(self) -> None:
+        """Release what was opened. The store of the jobs has been closed before."""
+
+
+__all__ = ["Declarations", "Host"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mainstay.model import Job
+from mainstay.model import Job, driver_id
 from mainstay.stores import Query, TrimPolicy
 from tests.conformance.world import World
 
@@ -94,6 +94,37 @@ async def test_units_of_other_jobs_and_jobs_themselves_do_not_count(world: World
     assert await counts(world, parent) == {"pending": 2}
     assert await counts(world, other) == {"pending": 1}
     assert (await world.store.stats()).queues["units"].counts == {"pending": 1}
+
+
+async def test_drivers_are_not_counted_whatever_their_status(world: World) -> None:
+    parent = await family(world, 2)
+    drivers = [driver_id(parent.id, parent.token), driver_id(parent.id, parent.token + 1)]
+    await world.store.insert([world.new(queue="drivers", id=drivers[0], parent=parent.id, unit="driver 1")])
+    assert await world.store.unit_counts(parent.id) == {"pending": 2}
+
+    [driver] = await world.claim(queues=["drivers"])
+    assert await world.store.unit_counts(parent.id) == {"pending": 2}
+    await world.move(driver, "succeeded", holder="s1")
+    assert await world.store.unit_counts(parent.id) == {"pending": 2}
+
+    # given back, and claimed again: another driver, and the first one is still stored
+    await world.move(await world.row(parent), "pending", holder="s1")
+    [again] = await world.claim(queues=["parents"])
+    assert again.token == parent.token + 1
+    await world.store.insert([world.new(queue="drivers", id=drivers[1], parent=parent.id, unit="driver 2")])
+    assert await world.store.unit_counts(parent.id) == {"pending": 2}
+    assert {row.id for row in (await world.store.find(Query(parent=parent.id))).jobs} >= set(drivers)
+
+
+async def test_drivers_of_a_job_that_was_claimed_many_times_are_not_counted(world: World) -> None:
+    parent = await family(world, 1)
+    for _ in range(12):
+        await world.move(await world.row(parent), "pending", holder="s1")
+        [parent] = await world.claim(queues=["parents"])
+    driver = driver_id(parent.id, parent.token)
+    await world.store.insert([world.new(queue="drivers", id=driver, parent=parent.id, unit="driver")])
+
+    assert await world.store.unit_counts(parent.id) == {"pending": 1}
 
 
 async def test_units_that_another_one_brings_are_counted(world: World) -> None:

@@ -136,7 +136,8 @@ class Desk:
         job = await self.control.jobs.get(job_id)
         spec = spec_of(job, self._sealer)
         validation = validating.validation_of(job, self._sealer)
-        driver, counts = await self._driver(job)
+        driver = await self._driver_row(job)
+        counts = {} if driver is None else await self.control.jobs.unit_counts(job.id)
         if driver is None or driver.checkpoint is None:
             return Status(job=job, spec=spec, validation=validation)
         state = msgspec.convert(decoded(self._sealer.open(driver.checkpoint, field="checkpoint")), State)
@@ -156,22 +157,6 @@ class Desk:
             trouble=trouble,
             outside=state.outside,
         )
-
-    async def _driver(self, job: Job) -> tuple[Job | None, dict[str, int]]:
-        """The driver of a batch, and the other units by status.
-
-        The store counts the driver with the units. The two reads are not one transaction, so the driver is read
-        again: if it moved in between, its old status would be subtracted, and a batch of 3 units would show 4.
-        """
-        driver = await self._driver_row(job)
-        while driver is not None:
-            counts = dict(await self.control.jobs.unit_counts(job.id))
-            now = await self._driver_row(job)
-            if now is None or now.version == driver.version:
-                counts[driver.status] = counts.get(driver.status, 0) - 1
-                return driver, counts
-            driver = now
-        return None, {}
 
     async def _unreached(self, job: Job) -> str:
         """What a unit says that cannot publish its outputs. The oldest are asked: they were the first to try."""

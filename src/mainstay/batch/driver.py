@@ -213,10 +213,8 @@ class Drive:
         return f"the outputs of {n} {'unit' if n == 1 else 'units'} cannot be looked at: {self._state.unknown_why}"
 
     async def _counts(self) -> dict[str, int]:
-        """The units of the batch by status, without this one."""
-        counts = dict(await self._control.jobs.unit_counts(self._parent.id))
-        counts["running"] = counts.get("running", 0) - 1
-        return counts
+        """The units of the batch by status."""
+        return await self._control.jobs.unit_counts(self._parent.id)
 
     async def _plan(self) -> None:
         state = self._state

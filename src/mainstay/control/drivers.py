@@ -7,13 +7,13 @@ driver is claimed, lost and claimed again like any unit; it makes the other unit
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from datetime import timedelta
 
 from ..clock import seconds
 from ..lifecycle import Move, table_of, time_text
 from ..model import Job, check_id
+from ..model import driver_id as driver_of_claim
 from ..stores import JobStore
 from .job_factory import Request
 from .jobs import Jobs
@@ -28,9 +28,7 @@ def driver_id(job: Job) -> str:
     >>> driver_id(a_job("running"))
     '018bcfe5-6800-78b3-ae6c-662117bff06a'
     """
-    drawn = hashlib.sha256(f"driver {job.token} of {job.id}".encode()).hexdigest()
-    # of the same millisecond as the job, so that it sorts with it
-    return f"{job.id[:15]}{drawn[:3]}-a{drawn[3:6]}-{drawn[6:18]}"
+    return driver_of_claim(job.id, job.token)
 
 
 class Drivers:

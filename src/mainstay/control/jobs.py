@@ -15,7 +15,7 @@ from ..clock import seconds
 from ..errors import AlreadySubmitted, Conflict, InvalidInput, JobNotFound, UniqueClash, WaitTimeout
 from ..lifecycle import UNIT, Event, Move, apply, table_of
 from ..model import Job, Settings, check_id
-from ..stores import Change, Durability, JobStore, NewJob, Refusal, Wake
+from ..stores import Change, Durability, JobStore, NewJob, Query, Refusal, Wake
 from ..stores.durability import strongest
 from .group import SubmittedGroup, group_jobs, in_group, known_group
 from .job_factory import JobMaker, Request
@@ -29,7 +29,7 @@ log = logging.getLogger("mainstay.control")
 _REPLACE_ROUNDS = 8
 #: to be asleep for so long and look again costs nothing
 _LONGEST_S = 600.0
-_OPEN = frozenset(name for name, state in UNIT.states.items() if not state.settled)
+_OPEN = tuple(name for name, state in UNIT.states.items() if not state.settled)
 
 
 class Jobs:
@@ -211,7 +211,8 @@ class Jobs:
     async def has_open_units(self, job_id: str) -> bool:
         """Whether a job has units that are not settled. The holder of a parent asks this on its own timer: the last
         unit may be ended by a sweep or an operator, or be deleted, and no worker reports that."""
-        return not _OPEN.isdisjoint(await self._store.unit_counts(check_id(job_id)))
+        query = Query(parent=check_id(job_id), status=_OPEN)
+        return bool((await self._store.find(query, limit=1)).jobs)
 
     async def wait(self, job_id: str, timeout: str | timedelta | None = None) -> Job:  # noqa: ASYNC109 - how users say it
         """The job once it is settled; raises `WaitTimeout`. Subscribe, then read, then wait: no end is missed."""

@@ -3,7 +3,7 @@
 Layer: above errors and clock, below lifecycle. Start from `Job`, `Options` and `Settings`.
 """
 
-from .ids import IdSource, check_id, first_id_at, id_time_ms
+from .ids import IdSource, check_id, driver_id, driver_ids, first_id_at, id_time_ms
 from .job import AWAITS_MS, BLANK, NO_DIGEST, ErrorInfo, Job, Lane, Options, Progress, RetryPolicy, expiry, rank_of
 from .queues import PRIVATE, is_private, private_queue
 from .records import Leadership, Offer, QueueSettings, Schedule, Session, route_of
@@ -28,6 +28,8 @@ __all__ = [
     "Session",
     "Settings",
     "check_id",
+    "driver_id",
+    "driver_ids",
     "expiry",
     "first_id_at",
     "id_time_ms",

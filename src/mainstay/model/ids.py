@@ -6,6 +6,7 @@ neither a clock nor a `random.Random`.
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
 
@@ -59,6 +60,23 @@ def first_id_at(at_ms: int) -> str:
     """The smallest id of a millisecond: everything made earlier sorts before it."""
     text = f"{max(at_ms, 0):012x}"
     return f"{text[:8]}-{text[8:12]}-7000-8000-000000000000"
+
+
+def driver_id(job_id: str, token: int) -> str:
+    """The id of the unit that drives a job since the claim with this token (`control.driving`).
+
+    >>> driver_id("018bcfe5-6800-7000-8000-000000000001", 1)
+    '018bcfe5-6800-7437-a920-60fde23f3bc7'
+    """
+    drawn = hashlib.sha256(f"driver {token} of {job_id}".encode()).hexdigest()
+    # of the same millisecond as the job, so that it sorts with it
+    return f"{job_id[:15]}{drawn[:3]}-a{drawn[3:6]}-{drawn[6:18]}"
+
+
+def driver_ids(job_id: str, token: int) -> list[str]:
+    """The ids of the drivers of a job up to this claim: each claim has its own. Of the last thousand claims, which is
+    more than a job with units has."""
+    return [driver_id(job_id, each) for each in range(max(1, token - 999), token + 1)]
 
 
 def check_id(job_id: str, *, field: str = "job") -> str:

@@ -7,6 +7,7 @@ be refused is refused before the first write, so nothing ever needs undoing.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import RLock
@@ -16,7 +17,7 @@ import msgspec
 from ...clock import Clock, SystemClock
 from ...errors import Conflict, InvalidInput, InvalidTransition, SessionLost, StoreClosed
 from ...lifecycle import Chain, Event, claim, is_stopping, promote, tombstone
-from ...model import AWAITS_MS, Job, Lane, Leadership, QueueSettings, Schedule, Session, route_of
+from ...model import AWAITS_MS, Job, Lane, Leadership, QueueSettings, Schedule, Session, driver_ids, route_of
 from ..bounds import LEADER, SUBMITTED
 from ..durability import Durability, refused
 from ..findings import stray_refusal
@@ -348,7 +349,11 @@ class MemoryStore:
 
     async def unit_counts(self, parent: str) -> dict[str, int]:
         with self._reading():
-            return dict(self._rows.unit_counts.get(parent, {}))
+            rows = self._rows
+            counts = Counter(rows.unit_counts.get(parent, {}))
+            token = rows.jobs[parent].token if parent in rows.jobs else 0
+            counts.subtract(rows.jobs[each].status for each in driver_ids(parent, token) if each in rows.jobs)
+            return dict(+counts)
 
     async def stats(self) -> Stats:
         with self._reading() as now_ms:

@@ -307,7 +307,8 @@ class JobRepository(Protocol):
         ...
 
     async def unit_counts(self, parent: str) -> dict[str, int]:
-        """How many units of a job stand in each status; none for a job that has none or is not there."""
+        """How many units of a job stand in each status; none for a job that has none or does not exist. Its drivers
+        (`model.driver_ids`) are not counted: they do no unit's work."""
         ...
 
     async def stats(self) -> Stats: ...

@@ -15,7 +15,7 @@ import apsw
 
 from ...clock import Clock
 from ...errors import InvalidInput
-from ...model import AWAITS_MS, Job, check_id, first_id_at, route_of
+from ...model import AWAITS_MS, Job, check_id, driver_ids, first_id_at, route_of
 from ..boot import boot_id
 from ..bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, SUBMITTED, WINDOW
 from ..matching import is_listed
@@ -23,10 +23,11 @@ from ..port import Page, Query, QueueStats, Refusal, Stats
 from ..rates import first_rate_minute, per_minute
 from .listing import Clause, by_rowid, by_status, first_of, held_ids, page_of, stretches
 from .rows import readable_jobs
-from .sql import all_rows, first_row, value
+from .sql import all_rows, first_row, marks, value
 
 #: stretches that one page looks through row by row, each as far as a window goes
 _MOST_WALKED = 12
+_CLAIMS = "SELECT token FROM jobs WHERE id = ?"
 
 
 def find(db: apsw.Connection, query: Query, cursor: str | None, limit: int) -> Page:
@@ -127,7 +128,10 @@ def due(db: apsw.Connection, queues: list[str]) -> int | None:
 
 
 def unit_counts(db: apsw.Connection, parent: str) -> dict[str, int]:
-    return dict(all_rows(db, "SELECT status, count(*) FROM jobs WHERE parent = ? GROUP BY status", (parent,)))
+    # one claim more: it may come between the two statements
+    drivers = driver_ids(parent, 1 + sum(token for (token,) in all_rows(db, _CLAIMS, (parent,))))
+    counted = f"SELECT status, count(*) FROM jobs WHERE parent = ? AND id NOT IN ({marks(drivers)}) GROUP BY status"
+    return dict(all_rows(db, counted, (parent, *drivers)))
 
 
 def refusals(db: apsw.Connection, job_id: str) -> list[Refusal]:

@@ -20,7 +20,7 @@ import msgspec
 
 from ....errors import InvalidInput
 from ....lifecycle import Chain
-from ....model import AWAITS_MS, Job, check_id, first_id_at
+from ....model import AWAITS_MS, Job, check_id, driver_ids, first_id_at
 from ...bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, RATE_MINUTES, SUBMITTED, WINDOW
 from ...matching import is_listed
 from ...port import Page, Query, QueueStats, Refusal, Stats
@@ -129,7 +129,9 @@ async def unit_counts(engine: Engine, parent: str) -> dict[str, int]:
 
     async def look(db: Db) -> dict[str, int]:
         await db.execute(BY_INDEX)
-        return dict(map(tuple, await db.fetch(_UNIT_COUNTS, parent)))
+        # one claim more: it may come between the two statements
+        token = await db.fetchval("SELECT token FROM mainstay.jobs WHERE id = $1", parent) or 0
+        return dict(map(tuple, await db.fetch(_UNIT_COUNTS, parent, driver_ids(parent, token + 1))))
 
     return await engine.read(look)
 
@@ -137,7 +139,8 @@ async def unit_counts(engine: Engine, parent: str) -> dict[str, int]:
 #: In the order of the index that has all it takes: told only what to count, the planner has read the rows themselves.
 _UNIT_COUNTS = """
 SELECT status, count(*) FROM (
-    SELECT status FROM mainstay.jobs WHERE parent = $1 AND parent IS NOT NULL ORDER BY parent, status OFFSET 0
+    SELECT status FROM mainstay.jobs WHERE parent = $1 AND parent IS NOT NULL AND id <> ALL ($2::text[]::uuid[])
+    ORDER BY parent, status OFFSET 0
 ) AS units GROUP BY status
 """
 

@@ -65,10 +65,20 @@ function does.due(queues)
   return {NOW, first and string.format('%d', first) or ''}
 end
 
--- How many units of a job stand in each of these statuses.
-function does.unit_counts(parent, statuses)
-  local answer = {NOW}
-  for i, status in ipairs(statuses) do answer[i + 1] = call('ZCARD', P .. 'units:' .. parent .. ':' .. status) end
+-- How many units of a job stand in each of these statuses, without its drivers; and before that the token of the job: if it
+-- is higher than there are drivers, there may be more of them.
+function does.unit_counts(parent, statuses, drivers)
+  local row = row_of(parent)
+  local answer = {NOW, row and row[TOKEN] or 0}
+  for i, status in ipairs(statuses) do
+    local key = P .. 'units:' .. parent .. ':' .. status
+    local n = call('ZCARD', key)
+    for _, id in ipairs(drivers) do
+      if n == 0 then break end
+      if call('ZSCORE', key, id) then n = n - 1 end
+    end
+    answer[i + 2] = n
+  end
   return answer
 end
 

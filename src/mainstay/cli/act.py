@@ -28,17 +28,24 @@ from .ids import IdsArgument, full_id
 from .options import Options, panel
 from .target import Where
 
-_panel = panel("How")
+_panel = panel("Action")
 
 
 class Manner(Options, frozen=True, kw_only=True):
     """How something is done to jobs."""
 
-    yes: Annotated[bool, _panel("--yes", "-y", help="Do not ask.")] = False
-    dry_run: Annotated[bool, _panel("--dry-run", help="Only show what would be done.")] = False
-    limit: Annotated[int | None, _panel("--limit", "-l", min=1, help="At most so many.")] = None
-    actor: Annotated[str | None, _panel("--actor", help="Who does it; you, if not given.")] = None
-    reason: Annotated[str | None, _panel("--reason", "-r", help="Why, for the audit trail.")] = None
+    yes: Annotated[bool, _panel("--yes", "-y", help="Do not ask for confirmation.")] = False
+    dry_run: Annotated[bool, _panel("--dry-run", help="Show what would be done, and change nothing.")] = False
+    limit: Annotated[
+        int | None,
+        _panel(
+            "--limit", "-l", min=1, help="Act on at most this many jobs, the oldest first. Default: all that match."
+        ),
+    ] = None
+    actor: Annotated[
+        str | None, _panel("--actor", help="Name of the actor in the audit trail. Default: your user and host.")
+    ] = None
+    reason: Annotated[str | None, _panel("--reason", "-r", help="Reason, kept in the audit trail.")] = None
 
     @property
     def who(self) -> str:
@@ -55,14 +62,15 @@ def register(group: typer.Typer) -> None:
 def cancel(
     where: Where, filters: Filters, manner: Manner, ids: IdsArgument = None, as_json: JsonOption = False
 ) -> None:
-    """Cancel jobs: at once if nobody works on them; else their worker is asked to stop, and has its grace to do so.
+    """Cancel jobs. A job that no worker runs is cancelled at once; otherwise its worker is asked to stop it, within its
+    grace period.
 
-    By filter, what would be done is shown first, and then asked for: --yes answers, --dry-run only shows. The oldest go
-    first; --limit tries it with a few.
+    With filters, the command shows what it would do and asks first: --yes skips the question, --dry-run only shows. It
+    starts with the oldest jobs; --limit stops after a few.
 
-    A filter without --status means every job that is not settled.
+    Without --status, a filter selects every job that is not settled.
 
-    Exit codes: 0 done (or already so), 1 some jobs were left as they were, 2 error, or not confirmed.
+    Exit codes: 0 done (or nothing to do), 1 some jobs were not changed, 2 error, or not confirmed.
 
     [bold]Examples[/bold]
 
@@ -73,14 +81,14 @@ def cancel(
 
 
 def retry(where: Where, filters: Filters, manner: Manner, ids: IdsArgument = None, as_json: JsonOption = False) -> None:
-    """Send jobs back to their queue that settled short of success, or that wait for their next attempt.
+    """Retry jobs: send jobs that settled without success, or that wait for their next attempt, back to their queue.
 
-    By filter, what would be done is shown first, and then asked for: --yes answers, --dry-run only shows. The oldest go
-    first; --limit tries it with a few.
+    With filters, the command shows what it would do and asks first: --yes skips the question, --dry-run only shows. It
+    starts with the oldest jobs; --limit stops after a few.
 
-    A filter without --status means every job that failed, timed out, is partial or in quarantine.
+    Without --status, a filter selects every job that failed, timed out, is partial or quarantined.
 
-    Exit codes: 0 done (or already so), 1 some jobs were left as they were, 2 error, or not confirmed.
+    Exit codes: 0 done (or nothing to do), 1 some jobs were not changed, 2 error, or not confirmed.
 
     [bold]Examples[/bold]
 
@@ -94,19 +102,19 @@ def force(
     where: Where,
     filters: Filters,
     manner: Manner,
-    to: Annotated[str, typer.Option("--to", help="The state to force them into.", autocompletion=completion.state)],
+    to: Annotated[str, typer.Option("--to", help="The state to move the jobs to.", autocompletion=completion.state)],
     ids: IdsArgument = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Move jobs against the lifecycle's table. The audit trail says forced, by whom and why; nothing leaves a final
-    state.
+    """Move jobs to a state that the lifecycle does not allow. The audit trail records the move as forced, with actor
+    and reason. Jobs in a final state cannot be moved.
 
-    By filter, what would be done is shown first, and then asked for: --yes answers, --dry-run only shows. The oldest go
-    first; --limit tries it with a few.
+    With filters, the command shows what it would do and asks first: --yes skips the question, --dry-run only shows. It
+    starts with the oldest jobs; --limit stops after a few.
 
-    A filter must name the --status.
+    A filter must include --status.
 
-    Exit codes: 0 done (or already so), 1 some jobs were left as they were, 2 error, or not confirmed.
+    Exit codes: 0 done (or nothing to do), 1 some jobs were not changed, 2 error, or not confirmed.
 
     [bold]Examples[/bold]
 
@@ -133,14 +141,14 @@ def force(
 def delete(
     where: Where, filters: Filters, manner: Manner, ids: IdsArgument = None, as_json: JsonOption = False
 ) -> None:
-    """Delete jobs nobody works on, with their payload, result and events. A tombstone stays.
+    """Delete jobs that no worker runs, with their payload, result and events. A tombstone stays.
 
-    By filter, what would be done is shown first, and then asked for: --yes answers, --dry-run only shows. The oldest go
-    first; --limit tries it with a few.
+    With filters, the command shows what it would do and asks first: --yes skips the question, --dry-run only shows. It
+    starts with the oldest jobs; --limit stops after a few.
 
-    A filter without --status means every job that is settled.
+    Without --status, a filter selects every settled job.
 
-    Exit codes: 0 done (or already so), 1 some jobs were left as they were, 2 error, or not confirmed.
+    Exit codes: 0 done (or nothing to do), 1 some jobs were not changed, 2 error, or not confirmed.
 
     [bold]Examples[/bold]
 

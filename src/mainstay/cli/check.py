@@ -34,17 +34,19 @@ class _Progress:
 
 def check_store(
     where: Where,
-    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Repair what has one safe answer; quarantine the rest.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check every job: its state, its claim, its numbers, its payload, and the proof of its history.
+    """Check every job: its state, claim, numbers and payload, and the hash chain of its history.
 
-    Nothing is changed without --repair. With it, what has one safe answer is mended, the rest is quarantined, and each
-    job's audit trail says what was done. Safe beside running workers.
+    Without --repair nothing is changed. With it, violations with one safe answer are repaired, other jobs are
+    quarantined, and each job's audit trail records the repair. Workers may run at the same time.
 
-    Exit codes: 0 clean (or all mended), 1 violations, 2 could not check, 130 stopped by Ctrl-C.
+    Exit codes: 0 clean (or all repaired), 1 violations, 2 could not check, 130 stopped by Ctrl-C.
 
-    [bold]Examples[/bold] (without --store: that of MAINSTAY_STORE)
+    [bold]Examples[/bold] (the default of --store is MAINSTAY_STORE)
 
       mainstay check --store sqlite:///jobs.db
       mainstay check --repair

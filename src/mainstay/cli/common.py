@@ -25,7 +25,7 @@ from .target import Target, Where
 
 T = TypeVar("T")
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 #: where nobody looks, lines are as long as what is in them
 _UNLIMITED = 100_000

@@ -24,15 +24,15 @@ TERMINATED = 143
 #: code -> meaning, for the help and the page
 EXIT_CODES = {
     DONE: "done as asked (also when nothing matched)",
-    NO: "the answer is no: violations, no success, or jobs left as they were",
-    FAILED: "could not be done: wrong usage, no such job, not confirmed, out of time",
-    PARTIAL: "a batch is partial: some of its outputs are there, and a resume makes the rest",
-    INCOMPARABLE: "two load tests cannot be compared, or had too few requests to tell",
-    UNTRUSTED: "a load test is not trustworthy, and --strict was given",
+    NO: "the result is negative: violations, no success, or jobs that were not changed",
+    FAILED: "an error: wrong usage, no such job, not confirmed, timeout",
+    PARTIAL: "a batch is partial: some of its outputs exist, and a resume makes the rest",
+    INCOMPARABLE: "two load tests are not comparable, or had too few requests",
+    UNTRUSTED: "a load test is not trustworthy, with --strict",
     BROKEN: "a threshold of a load test failed",
     INTERRUPTED: "stopped by Ctrl-C",
-    READER_GONE: "its reader went away, as head does",
-    TERMINATED: "ended in good order by SIGTERM",
+    READER_GONE: "the reader of its output closed the pipe, as head does",
+    TERMINATED: "stopped cleanly by SIGTERM",
 }
 
 __all__ = [

@@ -11,7 +11,7 @@ from . import completion
 from .ids import full_id
 from .options import Options, panel
 
-_panel = panel("Which jobs")
+_panel = panel("Filters")
 
 
 class Filters(Options, frozen=True, kw_only=True):
@@ -19,28 +19,32 @@ class Filters(Options, frozen=True, kw_only=True):
 
     status: Annotated[
         list[str] | None,
-        _panel("--status", help="In this state, or in one of several (a,b).", autocompletion=completion.states),
+        _panel(
+            "--status", help="Jobs in this state; several are separated by commas.", autocompletion=completion.states
+        ),
     ] = None
-    queue: Annotated[str | None, _panel("--queue", "-q", help="In this queue.", autocompletion=completion.queues)] = (
-        None
-    )
-    name: Annotated[str | None, _panel("--name", "--task", "-n", help="Of this name.")] = None
-    tag: Annotated[str | None, _panel("--tag", "-t", help="With this tag.")] = None
-    text: Annotated[str | None, _panel("--text", help="With this in its id, name, reason or last error.")] = None
+    queue: Annotated[
+        str | None, _panel("--queue", "-q", help="Jobs in this queue.", autocompletion=completion.queues)
+    ] = None
+    name: Annotated[str | None, _panel("--name", "--task", "-n", help="Jobs of this task, batch or load test.")] = None
+    tag: Annotated[str | None, _panel("--tag", "-t", help="Jobs with this tag.")] = None
+    text: Annotated[
+        str | None, _panel("--text", help="Jobs with this text in their id, name, reason or last error.")
+    ] = None
     group: Annotated[
         str | None,
         _panel(
             "--group",
             metavar="ID",
-            help="Members of the group whose callback this is.",
+            help="Members of the group that has this job as its callback.",
             autocompletion=completion.jobs,
         ),
     ] = None
     older_than: Annotated[
-        str | None, _panel("--older-than", metavar="AGE", help="Submitted longer ago than this (2h).")
+        str | None, _panel("--older-than", metavar="AGE", help="Jobs submitted longer ago than this, such as 2h.")
     ] = None
     newer_than: Annotated[
-        str | None, _panel("--newer-than", metavar="AGE", help="Submitted within this time (15m).")
+        str | None, _panel("--newer-than", metavar="AGE", help="Jobs submitted within this time, such as 15m.")
     ] = None
 
     @property

@@ -21,12 +21,17 @@ _PARENTS = 200
 _SHORTENED = f"an id may be shortened to its beginning or its end, of {_SHORTEST} characters or more"
 
 IdArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="The job's id, or its beginning or end.", autocompletion=completion.jobs)
+    str,
+    typer.Argument(
+        metavar="ID", help="Id of the job, or its first or last 8 or more characters.", autocompletion=completion.jobs
+    ),
 ]
 IdsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[ID]...", help="The jobs' ids, or their beginnings or ends.", autocompletion=completion.jobs
+        metavar="[ID]...",
+        help="Ids of the jobs, or their first or last 8 or more characters.",
+        autocompletion=completion.jobs,
     ),
 ]
 

@@ -25,9 +25,7 @@ _MOST = 1000
 _PAGE = 1000
 
 
-group = typer.Typer(
-    help="Find jobs, read what happened to them, and move them.", no_args_is_help=True, rich_markup_mode="rich"
-)
+group = typer.Typer(help="Find, inspect and change jobs.", no_args_is_help=True, rich_markup_mode="rich")
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,16 +52,18 @@ def register(app: typer.Typer) -> None:
 def list_jobs(
     where: Where,
     filters: Filters,
-    parent: Annotated[str | None, typer.Option("--parent", help="Units of this job.")] = None,
-    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="Oldest first.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=_MOST, help="Most jobs on a page.")] = 50,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where a page ended.")] = None,
+    parent: Annotated[str | None, typer.Option("--parent", help="Units of this batch, given by its id.")] = None,
+    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="List the oldest jobs first.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=_MOST, help="Jobs on a page, at most.")] = 50,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Cursor of the page to show, printed below the page before it.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List jobs, newest first, a page at a time.
+    """List jobs, newest first, one page at a time.
 
-    Filters narrow together; --status takes several, with commas or given again. Below a full page stands the
-    cursor of the next.
+    A job must match all filters. --status takes several states, separated by commas or repeated. Below a full page is
+    the cursor of the next page.
 
     Exit codes: 0 fine (also when nothing matches), 2 error.
 
@@ -92,15 +92,15 @@ def list_jobs(
 def show_job(
     where: Where,
     job_id: IdArgument,
-    payload: Annotated[bool, typer.Option("--payload", help="Show payload, result and checkpoint, too.")] = False,
+    payload: Annotated[bool, typer.Option("--payload", help="Also show payload, result and checkpoint.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show everything about one job: where it stands, why, and its whole story.
+    """Show everything about one job: its state, the reason for it, and its whole history.
 
-    The id may be shortened to its beginning or its end (8 characters or more) if only one job has it. Ids of jobs
-    submitted together begin alike; their ends differ.
+    The id may be shortened to its first or last characters, 8 or more, if they are unique. Jobs submitted together have
+    ids that begin alike; their ends differ.
 
-    Payload and result are shown only with --payload: they may hold what should not be on a screen.
+    Payload and result are shown only with --payload, since they may hold private data.
 
     Exit codes: 0 fine, 2 error (no such job, or several).
 

@@ -19,7 +19,7 @@ from .common import JsonOption, aside, looking, print_json, printable, screen, w
 from .target import Where
 
 group = typer.Typer(
-    help="See, set and lift the limits of concurrency keys.", no_args_is_help=True, rich_markup_mode="rich"
+    help="List, set and clear limits of concurrency keys.", no_args_is_help=True, rich_markup_mode="rich"
 )
 
 KeyArgument = Annotated[
@@ -34,9 +34,9 @@ def register(app: typer.Typer) -> None:
 
 @command(group, "list")
 def list_limits(where: Where, as_json: JsonOption = False) -> None:
-    """List the limits: how many jobs of each concurrency key may be held at a time, and how many are held now.
+    """List the limits: how many jobs of each concurrency key may run at a time, and how many run now.
 
-    A key without a limit is not listed: its jobs wait for nothing but their turn.
+    A key without a limit is not listed: its jobs run as soon as a worker is free.
 
     Exit codes: 0 fine (also when there are none), 2 error.
 
@@ -56,14 +56,14 @@ def list_limits(where: Where, as_json: JsonOption = False) -> None:
 def set_limit(
     where: Where,
     key: KeyArgument,
-    most: Annotated[int, typer.Argument(metavar="N", help="Most jobs at a time; 1 or more.")],
+    most: Annotated[int, typer.Argument(metavar="N", help="Jobs that may run at a time; 1 or more.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Let at most so many jobs of a concurrency key be held at a time, over all queues and workers.
+    """Limit how many jobs of a concurrency key may run at a time, over all queues and workers.
 
-    It counts from now on. What runs goes on, also when there is more of it than the limit.
+    The limit applies to new claims. Running jobs continue, even if there are more than the limit.
 
-    Exit codes: 0 done (or already so), 2 error.
+    Exit codes: 0 done (or nothing to do), 2 error.
 
     [bold]Examples[/bold]
 
@@ -79,9 +79,9 @@ def set_limit(
 
 @command(group, "clear")
 def clear_limit(where: Where, key: KeyArgument, as_json: JsonOption = False) -> None:
-    """Lift the limit of a concurrency key: its jobs wait for nothing but their turn.
+    """Remove the limit of a concurrency key: its jobs run as soon as a worker is free.
 
-    Exit codes: 0 done (or already so), 2 error.
+    Exit codes: 0 done (or nothing to do), 2 error.
 
     [bold]Examples[/bold]
 

@@ -32,13 +32,13 @@ class Which(StrEnum):
 
 
 def machine(
-    form: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.TEXT,
-    which: Annotated[Which, typer.Option("--table", "-t", help="Which lifecycle.")] = Which.JOB,
+    form: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.TEXT,
+    which: Annotated[Which, typer.Option("--table", "-t", help="The lifecycle of jobs or of batch units.")] = Which.JOB,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the lifecycle: every state, its flags, and what it may become.
+    """Print the lifecycle: every state, its flags, and the states it may change to.
 
-    This is the table the machine enforces, not a description of it.
+    The output is the table that the program enforces.
 
     [bold]Examples[/bold]
 

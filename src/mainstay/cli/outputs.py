@@ -23,13 +23,13 @@ from .exits import NO
 T = TypeVar("T")
 
 
-group = typer.Typer(help="See what outputs are kept, and prove them.", no_args_is_help=True, rich_markup_mode="rich")
+group = typer.Typer(help="List outputs, and verify them.", no_args_is_help=True, rich_markup_mode="rich")
 
-UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="Where the outputs are.")]
-StudyOption = Annotated[str, typer.Option("--study", help="Of this study only.")]
-LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many lines.")]
-QuickOption = Annotated[bool, typer.Option("--quick", help="Compare names and sizes, and read nothing.")]
-DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be moved, and move nothing.")]
+UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="URL of the folder or bucket with the outputs.")]
+StudyOption = Annotated[str, typer.Option("--study", help="Only outputs of this study.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="Lines to show, at most.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="Compare names and sizes only; do not read the files.")]
+DryOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be moved, and move nothing.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -41,9 +41,9 @@ def register(app: typer.Typer) -> None:
 def list_outputs(
     url: UrlArgument, study: StudyOption = "", limit: LimitOption = 50, as_json: JsonOption = False
 ) -> None:
-    """List the studies whose outputs are kept, or the units of one of them.
+    """List the studies with outputs, or the units of one study.
 
-    An unfinished unit has files and no entry: whoever wrote it was stopped, or is at work.
+    An unfinished unit has files and no entry: its writer was stopped, or is still writing.
 
     Exit codes: 0 done, 2 error.
 
@@ -65,12 +65,12 @@ def list_outputs(
 
 @command(group, "verify")
 def verify(url: UrlArgument, study: StudyOption = "", quick: QuickOption = False, as_json: JsonOption = False) -> None:
-    """Read every output and compare it with what was published.
+    """Read every output and compare it with its published checksum.
 
-    With --quick only names and sizes are compared, which takes a listing. Damage is reported and nothing is changed:
-    publish the unit again, or restore the file.
+    With --quick only names and sizes are compared, from a listing. Damage is reported; nothing is changed. To fix it,
+    publish the unit again or restore the file.
 
-    Exit codes: 0 all is intact, 1 something is missing, corrupt or unreadable; 2 error.
+    Exit codes: 0 all outputs are intact, 1 some are missing, corrupt or unreadable, 2 error.
 
     [bold]Examples[/bold]
 
@@ -89,12 +89,12 @@ def verify(url: UrlArgument, study: StudyOption = "", quick: QuickOption = False
 
 @command(group, "migrate")
 def migrate_outputs(url: UrlArgument, dry_run: DryOption = False, as_json: JsonOption = False) -> None:
-    """Move outputs of an older layout to the current one.
+    """Move outputs from an older layout to the current one.
 
-    Each unit is copied, published, read again and only then removed where it was. It may be stopped and started again
-    at any time. Units that cannot be moved are left where they are, and listed.
+    Each unit is copied, published and read again before the old copy is removed. You may stop and restart the command
+    at any time. Units that cannot be moved stay where they are, and are listed.
 
-    Exit codes: 0 nothing is left to move; 1 something is, or with --dry-run would be moved; 2 error.
+    Exit codes: 0 nothing is left to move, 1 some units are left (or would be moved, with --dry-run), 2 error.
 
     [bold]Examples[/bold]
 

@@ -28,13 +28,13 @@ from .target import Where
 _WIDE = 100
 
 
-group = typer.Typer(
-    help="See what waits where; pause, resume and purge.", no_args_is_help=True, rich_markup_mode="rich"
-)
+group = typer.Typer(help="List, pause, resume and purge queues.", no_args_is_help=True, rich_markup_mode="rich")
 
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.", autocompletion=completion.queues)]
+QueueArgument = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="Name of the queue.", autocompletion=completion.queues)
+]
 QueuesArgument = Annotated[
-    list[str], typer.Argument(metavar="QUEUE...", help="The queues.", autocompletion=completion.queues)
+    list[str], typer.Argument(metavar="QUEUE...", help="Names of the queues.", autocompletion=completion.queues)
 ]
 
 
@@ -45,10 +45,10 @@ def register(app: typer.Typer) -> None:
 
 @command(group, "list")
 def list_queues(where: Where, as_json: JsonOption = False) -> None:
-    """List the queues: how many jobs are in which state, how long the oldest waits, and which are paused.
+    """List the queues: jobs by state, the wait of the oldest job, and which queues are paused.
 
-    Counts are kept as jobs move, so this costs the same with a thousand and with a million jobs. Rates are those of the
-    whole store.
+    Counters are updated as jobs change, so the cost does not depend on the number of jobs. Rates are those of the whole
+    store.
 
     Exit codes: 0 fine, 2 error.
 
@@ -71,10 +71,10 @@ def pause(
     reason: Annotated[str | None, typer.Option("--reason", "-r", help="Why.", show_default=False)] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Pause queues: no more of their jobs are handed out. What runs goes on, and jobs can still be submitted. A queue
-    that has no jobs yet is paused for those to come.
+    """Pause queues: workers take no more of their jobs. Running jobs continue, and new jobs can be submitted. A queue
+    without jobs can be paused in advance.
 
-    Exit codes: 0 done (or already so), 2 error.
+    Exit codes: 0 done (or nothing to do), 2 error.
 
     [bold]Examples[/bold]
 
@@ -94,9 +94,9 @@ def pause(
 
 @command(group, "resume")
 def resume(where: Where, queues: QueuesArgument, as_json: JsonOption = False) -> None:
-    """Resume queues: their jobs are handed out again.
+    """Resume queues: workers take their jobs again.
 
-    Exit codes: 0 done (or already so), 2 error.
+    Exit codes: 0 done (or nothing to do), 2 error.
 
     [bold]Examples[/bold]
 
@@ -120,12 +120,12 @@ def purge(
     delete: Annotated[bool, typer.Option("--delete", help="Delete them instead of cancelling them.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Purge a queue: cancel every job in it that waits. What somebody works on goes on, and what is settled stays.
+    """Purge a queue: cancel every waiting job in it. Running and settled jobs are not changed.
 
-    With --delete the jobs are deleted instead, with their payloads and events; a tombstone of each stays. What would be
-    done is shown first, and then asked for: --yes answers, --dry-run only shows.
+    With --delete the jobs are deleted instead, with their payloads and events; a tombstone of each stays. The command
+    shows what it would do and asks first: --yes skips the question, --dry-run only shows.
 
-    Exit codes: 0 done, 1 some jobs were left as they were (taken meanwhile), 2 error, or not confirmed.
+    Exit codes: 0 done, 1 some jobs were not changed (a worker took them first), 2 error, or not confirmed.
 
     [bold]Examples[/bold]
 

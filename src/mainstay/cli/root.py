@@ -146,7 +146,7 @@ def _show_version(wanted: bool) -> None:
 
 def _options(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Options that stand before a command."""
@@ -158,7 +158,7 @@ def program() -> typer.Typer:
     app = typer.Typer(
         name="mainstay",
         cls=Program,
-        help="Jobs whose fate you can prove: look at them, move them, and check them.",
+        help="Find, change and check jobs; run workers, studies and load tests.",
         epilog=_EPILOG,
         no_args_is_help=True,
         rich_markup_mode="rich",

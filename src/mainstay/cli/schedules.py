@@ -20,15 +20,17 @@ from .common import JsonOption, aside, print_json, screen
 from .programs import Connected, connecting
 from .target import Where
 
-group = typer.Typer(
-    help="See when schedules tick; run, pause, resume and drop them.", no_args_is_help=True, rich_markup_mode="rich"
-)
+group = typer.Typer(help="List, run, pause, resume and drop schedules.", no_args_is_help=True, rich_markup_mode="rich")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.", autocompletion=completion.schedules)]
-NamesArgument = Annotated[
-    list[str], typer.Argument(metavar="NAME...", help="The schedules.", autocompletion=completion.schedules)
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the schedule.", autocompletion=completion.schedules)
 ]
-ActorOption = Annotated[str | None, typer.Option("--actor", help="Who does it; you, if not given.")]
+NamesArgument = Annotated[
+    list[str], typer.Argument(metavar="NAME...", help="Names of the schedules.", autocompletion=completion.schedules)
+]
+ActorOption = Annotated[
+    str | None, typer.Option("--actor", help="Name of the actor in the audit trail. Default: your user and host.")
+]
 
 
 class Operation(Protocol):
@@ -44,10 +46,10 @@ def register(app: typer.Typer) -> None:
 
 @command(group, "list")
 def list_schedules(where: Where, as_json: JsonOption = False) -> None:
-    """List the schedules: when they tick, in their time zone, and what they submit.
+    """List the schedules: their ticks, in their time zone, and what they submit.
 
-    With --app, those that the app declares and no worker has registered yet are shown as well, and the times that only
-    its code knows.
+    With --app, the list includes schedules that the app declares and no worker has registered yet, and times that only
+    the code knows.
 
     Exit codes: 0 fine (also when there are none), 2 error.
 
@@ -66,7 +68,7 @@ def list_schedules(where: Where, as_json: JsonOption = False) -> None:
 
 @command(group, "show")
 def show_schedule(where: Where, name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show one schedule: its next ticks, its last one, its last job, and what is wrong if it does not tick.
+    """Show one schedule: its next ticks, last tick and last job, and why it does not tick.
 
     Exit codes: 0 fine, 2 error (no such schedule).
 
@@ -84,10 +86,10 @@ def show_schedule(where: Where, name: NameArgument, as_json: JsonOption = False)
 
 @command(group, "run")
 def run_schedule(where: Where, name: NameArgument, actor: ActorOption = None, as_json: JsonOption = False) -> None:
-    """Submit the job of a schedule now, beside its ticks; also when it is paused. Prints the id of the job.
+    """Submit the job of a schedule now, in addition to its ticks, even if it is paused. Prints the id of the job.
 
-    With overlap "skip" no second job is made while an earlier one is not settled: the id is that one's, and it is said.
-    With --app the hooks of the app are asked, as they are for a tick.
+    With overlap "skip", no second job is submitted while an earlier one is not settled: the command prints the id of
+    the earlier job, and says so. With --app, the hooks of the app run as for a tick.
 
     Exit codes: 0 done, 2 error.
 
@@ -117,9 +119,9 @@ def run_schedule(where: Where, name: NameArgument, actor: ActorOption = None, as
 
 @command(group, "pause")
 def pause_schedules(where: Where, names: NamesArgument, actor: ActorOption = None, as_json: JsonOption = False) -> None:
-    """Pause schedules: they make no ticks until they are resumed, whatever is restarted meanwhile.
+    """Pause schedules: they do not tick until they are resumed, also after a restart of the workers.
 
-    Exit codes: 0 done (or already so), 2 error.
+    Exit codes: 0 done (or nothing to do), 2 error.
 
     [bold]Examples[/bold]
 
@@ -132,9 +134,9 @@ def pause_schedules(where: Where, names: NamesArgument, actor: ActorOption = Non
 def resume_schedules(
     where: Where, names: NamesArgument, actor: ActorOption = None, as_json: JsonOption = False
 ) -> None:
-    """Resume schedules: they tick again from now on. What fell due meanwhile is not made up for.
+    """Resume schedules: they tick again from now on. Ticks missed while paused are not made up for.
 
-    Exit codes: 0 done (or already so), 2 error.
+    Exit codes: 0 done (or nothing to do), 2 error.
 
     [bold]Examples[/bold]
 
@@ -145,8 +147,8 @@ def resume_schedules(
 
 @command(group, "drop")
 def drop_schedules(where: Where, names: NamesArgument, actor: ActorOption = None, as_json: JsonOption = False) -> None:
-    """Forget schedules. Their jobs stay. An app that still declares one registers it again when its next worker leads:
-    to stop it for good, take it out of the code, or pause it.
+    """Remove schedules. Their jobs stay. An app that still declares a schedule registers it again when its next worker
+    leads: to stop it for good, remove it from the code, or pause it.
 
     Exit codes: 0 done, 2 error.
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from ..web.options import WebOptions
     from ..web.shelf import Shelf
 
-_stores = panel("Which store")
-_place = panel("Where it listens")
-_who = panel("Who may do what")
-_logs = panel("What it says")
+_stores = panel("Store")
+_place = panel("Network")
+_who = panel("Access")
+_logs = panel("Output")
 
 
 #: of a store that was given no other
@@ -47,22 +47,27 @@ def serve(
             "--store",
             "-s",
             metavar="[NAME=]URL",
-            help="Which store; several have names. MAINSTAY_STORE stands in for it.",
+            help="URL of a store; repeat it for several, each with a name. Default: MAINSTAY_STORE.",
         ),
     ] = None,
     app: Annotated[
         str,
-        _stores(
-            "--app", "-a", metavar="MODULE:APP", help="Which app; its store is used. MAINSTAY_APP stands in for it."
-        ),
+        _stores("--app", "-a", metavar="MODULE:APP", help="App whose store to use. Default: MAINSTAY_APP."),
     ] = "",
-    host: Annotated[str, _place("--host", help="Which address.")] = "127.0.0.1",
-    port: Annotated[int, _place("--port", "-p", min=0, max=65535, help="0: any that is free.")] = 8330,
-    tls_cert: Annotated[str | None, _place("--tls-cert", metavar="FILE", help="HTTPS.")] = None,
-    tls_key: Annotated[
-        str | None, _place("--tls-key", metavar="FILE", help="The key, if it is not in the same file.")
+    host: Annotated[str, _place("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, _place("--port", "-p", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
+    ] = 8330,
+    tls_cert: Annotated[
+        str | None, _place("--tls-cert", metavar="FILE", help="Certificate (PEM); turns on HTTPS.")
     ] = None,
-    insecure: Annotated[bool, _place("--insecure", help="Something in front of it does TLS.")] = False,
+    tls_key: Annotated[
+        str | None,
+        _place("--tls-key", metavar="FILE", help="Private key of the certificate, if it is in a file of its own."),
+    ] = None,
+    insecure: Annotated[
+        bool, _place("--insecure", help="Allow plain HTTP for other machines: a proxy in front does TLS.")
+    ] = False,
     browser: Annotated[bool, _place("--open", help="Open the dashboard in a browser.")] = False,
     tokens: Annotated[
         str,
@@ -70,11 +75,11 @@ def serve(
             "--tokens",
             metavar="FILE",
             envvar=ENVIRON,
-            help="Whoever asks has to show one of these.",
-            show_default="nobody has to",
+            help="File of tokens; each request needs one of them.",
+            show_default="no token is needed",
         ),
     ] = "",
-    read_only: Annotated[bool, _who("--read-only", help="Change nothing.")] = False,
+    read_only: Annotated[bool, _who("--read-only", help="Refuse every request that changes something.")] = False,
     mask: Annotated[
         list[str] | None,
         _who(
@@ -84,24 +89,28 @@ def serve(
         ),
     ] = None,
     no_payloads: Annotated[
-        bool, _who("--no-payloads", help="Show no payloads, results and parameters, and no error texts.")
+        bool, _who("--no-payloads", help="Hide payloads, results, parameters and error texts.")
     ] = False,
-    rate: Annotated[float, _who("--rate", min=0, help="Requests a second of one caller; 0: all.")] = 200.0,
+    rate: Annotated[
+        float, _who("--rate", min=0, help="Requests a second allowed for one client; 0: no limit.")
+    ] = 200.0,
     log_level: Annotated[
-        str, _logs("--log-level", metavar="|".join(logs.LEVELS), help="The least that is logged.")
+        str, _logs("--log-level", metavar="|".join(logs.LEVELS), help="Lowest level that is logged.")
     ] = "info",
-    json_logs: Annotated[bool, _logs("--json-logs", help="Log JSON, an object a line.")] = False,
-    alerts: Annotated[bool, _logs("--alerts", help="Print alert rules for Prometheus, and serve nothing.")] = False,
+    json_logs: Annotated[bool, _logs("--json-logs", help="Write logs as JSON, one object a line.")] = False,
+    alerts: Annotated[bool, _logs("--alerts", help="Print alert rules for Prometheus and exit.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Serve the HTTP API and the dashboard of one or more stores, until Ctrl-C or SIGTERM.
 
-    Only this machine can reach it, and everybody on it may do everything, unless --tokens names a file of tokens. For
-    other machines (--host 0.0.0.0) it needs tokens, and TLS; --insecure says that something in front of it does TLS.
+    By default only this machine can reach the server, and every local user may do everything; --tokens restricts that.
+    To serve other machines (--host 0.0.0.0), tokens and TLS are required; --insecure states that a proxy in front does
+    TLS.
 
-    The first signal takes no more requests, ends the live streams and lets answers be finished; the second ends all.
+    On the first signal the server takes no more requests, ends the live streams and finishes the responses; on the
+    second it stops at once.
 
-    Exit codes: 0 stopped in good order, 2 could not start.
+    Exit codes: 0 stopped cleanly, 2 could not start.
 
     [bold]Examples[/bold]
 

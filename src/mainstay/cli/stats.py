@@ -39,13 +39,13 @@ class _Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def show_stats(where: Where, as_json: JsonOption = False) -> None:
-    """Show how many jobs are in which state, how long the oldest waits, how fast it goes, and who works.
+    """Show jobs by state, the wait of the oldest job, rates, and the workers.
 
-    Nothing is changed. Counts are kept as jobs move, so this costs the same with a thousand and with a million jobs.
+    Nothing is changed. Counters are updated as jobs change, so the cost does not depend on the number of jobs.
 
     Exit codes: 0 fine, 2 error.
 
-    [bold]Examples[/bold] (without --store: that of MAINSTAY_STORE)
+    [bold]Examples[/bold] (the default of --store is MAINSTAY_STORE)
 
       mainstay stats --store sqlite:///jobs.db
       mainstay stats --json | jq .queues

@@ -25,13 +25,15 @@ from .common import JsonOption, Refused, opened, print_command, print_json, prin
 from .exits import NO
 from .target import Where, told_again
 
-group = typer.Typer(help="Set up a store, and see where it stands.", no_args_is_help=True, rich_markup_mode="rich")
+group = typer.Typer(help="Set up, migrate and inspect a store.", no_args_is_help=True, rich_markup_mode="rich")
 
-UrlArgument = Annotated[str, typer.Argument(metavar="[URL]", help="The store; else --store or --app.")]
-ValuesOption = Annotated[
-    bool, typer.Option("--values", help="Make the place only, for values of your own: no job registry.")
+UrlArgument = Annotated[
+    str, typer.Argument(metavar="[URL]", help="URL of the store. Default: that of --store or --app.")
 ]
-DryOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+ValuesOption = Annotated[
+    bool, typer.Option("--values", help="Create the folder, bucket or table only, without a job registry.")
+]
+DryOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
 
 _SERVERS = ("postgresql", "postgres")
 #: also files of SQLite: which kind of store is in one, its first opening decides
@@ -88,17 +90,18 @@ def register(app: typer.Typer) -> None:
 
 @command(group, "init")
 def init(where: Where, url: UrlArgument = "", values: ValuesOption = False, as_json: JsonOption = False) -> None:
-    """Make a job registry, and the folder, bucket, container or table that it needs.
+    """Create a job registry, and the folder, bucket, container or table that it needs.
 
-    With --values only the folder, bucket, container or table is made, for a versioned store of your own values. What is
-    there already is left as it is. Where it may not be made from here (another role makes the buckets, say) the error
-    names the permission, and the command of the cloud's own tool. Buckets of Google Cloud Storage are always made by
-    that.
+    With --values only the folder, bucket, container or table is created, for a versioned store of your own values.
+    Existing ones are not changed.
 
-    Other stores of jobs need none of it: a PostgreSQL store is set up by [bold]mainstay store migrate[/bold], SQLite
-    and Redis by opening them.
+    If you lack the permission to create one, the error names the permission, and the command of the cloud's own tool.
+    Buckets of Google Cloud Storage must be created with that tool.
 
-    Exit codes: 0 it is there now (or was), 2 error.
+    Other job stores do not need it: [bold]mainstay store migrate[/bold] sets up a PostgreSQL store; SQLite and Redis
+    are set up when they are first opened.
+
+    Exit codes: 0 it exists now, 2 error.
 
     [bold]Examples[/bold]
 
@@ -119,18 +122,18 @@ def init(where: Where, url: UrlArgument = "", values: ValuesOption = False, as_j
 
 @command(group, "migrate")
 def migrate(where: Where, url: UrlArgument = "", dry_run: DryOption = False, as_json: JsonOption = False) -> None:
-    """Bring a store up to this version of Mainstay.
+    """Migrate a store to this version of Mainstay.
 
-    A PostgreSQL store is migrated by this command only, unless its URL says auto_migrate=on. Run it before the new
-    version is started. Workers of the version before may go on meanwhile. Several at a time wait for each other.
+    A PostgreSQL store is migrated by this command only, unless its URL has auto_migrate=on. Run it before you start the
+    new version. Workers of the previous version may keep running. Concurrent migrations wait for each other.
 
     An SQLite file is migrated by this command, and by the first worker or other program of the new version that opens
-    it to work. Commands that only look leave it as it is. Programs of the version before go on, and may be started
-    again.
+    it for writing. Commands that only read do not migrate it. Programs of the previous version keep working, and may be
+    restarted.
 
-    Every other store has nothing to migrate.
+    Other stores have nothing to migrate.
 
-    Exit codes: 0 it is up to date now (or was); with --dry-run 1 something would be done; 2 error.
+    Exit codes: 0 the store is up to date, 1 with --dry-run: a migration is needed, 2 error.
 
     [bold]Examples[/bold]
 
@@ -149,11 +152,11 @@ def migrate(where: Where, url: UrlArgument = "", dry_run: DryOption = False, as_
 
 @command(group, "status")
 def status(where: Where, url: UrlArgument = "", as_json: JsonOption = False) -> None:
-    """Say where a store stands: its version here and there, its size, and what an answer of it survives.
+    """Show the state of a store: its version and the version that this Mainstay needs, its size, and its durability.
 
-    Nothing is changed. Numbers of a big PostgreSQL store are the server's estimates.
+    Nothing is changed. Numbers of a large PostgreSQL store are the server's estimates.
 
-    Exit codes: 0 this Mainstay can work with it, 1 it has to be migrated, or this Mainstay upgraded; 2 error.
+    Exit codes: 0 this Mainstay can use the store, 1 the store must be migrated or Mainstay upgraded, 2 error.
 
     [bold]Examples[/bold]
 

@@ -36,13 +36,13 @@ def register(group: typer.Typer) -> None:
 def events(
     where: Where,
     job_id: IdArgument,
-    after: Annotated[int, typer.Option("--after", min=0, help="Only events after this number.")] = 0,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=_MOST, help="Most events.")] = 1000,
+    after: Annotated[int, typer.Option("--after", min=0, help="Show only events after this number.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=_MOST, help="Events to show, at most.")] = 1000,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the audit trail of a job: every move, by whom, when and why.
+    """Show the audit trail of a job: every transition, its actor, time and reason.
 
-    A deleted job still has its tombstone. Below a full page stands how to go on.
+    A deleted job still has its tombstone. Below a full page is the option for the next page.
 
     Exit codes: 0 fine, 2 error (no such job, or several).
 
@@ -72,8 +72,8 @@ def events(
 
 
 def explain(where: Where, job_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Explain a job in sentences: where it is and why, what it waits for, who held it, why it was retried, what comes
-    next, and what to do now.
+    """Explain a job in sentences: its state and the reason, what it waits for, which workers held it, why it was
+    retried, what comes next, and what you can do.
 
     Exit codes: 0 fine, 2 error (no such job, or several).
 

@@ -19,7 +19,7 @@ from ..stores import shown_url
 from ..worker.app_import import find
 from .options import Options, panel
 
-_panel = panel("Which store")
+_panel = panel("Store")
 
 
 @runtime_checkable
@@ -36,9 +36,11 @@ class AppLike(Protocol):
 class Where(Options, frozen=True, kw_only=True):
     """The options `--store` and `--app` of a command."""
 
-    store: Annotated[str, _panel("--store", "-s", envvar="MAINSTAY_STORE", metavar="URL", help="Which store.")] = ""
+    store: Annotated[str, _panel("--store", "-s", envvar="MAINSTAY_STORE", metavar="URL", help="URL of the store.")] = (
+        ""
+    )
     app: Annotated[
-        str, _panel("--app", "-a", envvar="MAINSTAY_APP", metavar="MODULE:APP", help="Which app; its store is used.")
+        str, _panel("--app", "-a", envvar="MAINSTAY_APP", metavar="MODULE:APP", help="App whose store to use.")
     ] = ""
     typed: frozenset[str] = frozenset()
     """which of them were given by hand, rather than by the environment"""

@@ -21,15 +21,22 @@ if TYPE_CHECKING:
 ENVIRON = "MAINSTAY_TOKENS"
 
 
-group = typer.Typer(help="Who may use the HTTP API and the dashboard.", no_args_is_help=True, rich_markup_mode="rich")
+group = typer.Typer(
+    help="Manage tokens for the HTTP API and the dashboard.", no_args_is_help=True, rich_markup_mode="rich"
+)
 
 FileOption = Annotated[
     str,
     typer.Option(
-        "--file", "-f", metavar="PATH", envvar=ENVIRON, help="The file of tokens.", show_default="one of your own"
+        "--file",
+        "-f",
+        metavar="PATH",
+        envvar=ENVIRON,
+        help="File of tokens.",
+        show_default="in your configuration folder",
     ),
 ]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Whose it is.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token's owner.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -42,19 +49,23 @@ def add(
     name: NameArgument,
     scope: Annotated[
         list[str] | None,
-        typer.Option("--scope", metavar="read|submit|operate|admin", help="What it may do.", show_default="read"),
+        typer.Option(
+            "--scope",
+            metavar="read|submit|operate|admin",
+            help="What the token allows; each scope includes those before it.",
+            show_default="read",
+        ),
     ] = None,
     expires: Annotated[
-        str, typer.Option("--expires", metavar="30d", help="After which time it ends.", show_default="never")
+        str, typer.Option("--expires", metavar="30d", help="Lifetime of the token, such as 30d.", show_default="never")
     ] = "",
     file: FileOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Make a token, and print it: this once. Only its digest is kept, in a file that nobody else may read.
+    """Create a token and print it once. Only its digest is stored, in a file that other users cannot read.
 
-    A token may read; or also submit jobs; or also operate (cancel, retry, pause, ...); or be admin and do everything
-    (force, delete, purge). Its name stands in the audit trail of what is done with it. A server that runs with the file
-    knows it at once.
+    Scopes: read; submit (also submits jobs); operate (also cancels, retries, pauses ...); admin (everything, also
+    force, delete and purge). The audit trail names the token for each change. A running server reads the file at once.
 
     Exit codes: 0 done, 2 error.
 
@@ -79,7 +90,7 @@ def add(
 
 @command(group, "list")
 def list_tokens(file: FileOption = "", as_json: JsonOption = False) -> None:
-    """List the tokens: whose they are, what they may do, and until when. The tokens themselves are not kept.
+    """List the tokens: owner, scopes and expiry. The tokens themselves are not stored.
 
     Exit codes: 0 fine, 2 error.
 
@@ -110,7 +121,7 @@ def list_tokens(file: FileOption = "", as_json: JsonOption = False) -> None:
 
 @command(group, "revoke")
 def revoke(name: NameArgument, file: FileOption = "", as_json: JsonOption = False) -> None:
-    """Revoke a token: it is refused from the next request on, and sign-ins made with it are over.
+    """Revoke a token: the server refuses it from the next request on, and ends its sign-ins.
 
     Exit codes: 0 done, 2 error, or no such token.
 

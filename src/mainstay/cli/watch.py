@@ -38,19 +38,27 @@ def watch(
     filters: Filters,
     job_id: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="The job's id, or a part of it.", autocompletion=completion.jobs),
+        typer.Argument(
+            metavar="[ID]",
+            help="Id of the job, or its first or last 8 or more characters.",
+            autocompletion=completion.jobs,
+        ),
     ] = None,
-    every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often to look.")] = "500ms",
-    for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Stop watching after this.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=200, help="Newest jobs that are looked at.")] = 50,
+    every: Annotated[
+        str, typer.Option("--every", metavar="TIME", help="Time between two reads of the store; 50ms or more.")
+    ] = "500ms",
+    for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Stop watching after this time.")] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-l", min=1, max=200, help="How many of the newest jobs to watch.")
+    ] = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """Watch one job until it settles, or the newest of many until you press Ctrl-C.
+    """Watch one job until it settles, or the newest jobs until you press Ctrl-C.
 
-    In a pipe, or with --json, there is one JSON value per line and change: first the job as it is, then each event and
-    each progress report. Without an ID: the counts by state, and each job that was submitted or moved.
+    In a pipe, or with --json, the command prints one JSON value per line: first the job, then each event and each
+    progress report. Without an ID: the counts by state, then each job that was submitted or changed.
 
-    Exit codes: 0 it succeeded, 1 it settled otherwise, 2 error, or not settled within --for; 130 Ctrl-C.
+    Exit codes: 0 the job succeeded, 1 it settled otherwise, 2 error, or not settled within --for, 130 Ctrl-C.
 
     [bold]Examples[/bold]
 

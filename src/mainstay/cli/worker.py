@@ -30,36 +30,55 @@ _LONGEST = 64
 
 
 def run_worker(
-    target: Annotated[str, typer.Argument(metavar="MODULE:APP", envvar="MAINSTAY_APP", help="Which app.")],
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:APP", envvar="MAINSTAY_APP", help="The app, as module:variable.")
+    ],
     queues: Annotated[
-        str, typer.Option("--queues", "-q", metavar="A,B", help="Only these queues.", show_default="those of the app")
+        str,
+        typer.Option(
+            "--queues",
+            "-q",
+            metavar="A,B",
+            help="Queues to take jobs from, separated by commas.",
+            show_default="the queues of the app",
+        ),
     ] = "",
     concurrency: Annotated[
         int | None,
         typer.Option(
-            "--concurrency", "-c", min=1, help="Jobs at a time in each process.", show_default="by the settings: 10"
+            "--concurrency",
+            "-c",
+            min=1,
+            help="Jobs that each process runs at a time.",
+            show_default="from the settings, 10",
         ),
     ] = None,
-    processes: Annotated[int, typer.Option("--processes", "-p", min=1, help="Engine processes.")] = 1,
-    name: Annotated[str, typer.Option("--name", help="What it is called.", show_default="HOST-PID")] = "",
-    grace: Annotated[str, typer.Option("--grace", help="How long jobs may go on after the first signal.")] = "30s",
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, help="Number of engine processes.")] = 1,
+    name: Annotated[str, typer.Option("--name", help="Name of the worker.", show_default="HOST-PID")] = "",
+    grace: Annotated[
+        str, typer.Option("--grace", help="Time that running jobs have to finish after the first signal.")
+    ] = "30s",
     log_level: Annotated[
-        str, typer.Option("--log-level", metavar="|".join(logs.LEVELS), help="The least that is logged.")
+        str, typer.Option("--log-level", metavar="|".join(logs.LEVELS), help="Lowest level that is logged.")
     ] = "info",
-    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log JSON, an object a line.")] = False,
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="Write logs as JSON, one object a line.")] = False,
     metrics: Annotated[
         str,
-        typer.Option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus there.", show_default="off"),
+        typer.Option(
+            "--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics on this address.", show_default="off"
+        ),
     ] = "",
 ) -> None:
-    """Run the jobs of an app, until Ctrl-C or SIGTERM.
+    """Run the jobs of an app until Ctrl-C or SIGTERM.
 
-    The first signal drains: no new jobs; those that run have the grace to finish; what does not finish is given back,
-    and no failure is counted. The second gives back at once. The third kills. SIGHUP replaces the engines one by one,
-    for new code without a gap.
+    The first signal drains: the worker takes no new jobs, running jobs have the grace period to finish, and unfinished
+    jobs are returned to their queue without counting a failure. The second signal returns them at once. The third
+    kills.
 
-    Exit codes: 0 stopped in good order, 1 stopped but some engine had to be killed (its jobs were given back), 2 could
-    not start.
+    SIGHUP replaces the engines one by one, to load new code without a gap.
+
+    Exit codes: 0 stopped cleanly, 1 stopped, but an engine had to be killed (its jobs were returned to their queue), 2
+    could not start.
 
     [bold]Examples[/bold]
 

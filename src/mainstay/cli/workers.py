@@ -28,7 +28,7 @@ _SHOWN = 200
 _WITH_ID = 110
 
 
-group = typer.Typer(help="See who is at work, and drain them.", no_args_is_help=True, rich_markup_mode="rich")
+group = typer.Typer(help="List workers, and drain them.", no_args_is_help=True, rich_markup_mode="rich")
 
 
 def register(app: typer.Typer) -> None:
@@ -38,12 +38,12 @@ def register(app: typer.Typer) -> None:
 
 @command(group, "list")
 def list_workers(where: Where, as_json: JsonOption = False) -> None:
-    """List the workers' sessions: one for each of their processes, the living first.
+    """List the sessions of workers, one for each process, live ones first.
 
-    A session is at work if it was heard of within its lease. A silent or dead one that still holds jobs loses them to
-    the next sweep, which every worker does once a second.
+    A session is alive if its last heartbeat is within its lease. Jobs of a silent or dead session go back to their
+    queue with the next sweep, which every worker runs once a second.
 
-    Exit codes: 0 fine (also when nobody is there), 2 error.
+    Exit codes: 0 fine (also when there is no session), 2 error.
 
     [bold]Examples[/bold]
 
@@ -63,22 +63,24 @@ def drain(
     workers: Annotated[
         list[str],
         typer.Argument(
-            metavar="WORKER...", help="Names of workers, or ids of sessions.", autocompletion=completion.workers
+            metavar="WORKER...", help="Names of workers, or ids of their sessions.", autocompletion=completion.workers
         ),
     ],
-    actor: Annotated[str | None, typer.Option("--actor", help="Who asks; you, if not given.")] = None,
+    actor: Annotated[
+        str | None, typer.Option("--actor", help="Name of the actor in the audit trail. Default: your user and host.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Drain workers, wherever they run: ask them to end in good order, as Ctrl-C or SIGTERM does on their machine. A
-    worker hears of it with its next heartbeat (2s). It takes no more jobs, has its grace to finish what it runs, gives
-    back what does not finish, and exits with 0.
+    """Drain workers on any machine: ask them to stop cleanly, as Ctrl-C or SIGTERM does. A worker receives the request
+    with its next heartbeat (2s). It takes no more jobs, has its grace period to finish running jobs, returns the rest
+    to their queue, and exits with 0.
 
-    A worker is named by its name or by the id of one of its sessions; all its processes end together. A name that
-    several workers have means them all. Nobody is asked if one of those you name is not there.
+    Give the name of a worker, or the id of one of its sessions; all its processes stop together. A name that several
+    workers share selects all of them. If one of the given workers does not exist, none is drained.
 
-    Whatever started it may start another one: a service manager that restarts what ends.
+    A service manager may start the worker again.
 
-    Exit codes: 0 asked (or asked before), 2 error.
+    Exit codes: 0 the request was sent (now or before), 2 error.
 
     [bold]Examples[/bold]
 

@@ -8,7 +8,7 @@ from . import exec as exec_command
 from . import run
 
 group = typer.Typer(
-    help="Run studies: many units, done when their outputs are there.", no_args_is_help=True, rich_markup_mode="rich"
+    help="Run studies: many units, done when their outputs exist.", no_args_is_help=True, rich_markup_mode="rich"
 )
 
 

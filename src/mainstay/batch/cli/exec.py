@@ -29,30 +29,40 @@ def register(group: typer.Typer) -> None:
 
 def run_units(
     job_id: IdArgument,
-    app: Annotated[str, typer.Option("--app", "-a", envvar="MAINSTAY_APP", metavar="MODULE:APP", help="Which app.")],
+    app: Annotated[
+        str,
+        typer.Option("--app", "-a", envvar="MAINSTAY_APP", metavar="MODULE:APP", help="The app, as module:variable."),
+    ],
     concurrency: Annotated[
         int | None,
         typer.Option(
-            "--concurrency", "-c", min=1, help="Units at a time in each process.", show_default="by the settings: 10"
+            "--concurrency",
+            "-c",
+            min=1,
+            help="Units that each process runs at a time.",
+            show_default="from the settings, 10",
         ),
     ] = None,
-    processes: Annotated[int, typer.Option("--processes", "-p", min=1, help="Engine processes.")] = 1,
-    grace: Annotated[str, typer.Option("--grace", help="How long units may go on after SIGTERM.")] = "20s",
-    linger: Annotated[str, typer.Option("--linger", help="How long to stay when no unit is open.")] = "15s",
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, help="Number of engine processes.")] = 1,
+    grace: Annotated[
+        str, typer.Option("--grace", help="Time that running units have to finish after SIGTERM.")
+    ] = "20s",
+    linger: Annotated[str, typer.Option("--linger", help="Time to stay when no unit is open.")] = "15s",
     log_level: Annotated[
-        str, typer.Option("--log-level", metavar="|".join(logs.LEVELS), help="The least that is logged.")
+        str, typer.Option("--log-level", metavar="|".join(logs.LEVELS), help="Lowest level that is logged.")
     ] = "info",
-    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log JSON, an object a line.")] = False,
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="Write logs as JSON, one object a line.")] = False,
 ) -> None:
-    """Run the units of one batch that was submitted with an outside runner, and of no other job, until none is left.
+    """Run the units of one batch that was submitted with an outside runner, until none is left.
 
-    It is what such a runner starts; it may be started by hand as well, anywhere, any number of times: they share the
-    units. An ordinary worker of the app has to be at work somewhere, for it plans the units and looks at the outputs.
+    Outside runners start this command. You may also start it by hand, on any machine and any number of times: the
+    processes share the units. A normal worker of the app must run somewhere, since it plans the units and validates the
+    outputs.
 
-    SIGTERM, as when a scheduler takes its machine back, drains: units that do not finish within the grace are given
-    back, and no failure is counted. Once no unit is open it stays for --linger, for aggregations that may follow.
+    SIGTERM drains: units that do not finish within the grace period are returned without counting a failure. When no
+    unit is open, the command stays for --linger, since aggregations may follow.
 
-    Exit codes: 0 no unit is left open, 1 told to stop before that, or some process had to be killed; 2 could not start.
+    Exit codes: 0 no unit is left open, 1 stopped before that, or a process had to be killed, 2 could not start.
 
     [bold]Examples[/bold]
 

@@ -36,9 +36,9 @@ from .session import at_desk, study_of, with_studies
 _EVERY_S = 0.5
 
 
-WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Look on until it is settled.")]
-ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most so long.")]
-LimitOption = Annotated[int, typer.Option("--limit", "-l", min=1, help="At most so many lines.")]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the job is settled.")]
+ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most this time.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-l", min=1, help="Lines to show, at most.")]
 
 
 def register(group: typer.Typer) -> None:
@@ -53,12 +53,12 @@ def register(group: typer.Typer) -> None:
 def status(
     where: Where, job_id: IdArgument, watch: WatchOption = False, for_: ForOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show how a job stands. Of a batch: its units and outputs, how fast it is, when it may end, and what to do.
+    """Show the status of a job. For a batch: units, outputs, rate, estimated end, and what to do next.
 
-    With --watch, until it is settled; with --json as well, a line of JSON for each change.
+    With --watch, show it until the job is settled; with --json as well, print one line of JSON for each change.
 
     Exit codes: 0 fine (with --watch: it succeeded), 1 with --watch: it settled otherwise, 2 error, or not settled
-    within --for; 3 with --watch: it is partial; 130 Ctrl-C.
+    within --for, 3 with --watch: it is partial, 130 Ctrl-C.
 
     [bold]Examples[/bold]
 
@@ -119,19 +119,21 @@ def _show_status(seen: BatchSeen, where: Where, *, as_json: bool) -> None:
 def validate(
     where: Where,
     job_id: IdArgument,
-    force: Annotated[bool, typer.Option("--force", help="Believe nothing that was seen before.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Ignore earlier validation results, and do not wait for the backoff.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Look at all outputs of a batch now, and say what is missing or corrupt.
+    """Validate all outputs of a batch now, and report what is missing or corrupt.
 
-    A batch that waits for it, or is partial, is moved on by what was found. One that has succeeded or failed keeps its
-    state, and what was found is told.
+    A batch that waits for its validation, or is partial, changes its state by the result. A batch that has succeeded or
+    failed keeps its state; the result is only reported.
 
-    With --force nothing that was seen before is believed, and no backoff is waited for. To accept what is missing:
-    mainstay jobs force ID --to succeeded, with a reason.
+    With --force, earlier results are ignored, and the backoff is skipped. To accept missing outputs: mainstay jobs
+    force ID --to succeeded, with a reason.
 
-    Exit codes: 0 all is there and intact, 1 nothing is, 2 error, or the storage does not answer; 3 something is missing
-    or corrupt.
+    Exit codes: 0 all outputs are present and intact, 1 none is, 2 error, or the storage does not answer, 3 some are
+    missing or corrupt.
 
     [bold]Examples[/bold]
 
@@ -174,32 +176,31 @@ def _show_validation(found: Validation, before: Status, now: Status, where: Wher
 def resume(
     where: Where,
     job_id: IdArgument,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run, and why.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and why; run nothing.")] = False,
     with_this_code: Annotated[
-        bool, typer.Option("--with-this-code", help="Run what is missing by the code of --app as it is now.")
+        bool, typer.Option("--with-this-code", help="Run what is missing with the current code of --app.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Look on until it is settled.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Watch until the job is settled.")] = False,
     for_: ForOption = None,
     limit: LimitOption = 50,
     reason: Annotated[
-        str, typer.Option("--reason", "-r", help="Why, for the audit trail.", show_default=False)
+        str, typer.Option("--reason", "-r", help="Reason, kept in the audit trail.", show_default=False)
     ] = "resumed on request",
     as_json: JsonOption = False,
 ) -> None:
-    """Run the units of a batch again whose outputs are missing or corrupt, and nothing else.
+    """Run again the units of a batch whose outputs are missing or corrupt, and no others.
 
-    The same job goes on. If it had succeeded, and was damaged afterwards, a job of its own that is linked to it makes
-    the rest. With --dry-run it is only told what would be run, and why.
+    The same job continues. If it had succeeded and its outputs were damaged later, a new job that is linked to it makes
+    the rest. --dry-run prints what would be run, and why.
 
-    A batch belongs to the code it was submitted with: workers that have other code refuse its units. With
-    --with-this-code the code of --app as it is now makes what is missing, in a job of its own that is linked to this
-    one.
+    A batch belongs to the code it was submitted with: workers with other code refuse its units. With --with-this-code,
+    the current code of --app makes what is missing, in a new job that is linked to this one.
 
-    What is intact stays, every entry names the source that made it, and reports say how many units were made by other
-    code. To make every unit with the new code, submit the study again.
+    Intact outputs stay. Every entry names the source that made it, and reports count the units made by other code. To
+    make every unit with the new code, submit the study again.
 
     Exit codes: 0 resumed, or nothing to do (with --wait: it succeeded), 1 with --wait: it settled otherwise, 2 error,
-    or it cannot be resumed now; 3 with --wait: it is partial; 130 Ctrl-C.
+    or it cannot be resumed now, 3 with --wait: it is partial, 130 Ctrl-C.
 
     [bold]Examples[/bold]
 
@@ -286,13 +287,13 @@ def _tell_resumed(done: Resumed, where: Where, *, as_json: bool) -> None:
 def outputs(
     where: Where,
     job_id: IdArgument,
-    missing: Annotated[bool, typer.Option("--missing", help="Those that are missing.")] = False,
-    corrupt: Annotated[bool, typer.Option("--corrupt", help="Those that are corrupt.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="All lines, whatever the limit.")] = False,
+    missing: Annotated[bool, typer.Option("--missing", help="Only missing outputs.")] = False,
+    corrupt: Annotated[bool, typer.Option("--corrupt", help="Only corrupt outputs.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show all lines.")] = False,
     limit: LimitOption = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """List the expected outputs of a batch, where each belongs, and what is there of it.
+    """List the expected outputs of a batch, with location and state.
 
     Exit codes: 0 fine, 2 error.
 
@@ -328,10 +329,12 @@ def outputs(
 def report(
     where: Where,
     job_id: IdArgument,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write it as one HTML page.")] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one HTML page.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Report what became of a batch: units, outputs, errors, validations, and a map of the parameter sets by outcome.
+    """Report a batch: units, outputs, errors, validations, and a map of the parameter sets by outcome.
 
     Exit codes: 0 fine, 2 error.
 

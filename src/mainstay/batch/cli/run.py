@@ -33,7 +33,7 @@ from .report_view import show_report
 from .target import Meant, meant
 
 _EVERY_S = 0.5
-_panel = panel("What is to be run")
+_panel = panel("Study")
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,52 +55,72 @@ def register(group: typer.Typer) -> None:
 
 
 def run(
-    target: Annotated[str, typer.Argument(metavar="FILE|MODULE:APP", envvar="MAINSTAY_APP", help="Where it is.")],
-    study: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="Which batch.")] = None,
+    target: Annotated[
+        str, typer.Argument(metavar="FILE|MODULE:APP", envvar="MAINSTAY_APP", help="File or module:app of the study.")
+    ],
+    study: Annotated[
+        str | None, typer.Argument(metavar="[STUDY]", help="Name of the study; needed if the app has several.")
+    ] = None,
     param: Annotated[
         list[str] | None,
-        _panel("--param", "-p", metavar="NAME=VALUES", help="Values: 0.2,0.3 or 0.1:0.5:0.1 or a JSON list."),
+        _panel(
+            "--param", "-p", metavar="NAME=VALUES", help="Values of a parameter: 0.2,0.3 or 0.1:0.5:0.1 or a JSON list."
+        ),
     ] = None,
     params_file: Annotated[
-        str | None, _panel("--params-file", metavar="FILE", help="Sets: .csv, .json, .jsonl.")
+        str | None, _panel("--params-file", metavar="FILE", help="File of parameter sets: .csv, .json or .jsonl.")
     ] = None,
-    seeds: Annotated[str | None, _panel("--seeds", metavar="SEEDS", help="10, 0-9 or 1,5,7.")] = None,
+    seeds: Annotated[
+        str | None, _panel("--seeds", metavar="SEEDS", help="Number of seeds, or a list: 10, 0-9 or 1,5,7.")
+    ] = None,
     outputs: Annotated[
-        str | None, _panel("--outputs", envvar="MAINSTAY_OUTPUTS", metavar="URL", help="Where outputs go.")
+        str | None,
+        _panel(
+            "--outputs", envvar="MAINSTAY_OUTPUTS", metavar="URL", help="URL of the folder or bucket for the outputs."
+        ),
     ] = None,
-    force: Annotated[bool, _panel("--force", help="Make everything anew, whatever is there.")] = False,
+    force: Annotated[bool, _panel("--force", help="Run every unit, also those whose outputs exist.")] = False,
     failure_budget: Annotated[
-        str | None, _panel("--failure-budget", metavar="10%", help="Stop early if more units fail.")
+        str | None,
+        _panel("--failure-budget", metavar="10%", help="Stop early if more than this share of the units fail."),
     ] = None,
-    deadline: Annotated[str | None, _panel("--deadline", metavar="TIME", help="A limit for all of it.")] = None,
-    runner: Annotated[str, _panel("--runner", help="Who runs the units.")] = "local",
-    queue: Annotated[str | None, _panel("--queue", "-q", help="Another queue.")] = None,
-    priority: Annotated[int | None, _panel("--priority", min=-100, max=100, help="Higher first.")] = None,
+    deadline: Annotated[str | None, _panel("--deadline", metavar="TIME", help="Time limit of the whole batch.")] = None,
+    runner: Annotated[
+        str, _panel("--runner", help="Runner of the units: local, exec:COMMAND, or one of the app's.")
+    ] = "local",
+    queue: Annotated[
+        str | None, _panel("--queue", "-q", help="Queue of the units. Default: that of the study.")
+    ] = None,
+    priority: Annotated[
+        int | None, _panel("--priority", min=-100, max=100, help="Priority, -100 to 100; higher runs first.")
+    ] = None,
     workers: Annotated[
-        int, typer.Option("--workers", "-w", min=0, help="Run so many worker processes here meanwhile.")
+        int, typer.Option("--workers", "-w", min=0, help="Worker processes to run here while the batch runs.")
     ] = 0,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Submit it, print its id, and leave.")] = False,
-    for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most so long.")] = None,
-    report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write it as HTML, too.")] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Submit the job, print its id and exit.")] = False,
+    for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most this time.")] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Also write the report as an HTML page.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a study: every set of parameters with every seed. Submits it, shows how it goes on, and reports in the end.
+    """Run a study: every set of parameters with every seed. The command submits it, shows its progress, and reports at
+    the end.
 
-    STUDY may be left out if the app has one batch only. Outputs that are there already, from whatever run, are not made
-    again.
+    STUDY may be omitted if the app has only one batch. Outputs that exist already, from any run, are not made again.
 
-    Values are read by the types that the study declares for its parameters. Without a declared type a value is JSON,
-    True or False, a number, or else text; None, NaN and 007 are refused, for they could be meant in two ways.
+    Values are read by the parameter types that the study declares. Without a declared type a value is JSON, True or
+    False, a number, or else text; None, NaN and 007 are refused as ambiguous.
 
-    Text in double quotes is always text. A range has both its ends. Several --param make every combination;
-    --params-file has a set in each line or object.
+    Text in double quotes is always text. A range includes both ends. Several --param options make every combination;
+    --params-file has one set in each line or object.
 
-    Workers of the app have to be at work somewhere; --workers runs some here, for as long as this takes. Ctrl-C and
-    SIGTERM leave the batch where it is: units under way are given back without counting a failure, and the batch goes
-    on with other workers, or when the same command is given again.
+    Workers of the app must run somewhere; --workers runs some here while the command runs. Ctrl-C and SIGTERM do not
+    stop the batch: running units are returned without counting a failure, and the batch continues with other workers,
+    or when you run the same command again.
 
     Exit codes: 0 succeeded (with --no-wait: submitted), 1 failed, timed out or cancelled, 2 error, or not settled
-    within --for; 3 partial; 130 Ctrl-C; 143 SIGTERM.
+    within --for, 3 partial, 130 Ctrl-C, 143 SIGTERM.
 
     [bold]Examples[/bold]
 

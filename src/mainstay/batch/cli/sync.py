@@ -39,21 +39,20 @@ def register(group: typer.Typer) -> None:
 
 
 def sync(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False) -> None:
-    """Look at the jobs that batches have outside, with a scheduler say, and record what is seen: of these batches, or
-    of all that are not settled.
+    """Check the outside jobs of batches, with a scheduler for example, and record their state: for these batches, or
+    for all that are not settled.
 
-    No worker has to be at work for it. An exit code is recorded, and decides nothing: what becomes of a batch is
-    decided by its outputs. An outside job that is gone leaves its batch as it is.
+    No worker needs to run. An exit code is recorded but decides nothing: the outputs decide the result of a batch. If
+    an outside job is gone, its batch does not change.
 
-    Runners that the app declares need --app; one written as exec:COMMAND can only be looked at on the machine it runs
-    on.
+    Runners that the app declares need --app; exec:COMMAND can only be checked on the machine it runs on.
 
-    Without ids it first writes what workers of this machine kept because the store was away when they had to stop (in
-    MAINSTAY_STATE, or the user's own state folder). Each ending counts as if its worker had written it: not if somebody
-    else has the job by now.
+    Without ids, the command first writes results that workers of this machine kept because the store was unavailable
+    when they had to stop (in MAINSTAY_STATE, or the user's state folder). Each result counts as if its worker had
+    written it: it is refused if another worker has the job by now.
 
-    Exit codes: 0 fine (also when there is nothing), 1 an outside job is gone or cannot be looked at, or what was kept
-    does not count any more, 2 error.
+    Exit codes: 0 fine (also when there is nothing), 1 an outside job is gone or cannot be checked, or a kept result was
+    refused, 2 error.
 
     [bold]Examples[/bold]
 

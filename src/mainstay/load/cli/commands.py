@@ -10,7 +10,7 @@ import typer
 from . import new, ping, report, run, target
 
 group = typer.Typer(
-    help="Test how a system bears load, and whether the numbers can be trusted.",
+    help="Run load tests, and report and compare them.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )

@@ -22,13 +22,13 @@ def register(group: typer.Typer) -> None:
 
 
 def new(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.")],
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a load test to begin with: it runs as it is, against the target that comes with Mainstay.
+    """Write a sample load test that runs as it is, against the target server of `mainstay load target`.
 
-    A file that is there is left alone, unless --force is given.
+    An existing file is not overwritten without --force.
 
     Exit codes: 0 written, 2 error.
 

@@ -12,8 +12,8 @@ from ...cli.exits import NO
 from ...cli.options import panel
 from .requirements import load_needed
 
-_call = panel("What is sent")
-_way = panel("How it gets there")
+_call = panel("Request")
+_way = panel("Connection")
 
 
 def register(group: typer.Typer) -> None:
@@ -22,35 +22,39 @@ def register(group: typer.Typer) -> None:
 
 
 def ping(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where to.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="URL to call.")],
     method: Annotated[
-        str | None, _call("--method", "-X", help="GET, POST ...", show_default="GET; POST with --data")
+        str | None, _call("--method", "-X", help="HTTP method.", show_default="GET; POST with --data")
     ] = None,
     header: Annotated[
-        list[str] | None, _call("--header", "-H", metavar="NAME:VALUE", help="A header; may be repeated.")
+        list[str] | None, _call("--header", "-H", metavar="NAME:VALUE", help="Header to send; may be repeated.")
     ] = None,
     data: Annotated[
         str | None,
-        _call("--data", "-d", metavar="TEXT", help="What to send; @FILE reads it from a file, @- from stdin."),
+        _call("--data", "-d", metavar="TEXT", help="Data to send; @FILE reads a file, @- reads stdin."),
     ] = None,
-    http2: Annotated[bool, _way("--http2", help="HTTP/2, and nothing else.")] = False,
-    redirects: Annotated[int, _way("--redirects", min=0, help="Follow so many at most.")] = 10,
-    timeout: Annotated[str, _way("--timeout", "-t", metavar="TIME", help="For all of it.")] = "30s",
-    insecure: Annotated[bool, _way("--insecure", "-k", help="Do not verify the certificate.")] = False,
-    ca: Annotated[str | None, _way("--ca", metavar="FILE", help="Certificates to trust instead.")] = None,
-    cert: Annotated[str | None, _way("--cert", metavar="FILE", help="Our certificate.")] = None,
-    key: Annotated[str | None, _way("--key", metavar="FILE", help="The key of it.")] = None,
-    proxy: Annotated[str | None, _way("--proxy", metavar="URL", help="http://host:port of a proxy.")] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the headers of the answer.")] = False,
-    body: Annotated[bool, typer.Option("--body", "-b", help="Show the body of the answer.")] = False,
+    http2: Annotated[bool, _way("--http2", help="Use HTTP/2 only.")] = False,
+    redirects: Annotated[int, _way("--redirects", min=0, help="Redirects to follow, at most.")] = 10,
+    timeout: Annotated[str, _way("--timeout", "-t", metavar="TIME", help="Time limit of the whole call.")] = "30s",
+    insecure: Annotated[bool, _way("--insecure", "-k", help="Do not verify the server's certificate.")] = False,
+    ca: Annotated[
+        str | None, _way("--ca", metavar="FILE", help="CA certificates to trust (PEM), instead of the system's.")
+    ] = None,
+    cert: Annotated[str | None, _way("--cert", metavar="FILE", help="Client certificate (PEM).")] = None,
+    key: Annotated[str | None, _way("--key", metavar="FILE", help="Private key of the client certificate.")] = None,
+    proxy: Annotated[
+        str | None, _way("--proxy", metavar="URL", help="Proxy to connect through: http://host:port.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the response headers.")] = False,
+    body: Annotated[bool, typer.Option("--body", "-b", help="Show the response body.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make one call, and show where its time went. It uses the same clients as a load test: http, https, http+unix, ws,
-    wss, tcp, tls and udp, by the scheme of the URL.
+    """Make one call, and show where its time went. It uses the clients of load tests: http, https, http+unix, ws, wss,
+    tcp, tls and udp, by the scheme of the URL.
 
-    With --data, ws, tcp, tls and udp send it and wait for one answer; without, they only connect (udp needs it).
+    With --data, ws, tcp, tls and udp send it and wait for one response; without it they only connect (udp requires it).
 
-    Exit codes: 0 an answer, 1 an answer with a status of 400 or more, 2 no answer.
+    Exit codes: 0 a response, 1 a response with a status of 400 or more, 2 no response.
 
     [bold]Examples[/bold]
 

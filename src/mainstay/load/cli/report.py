@@ -16,8 +16,10 @@ from .requirements import STDOUT, errors_for, load_needed
 _RESULT = "A recorded stream, a JSON summary, or the id of the job."
 
 
-JsonPath = Annotated[str | None, typer.Option("--json", metavar="PATH", help="As JSON; - for stdout.")]
-HtmlPath = Annotated[str | None, typer.Option("--html", metavar="PATH", help="As a page; - for stdout.")]
+JsonPath = Annotated[str | None, typer.Option("--json", metavar="PATH", help="Write JSON to this file; - for stdout.")]
+HtmlPath = Annotated[
+    str | None, typer.Option("--html", metavar="PATH", help="Write an HTML page to this file; - for stdout.")
+]
 
 
 def register(group: typer.Typer) -> None:
@@ -32,23 +34,28 @@ def report(
     html: HtmlPath = None,
     json: JsonPath = None,
     csv: Annotated[
-        str | None, typer.Option("--csv", metavar="PATH", help="Steps, and points; - for steps on stdout.")
+        str | None,
+        typer.Option(
+            "--csv", metavar="PATH", help="Write CSV: steps, and a second file of points; - for steps on stdout."
+        ),
     ] = None,
     junit: Annotated[
-        str | None, typer.Option("--junit", metavar="PATH", help="For build servers; - for stdout.")
+        str | None, typer.Option("--junit", metavar="PATH", help="Write JUnit XML for build servers; - for stdout.")
     ] = None,
     hdr: Annotated[
-        str | None, typer.Option("--hdr", metavar="PATH", help="Histograms, for HdrHistogram's tools.")
+        str | None, typer.Option("--hdr", metavar="PATH", help="Write histograms for HdrHistogram's tools.")
     ] = None,
-    otlp: Annotated[str | None, typer.Option("--otlp", metavar="PATH", help="Histograms, as OTLP in JSON.")] = None,
+    otlp: Annotated[
+        str | None, typer.Option("--otlp", metavar="PATH", help="Write histograms as OTLP in JSON.")
+    ] = None,
 ) -> None:
-    """Report a load test that is over, as it was reported when it ended; or write it as a page, a table, or for a build
-    server; or its histograms, for other tools.
+    """Report a finished load test as it was reported at its end, or write it as an HTML page, CSV, JUnit XML, or
+    histograms for other tools.
 
-    RESULT is a recorded stream (.ndjson or .ndjson.zst), a JSON summary, or the id of its job: in the store that is
-    named, or among the runs of this folder. --hdr and --otlp need the stream: a summary has no histograms of its steps.
+    RESULT is a recorded stream (.ndjson or .ndjson.zst), a JSON summary, or the id of its job in the store, or among
+    the runs of this folder. --hdr and --otlp need the stream: a summary has no histograms of steps.
 
-    A run that is under way or was killed is reported as far as it goes, and the report says which it is.
+    A run that has not ended or was killed is reported up to its last window, and the report says so.
 
     Exit codes: 0 reported, 2 error.
 
@@ -86,22 +93,21 @@ def report(
 
 def compare(
     where: Where,
-    a: Annotated[str, typer.Argument(metavar="A", help="The run before.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The run after it.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="The earlier run.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The later run.")],
     tolerance: Annotated[
-        str, typer.Option("--tolerance", metavar="10%", help="A smaller change counts as the same.")
+        str, typer.Option("--tolerance", metavar="10%", help="A change smaller than this counts as no change.")
     ] = "10%",
     html: HtmlPath = None,
     json: JsonPath = None,
 ) -> None:
-    """Compare two load tests: which steps got faster or slower, more or fewer, and whether the runs can be compared at
-    all.
+    """Compare two load tests: which steps became faster or slower, and whether the runs are comparable at all.
 
-    A and B are recorded streams, JSON summaries, or ids of jobs; A is the run before. A change counts if it is more
-    than the tolerance, and more than chance within the runs explains.
+    A and B are recorded streams, JSON summaries, or ids of jobs; A is the earlier run. A change counts if it exceeds
+    the tolerance, and the random variation within the runs.
 
-    Exit codes: 0 nothing got worse, 1 something did, 97 cannot tell (the runs had different load or length, one of them
-    did not end or cannot be trusted, or too few requests were made to judge a change for the worse), 2 error.
+    Exit codes: 0 nothing became worse, 1 something did, 97 not comparable (the runs differ in load or length, one did
+    not end or is not trustworthy, or there were too few requests to judge a regression), 2 error.
 
     [bold]Examples[/bold]
 

@@ -11,9 +11,9 @@ from ...cli.command import command
 from ...cli.options import panel
 from .requirements import errors_for, load_needed
 
-_much = panel("How much")
-_what = panel("On what")
-_out = panel("What comes out")
+_much = panel("Load")
+_what = panel("System under test")
+_out = panel("Results")
 
 
 def register(group: typer.Typer) -> None:
@@ -22,96 +22,135 @@ def register(group: typer.Typer) -> None:
 
 
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The load test.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Python file with the load test.")],
     workflows: Annotated[
-        list[str] | None, typer.Argument(metavar="[WORKFLOW]...", help="Only these, with what they depend on.")
+        list[str] | None,
+        typer.Argument(metavar="[WORKFLOW]...", help="Run only these workflows and those they depend on."),
     ] = None,
-    vus: Annotated[int | None, _much("--vus", "-u", min=1, help="Virtual users.")] = None,
-    duration: Annotated[str | None, _much("--duration", "-d", metavar="TIME", help="How long.")] = None,
-    rate: Annotated[str | None, _much("--rate", "-r", metavar="2000/s", help="Open model.")] = None,
-    stages: Annotated[str | None, _much("--stages", metavar="30s:100,...", help="Ramps.")] = None,
-    iterations: Annotated[int | None, _much("--iterations", "-n", min=1, help="So many in all.")] = None,
+    vus: Annotated[int | None, _much("--vus", "-u", min=1, help="Number of virtual users (closed model).")] = None,
+    duration: Annotated[str | None, _much("--duration", "-d", metavar="TIME", help="Length of the test.")] = None,
+    rate: Annotated[
+        str | None, _much("--rate", "-r", metavar="2000/s", help="Iterations started a second (open model).")
+    ] = None,
+    stages: Annotated[
+        str | None,
+        _much("--stages", metavar="30s:100,...", help="Ramp users or rate: time:target, separated by commas."),
+    ] = None,
+    iterations: Annotated[
+        int | None, _much("--iterations", "-n", min=1, help="Stop after this many iterations in all.")
+    ] = None,
     arrivals: Annotated[
-        str | None, _much("--arrivals", metavar="constant|poisson", help="With a rate: evenly, or at random.")
+        str | None,
+        _much("--arrivals", metavar="constant|poisson", help="With a rate: start iterations evenly, or at random."),
     ] = None,
     max_in_flight: Annotated[
-        int | None, _much("--max-in-flight", min=1, help="With a rate: so many iterations under way at most.")
+        int | None, _much("--max-in-flight", min=1, help="With a rate: iterations in flight, at most.")
     ] = None,
     catch_up: Annotated[
-        bool | None, _much("--catch-up/--no-catch-up", help="With a rate: what cannot start waits, or is dropped.")
+        bool | None,
+        _much(
+            "--catch-up/--no-catch-up", help="With a rate: iterations that cannot start in time wait, or are dropped."
+        ),
     ] = None,
-    think: Annotated[str | None, _much("--think", metavar="1s-3s", help="A pause after each iteration.")] = None,
-    pacing: Annotated[str | None, _much("--pacing", metavar="TIME", help="Iterations start so far apart.")] = None,
+    think: Annotated[str | None, _much("--think", metavar="1s-3s", help="Pause after each iteration.")] = None,
+    pacing: Annotated[
+        str | None,
+        _much("--pacing", metavar="TIME", help="Time from the start of one iteration to the start of the next."),
+    ] = None,
     processes: Annotated[
-        int | None, _much("--processes", "-p", min=1, help="Generators.", show_default="one for each core")
+        int | None,
+        _much("--processes", "-p", min=1, help="Number of generator processes.", show_default="one per core"),
     ] = None,
     drain: Annotated[
-        str | None, _much("--drain", metavar="TIME", help="What is under way in the end may take so long.")
+        str | None, _much("--drain", metavar="TIME", help="Time that iterations in flight have to finish at the end.")
     ] = None,
-    seed: Annotated[int, _much("--seed", help="Of all that is by chance.")] = 0,
-    base_url: Annotated[str | None, _what("--base-url", metavar="URL", help="Goes before /paths.")] = None,
+    seed: Annotated[int, _much("--seed", help="Seed for every random choice.")] = 0,
+    base_url: Annotated[
+        str | None, _what("--base-url", metavar="URL", help="Prefix of every URL that starts with /.")
+    ] = None,
     set_: Annotated[
-        list[str] | None, _what("--set", metavar="KEY=VALUE", help="For self.params; may be repeated.")
+        list[str] | None, _what("--set", metavar="KEY=VALUE", help="Set a value of self.params; may be repeated.")
     ] = None,
-    timeout: Annotated[str | None, _what("--timeout", metavar="TIME", help="For each call.")] = None,
-    insecure: Annotated[bool, _what("--insecure", "-k", help="Do not verify certificates.")] = False,
-    ca: Annotated[str | None, _what("--ca", metavar="FILE", help="Certificates to trust instead.")] = None,
-    cert: Annotated[str | None, _what("--cert", metavar="FILE", help="Our certificate.")] = None,
-    key: Annotated[str | None, _what("--key", metavar="FILE", help="The key of it.")] = None,
-    proxy: Annotated[str | None, _what("--proxy", metavar="URL", help="http://host:port.")] = None,
+    timeout: Annotated[str | None, _what("--timeout", metavar="TIME", help="Time limit of each call.")] = None,
+    insecure: Annotated[bool, _what("--insecure", "-k", help="Do not verify the server's certificate.")] = False,
+    ca: Annotated[
+        str | None, _what("--ca", metavar="FILE", help="CA certificates to trust (PEM), instead of the system's.")
+    ] = None,
+    cert: Annotated[str | None, _what("--cert", metavar="FILE", help="Client certificate (PEM).")] = None,
+    key: Annotated[str | None, _what("--key", metavar="FILE", help="Private key of the client certificate.")] = None,
+    proxy: Annotated[
+        str | None, _what("--proxy", metavar="URL", help="Proxy to connect through: http://host:port.")
+    ] = None,
     threshold: Annotated[
-        list[str] | None, _out("--threshold", "-t", metavar="TEXT", help="What must hold, too; may be repeated.")
+        list[str] | None,
+        _out("--threshold", "-t", metavar="TEXT", help="Add a threshold, such as 'p95 < 200ms'; may be repeated."),
     ] = None,
-    strict: Annotated[bool, _out("--strict", help="What is not trustworthy has not passed.")] = False,
+    strict: Annotated[bool, _out("--strict", help="Exit with 98 if the result is not trustworthy.")] = False,
     ui: Annotated[
-        str | None, _out("--ui", metavar="full|ci|none", help="What is shown.", show_default="by the terminal")
+        str | None,
+        _out(
+            "--ui",
+            metavar="full|ci|none",
+            help="Live display: full screen, plain lines, or none.",
+            show_default="full on a terminal, else ci",
+        ),
     ] = None,
-    json: Annotated[str | None, _out("--json", metavar="PATH", help="Summary; - for stdout.")] = None,
-    html: Annotated[str | None, _out("--html", metavar="PATH", help="Report, as a page; - for stdout.")] = None,
-    csv: Annotated[str | None, _out("--csv", metavar="PATH", help="Steps, and points; - for steps on stdout.")] = None,
+    json: Annotated[str | None, _out("--json", metavar="PATH", help="Write the summary as JSON; - for stdout.")] = None,
+    html: Annotated[
+        str | None, _out("--html", metavar="PATH", help="Write the report as an HTML page; - for stdout.")
+    ] = None,
+    csv: Annotated[
+        str | None,
+        _out("--csv", metavar="PATH", help="Write CSV: steps, and a second file of points; - for steps on stdout."),
+    ] = None,
     ndjson: Annotated[
-        str | None, _out("--ndjson", metavar="PATH", help="The stream itself; .zst compresses, - for stdout.")
+        str | None,
+        _out("--ndjson", metavar="PATH", help="Record the stream of windows; .zst compresses, - for stdout."),
     ] = None,
-    junit: Annotated[str | None, _out("--junit", metavar="PATH", help="For build servers; - for stdout.")] = None,
-    hdr: Annotated[str | None, _out("--hdr", metavar="PATH", help="Histograms, for HdrHistogram's tools.")] = None,
-    otlp: Annotated[str | None, _out("--otlp", metavar="PATH", help="Histograms, as OTLP in JSON.")] = None,
+    junit: Annotated[
+        str | None, _out("--junit", metavar="PATH", help="Write JUnit XML for build servers; - for stdout.")
+    ] = None,
+    hdr: Annotated[str | None, _out("--hdr", metavar="PATH", help="Write histograms for HdrHistogram's tools.")] = None,
+    otlp: Annotated[str | None, _out("--otlp", metavar="PATH", help="Write histograms as OTLP in JSON.")] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="What it is called.", show_default="that of the file")
+        str | None, typer.Option("--name", help="Name of the test.", show_default="name of the file")
     ] = None,
-    tag: Annotated[list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="A tag; may be repeated.")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Tag of the job; may be repeated.")
+    ] = None,
     store: Annotated[
         str | None,
         typer.Option(
             "--store",
             "-s",
             metavar="URL",
-            help="Where the job is kept. With --detach, MAINSTAY_STORE stands in for it.",
-            show_default="one in .mainstay",
+            help="Store of the job. With --detach, the default is MAINSTAY_STORE.",
+            show_default="SQLite in .mainstay",
         ),
     ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Submit it, print its id, and leave.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Submit the job, print its id and exit.")] = False,
     queue: Annotated[
-        str | None, typer.Option("--queue", help="With --detach: the queue it waits in.", show_default="default")
+        str | None, typer.Option("--queue", help="With --detach: queue of the job.", show_default="default")
     ] = None,
 ) -> None:
-    """Run a load test: the workflows of a file, or those that are named. Its values are those of the classes; what is
-    given here goes before them.
+    """Run a load test: all workflows of a file, or those you name. Options given here override the values of the
+    workflow classes.
 
-    Closed model: --vus users, each as fast as the answers come. Open model: --rate new iterations a second, however
-    long the answers take. --stages ramps either: "30s:100,1m:500" goes to 100 users within 30 seconds and to 500 within
-    another minute; "30s:200/s" does so with a rate.
+    Closed model: --vus users, each waits for its responses. Open model: --rate new iterations a second, however long
+    the responses take. --stages ramps either: "30s:100,1m:500" ramps to 100 users within 30 seconds and to 500 within
+    another minute; "30s:200/s" does the same with a rate.
 
-    Each run is a job in a store: an SQLite file in the folder .mainstay here, unless --store names another.
-    MAINSTAY_STORE does not, so that load tests do not write among the jobs of a program. --detach only submits the run:
-    a worker of the store that --store or MAINSTAY_STORE names runs it.
+    Each run is a job in a store: an SQLite file in the folder .mainstay, unless you give --store. MAINSTAY_STORE is
+    ignored, so that load tests do not mix with the jobs of a program. --detach only submits the run: a worker of the
+    store given by --store or MAINSTAY_STORE runs it.
 
-    One report may go to stdout, which is nothing else then: --json -, --html -, --csv -, --junit - or --ndjson -.
+    One report may go to stdout, which then carries nothing else: --json -, --html -, --csv -, --junit - or --ndjson -.
 
-    Ctrl-C ends the run in good order; pressed again it gives up what is under way, and after that the teardowns as
-    well. There is a report in any case.
+    Ctrl-C ends the run cleanly; a second Ctrl-C abandons iterations in flight, a third one the teardowns as well. A
+    report is written in any case.
 
-    Exit codes: 0 passed, 1 the run failed or was cancelled, 2 it could not start, 98 not trustworthy with --strict, 99
-    a threshold failed, 130 Ctrl-C, or its process was drained (mainstay workers drain).
+    Exit codes: 0 passed, 1 the run failed or was cancelled, 2 it could not start, 98 not trustworthy, with --strict, 99
+    a threshold failed, 130 Ctrl-C, or the process was drained (mainstay workers drain).
 
     [bold]Examples[/bold]
 

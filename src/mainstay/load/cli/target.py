@@ -12,8 +12,8 @@ from ...cli.common import JsonOption, print_line, screen
 from ...cli.options import panel
 from .requirements import load_needed
 
-_alike = panel("How it answers")
-_place = panel("Where it listens")
+_alike = panel("Responses")
+_place = panel("Network")
 
 
 def register(group: typer.Typer) -> None:
@@ -22,35 +22,43 @@ def register(group: typer.Typer) -> None:
 
 
 def target(
-    port: Annotated[int, _place("--port", "-p", min=0, max=65535, help="0: any that is free.")] = 8080,
-    host: Annotated[str, _place("--host", help="Which address.")] = "127.0.0.1",
-    tls: Annotated[bool, _place("--tls", help="HTTPS; without --cert, a certificate is made for it.")] = False,
-    cert: Annotated[str | None, _place("--cert", metavar="FILE", help="Its certificate; means --tls.")] = None,
-    key: Annotated[str | None, _place("--key", metavar="FILE", help="The key of it, if it is elsewhere.")] = None,
-    tcp_port: Annotated[int | None, _place("--tcp-port", min=0, max=65535, help="Echo there what TCP brings.")] = None,
-    udp_port: Annotated[int | None, _place("--udp-port", min=0, max=65535, help="Echo there datagrams.")] = None,
-    latency: Annotated[str, _alike("--latency", "-l", metavar="LATENCY", help="Time before each answer.")] = "none",
-    errors: Annotated[str, _alike("--errors", "-e", metavar="2%", help="Share of errors of /.")] = "0%",
-    error_status: Annotated[int, _alike("--error-status", min=100, max=599, help="What those say.")] = 503,
-    size: Annotated[str, _alike("--size", metavar="1KB", help="Size of the answers of /.")] = "2",
-    seed: Annotated[int | None, _alike("--seed", help="The same delays and errors each time.")] = None,
+    port: Annotated[
+        int, _place("--port", "-p", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
+    ] = 8080,
+    host: Annotated[str, _place("--host", help="Address to listen on.")] = "127.0.0.1",
+    tls: Annotated[bool, _place("--tls", help="Serve HTTPS; without --cert, with a self-signed certificate.")] = False,
+    cert: Annotated[str | None, _place("--cert", metavar="FILE", help="Certificate (PEM); implies --tls.")] = None,
+    key: Annotated[
+        str | None, _place("--key", metavar="FILE", help="Private key, if it is not in the file of the certificate.")
+    ] = None,
+    tcp_port: Annotated[int | None, _place("--tcp-port", min=0, max=65535, help="Echo TCP on this port.")] = None,
+    udp_port: Annotated[int | None, _place("--udp-port", min=0, max=65535, help="Echo UDP on this port.")] = None,
+    latency: Annotated[str, _alike("--latency", "-l", metavar="LATENCY", help="Delay before each response.")] = "none",
+    errors: Annotated[
+        str, _alike("--errors", "-e", metavar="2%", help="Share of requests to / that fail, such as 2%.")
+    ] = "0%",
+    error_status: Annotated[
+        int, _alike("--error-status", min=100, max=599, help="Status code of these failures.")
+    ] = 503,
+    size: Annotated[str, _alike("--size", metavar="1KB", help="Size of the responses of /.")] = "2",
+    seed: Annotated[int | None, _alike("--seed", help="Seed of delays and errors; the same seed repeats them.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve a target for load tests, until Ctrl-C: with latencies, errors and sizes that you choose, and counts of its
-    own.
+    """Serve a target for load tests until Ctrl-C: with latencies, errors and sizes that you choose, and its own
+    counters.
 
-    It answers / as the options say, or as the request says: /?delay=50ms&status=503&size=10KB. It also has /echo,
+    / responds as the options say, or as the request says: /?delay=50ms&status=503&size=10KB. Other paths: /echo,
     /login, /me, /cookies, /redirect/3, /chunked, /gzip, /sse, /slow-body, /close, /reset, /ws, /stall?for=2s and
-    /stats, and speaks HTTP/1.1, HTTP/2 and WebSocket on one port.
+    /stats. The server speaks HTTP/1.1, HTTP/2 and WebSocket on one port.
 
-    --latency applies to all paths but /stall and /stats; --errors and --size apply to /.
+    --latency applies to all paths except /stall and /stats; --errors and --size apply to /.
 
-    Only this machine can reach it, unless --host says otherwise.
+    By default only this machine can reach it; see --host.
 
     Latencies: none, 20ms, "uniform 10ms 30ms", "normal 20ms 5ms", "lognormal 20ms 0.5", "exponential 20ms", "bimodal
     20ms 1.5s 1%" and "trace p50=20ms p99=80ms p100=1s".
 
-    Exit codes: 0 ended by Ctrl-C or SIGTERM, 2 could not start.
+    Exit codes: 0 stopped by Ctrl-C or SIGTERM, 2 could not start.
 
     [bold]Examples[/bold]
 

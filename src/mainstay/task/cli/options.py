@@ -14,7 +14,7 @@ from ...control.time_input import deadline, moment
 from ...errors import InvalidInput
 from ...stores import JobStore
 
-_panel = panel("Options of the job")
+_panel = panel("Job options")
 #: flags that are called otherwise in code, or read here
 _READ = frozenset({"unique", "unique_key", "run_at", "queue_deadline", "tag", "metadata", "after"})
 
@@ -22,52 +22,55 @@ _READ = frozenset({"unique", "unique_key", "run_at", "queue_deadline", "tag", "m
 class Flags(Options, frozen=True, kw_only=True):
     """The options of the job on the command line; None: not given."""
 
-    queue: Annotated[str | None, _panel("--queue", help="Where it waits.", autocompletion=completion.queues)] = None
-    priority: Annotated[int | None, _panel("--priority", help="-100 to 100; higher goes first.")] = None
-    delay: Annotated[str | None, _panel("--delay", help="Not before this has passed: 5m.", metavar="TIME")] = None
+    queue: Annotated[str | None, _panel("--queue", help="Queue of the job.", autocompletion=completion.queues)] = None
+    priority: Annotated[int | None, _panel("--priority", help="Priority, -100 to 100; higher runs first.")] = None
+    delay: Annotated[str | None, _panel("--delay", help="Start after this time, such as 5m.", metavar="TIME")] = None
     run_at: Annotated[
-        str | None, _panel("--run-at", help="Not before this: 2030-01-31T08:00+01:00.", metavar="ISO TIME")
+        str | None, _panel("--run-at", help="Start at this time, such as 2030-01-31T08:00+01:00.", metavar="ISO TIME")
     ] = None
-    retries: Annotated[int | None, _panel("--retries", help="Further attempts after a failure.")] = None
-    timeout: Annotated[str | None, _panel("--timeout", help="How long it may run, or off.", metavar="TIME")] = None
-    queue_deadline: Annotated[
-        str | None, _panel("--queue-deadline", help="Start within this, or before it, or not at all.", metavar="TIME")
-    ] = None
-    stall_timeout: Annotated[
-        str | None, _panel("--stall-timeout", help="How long without progress, or off.", metavar="TIME")
-    ] = None
-    key: Annotated[
-        str | None, _panel("--key", help="Submitted twice with this key is submitted once. With --jsonl: KEY:LINE.")
-    ] = None
-    unique: Annotated[bool, _panel("--unique", help="One unsettled job with these arguments.")] = False
-    unique_key: Annotated[
-        str | None, _panel("--unique-key", help="One unsettled job with this key.", metavar="KEY")
-    ] = None
-    on_clash: Annotated[
-        str | None, _panel("--on-clash", help="When there is one already.", metavar="return|refuse|replace")
-    ] = None
-    concurrency_key: Annotated[
-        str | None, _panel("--concurrency-key", help="Counts towards this limit.", metavar="KEY")
-    ] = None
-    tag: Annotated[list[str] | None, _panel("--tag", help="A tag; may be given again.")] = None
-    metadata: Annotated[
-        list[str] | None, _panel("--metadata", help="An entry; may be given again.", metavar="KEY=VALUE")
-    ] = None
-    keep: Annotated[str | None, _panel("--keep", help="How long it is kept once settled, or off.", metavar="TIME")] = (
+    retries: Annotated[int | None, _panel("--retries", help="Attempts after the first failure.")] = None
+    timeout: Annotated[str | None, _panel("--timeout", help="Time limit of one attempt, or off.", metavar="TIME")] = (
         None
     )
+    queue_deadline: Annotated[
+        str | None, _panel("--queue-deadline", help="Start within or before this time, or not at all.", metavar="TIME")
+    ] = None
+    stall_timeout: Annotated[
+        str | None, _panel("--stall-timeout", help="Longest time without progress, or off.", metavar="TIME")
+    ] = None
+    key: Annotated[
+        str | None, _panel("--key", help="Idempotency key: a second submit stores nothing. With --jsonl: KEY:LINE.")
+    ] = None
+    unique: Annotated[bool, _panel("--unique", help="Allow one unsettled job with these arguments.")] = False
+    unique_key: Annotated[
+        str | None, _panel("--unique-key", help="Allow one unsettled job with this key.", metavar="KEY")
+    ] = None
+    on_clash: Annotated[
+        str | None, _panel("--on-clash", help="What to do if such a job exists.", metavar="return|refuse|replace")
+    ] = None
+    concurrency_key: Annotated[
+        str | None, _panel("--concurrency-key", help="Concurrency key whose limit applies.", metavar="KEY")
+    ] = None
+    tag: Annotated[list[str] | None, _panel("--tag", help="Tag; may be repeated.")] = None
+    metadata: Annotated[
+        list[str] | None, _panel("--metadata", help="Metadata entry; may be repeated.", metavar="KEY=VALUE")
+    ] = None
+    keep: Annotated[str | None, _panel("--keep", help="Time to keep the settled job, or off.", metavar="TIME")] = None
     after: Annotated[
         list[str] | None,
-        _panel("--after", help="Wait for this job; may be given again.", metavar="ID", autocompletion=completion.jobs),
+        _panel("--after", help="Start after this job; may be repeated.", metavar="ID", autocompletion=completion.jobs),
     ] = None
     after_when: Annotated[
-        str | None, _panel("--after-when", help="When those have done what.", metavar="succeeded|settled")
+        str | None, _panel("--after-when", help="What those jobs must reach first.", metavar="succeeded|settled")
     ] = None
     after_failed: Annotated[
-        str | None, _panel("--after-failed", help="What it does if one of them fails.", metavar="skip|fail")
+        str | None, _panel("--after-failed", help="What the job does if one of them fails.", metavar="skip|fail")
     ] = None
     durability: Annotated[
-        str | None, _panel("--durability", help="How safe it is when this returns.", metavar="local|replicated|applied")
+        str | None,
+        _panel(
+            "--durability", help="How durable the job is when the command returns.", metavar="local|replicated|applied"
+        ),
     ] = None
 
     async def options(self, store: JobStore) -> dict[str, Any]:

@@ -42,41 +42,46 @@ def submit(
     where: Where,
     flags: Flags,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The task, or the load test.", autocompletion=completion.tasks)
+        str, typer.Argument(metavar="NAME", help="Name of the task or load test.", autocompletion=completion.tasks)
     ],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Its arguments; - reads a JSON object from stdin."),
+        typer.Argument(metavar="[KEY=VALUE]...", help="Arguments; - reads a JSON object from stdin."),
     ] = None,
-    args: Annotated[str | None, _more("--args", metavar="JSON", help="A JSON object.")] = None,
-    args_file: Annotated[str | None, _more("--args-file", metavar="FILE", help="The same from a file.")] = None,
+    args: Annotated[str | None, _more("--args", metavar="JSON", help="Arguments as a JSON object.")] = None,
+    args_file: Annotated[
+        str | None, _more("--args-file", metavar="FILE", help="File with the arguments as a JSON object.")
+    ] = None,
     jsonl: Annotated[
-        str | None, _more("--jsonl", metavar="FILE", help="A job for each line, a JSON object; - for stdin.")
+        str | None,
+        _more("--jsonl", metavar="FILE", help="Submit one job for each line, a JSON object of arguments; - for stdin."),
     ] = None,
-    from_line: Annotated[int, _more("--from-line", min=1, help="Begin with this line of it.")] = 1,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait until it is settled; print its result.")] = False,
-    for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most so long.")] = None,
+    from_line: Annotated[int, _more("--from-line", min=1, help="First line of the file to submit.")] = 1,
+    wait: Annotated[
+        bool, typer.Option("--wait", "-w", help="Wait until the job is settled, and print its result.")
+    ] = False,
+    for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most this time.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Submit a job of a task, or a run of a load test of the app, and print its id.
 
-    With --app the task checks the arguments and adds its own options. With only a store nothing is checked: what you
-    type is stored for that name, and a worker finds out; the task's queue and options are those that a live worker
-    offers.
+    With --app the task checks the arguments and adds its own options. With only a store nothing is checked: the
+    arguments are stored as typed, and the worker checks them; queue and options of the task are those that a live
+    worker offers.
 
-    Values are JSON if they can be read as that, and else text; a task takes them as it declares them, so to=42 is text
+    Values are read as JSON if possible, else as text; the task converts them to the types it declares, so to=42 is text
     for a str.
 
-    The arguments of a load test are what differs from its classes: vus=500 duration=1m params.user=ann. Its job waits
+    The arguments of a load test override the values of its classes: vus=500 duration=1m params.user=ann. Its job waits
     in the queue that app.load named for it, or in --queue.
 
-    With --wait the result is printed as JSON instead, and the id on stderr.
+    With --wait the result is printed as JSON, and the id goes to stderr.
 
-    With --jsonl there is a job for each line of a file, stored in chunks of 1000, each whole or not at all; what goes
-    wrong names the line to go on from. With --key as well, the same file can be submitted again and nothing is doubled.
+    With --jsonl each line of a file becomes a job. Jobs are stored in chunks of 1000, each whole or not at all; an
+    error names the line to continue from. With --key as well, you can submit the same file again without duplicates.
 
-    Exit codes: 0 submitted (with --wait: it succeeded), 1 it settled otherwise, 2 error, or not settled within --for;
-    130 Ctrl-C. A job goes on when nobody waits for it any more.
+    Exit codes: 0 submitted (with --wait: it succeeded), 1 it settled otherwise, 2 error, or not settled within --for,
+    130 Ctrl-C. A job continues when the command stops waiting.
 
     [bold]Examples[/bold]
 

@@ -227,7 +227,7 @@ async def test_a_look_that_waited_for_a_server_that_stood_still_judges_nobody(ju
     assert isinstance(store, RedisStore)
     sent_ms = store.clock.now_ms() - 2500
 
-    await store._home.run(lambda: store._base.scripts.run("registry", ["overdue", 100, sent_ms]))
+    await store._home.run(lambda: store._base.scripts.run("directory", ["overdue", 100, sent_ms]))
     assert await known(judge) == ["s1"]
 
     await store.overdue()

@@ -12,7 +12,7 @@ from mainstay.errors import SessionLost
 from mainstay.lifecycle import Move
 from mainstay.stores import Written
 from mainstay.stores.redis import RedisStore
-from mainstay.stores.redis.writing import apply_changes
+from mainstay.stores.redis.changes import apply_changes
 from tests.conformance.world import World
 
 
@@ -126,7 +126,7 @@ async def test_a_promotion_that_was_not_made_is_not_told(world: World, told: lis
     async def dying(name: str, args: Any, **more: Any) -> list[Any]:
         answer = await run(name, args, **more)
         if name == "claim" and answer[0] == b"due":
-            await run("registry", ["close", "s1"])
+            await run("directory", ["close", "s1"])
         return answer
 
     store._base.scripts.run = dying  # type: ignore[method-assign]

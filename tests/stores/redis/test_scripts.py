@@ -122,7 +122,7 @@ async def test_more_rows_than_a_command_takes_arguments_go_in_and_out(world: Wor
 
 
 #: the parts and scripts that only gather what is to be written
-GATHERING = ("apply", "changing", "claim", "commit", "entering", "insert", "look", "report", "reporting", "unclaim")
+GATHERING = ("apply", "change", "claim", "commit", "entry", "insert", "look", "report", "reports", "unclaim")
 READS = {"GET", "HGET", "HMGET", "SCARD", "SMEMBERS", "SISMEMBER", "ZRANGE", "LINDEX", "EXISTS", "MGET", "TIME"}
 
 

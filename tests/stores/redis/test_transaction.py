@@ -166,7 +166,7 @@ async def test_a_mixed_batch_of_a_deposed_leader_writes_nothing_at_all(world: Wo
 
     async def resigning(name: str, args: Any, **more: Any) -> list[Any]:
         if name == "commit":
-            await run("registry", ["resign", "sweep", "s1", lead.epoch])
+            await run("directory", ["resign", "sweep", "s1", lead.epoch])
         return await run(name, args, **more)
 
     scripts.run = resigning  # type: ignore[method-assign]

@@ -16,7 +16,7 @@ from mainstay.errors import StoreDamaged, StoreReplaced
 from mainstay.stores import open_store
 from mainstay.stores.registry import JobRegistry
 from mainstay.stores.registry.files import encoded, packed, unpacked
-from mainstay.stores.registry.following import BLOCK, CONFIRMED_S
+from mainstay.stores.registry.follower import BLOCK, CONFIRMED_S
 from mainstay.stores.versioned import VersionedStore, open_versioned
 from mainstay.stores.versioned.memory import MemoryVersioned
 from mainstay.testing import VirtualClock

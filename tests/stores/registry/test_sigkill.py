@@ -11,7 +11,7 @@ import pytest
 from mainstay.control.check import check
 from mainstay.stores import open_store
 from mainstay.stores.registry import JobRegistry
-from mainstay.stores.registry.following import BLOCK
+from mainstay.stores.registry.follower import BLOCK
 from tests.conformance.world import World
 from tests.crash import worker
 from tests.crash.test_sigkill import Told, assert_kept, crew_of

@@ -1,9 +1,9 @@
 """Redis and Valkey: many machines, the highest rate. Each step is one script on the server, which is one thread.
 
-- `store.py` the port; `address.py` the URL; `wire.py` one connection, `connection.py` several; `door.py` what a server
-  must be like; `trouble.py` errors
+- `store.py` the port; `address.py` the URL; `wire.py` one connection, `connection.py` several; `server_check.py` what
+  a server must be like; `errors.py` its refusals in our words
 - `lua/` the scripts, with the key layout at the head of `prelude.lua`; `scripts.py` calls them; `rows.py` values
-- `writing.py`, `entering.py`, `selection.py`, `waits.py`, `registry.py`, `retention.py`, `reading.py`, `audit.py` the
+- `changes.py`, `entry.py`, `selection.py`, `waits.py`, `directory.py`, `retention.py`, `queries.py`, `audit.py` the
   operations by purpose; `transaction.py` those that Python must judge
 - `wake.py` who sleeps and is woken
 """

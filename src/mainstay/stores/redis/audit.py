@@ -79,7 +79,7 @@ async def audit(base: Base, after: str, limit: int) -> list[Audited]:
 
 async def _audited(base: Base, ids: Sequence[str]) -> list[Audited]:
     """Rows with their events, of one moment."""
-    answers = await base.scripts.run("reading", ["histories", list(ids)])
+    answers = await base.scripts.run("queries", ["histories", list(ids)])
     found = []
     for job_id, (*parts, stored) in zip(ids, answers, strict=True):
         if parts[0] is None:

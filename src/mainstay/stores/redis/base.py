@@ -56,7 +56,7 @@ class Base:
 
     async def events(self, job_id: str, after: int, limit: int) -> list[Event]:
         """Events of a job behind a number, in order; that of an open claim among them."""
-        *parts, stored = await self.scripts.run("reading", ["history", job_id, after, limit])
+        *parts, stored = await self.scripts.run("queries", ["history", job_id, after, limit])
         events = [readable_event(job_id, each) for each in stored]
         if parts[0] is not None and is_open(raw := Raw(*parts)):
             events.append(claim_event(readable_job(job_id, raw, self.chain)[0]))

@@ -21,7 +21,7 @@ from redis import exceptions as driver
 
 from ..server_clock import ServerClock
 from .address import Address
-from .trouble import is_passing, needs_new_connection, translated, unavailable
+from .errors import is_passing, needs_new_connection, translated, unavailable
 from .wire import Wire, connect
 
 log = logging.getLogger("mainstay.stores.redis")

@@ -17,7 +17,7 @@ async def admit(base: Base) -> None:
     """Mark a new namespace as ours; refuse one of a version that is too new, or with another audit key."""
     shown = base.server.address.shown
     # a script, because a server whose memory is full refuses plain writes, and its jobs must be within reach
-    answer = await base.scripts.run("registry", ["admit", VERSION, base.chain.fingerprint, COMPATIBLE_FROM])
+    answer = await base.scripts.run("directory", ["admit", VERSION, base.chain.fingerprint, COMPATIBLE_FROM])
     version, audit, compatible = answer
     place = f"{shown} (prefix {base.server.address.prefix})"
     refuse_newer(place, version=int(version), compatible=int(compatible), known=VERSION)

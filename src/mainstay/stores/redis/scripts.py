@@ -30,31 +30,31 @@ from ..server_clock import ServerClock
 from .connection import Server
 from .wire import Wire
 
-_WRITES = ("writing", "slots", "waking")
+_WRITES = ("writes", "slots", "wakes")
 
 #: what stands before each script, behind the prelude
 PARTS: dict[str, tuple[str, ...]] = {
-    "insert": (*_WRITES, "entering"),
-    "claim": (*_WRITES, "changing"),
+    "insert": (*_WRITES, "entry"),
+    "claim": (*_WRITES, "change"),
     "unclaim": _WRITES,
     "route": _WRITES,
-    "apply": (*_WRITES, "changing"),
-    "report": (*_WRITES, "reporting"),
-    "beat": (*_WRITES, "reporting"),
+    "apply": (*_WRITES, "change"),
+    "report": (*_WRITES, "reports"),
+    "beat": (*_WRITES, "reports"),
     "look": (),
-    "commit": (*_WRITES, "changing", "entering"),
+    "commit": (*_WRITES, "change", "entry"),
     "turn": (),
     "wake": _WRITES,
-    "registry": _WRITES,
-    "reading": (),
-    "retention": (*_WRITES, "changing"),
-    "audit": (*_WRITES, "changing"),
+    "directory": _WRITES,
+    "queries": (),
+    "retention": (*_WRITES, "change"),
+    "audit": (*_WRITES, "change"),
     "waits": (),
     "force": (),
 }
 
 #: scripts that write nothing
-_READS = ("look", "reading")
+_READS = ("look", "queries")
 
 #: how long a call stands back behind decisions that have the turn
 _MOST_PATIENCE_S = 30.0

@@ -20,8 +20,8 @@ from ..open_claim import claim_event
 from ..port import Change, Written
 from ..routes import MOST_CLAIMS
 from .base import Base
+from .changes import apply_changes, change_arg
 from .rows import Raw, is_open, job_from, stored_head, unclaimed
-from .writing import apply_changes, change_arg
 
 log = logging.getLogger("mainstay.stores.redis")
 

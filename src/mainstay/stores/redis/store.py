@@ -37,11 +37,23 @@ from ..port import (
 )
 from ..server_clock import ServerClock
 from ..session_names import admit_session
-from . import audit, door, namespace, reading, registry, retention, selection, waits, writing
+from . import (
+    audit,
+    directory,
+    namespace,
+    queries,
+    retention,
+    selection,
+    server_check,
+    waits,
+)
+from . import (
+    changes as writing,
+)
 from .address import Address
 from .base import Base
 from .connection import Server
-from .link import AGAIN_S, SessionLink
+from .liveness import AGAIN_S, SessionLink
 from .wake import Listener
 
 log = logging.getLogger("mainstay.stores.redis")
@@ -55,7 +67,7 @@ class RedisStore:
     A session whose process is gone is known by its connection, any other by its lease.
     """
 
-    def __init__(self, url: str, home: Home, base: Base, facts: door.Facts) -> None:
+    def __init__(self, url: str, home: Home, base: Base, facts: server_check.Facts) -> None:
         self.url = url
         self.clock: Clock = base.clock
         self.chain = base.chain
@@ -65,7 +77,7 @@ class RedisStore:
         self._home = home
         self._base = base
         self._listener = Listener(base.server, home, lambda args: base.scripts.run("wake", args))
-        self._link = SessionLink(base.server, lambda sessions: registry.link(base, sessions))
+        self._link = SessionLink(base.server, lambda sessions: directory.link(base, sessions))
         self.look_again_s: float | None = None
         self._claiming: dict[str, asyncio.Lock] = {}
         self._ending = Ending()
@@ -78,11 +90,11 @@ class RedisStore:
         home = Home(address.shown)
         ours = ServerClock() if isinstance(clock, SystemClock) else clock
 
-        async def connect() -> tuple[Base, door.Facts, tuple[str, ...]]:
+        async def connect() -> tuple[Base, server_check.Facts, tuple[str, ...]]:
             server = Server(address)
             try:
-                found = await server.call(door.facts)
-                door.admit(found, address)
+                found = await server.call(server_check.facts)
+                server_check.admit(found, address)
                 if address.durability is not None:
                     found.check_forced(address.durability)
                 if isinstance(ours, ServerClock):
@@ -165,7 +177,7 @@ class RedisStore:
         return await self._run(lambda: self._base.jobs(ids))
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
-        return await self._run(lambda: reading.find(self._base, query, cursor, limit))
+        return await self._run(lambda: queries.find(self._base, query, cursor, limit))
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         async def work() -> list[Job]:
@@ -186,27 +198,27 @@ class RedisStore:
         return await self._run(lambda: writing.report(self._base, reports)) if reports else []
 
     async def due(self, queues: Sequence[str]) -> int | None:
-        return await self._run(lambda: reading.due(self._base, queues))
+        return await self._run(lambda: queries.due(self._base, queues))
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
-        found, suspected = await self._run(lambda: registry.overdue(self._base, limit))
+        found, suspected = await self._run(lambda: directory.overdue(self._base, limit))
         self.look_again_s = AGAIN_S if suspected else None
         return found
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
-        return await self._run(lambda: reading.events(self._base, job_id, after, limit))
+        return await self._run(lambda: queries.events(self._base, job_id, after, limit))
 
     async def refusals(self, job_id: str) -> list[Refusal]:
-        return await self._run(lambda: reading.refusals(self._base, job_id))
+        return await self._run(lambda: queries.refusals(self._base, job_id))
 
     async def awaited(self, job_id: str) -> list[str]:
         return await self._run(lambda: waits.awaited(self._base, job_id))
 
     async def unit_counts(self, parent: str) -> dict[str, int]:
-        return await self._run(lambda: reading.unit_counts(self._base, parent))
+        return await self._run(lambda: queries.unit_counts(self._base, parent))
 
     async def stats(self) -> Stats:
-        return await self._run(lambda: reading.stats(self._base, self.findings))
+        return await self._run(lambda: queries.stats(self._base, self.findings))
 
     async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:
         return await self._run(lambda: retention.trim(self._base, policy, lead))
@@ -222,7 +234,7 @@ class RedisStore:
         admit_session(session.id)
 
         async def opened() -> None:
-            await registry.open_session(self._base, session)
+            await directory.open_session(self._base, session)
             if session.pid == os.getpid():
                 self._link.hold(session.id)
 
@@ -230,7 +242,7 @@ class RedisStore:
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
         async def beaten() -> list[Pulse]:
-            pulses = await registry.beat(self._base, sessions, reports)
+            pulses = await directory.beat(self._base, sessions, reports)
             if sessions:
                 self._link.beat([pulse.session for pulse in pulses if pulse.known])
             return pulses
@@ -238,55 +250,55 @@ class RedisStore:
         return await self._run(beaten)
 
     async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
-        return await self._run(lambda: registry.drain(self._base, sessions, by))
+        return await self._run(lambda: directory.drain(self._base, sessions, by))
 
     async def close_session(self, session: str) -> None:
         async def closed() -> None:
-            await registry.close_session(self._base, session)
+            await directory.close_session(self._base, session)
             self._link.release(session)
 
         await self._run(closed)
         self._claiming.pop(session, None)
 
     async def sessions(self) -> list[Session]:
-        return await self._run(lambda: registry.sessions(self._base))
+        return await self._run(lambda: directory.sessions(self._base))
 
     async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
-        return await self._run(lambda: registry.lead(self._base, name, session, ttl_s))
+        return await self._run(lambda: directory.lead(self._base, name, session, ttl_s))
 
     async def resign(self, lead: Leadership) -> None:
-        await self._run(lambda: registry.resign(self._base, lead))
+        await self._run(lambda: directory.resign(self._base, lead))
 
     # -- settings -------------------------------------------------------------------------------
 
     async def set_queue(self, settings: QueueSettings) -> None:
-        await self._run(lambda: registry.set_queue(self._base, settings))
+        await self._run(lambda: directory.set_queue(self._base, settings))
 
     async def queues(self) -> list[QueueSettings]:
-        return await self._run(lambda: registry.queues(self._base))
+        return await self._run(lambda: directory.queues(self._base))
 
     async def set_limit(self, key: str, most: int | None) -> None:
-        await self._run(lambda: registry.set_limit(self._base, key, most))
+        await self._run(lambda: directory.set_limit(self._base, key, most))
 
     async def limits(self) -> dict[str, int]:
-        return await self._run(lambda: registry.limits(self._base))
+        return await self._run(lambda: directory.limits(self._base))
 
     async def put_schedule(self, schedule: Schedule) -> None:
-        await self._run(lambda: registry.put_schedule(self._base, schedule))
+        await self._run(lambda: directory.put_schedule(self._base, schedule))
 
     async def pause_schedule(self, name: str, *, paused: bool) -> bool:
-        return await self._run(lambda: registry.pause_schedule(self._base, name, paused=paused))
+        return await self._run(lambda: directory.pause_schedule(self._base, name, paused=paused))
 
     async def schedules(self) -> list[Schedule]:
-        return await self._run(lambda: registry.schedules(self._base))
+        return await self._run(lambda: directory.schedules(self._base))
 
     async def drop_schedule(self, name: str) -> bool:
-        return await self._run(lambda: registry.drop_schedule(self._base, name))
+        return await self._run(lambda: directory.drop_schedule(self._base, name))
 
     async def tick(
         self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
     ) -> list[Inserted] | None:
-        return await self._run(lambda: registry.tick(self._base, name, at_ms, jobs, lead))
+        return await self._run(lambda: directory.tick(self._base, name, at_ms, jobs, lead))
 
     # -- wake and check -------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from ...model import Job, Leadership
 from .. import judge
 from ..port import Inserted, NewJob, Written
 from .base import Base
-from .entering import Entering, Known, answers_of, refusal_of
+from .entry import Entering, Known, answers_of, refusal_of
 from .rows import Raw, beside_bytes, claim_bytes, event_bytes, readable_job, row_bytes
 from .scripts import blob
 

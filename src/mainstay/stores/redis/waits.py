@@ -1,7 +1,7 @@
 """Who waits for whom.
 
 An edge is there until the job it points to settles or goes. Most ends of a wait change nothing for the waiter but the
-number of jobs it still waits for: the script that settles a row sees to those (`lua/changing.lua`). Where a waiter must
+number of jobs it still waits for: the script that settles a row sees to those (`lua/change.lua`). Where a waiter must
 move on, that is decided here, in a transaction that fails if anybody else ended one of its waits meanwhile. So the last
 of several jobs is never missed and never counted twice.
 """

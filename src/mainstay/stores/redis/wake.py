@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from ..home import Home
 from .connection import Server
-from .trouble import is_passing
+from .errors import is_passing
 from .wire import Wire
 
 log = logging.getLogger("mainstay.stores.redis")

@@ -18,14 +18,14 @@ from ..memory import MemoryStore
 from ..memory.wake import Hub
 from ..port import Observer, Written
 from ..versioned import VersionedStore
+from .commit_queue import Line, Op, Sleep
 from .files import encoded
-from .following import Follower
-from .line import Line, Op, Sleep
+from .follower import Follower
 from .log import Head, Log
-from .polling import Poller
+from .poller import Poller
 from .replica import Replica
-from .rolling import Roller
 from .sessions import Sessions
+from .snapshots import Roller
 
 T = TypeVar("T")
 Work = Callable[[MemoryStore], Awaitable[T]]

@@ -39,8 +39,8 @@ from ..port import (
 from ..session_names import admit_session
 from ..versioned import Counts, VersionedStore, WriteUnsure
 from .base import About, Base
-from .checking import differences
-from .line import Op, Sleep
+from .check import differences
+from .commit_queue import Op, Sleep
 from .log import Head
 from .sessions import name_of
 

@@ -1,5 +1,5 @@
 -- What every script of the Redis store begins with: the key layout, the clock, and how rows are read. What writes goes on
--- with writing.lua, slots.lua and waking.lua.
+-- with writes.lua, slots.lua and wakes.lua.
 --
 -- Key layout. All keys start with the namespace in braces, so they share one slot of a cluster: {mainstay}:r:<id>
 --
@@ -65,7 +65,7 @@
 -- before, then msgpack. An answer begins with the time.
 --
 -- Nothing is written before all of it is decided: a script that fails half way is not undone. So what is to be written
--- is gathered, and only `flush` writes it; see writing.lua.
+-- is gathered, and only `flush` writes it; see writes.lua.
 
 local P = KEYS[1]
 local call = redis.call
@@ -74,7 +74,7 @@ local sub = string.sub
 
 local STATUS, VERSION, TOKEN, SESSION, LANE, RANK, DUE, EXPIRES, SETTLED = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local QUEUE, PARENT, LIMITED, UNIQUE, STARTS, LOSSES = 10, 11, 12, 13, 14, 18
-local STARTED, CLAIMED, CHANGED, REASON, OPEN = 19, 20, 21, 23, 25 -- and in reporting.lua 22, 26, 27, 28
+local STARTED, CLAIMED, CHANGED, REASON, OPEN = 19, 20, 21, 23, 25 -- and in reports.lua 22, 26, 27, 28
 local LATE = 29 -- a claim found it past its deadline
 local WIDTH = 29
 local READY, WAITING, BLOCKED, ASIDE = 1, 2, 3, 4

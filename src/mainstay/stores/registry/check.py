@@ -7,9 +7,9 @@ from typing import Any
 
 from ..memory import MemoryStore
 from ..port import Violation
+from .commit_queue import Line, Op
 from .documents import Line as Document
-from .following import Follower
-from .line import Line, Op
+from .follower import Follower
 from .replica import Replica
 
 _MOST_NAMED = 10

@@ -1,7 +1,7 @@
-"""Sessions, leadership, queue settings, limits and schedules: calls of the script `registry`.
+"""Sessions, leadership, queue settings, limits and schedules: calls of the script `directory`.
 
-A supervisor buries its own engines at once. That a whole worker was killed is known from its subscriptions (`link.py`);
-a machine that vanished is found when its sessions' leases are over.
+A supervisor declares its own engines dead at once. A whole worker that was killed shows in its subscriptions
+(`liveness.py`); a machine that vanished is found when the leases of its sessions are over.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ..routes import offer_from, offer_text
 from ..server_clock import ServerClock
 from ..session_names import admit_session
 from .base import Base
+from .changes import report_arg
 from .rows import Raw, readable_job
 from .scripts import blob
 from .transaction import Tx, transact
-from .writing import report_arg
 
 #: what is read of a session, beside its id
 _SESSION_FIELDS = (*SESSIONS.columns[1:], "offer")
@@ -170,7 +170,7 @@ async def tick(
 
 
 async def _do(base: Base, what: str, *args: Any) -> list[Any]:
-    return await base.scripts.run("registry", [what, *args])
+    return await base.scripts.run("directory", [what, *args])
 
 
 async def _hash(base: Base, name: str) -> dict[bytes, bytes]:

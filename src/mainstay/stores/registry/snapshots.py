@@ -20,7 +20,7 @@ import msgspec
 from ...clock import Clock
 from ...errors import MainstayError, StoreError
 from .files import SCHEMA, always_packed, encoded, packed, split
-from .following import BLOCK, REMOVED_AFTER_S, Follower
+from .follower import BLOCK, REMOVED_AFTER_S, Follower
 from .log import Head, SeenHead, commit_key
 
 log = logging.getLogger("mainstay.stores.registry")

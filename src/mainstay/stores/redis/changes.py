@@ -18,7 +18,7 @@ from .. import judge
 from ..port import Answer, Change, Inserted, NewJob, Report
 from . import waits
 from .base import Base
-from .entering import Entering, Known, answers_of, refusal_of
+from .entry import Entering, Known, answers_of, refusal_of
 from .rows import claim_bytes, event_bytes, progress_text, row_bytes
 from .scripts import blob
 from .transaction import Tx, deposed, fence, transact

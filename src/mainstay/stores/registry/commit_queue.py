@@ -21,7 +21,7 @@ from ..memory import MemoryStore
 from ..port import Written
 from ..versioned import Counts, WriteUnsure
 from .files import encoded
-from .following import Follower, Notify
+from .follower import Follower, Notify
 from .log import Commit
 from .pace import Pace
 

@@ -15,7 +15,7 @@ from mainstay.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from mainstay.stores.redis.trouble import is_passing, needs_new_connection, translated
+from mainstay.stores.redis.errors import is_passing, needs_new_connection, translated
 
 SHOWN = "redis://:***@cache/0"
 

@@ -2,7 +2,7 @@
 
 A process subscribes to a channel for each of its sessions, and for each session that it beats for (a supervisor for its
 engines), on a connection of its own. Nothing is ever published there. The server drops the subscriptions the moment the
-process ends, and `PUBSUB NUMSUB` shows it, inside the script that looks for the dead (`lua/registry.lua`).
+process ends, and `PUBSUB NUMSUB` shows it, inside the script that looks for the dead (`lua/directory.lua`).
 
 A session that subscribed says so in its row (`linked`: the run of the server that it subscribed on). Without
 subscribers it counts as dead after a second, or after two if sessions of other workers have lost theirs as well: a cut
@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from .connection import Server
-from .trouble import is_passing
+from .errors import is_passing
 from .wire import Wire
 
 log = logging.getLogger("mainstay.stores.redis")

@@ -1,6 +1,6 @@
 """New jobs on their way in: as the scripts take them, and what those answer.
 
-Whether a job comes in is decided by the script, in one step with writing it (`lua/entering.lua`). What becomes of a job
+Whether a job comes in is decided by the script, in one step with writing it (`lua/entry.lua`). What becomes of a job
 that waits for one which has settled already is judged here, before it is written: it goes in as what it has become.
 The script tells what has settled, and the insert is sent again with that.
 """

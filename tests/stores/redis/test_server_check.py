@@ -13,7 +13,7 @@ import redis
 from mainstay.errors import StoreError, StoreReadOnly, UnsafeEngine
 from mainstay.stores.redis.address import Address, parse
 from mainstay.stores.redis.connection import Server
-from mainstay.stores.redis.door import Facts, admit, facts
+from mainstay.stores.redis.server_check import Facts, admit, facts
 from servers import Redis
 from servers.server import free_port
 

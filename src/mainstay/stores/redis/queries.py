@@ -58,7 +58,7 @@ async def find(base: Base, query: Query, cursor: str | None, limit: int) -> Page
 
 async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
     counted, oldest, moves, sessions, aside, now_ms, counted_from, first_job, leader, lined = await base.scripts.run(
-        "reading", ["stats", RATE_MINUTES, list(JOB.states), LEADER, LONGEST_LEAD_MS]
+        "queries", ["stats", RATE_MINUTES, list(JOB.states), LEADER, LONGEST_LEAD_MS]
     )
     counts: dict[str, dict[str, int]] = {}
     for field, n in zip(counted[::2], counted[1::2], strict=True):
@@ -98,7 +98,7 @@ async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
 
 
 async def due(base: Base, queues: Sequence[str]) -> int | None:
-    [at_ms] = await base.scripts.run("reading", ["due", list(queues)])
+    [at_ms] = await base.scripts.run("queries", ["due", list(queues)])
     return int(at_ms) if at_ms else None
 
 
@@ -106,7 +106,7 @@ async def unit_counts(base: Base, parent: str) -> dict[str, int]:
     known = _USUAL_CLAIMS
     while True:
         args = ["unit_counts", parent, list(UNIT.states), driver_ids(parent, known)]
-        token, *counts = await base.scripts.run("reading", args)
+        token, *counts = await base.scripts.run("queries", args)
         if token <= known:
             return {status: n for status, n in zip(UNIT.states, counts, strict=True) if n}
         known = token
@@ -156,7 +156,7 @@ async def _ids(base: Base, sources: list[str] | list[list[str]], query: Query, c
     lists = []
     names = [name for name in sources if isinstance(name, str)]
     if names:
-        answers = await base.scripts.run("reading", ["ids", names, low, high, not query.oldest_first, n])
+        answers = await base.scripts.run("queries", ["ids", names, low, high, not query.oldest_first, n])
         lists = [[each.decode() for each in found] for found in answers]
     for held in sources:
         if isinstance(held, list):
@@ -168,7 +168,7 @@ async def _ids(base: Base, sources: list[str] | list[list[str]], query: Query, c
 
 async def _in_queue(base: Base, ids: Sequence[str], queue: str) -> list[str]:
     """Told apart on the server: of a queue with few jobs among many, none of the others are sent and decoded."""
-    return [each.decode() for each in await base.scripts.run("reading", ["in_queue", list(ids), queue])]
+    return [each.decode() for each in await base.scripts.run("queries", ["in_queue", list(ids), queue])]
 
 
 def _bounds(query: Query, cursor: str | None) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import zstandard
 from mainstay.errors import StoreUnavailable
 from mainstay.lifecycle import Event
 from mainstay.stores.registry import JobRegistry
-from mainstay.stores.registry.following import BLOCK
+from mainstay.stores.registry.follower import BLOCK
 from mainstay.stores.versioned import VersionedStore
 from mainstay.stores.versioned.memory import MemoryVersioned
 from mainstay.testing import VirtualClock

@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(STAMP) ## watch a few hundred jobs meet every fate, on SQLite, in a temporary folder
+demo: $(STAMP) ## run a few hundred jobs that end in every possible way, on SQLite, in a temporary folder
 	@$(PY) examples/demo.py
 
 test: $(STAMP) ## run every test, the examples in the documentation included
@@ -44,11 +44,11 @@ check: $(STAMP) ## format, lint, types, import layers and the generated client; 
 house: $(STAMP) ## measure the source tree: size, names, imports, words, the start of the program
 	@$(PY) -m tests.house
 
-fmt: $(STAMP) ## format the code and mend what the linter can mend
+fmt: $(STAMP) ## format the code and fix what the linter can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(STAMP) ## write the generated pages anew from the code
+docs: $(STAMP) ## write the generated pages from the code
 	$(PY) docs/generate.py
 
 generate: $(STAMP) ## write the synchronous client from the asynchronous one

@@ -45,7 +45,7 @@ class RawStore:
         self.db.pragma("cache_size", -65536)
         migrate(self.db)
         self._ids = IdSource(random.Random())
-        self._row = job_values(a_job(version=1, lane=Lane.READY, name="bench.task", payload=b"\x81\xa1i\x01"))
+        self._row = list(job_values(a_job(version=1, lane=Lane.READY, name="bench.task", payload=b"\x81\xa1i\x01")))
 
     def close(self) -> None:
         self.db.close()
@@ -102,7 +102,7 @@ class RawStore:
             at = _now() - 86_400_000 + start // 1000
             rows, events = [], []
             for job_id in ids.take(at, min(10_000, n - start)):
-                row = done.copy()
+                row = list(done)
                 row[_ID] = job_id
                 rows.append(row)
                 for seq, (source, to) in enumerate(moves, 1):

@@ -1,12 +1,13 @@
-"""`make demo`: a few hundred jobs meet every fate, on SQLite, in a temporary folder.
+"""`make demo`: a few hundred jobs that end in every possible way, on SQLite, in a temporary folder.
 
-Two real workers run them. One is killed in the middle of its jobs; one is frozen past its lease and comes back as a
-ghost. At the end every job is asked what happened to it, and the answer is proven. Exit code 1 if anything is not as
-expected.
+Two real workers run them. One is killed in the middle of its jobs; one is frozen past its lease and comes back with a
+stale claim. At the end every job is compared with what is expected of it. Exit code 1 if anything differs.
 
-`demo_tasks.py` is the app, `demo_fates.py` the cast, `demo_acts.py` what happens, `demo_proof.py` how it is judged;
-`demo_workers.py` starts and kills, `demo_screen.py` is what you see, `demo_stage.py` is what they share, and
-`demo_play.py` puts them in order.
+- `demo_tasks.py`: the app and its tasks
+- `demo_jobs.py`: the jobs that are submitted, and the expected end of each
+- `demo_steps.py`: submit, start workers, cancel, kill one, freeze one; `demo_run.py` runs these in order
+- `demo_checks.py`: compares the results, and checks the store
+- `demo_workers.py`, `demo_view.py`, `demo_state.py`: worker processes, the terminal, and what all parts share
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-#: everything is quicker than in earnest, so that the story fits into a few seconds
+#: all times are shorter than the defaults, so that the demo takes less than a minute
 SETTINGS = {
     "heartbeat": "400ms",
     "lease": "2s",
@@ -35,8 +36,8 @@ SETTINGS = {
 
 
 def prepare(folder: Path) -> None:
-    """Name the store and the settings for this program and its workers. Settings from outside would change the
-    story; the key that seals the audit trail must be everybody's."""
+    """Set the store and the settings for this program and its workers, without settings from the environment. Only the
+    key that seals the audit trail stays."""
     for name in [name for name in os.environ if name.startswith("MAINSTAY_") and name != "MAINSTAY_AUDIT_KEY"]:
         del os.environ[name]
     os.environ["MAINSTAY_STORE"] = f"sqlite:///{folder / 'jobs.db'}"
@@ -44,28 +45,28 @@ def prepare(folder: Path) -> None:
 
 
 def listen() -> None:
-    """Be stopped by other signals as by Ctrl-C, and by Ctrl-C even where a shell that started us said otherwise."""
+    """Stop on SIGTERM and SIGHUP as on Ctrl-C, and on Ctrl-C even if the shell that started us ignores it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 def run(folder: Path, *, keep: bool) -> int:
-    """Play the demo in a folder; the exit code."""
+    """Run the demo in a folder; returns the exit code."""
     prepare(folder)
     try:
-        from demo_play import play  # noqa: PLC0415 - the app looks for its store when it is imported
+        from demo_run import run_demo  # noqa: PLC0415 - the app looks for its store when it is imported
 
-        return asyncio.run(play(folder, keep=keep))
+        return asyncio.run(run_demo(folder, keep=keep))
     except KeyboardInterrupt:
-        print("\nstopped; nobody is left running")
+        print("\nstopped; no process is left running")
         return 130
 
 
 def main() -> int:
-    """Choose a folder, and clear it up at the end, whatever that is."""
-    parser = argparse.ArgumentParser(description="A few hundred jobs meet every fate.")
-    parser.add_argument("--keep", action="store_true", help="keep the folder, to look into afterwards")
+    """Choose a folder, and remove it at the end."""
+    parser = argparse.ArgumentParser(description="Run a few hundred jobs that end in every possible way.")
+    parser.add_argument("--keep", action="store_true", help="keep the folder, to inspect it afterwards")
     parser.add_argument("--folder", type=Path, help="where to work (default: a new temporary folder); it is kept")
     given = parser.parse_args()
     if given.folder is not None and (given.folder / "jobs.db").exists():
@@ -82,7 +83,7 @@ def main() -> int:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
         elif code:
-            print(f"what there is, logs of the workers included, is in {folder}\nremove it with: rm -r {folder}")
+            print(f"the database and the logs of the workers are in {folder}\nremove it with: rm -r {folder}")
     return code
 
 

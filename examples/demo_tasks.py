@@ -1,7 +1,7 @@
-"""The demo's app: what its jobs do. Each task meets one fate, the same in every run.
+"""The app of the demo and its tasks. Each task ends in one way, the same in every run.
 
-It is an app like yours. Which store it uses, `demo.py` says in the environment (MAINSTAY_STORE), and it is run as yours
-is: `mainstay worker demo_tasks:app`.
+`demo.py` sets the store in the environment (MAINSTAY_STORE). Workers run the app like any other: `mainstay worker
+demo_tasks:app`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ app = App()
 
 
 class CardRefused(Exception):
-    """Trying again would not help."""
+    """A permanent error: a retry would not help."""
 
 
 class Primes(msgspec.Struct, frozen=True):
-    """A result is data of a declared type."""
+    """A result of a declared type."""
 
     below: int
     count: int
@@ -47,7 +47,7 @@ def resize_image(width: int) -> str:
 
 @app.task(name="primes.count", process=True)
 def count_primes(below: int) -> Primes:
-    """Busy with the processor: it runs in a process of its own."""
+    """CPU-bound: it runs in a child process."""
     sieve = bytearray([1]) * below
     for n in range(2, int(below**0.5) + 1):
         if sieve[n]:
@@ -57,7 +57,7 @@ def count_primes(below: int) -> Primes:
 
 @app.task(name="memory.eat", process=True, crash_budget=2)
 def eat_memory() -> None:
-    """Ends as the kernel ends what eats all memory: its process is gone, without a word."""
+    """Ends like a process that the kernel kills for its memory use."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -85,7 +85,7 @@ async def encode_video() -> None:
 
 @app.task(name="feed.follow", stall_timeout="500ms", on_stall="hold")
 async def follow_feed() -> None:
-    """Gets somewhere, then nowhere: alive, and of no use."""
+    """Makes progress, then stalls."""
     for done in range(3):
         context().progress(done, 100)
         await asyncio.sleep(0.1)
@@ -94,7 +94,7 @@ async def follow_feed() -> None:
 
 @app.task(name="door.watch", priority=50)
 async def watch_door() -> None:
-    """Goes on until somebody stops it."""
+    """Runs until it is cancelled."""
     await asyncio.Event().wait()
 
 
@@ -105,7 +105,7 @@ async def square(n: int) -> int:
 
 @app.task(name="total")
 async def total() -> int:
-    """The fan-in: runs once, when all squares are there."""
+    """The callback of the group: runs once, after all squares."""
     return sum(member.result for member in await context().inputs())
 
 
@@ -116,13 +116,13 @@ async def send_receipt(order: int) -> str:
 
 @app.task(name="order.place")
 async def place_order(order: int) -> None:
-    """What follows is stored in the transaction that completes this, or not at all."""
+    """The follow-up is stored in the transaction that completes this job, or not at all."""
     context().submit(send_receipt.options(tags=["receipt"]).job(order))
 
 
 @app.task(name="orders.import", priority=50)
 async def import_orders(parts: int) -> str:
-    """Saves how far it came; the first attempt gets stuck half-way, for somebody to kill."""
+    """Saves its progress; the first attempt stops half-way, until its worker is killed."""
     began = context().checkpoint or 0
     for part in range(began, parts):
         if part == parts // 2 and context().attempt == 1:
@@ -134,11 +134,11 @@ async def import_orders(parts: int) -> str:
 
 @app.task(name="report.render", priority=50)
 def render_report(until: str) -> str:
-    """The first attempt waits for a file to appear. A thread cannot be interrupted: when its worker is frozen and
-    comes back, it has a result, and hands it in."""
+    """The first attempt waits for a file. A thread cannot be interrupted: when its frozen worker continues, the attempt
+    returns a result, which the store refuses."""
     if context().attempt > 1:
         return "rendered"
     ends = time.monotonic() + 60
     while not Path(until).exists() and time.monotonic() < ends:
         time.sleep(0.02)
-    return "rendered by a ghost"
+    return "rendered by a stale attempt"

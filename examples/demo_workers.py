@@ -1,5 +1,4 @@
-"""The demo's workers: `mainstay worker` processes, started, killed, frozen and stopped from outside, as an operator
-would."""
+"""The `mainstay worker` processes of the demo: started, killed, frozen and stopped from outside."""
 
 from __future__ import annotations
 
@@ -21,11 +20,11 @@ class Workers:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self.moods: dict[str, str] = {}
-        """how each is doing: works, frozen, dead"""
+        self.worker_states: dict[str, str] = {}
+        """works, frozen or dead"""
 
     def start(self) -> str:
-        name = f"worker-{len(self.moods) + 1}"
+        name = f"worker-{len(self.worker_states) + 1}"
         here = str(Path(__file__).parent)
         environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))}
         with (self._folder / f"{name}.log").open("wb") as log:
@@ -38,7 +37,7 @@ class Workers:
                 stderr=log,
                 start_new_session=True,
             )
-        self.moods[name] = "works"
+        self.worker_states[name] = "works"
         return name
 
     @property
@@ -46,23 +45,23 @@ class Workers:
         return list(self._running)
 
     def kill(self, name: str) -> int:
-        """SIGKILL to the whole of it, supervisor and engines: no goodbye. Its number."""
+        """Send SIGKILL to the supervisor and its engines; returns the process id."""
         process = self._running.pop(name)
-        self.moods[name] = "dead"
+        self.worker_states[name] = "dead"
         _kill(process)
         return process.pid
 
     def freeze(self, name: str) -> None:
-        """As a machine that is suspended, or swaps: it does nothing, and does not know it."""
-        self.moods[name] = "frozen"
+        """Send SIGSTOP, as if its machine were suspended."""
+        self.worker_states[name] = "frozen"
         os.killpg(self._running[name].pid, signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:
         os.killpg(self._running[name].pid, signal.SIGCONT)
-        self.moods[name] = "works"
+        self.worker_states[name] = "works"
 
     def stop(self) -> list[str]:
-        """SIGTERM, and wait until everybody has drained; the names of those who ended badly."""
+        """Send SIGTERM and wait until all have drained; returns the names of those that did not stop cleanly."""
         for process in self._running.values():
             process.terminate()
         bad = []
@@ -76,12 +75,12 @@ class Workers:
         return bad
 
     def end(self) -> None:
-        """Whatever happened: nobody is left."""
+        """Kill the workers that still run."""
         ended = list(self._running.values())
         for process in ended:
             _kill(process)
         self._running.clear()
-        # engines are not our children: give the system a moment to see them off
+        # engines are not our children: give the system a moment to reap them
         ends = time.monotonic() + 0.5
         while time.monotonic() < ends and any(map(_is_there, ended)):
             time.sleep(0.01)
@@ -94,7 +93,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _is_there(process: subprocess.Popen[bytes]) -> bool:
-    """Whether anybody of its group is."""
+    """Whether a process of its group exists."""
     try:
         os.killpg(process.pid, 0)
     except (ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""The demo is a test too: it judges every fate itself and exits with 1 if one is not as expected."""
+"""The demo is a test too: it compares every result itself and exits with 1 if one is not as expected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 
 
 @pytest.mark.slow
-def test_the_demo_tells_its_story_and_every_fate_is_as_expected(tmp_path: Path) -> None:
+def test_every_result_of_the_demo_is_as_expected(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, DEMO, "--folder", tmp_path],
         capture_output=True,
@@ -30,9 +30,9 @@ def test_the_demo_tells_its_story_and_every_fate_is_as_expected(tmp_path: Path) 
         check=False,
     )
 
-    told = done.stdout
-    assert (done.returncode, done.stderr) == (0, ""), told
-    for fate in (
+    printed = done.stdout
+    assert (done.returncode, done.stderr) == (0, ""), printed
+    for result in (
         "200 of 200 succeeded",
         "24 of 24 succeeded",
         "8 of 8 quarantined",
@@ -42,14 +42,14 @@ def test_the_demo_tells_its_story_and_every_fate_is_as_expected(tmp_path: Path) 
         "6 of 6 timed_out",
         "12 of 12 cancelled",
     ):
-        assert re.search(rf"{fate} +ok", told), fate
-    assert re.search(r"worker-\d \(pid \d+\) killed with SIGKILL, half-way through orders.import", told)
-    assert re.search(r"the \d+ jobs? it held ran again, (\S+ to )?[\d.]+m?s later", told)
-    assert re.search(r"worker-\d frozen with SIGSTOP in report.render", told)
-    assert re.search(r"refused +worker-\d came back at .* and said 'succeeded' with an old claim", told)
-    assert "check: clean, 350 jobs" in told
-    assert "check: broken_chain: event 3 was changed after it was written" in told
-    _what_it_says_to_try_next_works(told)
+        assert re.search(rf"{result} +ok", printed), result
+    assert re.search(r"worker-\d \(pid \d+\) killed with SIGKILL, half-way through orders.import", printed)
+    assert re.search(r"the \d+ jobs? it held ran again, (\S+ to )?[\d.]+m?s later", printed)
+    assert re.search(r"worker-\d frozen with SIGSTOP in report.render", printed)
+    assert re.search(r"refused +worker-\d came back at .* and said 'succeeded' with an old claim", printed)
+    assert "check: clean, 350 jobs" in printed
+    assert "check: broken_chain: event 3 was changed after it was written" in printed
+    _what_it_says_to_try_next_works(printed)
     assert _left_running(tmp_path) == []
 
 
@@ -79,15 +79,15 @@ def test_a_demo_that_is_stopped_leaves_nothing_behind(
     ) as demo:
         assert demo.stdout is not None
         assert demo.stderr is not None
-        told = ""
+        printed = ""
         for line in demo.stdout:
-            told += line
+            printed += line
             if moment in line:
                 demo.send_signal(number)
         noise = demo.stderr.read()
 
-    assert (demo.returncode, noise) == (130, ""), told
-    assert told.endswith("stopped; nobody is left running\n")
+    assert (demo.returncode, noise) == (130, ""), printed
+    assert printed.endswith("stopped; no process is left running\n")
     assert list(tmp_path.glob("mainstay-demo-*")) == []
     assert _left_running(tmp_path) == []
 
@@ -105,12 +105,12 @@ def test_a_folder_that_holds_a_database_is_left_alone(tmp_path: Path) -> None:
 
 
 def _environ() -> dict[str, str]:
-    # unbuffered, so that a line is read when it is told; wide, so that none is folded
+    # unbuffered, so that a line is read when it is printed; wide, so that none is folded
     return {**os.environ, "COLUMNS": "160", "PYTHONIOENCODING": "utf-8", "PYTHONUNBUFFERED": "1"}
 
 
 def _left_running(folder: Path) -> list[str]:
-    """Processes that were started with a store in this folder. The dead who are not buried yet have no environment."""
+    """Processes that were started with a store in this folder. Zombies have no environment."""
     return [words for words, environ in _processes() if str(folder) in environ]
 
 
@@ -120,14 +120,14 @@ def _processes() -> Iterator[tuple[str, str]]:
             continue
         try:
             words, environ = ((place / name).read_bytes().decode(errors="replace") for name in ("cmdline", "environ"))
-        except OSError:  # it ended meanwhile, or is somebody else's
+        except OSError:  # it has ended, or belongs to another user
             continue
         yield words.replace("\0", " "), next((each for each in environ.split("\0") if "MAINSTAY_STORE" in each), "")
 
 
-def _what_it_says_to_try_next_works(told: str) -> None:
-    (url,) = re.findall(r"export MAINSTAY_STORE=(\S+)", told)
-    commands = re.findall(r"^ +\S*mainstay ((?:stats|jobs|check)\b.*)$", told, flags=re.MULTILINE)
+def _what_it_says_to_try_next_works(printed: str) -> None:
+    (url,) = re.findall(r"export MAINSTAY_STORE=(\S+)", printed)
+    commands = re.findall(r"^ +\S*mainstay ((?:stats|jobs|check)\b.*)$", printed, flags=re.MULTILINE)
     assert len(commands) == 5
     for command in commands:
         done = CliRunner().invoke(app, command.split(), env={"MAINSTAY_STORE": url}, catch_exceptions=False)

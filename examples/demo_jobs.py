@@ -1,6 +1,6 @@
-"""The demo's cast: which jobs are submitted, and what is to become of each.
+"""The jobs of the demo, and the expected end of each.
 
-The jobs of a fate are found in the store by their tag, so what is counted at the end is what is there.
+Jobs are found in the store by their tag, so the counts at the end are those of the store.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from mainstay import Call
 from mainstay.control import decoded
 from mainstay.model import Job, Lane
 
-ENDLESS, UNKNOWN, VICTIM, HAUNTED, WAITING = "endless", "unknown", "victim", "haunted", "waiting"
+ENDLESS, UNKNOWN, KILLED, FROZEN, WAITING = "endless", "unknown", "killed", "frozen", "waiting"
 NIGHT = "night"
 GROUP = range(1, 13)
 PARTS = 10
 
 
-class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """Some jobs, what is to become of them, and what must be true of each besides its status."""
+class Expectation(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs with one tag, their expected status, and what else must be true of each."""
 
     tag: str
     title: str
@@ -32,12 +32,12 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def result(job: Job) -> Any:
-    """What a job returned, as plain data."""
+    """The result of a job, as plain data."""
     return None if job.result is None else decoded(job.result)
 
 
-def crowd() -> list[Call[Any]]:
-    """Whatever can be submitted in one go."""
+def calls_to_submit() -> list[Call[Any]]:
+    """The jobs that can be submitted in one call."""
     mail = tasks.send_mail
     return [
         *_repeat(tasks.watch_door.options(tags=[ENDLESS]).job(), 4),
@@ -63,170 +63,170 @@ def _repeat(call: Call[Any], times: int) -> list[Call[Any]]:
     return [call] * times
 
 
-FATES: Sequence[Fate] = (
-    Fate(
+EXPECTATIONS: Sequence[Expectation] = (
+    Expectation(
         tag="plain",
-        title="simply done (async)",
+        title="async function",
         jobs=200,
         expected="succeeded",
         proof=lambda job: result(job).startswith("sent to user"),
     ),
-    Fate(
+    Expectation(
         tag="thread",
-        title="done in a thread",
+        title="plain function, in a thread",
         jobs=24,
         expected="succeeded",
         proof=lambda job: result(job) != "MainThread",
     ),
-    Fate(
+    Expectation(
         tag="process",
-        title="done in a process of its own",
+        title="CPU-bound, in a child process",
         jobs=6,
         expected="succeeded",
         proof=lambda job: result(job)["count"] == 17_984,
     ),
-    Fate(
+    Expectation(
         tag="flaky",
-        title="failed twice, done at the third attempt",
+        title="failed twice, succeeded at the third attempt",
         jobs=24,
         expected="succeeded",
         proof=lambda job: result(job) >= 3,
     ),
-    Fate(
+    Expectation(
         tag="hopeless",
         title="failed at every attempt, given up",
         jobs=8,
         expected="quarantined",
         proof=lambda job: job.failures == 2,
     ),
-    Fate(
+    Expectation(
         tag="orphan",
-        title="not needed: what it waited for failed",
+        title="skipped: the job it waited for failed",
         jobs=2,
         expected="skipped",
         proof=lambda job: job.starts == 0,
     ),
-    Fate(
+    Expectation(
         tag="permanent",
-        title="failed for good at the first attempt",
+        title="permanent error at the first attempt",
         jobs=8,
         expected="failed",
         proof=lambda job: job.failures == 1,
     ),
-    Fate(
+    Expectation(
         tag="poison",
         title="killed its process twice, given up",
         jobs=2,
         expected="quarantined",
         proof=lambda job: job.crashes == 2 and job.failures == 0,
     ),
-    Fate(
+    Expectation(
         tag="slow",
         title="stopped at its timeout, twice",
         jobs=4,
         expected="quarantined",
         proof=lambda job: job.error is not None and job.error.code == "run_timeout" and job.failures == 2,
     ),
-    Fate(
+    Expectation(
         tag="stalled",
-        title="stopped getting on, held for a person",
+        title="stalled, held for an operator",
         jobs=4,
         expected="quarantined",
         proof=lambda job: job.error is not None and job.error.code == "stalled",
     ),
-    Fate(
+    Expectation(
         tag="misfit",
-        title="arguments no longer fit its task",
+        title="arguments do not fit its task",
         jobs=1,
         expected="quarantined",
         proof=lambda job: job.error is not None and "card.charge" in job.error.message,
     ),
-    Fate(
+    Expectation(
         tag=UNKNOWN,
-        title="no worker knows its task: it waits",
+        title="no worker has its task: it waits",
         jobs=1,
         expected="pending",
         proof=lambda job: job.starts == 0 and job.lane == Lane.ROUTED,
     ),
-    Fate(
+    Expectation(
         tag="delayed",
-        title="not before its time",
+        title="delayed",
         jobs=12,
         expected="succeeded",
         proof=lambda job: (job.settled_ms or 0) >= job.created_ms + 2000,
     ),
-    Fate(
+    Expectation(
         tag="late",
-        title="not begun by its queue deadline",
+        title="missed its queue deadline",
         jobs=6,
         expected="timed_out",
         proof=lambda job: job.starts == 0,
     ),
-    Fate(
+    Expectation(
         tag="keyed",
-        title="6 mails, each sent 4 times with one key",
+        title="6 mails, each submitted 4 times with one key",
         jobs=6,
         expected="succeeded",
         proof=lambda job: job.key is not None,
     ),
-    Fate(
+    Expectation(
         tag="unique",
-        title="one of its kind, asked for 5 times",
+        title="unique, submitted 5 times",
         jobs=1,
         expected="succeeded",
         proof=lambda job: job.unique_key is not None,
     ),
-    Fate(
+    Expectation(
         tag=WAITING,
         title="cancelled while waiting",
         jobs=12,
         expected="cancelled",
         proof=lambda job: job.starts == 0,
     ),
-    Fate(
+    Expectation(
         tag=ENDLESS,
         title="cancelled while running",
         jobs=4,
         expected="cancelled",
         proof=lambda job: job.starts >= 1,
     ),
-    Fate(
+    Expectation(
         tag="member",
         title="members of a group",
         jobs=len(GROUP),
         expected="succeeded",
         proof=lambda job: job.failures == 0,
     ),
-    Fate(
+    Expectation(
         tag="callback",
-        title="the one that runs when all are done",
+        title="callback of the group",
         jobs=1,
         expected="succeeded",
         proof=lambda job: result(job) == sum(n * n for n in GROUP),
     ),
-    Fate(
+    Expectation(
         tag="order",
-        title="each left a follow-up",
+        title="each submitted a follow-up",
         jobs=5,
         expected="succeeded",
         proof=lambda job: job.failures == 0,
     ),
-    Fate(
+    Expectation(
         tag="receipt",
         title="the follow-ups",
         jobs=5,
         expected="succeeded",
         proof=lambda job: result(job).startswith("receipt "),
     ),
-    Fate(
-        tag=VICTIM,
+    Expectation(
+        tag=KILLED,
         title="its worker was killed",
         jobs=1,
         expected="succeeded",
         proof=lambda job: job.losses >= 1 and result(job) == f"began at part {PARTS // 2}",
     ),
-    Fate(
-        tag=HAUNTED,
+    Expectation(
+        tag=FROZEN,
         title="its worker froze and came back",
         jobs=1,
         expected="succeeded",

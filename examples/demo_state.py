@@ -1,4 +1,4 @@
-"""What every part of the demo needs at hand: the store, the workers, the screen, and ways to look and to wait."""
+"""What all parts of the demo share: the store, the workers, the screen, and ways to read and to wait."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import demo_tasks
-from demo_fates import UNKNOWN
-from demo_screen import Screen
+from demo_jobs import UNKNOWN
+from demo_view import Screen
 from demo_workers import Workers
 
 from mainstay.control import Control
@@ -22,7 +22,7 @@ _ASK_S = 0.03
 _MOST = 500
 
 
-class Stage:
+class DemoState:
     """Made with an open app."""
 
     def __init__(self, folder: Path) -> None:
@@ -32,52 +32,52 @@ class Stage:
         self.workers = Workers(folder)
         self.names: dict[str, str] = {}
         """of the workers, by session"""
-        self.wrong: list[str] = []
+        self.problems: list[str] = []
         """what was not as expected"""
         self._counts: Mapping[str, int] = dict.fromkeys(JOB.states, 0)
         self.screen = Screen(self)
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many jobs are in which state."""
+        """The number of jobs by status."""
         return self._counts
 
     @property
-    def moods(self) -> Mapping[str, str]:
-        """How each worker is doing."""
-        return self.workers.moods
+    def worker_states(self) -> Mapping[str, str]:
+        """The state of each worker: works, frozen, dead."""
+        return self.workers.worker_states
 
     async def watch(self) -> None:
-        """Keep the bars true, until cancelled."""
+        """Update the counts until cancelled."""
         while True:
             await self.look()
             self.screen.tick()
             await asyncio.sleep(_LOOK_S)
 
     async def look(self) -> None:
-        """Count the jobs once, and learn which session is whose."""
+        """Read the counts and the names of the sessions once."""
         counts: Counter[str] = Counter()
         for queue in (await self.control.store.stats()).queues.values():
             counts.update(queue.counts)
         self._counts = {name: counts[name] for name in (*JOB.states, *(counts.keys() - JOB.states.keys()))}
         self.names |= {session.id: session.worker for session in await self.store.sessions()}
 
-    async def until(self, true: Callable[[], Awaitable[bool]]) -> None:
-        """Wait until something is true of the store."""
-        while not await true():
+    async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
+        """Wait until a condition is true."""
+        while not await condition():
             await asyncio.sleep(_ASK_S)
 
     async def jobs(self, tag: str) -> list[Job]:
-        """The jobs of one fate, as they are now."""
+        """The jobs with a tag, as they are now."""
         return (await self.control.store.find(Query(tag=tag), limit=_MOST)).jobs
 
     async def job(self, tag: str) -> Job:
-        """The only one of its fate."""
+        """The only job with a tag."""
         (found,) = await self.jobs(tag)
         return found
 
     async def all_settled(self) -> bool:
-        """Whether nothing is left to happen. A job whose task no worker knows stays where it is."""
+        """Whether all jobs have settled, except the one whose task no worker has."""
         await self.look()
         parked = sum(job.lane == Lane.ROUTED for job in await self.jobs(UNKNOWN))
         return sum(n for name, n in self.counts.items() if not JOB.states[name].settled) == parked > 0
@@ -88,7 +88,7 @@ class Stage:
         return self.names[job.session or ""]
 
     def named(self, text: str) -> str:
-        """Session ids are long; their workers have names."""
+        """Replace session ids by the names of their workers."""
         for session, name in self.names.items():
             text = text.replace(f"session {session}", name).replace(session, name)
         return text

@@ -1,4 +1,4 @@
-"""How the demo looks: bars in a terminal, plain lines anywhere else. Nothing here moves a job."""
+"""The output of the demo: bars in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ _COLOURS = {
 }
 
 
-class Seen(Protocol):
-    """What is on show."""
+class Status(Protocol):
+    """What the screen shows."""
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many jobs are in which state."""
+        """The number of jobs by status."""
         ...
 
     @property
-    def moods(self) -> Mapping[str, str]:
-        """How each worker is doing."""
+    def worker_states(self) -> Mapping[str, str]:
+        """The state of each worker."""
         ...
 
 
 class Screen:
-    """The stage. `tell` adds a line to the story; the bars below it follow `seen`."""
+    """Prints a line for each step with `log`; in a terminal, bars below it show the status."""
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, status: Status) -> None:
         self.console = Console(highlight=False)
-        self.seen = seen
+        self.status = status
         self.began = time.monotonic()
         self._plain_at = 0.0
         self._live = Live(console=self.console, get_renderable=self._bars, refresh_per_second=12, transient=True)
@@ -62,8 +62,8 @@ class Screen:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def tell(self, what: str, style: str = "") -> None:
-        """One line of the story, with the time since the start."""
+    def log(self, what: str, style: str = "") -> None:
+        """Print one line, with the time since the start."""
         line = Table.grid(padding=(0, 1))
         line.add_column(style="dim", no_wrap=True, width=6, justify="right")
         line.add_column(overflow="fold")
@@ -71,11 +71,11 @@ class Screen:
         self.console.print(line)
 
     def tick(self) -> None:
-        """Where no bars can be drawn, say the counts once a second."""
-        if self.console.is_terminal or self._elapsed() < self._plain_at or not any(self.seen.counts.values()):
+        """Without a terminal, print the counts once a second."""
+        if self.console.is_terminal or self._elapsed() < self._plain_at or not any(self.status.counts.values()):
             return
         self._plain_at = self._elapsed() + 1.0
-        self.tell(", ".join(f"{name} {n}" for name, n in self.seen.counts.items() if n))
+        self.log(", ".join(f"{name} {n}" for name, n in self.status.counts.items() if n))
 
     def title(self, text: str) -> None:
         """The heading of a part."""
@@ -86,7 +86,7 @@ class Screen:
         return time.monotonic() - self.began
 
     def _bars(self) -> Group:
-        counts = self.seen.counts
+        counts = self.status.counts
         width = max(10, min(BAR, self.console.width - 22))
         total = max(1, sum(counts.values()))
         table = Table.grid(padding=(0, 1))
@@ -100,31 +100,31 @@ class Screen:
             filled = -(-n * width // total)
             bar = Text("━" * filled, style=_COLOURS.get(name, "white")).append("─" * (width - filled), style="grey23")
             table.add_row(Text(name, style="" if n else "dim"), bar, Text(str(n), style="bold" if n else "dim"))
-        people = Text("workers ", style="dim", justify="left")
-        for name, mood in self.seen.moods.items():
-            dot, style = {"dead": ("✗", "red"), "frozen": ("◌", "yellow")}.get(mood, ("●", "green"))
-            people.append(f"  {dot} ", style=style).append(name, style="strike dim" if mood == "dead" else "")
-        return Group(Text(), table, Text("      ").append_text(people), Text())
+        workers = Text("workers ", style="dim", justify="left")
+        for name, state in self.status.worker_states.items():
+            dot, style = {"dead": ("✗", "red"), "frozen": ("◌", "yellow")}.get(state, ("●", "green"))
+            workers.append(f"  {dot} ", style=style).append(name, style="strike dim" if state == "dead" else "")
+        return Group(Text(), table, Text("      ").append_text(workers), Text())
 
 
 def summary(rows: Sequence[tuple[str, str, bool]]) -> Table:
-    """The table at the end: (fate, what was found, whether that is as expected)."""
+    """The table at the end; a row is (jobs, result, whether that is as expected)."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("fate", overflow="fold")
-    table.add_column("found, of those expected", overflow="fold")
+    table.add_column("jobs", overflow="fold")
+    table.add_column("result", overflow="fold")
     table.add_column("")
-    for fate, found, fine in rows:
+    for title, found, fine in rows:
         mark = Text("ok", style="green") if fine else Text("NO", style="bold red")
         colour = _COLOURS.get(found.rpartition(" ")[2], "")
-        table.add_row(fate, Text(found, style=colour if fine else "bold red"), mark)
+        table.add_row(title, Text(found, style=colour if fine else "bold red"), mark)
     return table
 
 
-def sentences(title: str, said: Sequence[str]) -> Table:
-    """One part of a story."""
+def sentences(title: str, lines: Sequence[str]) -> Table:
+    """One section of an explanation."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True, width=9)
     table.add_column(overflow="fold")
-    for n, sentence in enumerate(said):
+    for n, sentence in enumerate(lines):
         table.add_row("" if n else title, Text(sentence))
     return table

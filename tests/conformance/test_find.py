@@ -13,8 +13,8 @@ from mainstay.errors import InvalidInput
 from mainstay.lifecycle import Move
 from mainstay.model import ErrorInfo, Options
 from mainstay.stores import Query, Report
-from mainstay.stores.left_out import size_left_out
-from mainstay.stores.matching import matches
+from mainstay.stores.omitted_values import size_left_out
+from mainstay.stores.query_filter import matches
 from tests.conformance.world import World
 
 

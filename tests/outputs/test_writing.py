@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from mainstay.errors import InvalidInput, OutputMissing
-from mainstay.outputs import About, OutputStore, Unit, writing
-from mainstay.outputs.writing import Scratch, sweep
+from mainstay.outputs import About, OutputStore, Unit
+from mainstay.outputs import scratch as writing
+from mainstay.outputs.scratch import Scratch, sweep
 
 OUTPUTS = {"result": "result.npy", "log": "log.txt"}
 

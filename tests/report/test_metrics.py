@@ -26,7 +26,7 @@ from mainstay.errors import InvalidInput, MissingExtra
 from mainstay.model import private_queue
 from mainstay.report.metrics import GAUGES, METRICS, QueueCollector, expose, serving
 from mainstay.stores import open_store
-from mainstay.stores.judge import moves
+from mainstay.stores.change_check import moves
 from mainstay.testing import Harness
 
 ROOT = Path(__file__).parents[2]
@@ -155,7 +155,7 @@ def test_an_address_that_is_taken_is_named() -> None:
 
 
 def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mainstay.stores.metered.find_spec", lambda name: None)
+    monkeypatch.setattr("mainstay.stores.metrics.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'mainstay\[prometheus\]'"), serving("127.0.0.1:0"):
         pass
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.storage.keys import check_key, check_prefix
-from mainstay.stores.versioned.names import path_of
+from mainstay.stores.versioned.file_names import path_of
 
 _CHARS = string.ascii_letters + string.digits + "_=-"
 PARTS = st.builds(str.__add__, st.sampled_from(_CHARS), st.text(_CHARS + ".", max_size=130))

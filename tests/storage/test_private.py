@@ -13,8 +13,8 @@ import pytest
 from mainstay.load.stream import StreamOutput
 from mainstay.load.target.certificate import self_signed
 from mainstay.outputs import open_outputs
-from mainstay.storage import private
-from mainstay.storage.private import report_exposed
+from mainstay.storage import private_files
+from mainstay.storage.private_files import report_exposed
 from mainstay.stores import open_store
 from mainstay.stores.versioned import open_versioned
 from mainstay.web.options import WebOptions
@@ -32,7 +32,7 @@ def usual_umask() -> Iterator[None]:
 @pytest.fixture
 def open_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One that everybody on the machine can enter."""
-    monkeypatch.setattr(private, "_reported", set())
+    monkeypatch.setattr(private_files, "_reported", set())
     folder = tmp_path / "open"
     folder.mkdir(mode=0o755)
     return folder
@@ -109,7 +109,7 @@ async def test_a_store_that_others_can_read_is_reported_once_with_the_command_th
 
     command = said.partition("run: ")[2]
     subprocess.run(command, shell=True, check=True)
-    monkeypatch.setattr(private, "_reported", set())
+    monkeypatch.setattr(private_files, "_reported", set())
     caplog.clear()
     store = await open_store(f"sqlite:///{path}")
     await store.close()

@@ -13,7 +13,7 @@ import pytest
 
 from mainstay.errors import StoreClosed
 from mainstay.stores import home as homes
-from mainstay.stores.home import Home
+from mainstay.stores.loop_thread import Home
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from mainstay.lifecycle import Chain, Move, apply
 from mainstay.model import AWAITS_MS, Job, Lane, Options, Progress
 from mainstay.stores import Change, Report
-from mainstay.stores.judge import (
+from mainstay.stores.change_check import (
     GONE,
     dependant_move,
     freed,

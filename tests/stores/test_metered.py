@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry
 from mainstay.control import Completion, Control, Failure, error_info
 from mainstay.errors import InvalidInput, KeyConflict, MissingExtra, SessionLost
 from mainstay.stores import JobStore, open_store
-from mainstay.stores.judge import moves
+from mainstay.stores.change_check import moves
 from mainstay.stores.memory.wake import Subscription
-from mainstay.stores.metered import COUNTED, MOST_LABELS, MeteredStore, metered, wanted
+from mainstay.stores.metrics import COUNTED, MOST_LABELS, MeteredStore, metered, wanted
 from mainstay.testing import MemoryStore, VirtualClock
 from tests.control.check.test_random import STEPS, Life
 
@@ -241,7 +241,7 @@ def test_what_the_environment_says_is_judged() -> None:
 
 
 async def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mainstay.stores.metered.find_spec", lambda name: None)
+    monkeypatch.setattr("mainstay.stores.metrics.find_spec", lambda name: None)
     monkeypatch.setenv("MAINSTAY_METRICS", "on")
 
     with pytest.raises(MissingExtra, match=r"pip install 'mainstay\[prometheus\]'"):

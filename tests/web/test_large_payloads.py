@@ -14,8 +14,8 @@ import pytest
 from mainstay.control import Control, Failure
 from mainstay.model import ErrorInfo, Job
 from mainstay.stores import Page, Query
-from mainstay.stores.left_out import size_left_out
 from mainstay.stores.memory import MemoryStore
+from mainstay.stores.omitted_values import size_left_out
 from mainstay.web.api import secret_search, views
 from mainstay.web.api.listing import shown_page
 from mainstay.web.api.masking import Masker

@@ -16,7 +16,7 @@ from ..lifecycle import Move, table_of
 from ..model import IdSource, Job
 from ..outputs import Group, Manifest, OutputStore, Unit, output_path, save_manifest
 from ..outputs.layout import manifest_path
-from ..outputs.looking import State as Found
+from ..outputs.lookup import State as Found
 from ..stores import Query
 from ..task.codec import Sealer
 from . import validating

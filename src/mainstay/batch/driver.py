@@ -26,7 +26,7 @@ from ..lifecycle import Move, table_of
 from ..model import ErrorInfo, Job, RetryPolicy
 from ..outputs import Manifest, OutputStore
 from ..stores import Query
-from ..stores.judge import is_left_to_its_units
+from ..stores.change_check import is_left_to_its_units
 from ..task.codec import Sealer
 from ..worker import Context
 from ..worker.context import LetGo

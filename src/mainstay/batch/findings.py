@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from ..outputs import Group, OutputStore, Unit, output_path
-from ..outputs.looking import Seen, State, Verify
+from ..outputs.lookup import Seen, State, Verify
 
 Verdict = Literal["succeeded", "partial", "failed", "unknown"]
 

@@ -9,7 +9,7 @@ import msgspec
 from ..control import Plan, Request
 from ..errors import StoreError
 from ..outputs import Manifest, OutputStore, Unit
-from ..outputs.looking import Seen
+from ..outputs.lookup import Seen
 from ..task.codec import Sealer
 from .findings import chunks, seen_in
 from .manifests import digest_of_inputs

@@ -20,7 +20,7 @@ from ..control import Decide
 from ..errors import BadArguments, BadResult, OutputMissing, PathBlocked, StoreError
 from ..outputs import About, Group, Outputs, OutputStore, Unit, output_path
 from ..outputs.entry import SOURCE
-from ..outputs.writing import Scratch
+from ..outputs.scratch import Scratch
 from ..task.current_client import begin
 from ..worker import Mode, context
 from .functions import Function

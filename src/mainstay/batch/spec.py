@@ -10,7 +10,7 @@ import msgspec
 from ..control import Plan
 from ..errors import BadArguments, InvalidInput, SchemaTooNew
 from ..model import Job
-from ..outputs.looking import Verify
+from ..outputs.lookup import Verify
 from ..task.codec import Sealer
 
 SCHEMA = 1

@@ -13,7 +13,7 @@ from ..control import Decide
 from ..control.options import check_name
 from ..errors import InvalidInput, UnknownOption
 from ..outputs.layout import files_of
-from ..outputs.looking import Verify
+from ..outputs.lookup import Verify
 from ..task.client import Client
 from ..task.options import CommonOptions, merged
 from ..task.task_name import name_of

@@ -9,7 +9,7 @@ from ..errors import Conflict, InvalidInput, InvalidTransition, JobNotFound, Ver
 from ..lifecycle import Move, table_of
 from ..model import AWAITS_MS, Job, QueueSettings, Session, Settings, check_id, rank_of
 from ..stores import Deletion, JobStore
-from ..stores.judge import is_left_to_its_units
+from ..stores.change_check import is_left_to_its_units
 from .drivers import Drivers, driver_id
 from .options import MOST, check_priority, check_queue, check_text
 from .rules import cancellation

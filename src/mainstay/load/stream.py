@@ -26,7 +26,7 @@ import msgspec
 import zstandard
 
 from ..errors import InvalidInput
-from ..storage.private import open_private
+from ..storage.private_files import open_private
 from .aside import Aside
 from .stats.folding import SECOND, Tally, merge_windows
 from .stats.model import Header, Moment, Summary, Window

@@ -5,15 +5,15 @@ things are, `looking` what can be said of them.
 """
 
 from .address import Unit
-from .auditing import Audit, audit
+from .audit import Audit, audit
 from .entry import About, Entry, File
+from .factory import open_outputs
 from .layout import output_path, unit_folder
-from .looking import Finding, Seen
+from .lookup import Finding, Seen
 from .manifest import Group, Manifest, load_manifest, save_manifest
-from .migrating import Migration, migrate
-from .opening import open_outputs
+from .migration import Migration, migrate
+from .scratch import Outputs
 from .store import OutputStore
-from .writing import Outputs
 
 __all__ = [
     "About",

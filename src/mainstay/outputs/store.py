@@ -20,8 +20,8 @@ from .address import Unit
 from .blobs import Blob, Blobs, Files
 from .entry import About, Entry, File
 from .layout import check_file, files_of, legacy_folder, output_path, study_folder, unit_folder
-from .looking import Finding, Known, Look, Seen, Verify, judged
-from .writing import Outputs, Scratch
+from .lookup import Finding, Known, Look, Seen, Verify, judged
+from .scratch import Outputs, Scratch
 
 #: how often two publishers of one unit, with different results, may get in each other's way
 _TRIES = 8

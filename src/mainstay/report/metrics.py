@@ -1,7 +1,7 @@
 """Metrics for Prometheus: what is exposed, and how.
 
 Two sources. What happens is counted where it happens, by the metered stores of each process
-(`mainstay.stores.metered`). What there is, the depth and age of the queues, is asked of the store when somebody
+(`mainstay.stores.metrics`). What there is, the depth and age of the queues, is asked of the store when somebody
 scrapes, by one collector for all. Needs the extra `prometheus`.
 """
 
@@ -21,7 +21,7 @@ from ..errors import InvalidInput, MainstayError
 from ..lifecycle import JOB
 from ..model import is_private
 from ..stores import JobStore, Stats, open_store
-from ..stores.metered import COUNTED, VARIABLE, MeteredStore, Metric, check_installed
+from ..stores.metrics import COUNTED, VARIABLE, MeteredStore, Metric, check_installed
 from .scratch import scratch_folder
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ..clock import Clock, SystemClock
 from ..errors import InvalidInput, NoAdapter
 from ..lifecycle import Chain
 from ..storage.urls import driver_needed, find_adapter, known_schemes, shown_url, split_url
-from .metered import check_installed, metered, wanted
+from .metrics import check_installed, metered, wanted
 from .port import JobStore
 
 GROUP = "mainstay.stores"

@@ -15,7 +15,7 @@ from typing import Any
 import uvicorn
 
 from ..errors import InvalidInput, MainstayError
-from ..storage.private import report_exposed
+from ..storage.private_files import report_exposed
 from ..worker.ports import opening, raise_open_files
 from .options import WebOptions
 from .security.connection import connection_class

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.stores.memory.ranked import Ranked
+from mainstay.stores.memory.ranked_ids import Ranked
 
 STEPS = st.lists(st.tuples(st.sampled_from("abcdef"), st.none() | st.integers(0, 5)), max_size=300)
 

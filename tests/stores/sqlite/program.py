@@ -18,7 +18,7 @@ import apsw
 from mainstay.clock import SystemClock
 from mainstay.errors import StoreError, StoreFull
 from mainstay.model import IdSource, Session
-from mainstay.stores.sqlite import SqliteStore, schema, store, writing
+from mainstay.stores.sqlite import SqliteStore, changes, schema, store
 from mainstay.stores.sqlite.engine import Tx
 from mainstay.stores.sqlite.turnstile import Turnstile
 from mainstay.testing import new_job
@@ -122,7 +122,7 @@ async def write_and_hang(path: Path) -> None:
     clock, ids = SystemClock(), IdSource(random.Random(os.getpid()))
 
     def run(tx: Tx) -> None:
-        writing.insert(tx, [new_job(clock, ids) for _ in range(10)], opened.chain)
+        changes.insert(tx, [new_job(clock, ids) for _ in range(10)], opened.chain)
         say("inside")
         listen()
 

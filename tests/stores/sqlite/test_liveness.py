@@ -121,7 +121,7 @@ async def test_a_session_of_another_boot_is_dead(shared: World, monkeypatch: pyt
     def another() -> str:
         return "another"
 
-    monkeypatch.setattr("mainstay.stores.sqlite.registry.boot_id", another)
+    monkeypatch.setattr("mainstay.stores.sqlite.directory.boot_id", another)
 
     assert [late.job.id for late in await shared.store.overdue()] == [job.id]
 
@@ -129,7 +129,7 @@ async def test_a_session_of_another_boot_is_dead(shared: World, monkeypatch: pyt
 async def test_leadership_of_another_boot_is_over(shared: World, monkeypatch: pytest.MonkeyPatch) -> None:
     held = await shared.store.lead("leader", "s1", LONG_S)
     assert (await shared.store.lead("leader", "s2", LONG_S)).holder == "s1"
-    monkeypatch.setattr("mainstay.stores.sqlite.registry.boot_id", lambda: "another")
+    monkeypatch.setattr("mainstay.stores.sqlite.directory.boot_id", lambda: "another")
     taken = await shared.store.lead("leader", "s2", LONG_S)
     assert (taken.holder, taken.epoch) == ("s2", held.epoch + 1)
 

@@ -11,7 +11,7 @@ import pytest
 
 from mainstay.errors import InvalidInput
 from mainstay.stores import Query
-from mainstay.stores.sqlite import SqliteStore, audit, reading
+from mainstay.stores.sqlite import SqliteStore, audit, queries
 from tests.conformance.world import World
 
 
@@ -105,7 +105,7 @@ async def test_what_is_spread_over_too_many_stretches_is_looked_for_row_by_row(
     await world.claim(n=5, queues=["mail"])
     query = Query(queue="mail", oldest_first=oldest_first)
     whole = await world.store.find(query, limit=10)
-    monkeypatch.setattr(reading, "MOST_STRETCHES", 13)
+    monkeypatch.setattr(queries, "MOST_STRETCHES", 13)
     assert await world.store.find(query, limit=10) == whole
     rest = await world.store.find(query, cursor=whole.cursor, limit=100)
     assert (len(whole.jobs), len(rest.jobs), rest.cursor) == (10, 30, None)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from ...errors import InvalidInput
 from ...lifecycle import table_of
 from ...model import Job, check_id
-from ...stores.left_out import size_left_out
+from ...stores.omitted_values import size_left_out
 from ...task.codec import Sealer
 from ...web.api.veil import shown_job, veil_of
 from ...web.api.views import etag_of, size_of

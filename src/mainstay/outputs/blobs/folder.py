@@ -37,7 +37,7 @@ from ...errors import (
 )
 from ...storage.keys import check_key
 from ...storage.options import check_options, is_on
-from ...storage.private import make_private_folder, report_exposed
+from ...storage.private_files import make_private_folder, report_exposed
 from ...storage.urls import shown_url, split_url
 from . import Blob, Blobs, Digest, Files
 

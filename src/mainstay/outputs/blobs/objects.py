@@ -17,7 +17,7 @@ import obstore
 from ...errors import StoreClosed, StoreError
 from ...storage.buckets import Address
 from ...storage.keys import check_key
-from ...storage.trouble import TROUBLE, judge
+from ...storage.service_errors import TROUBLE, judge
 from . import Blob, Blobs, Digest, Files
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ...lifecycle import Chain
-from ..judge import GONE, is_settled, is_waiting, stranded_move
+from ..change_check import GONE, is_settled, is_waiting, stranded_move
 from ..port import Violation
 from .rows import Rows
 

@@ -11,10 +11,10 @@ import msgspec
 from ...lifecycle import Chain, Event
 from ...model import Job, Lane, route_of
 from ..bounds import RATE_MINUTES
-from ..judge import GONE, dependant_move, entered, falls_due, freed, is_settled, keeps_waiting, slot, topics
+from ..change_check import GONE, dependant_move, entered, falls_due, freed, is_settled, keeps_waiting, slot, topics
 from ..port import Written
 from ..rates import first_rate_minute, per_minute
-from .ranked import Ranked
+from .ranked_ids import Ranked
 from .waits import Waits
 
 

@@ -19,9 +19,8 @@ from ...errors import Conflict, InvalidInput, InvalidTransition, SessionLost, St
 from ...lifecycle import Chain, Event, claim, is_stopping, promote, tombstone
 from ...model import AWAITS_MS, Job, Lane, Leadership, QueueSettings, Schedule, Session, driver_ids, route_of
 from ..bounds import LEADER, SUBMITTED
+from ..change_check import SINCE, deletion, is_settled, judge, landed, may_be_last, parent_move, refusal, reported
 from ..durability import Durability, refused
-from ..findings import stray_refusal
-from ..judge import SINCE, deletion, is_settled, judge, landed, may_be_last, parent_move, refusal, reported
 from ..port import (
     Answer,
     Audited,
@@ -45,11 +44,12 @@ from ..port import (
 )
 from ..routes import EVERYBODY, Offers
 from ..session_names import admit_session
+from ..violations import stray_refusal
 from .check import check
-from .entry import Entry
-from .select import page
+from .insertion import Entry
+from .queries import page
+from .retention import trim_events, trim_jobs
 from .tables import Tables
-from .trim import trim_events, trim_jobs
 from .wake import Hub, Subscription
 
 

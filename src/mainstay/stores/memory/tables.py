@@ -8,8 +8,8 @@ from typing import Any
 
 from ...model import QueueSettings, Session
 from ..port import Refusal
-from .entry import Keys
-from .records import Leaders, Schedules
+from .directory import Leaders, Schedules
+from .insertion import Keys
 from .rows import Rows
 
 #: makes the table of a name

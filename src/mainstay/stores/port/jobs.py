@@ -276,7 +276,7 @@ class JobRepository(Protocol):
         writes nothing if that epoch is over. Frees concurrency slots: the best blocked row per queue gets ready.
 
         In the same commit, whoever waited for a row that settled here (or anywhere else: a sweep, a repair, a
-        deletion) moves on as `judge.dependant_move` says; and so whoever waited for those."""
+        deletion) moves on as `change_check.dependant_move` says; and so whoever waited for those."""
         ...
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:

@@ -16,9 +16,9 @@ from ...clock import Clock
 from ...errors import InvalidInput, MainstayError
 from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
+from ..change_check import given_back
 from ..durability import Durability
-from ..home import Home
-from ..judge import given_back
+from ..loop_thread import Home
 from ..port import (
     Answer,
     Audited,

@@ -15,9 +15,9 @@ from typing import Any
 from ...lifecycle import JOB, UNIT, Event
 from ...model import Job
 from ..bounds import LONGEST_LEAD_MS
-from ..findings import bad_lead, stray_refusal
 from ..open_claim import claim_event
 from ..port import Audited, Violation
+from ..violations import bad_lead, stray_refusal
 from . import waits
 from .base import Base
 from .rows import (

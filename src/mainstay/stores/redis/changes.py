@@ -14,7 +14,7 @@ import msgspec
 
 from ...lifecycle import Event
 from ...model import Job, Leadership
-from .. import judge
+from .. import change_check
 from ..port import Answer, Change, Inserted, NewJob, Report
 from . import waits
 from .base import Base
@@ -81,14 +81,14 @@ def change_arg(change: Change) -> list[Any]:
     """A change as the scripts take it."""
     before, after = change.before, change.after
     seen: int | bool = False
-    if judge.takes_away(change):
+    if change_check.takes_away(change):
         seen = -1 if before.progress_ms is None else before.progress_ms
     return [
         after.id,
         before.version,
         blob(row_bytes(after)),
         [blob(event_bytes(event)) for event in change.events],
-        judge.entered(change.events),
+        change_check.entered(change.events),
         False if (claim := claim_bytes(before)) is None else blob(claim),
         seen,
         change.on_last is not None,
@@ -122,7 +122,7 @@ class _Deciding:
         self._brought_by = []
         await tx.look(
             [
-                (change.after.id, change.after.status if judge.is_settled(change.after) else None)
+                (change.after.id, change.after.status if change_check.is_settled(change.after) else None)
                 for change in self._changes
             ]
         )
@@ -146,30 +146,30 @@ async def _decide(tx: Tx, change: Change) -> Answer:
     row = await tx.job(job_id)
     since: list[Event] = []
     if row is not None and row.version != change.before.version:
-        since = (await tx.events_after(job_id, change.before.version))[: judge.SINCE]
-    outcome = judge.judge(row, change, since)
+        since = (await tx.events_after(job_id, change.before.version))[: change_check.SINCE]
+    outcome = change_check.judge(row, change, since)
     if outcome == "stale":
         _refuse(tx, change)
     if outcome != "applied" or row is None:
         return Answer(outcome, row)
-    after = judge.landed(row, change)
+    after = change_check.landed(row, change)
     if await _takes_unique(tx, row, after):
         return Answer("conflict", row)
     tx.put(row, after, change.events)
     tx.insert(change.spawn)
     await waits.settle(tx, [after])
-    last = judge.may_be_last(row, after) and await _closes(tx, after.parent or "", change)
+    last = change_check.may_be_last(row, after) and await _closes(tx, after.parent or "", change)
     return Answer("applied", after, last)
 
 
 def _refuse(tx: Tx, change: Change) -> None:
-    line = judge.refusal(change, tx.now_ms)
+    line = change_check.refusal(change, tx.now_ms)
     tx.call("HSETNX", f"refusals:{line.job_id}", line.token, msgspec.msgpack.encode(msgspec.structs.astuple(line)))
 
 
 async def _takes_unique(tx: Tx, row: Job, after: Job) -> bool:
     """Whether a settled job would come back while another one holds its unique key."""
-    if after.unique_key is None or not judge.is_settled(row) or judge.is_settled(after):
+    if after.unique_key is None or not change_check.is_settled(row) or change_check.is_settled(after):
         return False
     return await tx.holds_unique(after.unique_key)
 
@@ -179,7 +179,7 @@ async def _closes(tx: Tx, parent_id: str, change: Change) -> bool:
     if await tx.open_units(parent_id) > 0:
         return False
     parent = await tx.job(parent_id)
-    moved = judge.parent_move(parent, change, tx.now_ms, tx.chain)
+    moved = change_check.parent_move(parent, change, tx.now_ms, tx.chain)
     if parent is not None and moved is not None:
         tx.put(parent, moved.job, moved.events)
         await waits.settle(tx, [moved.job])

@@ -16,7 +16,7 @@ import msgspec
 from ...errors import MainstayError
 from ...lifecycle import Chain, Event
 from ...model import Job
-from .. import judge
+from .. import change_check
 from ..port import Inserted, NewJob, Written
 from .rows import beside_bytes, event_bytes, fixed_bytes, row_bytes
 from .scripts import blob
@@ -70,13 +70,13 @@ class Entering:
             for job_id in waiters.pop(on, ()):
                 left[job_id] -= 1
                 row = self._rows[job_id]
-                moved = judge.dependant_move(row, on, status, more=left[job_id] > 0, now_ms=now_ms, chain=chain)
+                moved = change_check.dependant_move(row, on, status, more=left[job_id] > 0, now_ms=now_ms, chain=chain)
                 if moved is None:
                     continue
                 self._rows[job_id] = moved.job
                 self._events.setdefault(job_id, []).extend(moved.events)
                 self._moves.setdefault(job_id, []).append((row, moved.job, moved.events))
-                if judge.is_settled(moved.job):
+                if change_check.is_settled(moved.job):
                     self._ended.setdefault(job_id, moved.job.status)
                     over.append((job_id, moved.job.status))
 
@@ -89,7 +89,7 @@ class Entering:
             blob(row_bytes(job)),
             blob(fixed_bytes(job)),
             [blob(event_bytes(event)) for event in events],
-            judge.entered(events),
+            change_check.entered(events),
             job.options.tags or False,
             False if job.group is None else job.group,
             False if job.key is None else job.key,
@@ -131,13 +131,13 @@ def refusal_of(jobs: Sequence[NewJob], refused: Sequence[Any], known: Known) -> 
     if what == "key":
         key = jobs[index].key
         assert key is not None
-        return judge.key_conflict(index, key, rest[1])
+        return change_check.key_conflict(index, key, rest[1])
     if what == "unique":
-        return judge.unique_clash(index, jobs[index], rest[1])
+        return change_check.unique_clash(index, jobs[index], rest[1])
     if what == "new":
-        return judge.already_there(index, rest[1])
+        return change_check.already_there(index, rest[1])
     if what == "parent":
-        return judge.no_parent(index, rest[1])
+        return change_check.no_parent(index, rest[1])
     if what == "after":
-        return judge.no_dependency(index, rest[1], rest[2])
-    return judge.id_conflict(index, rest[1])
+        return change_check.no_dependency(index, rest[1], rest[2])
+    return change_check.id_conflict(index, rest[1])

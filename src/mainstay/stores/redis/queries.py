@@ -17,9 +17,9 @@ from ...errors import InvalidInput
 from ...lifecycle import JOB, UNIT, Event
 from ...model import Job, check_id, driver_ids, first_id_at
 from ..bounds import LEADER, LONGEST_LEAD_MS, RATE_MINUTES, SUBMITTED, WINDOW
-from ..left_out import shortened
-from ..matching import matches
+from ..omitted_values import shortened
 from ..port import Page, Query, QueueStats, Refusal, Stats
+from ..query_filter import matches
 from ..rates import per_minute
 from .base import Base
 

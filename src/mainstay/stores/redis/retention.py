@@ -10,7 +10,7 @@ import msgspec
 
 from ...lifecycle import tombstone
 from ...model import Leadership, first_id_at
-from .. import judge
+from .. import change_check
 from ..bounds import LONG, TICKS_KEPT_MS
 from ..port import Deletion, Trimmed, TrimPolicy
 from . import waits
@@ -146,7 +146,7 @@ async def _delete(base: Base, job_id: str, actor: str, reason: str, versions: Ma
         units = [each.decode() for each in await tx.ask("ZRANGE", f"units:{job_id}", 0, -1)]
         await tx.load(units)
         family = [job, *[row for unit in units if (row := await tx.job(unit)) is not None]]
-        said = judge.deletion(job, any(row.session is not None for row in family), versions)
+        said = change_check.deletion(job, any(row.session is not None for row in family), versions)
         if said != "deleted":
             return said
         for unit in units:
@@ -154,7 +154,7 @@ async def _delete(base: Base, job_id: str, actor: str, reason: str, versions: Ma
         stone = tombstone(job, now_ms=tx.now_ms, actor=actor, reason=reason, chain=tx.chain)
         stones.append(event_bytes(stone))
         tx.drop(job_id, stone)
-        await waits.follow(tx, [(each, judge.GONE) for each in (*units, job_id)])
+        await waits.follow(tx, [(each, change_check.GONE) for each in (*units, job_id)])
         return said
 
     answer, _ = await transact(base, decide)

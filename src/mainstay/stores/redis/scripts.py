@@ -25,7 +25,7 @@ from ...errors import InvalidInput, StoreLocked, StoreUnavailable
 from ...lifecycle import JOB, UNIT
 from ...model import AWAITS_MS
 from ..bounds import LONG
-from ..judge import GONE
+from ..change_check import GONE
 from ..server_clock import ServerClock
 from .connection import Server
 from .wire import Wire

@@ -15,7 +15,7 @@ import msgspec
 from ...errors import InvalidTransition, SessionLost
 from ...lifecycle import promote, table_of
 from ...model import Job, route_of
-from ..judge import given_back
+from ..change_check import given_back
 from ..open_claim import claim_event
 from ..port import Change, Written
 from ..routes import MOST_CLAIMS

@@ -13,8 +13,7 @@ from ...errors import StoreClosed
 from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ..durability import Durability
-from ..ending import Ending
-from ..home import Home
+from ..loop_thread import Home
 from ..port import (
     Answer,
     Audited,
@@ -37,6 +36,7 @@ from ..port import (
 )
 from ..server_clock import ServerClock
 from ..session_names import admit_session
+from ..shutdown import Ending
 from . import (
     audit,
     directory,

@@ -21,7 +21,7 @@ import msgspec
 from ...errors import MainstayError, NotLeader, StoreLocked
 from ...lifecycle import Event
 from ...model import Job, Leadership
-from .. import judge
+from .. import change_check
 from ..port import Inserted, NewJob, Written
 from .base import Base
 from .entry import Entering, Known, answers_of, refusal_of
@@ -144,7 +144,7 @@ class Tx:
     async def events_after(self, job_id: str, seq: int) -> list[Event]:
         """The events of a job that was read, after one; the first of them, as many as are judged by."""
         # the row must still be the same at the end, so they fit together
-        stored = await self.base.events(job_id, seq, judge.SINCE)
+        stored = await self.base.events(job_id, seq, change_check.SINCE)
         fresh = [event for _, after, events in self.written if after.id == job_id for event in events]
         return [event for event in (*stored, *fresh) if event.seq > seq]
 
@@ -152,13 +152,13 @@ class Tx:
 
     def put(self, before: Job, after: Job, events: Sequence[Event], *, told: bool = True) -> None:
         """Replace a row that was read, and append events. What its holder reported stays as it is."""
-        moved = judge.entered(events)
+        moved = change_check.entered(events)
         claim = claim_bytes(before)
         sealed = [blob(event_bytes(event)) for event in events]
         self._acts.append(
             ["put", after.id, blob(row_bytes(after)), sealed, moved, False if claim is None else blob(claim)]
         )
-        was, now = judge.is_settled(before), judge.is_settled(after)
+        was, now = change_check.is_settled(before), change_check.is_settled(after)
         if now and not was:
             self.settling[after.id] = after.status
         if was and not now and after.unique_key is not None:
@@ -180,7 +180,7 @@ class Tx:
         """Take a row out with all that hangs on it, but its units and those who wait for it."""
         self._acts.append(["drop", job_id, blob(event_bytes(stone)) if stone is not None else False])
         row = self._jobs.get(job_id)
-        if row is not None and row.parent is not None and not judge.is_settled(row):
+        if row is not None and row.parent is not None and not change_check.is_settled(row):
             self._units[row.parent] -= 1
         self._jobs[job_id] = None
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from ...model import Job
-from .. import judge
+from .. import change_check
 from ..port import Violation
 from .base import Base
 from .scripts import blob
@@ -28,7 +28,7 @@ _STEP = 250
 
 async def settle(tx: Tx, rows: Iterable[Job]) -> None:
     """Move on whoever waited for these rows, as far as they are settled."""
-    await follow(tx, [(row.id, row.status) for row in rows if judge.is_settled(row)])
+    await follow(tx, [(row.id, row.status) for row in rows if change_check.is_settled(row)])
 
 
 async def follow(tx: Tx, over: Iterable[Over]) -> None:
@@ -50,13 +50,13 @@ async def _follow(tx: Tx, over: Iterable[Over]) -> list[Over]:
         tx.done(on, waiters)
         for job_id in waiters:
             more = await tx.waits_for_more(job_id)
-            if judge.keeps_waiting(status, more=more):
+            if change_check.keeps_waiting(status, more=more):
                 continue
             row = await tx.whole(job_id)
-            moved = judge.dependant_move(row, on, status, more=more, now_ms=tx.now_ms, chain=tx.chain)
+            moved = change_check.dependant_move(row, on, status, more=more, now_ms=tx.now_ms, chain=tx.chain)
             if row is not None and moved is not None:
                 tx.put(row, moved.job, moved.events)
-                if judge.is_settled(moved.job):
+                if change_check.is_settled(moved.job):
                     settled.append((moved.job.id, moved.job.status))
     return settled
 
@@ -124,13 +124,13 @@ async def _missed(base: Base, on: str, status: str, n: int, *, repair: bool) -> 
     async def decide(tx: Tx) -> None:
         row = await tx.job(on)
         if row is None:
-            await follow(tx, [(on, judge.GONE)])
+            await follow(tx, [(on, change_check.GONE)])
         else:
             await settle(tx, [row])
 
     if repair:
         await transact(base, decide)
-    said = "was deleted" if status == judge.GONE else f"is {status}"
+    said = "was deleted" if status == change_check.GONE else f"is {status}"
     done = "they moved on" if repair else None
     return Violation(code="wait_missed", job_id=on, message=f"{n} jobs wait for it, and it {said}", repaired=done)
 
@@ -140,15 +140,15 @@ async def _stranded(base: Base, job_id: str, *, repair: bool) -> Violation | Non
 
     async def decide(tx: Tx) -> tuple[bool, str | None]:
         row = await tx.whole(job_id)
-        if row is None or not judge.is_waiting(row) or await tx.waits_for_more(job_id):
+        if row is None or not change_check.is_waiting(row) or await tx.waits_for_more(job_id):
             return False, None  # what is wrong with the row itself is found and mended elsewhere
         if not repair:
             return True, None
         there = [each.decode() for each in await tx.ask("LRANGE", f"on:{job_id}", 0, -1)]
         await tx.load(there)
-        found = [each for on in there if (each := await tx.job(on)) is not None and judge.is_settled(each)]
+        found = [each for on in there if (each := await tx.job(on)) is not None and change_check.is_settled(each)]
         ended = [(each.id, each.status) for each in found]
-        moved = judge.stranded_move(row, ended, now_ms=tx.now_ms, chain=tx.chain)
+        moved = change_check.stranded_move(row, ended, now_ms=tx.now_ms, chain=tx.chain)
         if moved is None:
             return True, None
         tx.put(row, moved.job, moved.events)

@@ -23,7 +23,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
-from ..home import Home
+from ..loop_thread import Home
 from .connection import Server
 from .errors import is_passing
 from .wire import Wire

@@ -12,11 +12,11 @@ import msgspec
 from ...clock import Clock
 from ...errors import StoreClosed
 from ...lifecycle import Chain
-from ..ending import Ending
-from ..home import Home
+from ..loop_thread import Home
 from ..memory import MemoryStore
 from ..memory.wake import Hub
 from ..port import Observer, Written
+from ..shutdown import Ending
 from ..versioned import VersionedStore
 from .commit_queue import Line, Op, Sleep
 from .files import encoded

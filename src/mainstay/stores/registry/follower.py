@@ -9,7 +9,7 @@ import msgspec
 
 from ...clock import Clock
 from ...errors import StoreUnavailable
-from ..judge import topics
+from ..change_check import topics
 from .documents import Line
 from .files import damaged, unpacked
 from .log import HEAD, Commit, Head, Log, commit_key, head_gone

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from ...errors import MainstayError
-from ..home import Home
+from ..loop_thread import Home
 from ..memory.wake import Hub, Subscription
 
 _SLOWER = 1.5

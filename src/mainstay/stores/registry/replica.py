@@ -14,7 +14,7 @@ from ...clock import Clock
 from ...lifecycle import Chain, Event
 from ...model import Job, Lane
 from ..bounds import RATE_MINUTES
-from ..judge import falls_due, topics
+from ..change_check import falls_due, topics
 from ..memory import MemoryStore
 from ..port import Written
 from ..routes import EVERYBODY

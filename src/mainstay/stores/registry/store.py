@@ -12,9 +12,9 @@ from ...errors import StoreUnavailable
 from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ..audit_key import admit_fingerprint
+from ..change_check import given_back
 from ..durability import Durability, refused
-from ..home import Home
-from ..judge import given_back
+from ..loop_thread import Home
 from ..memory import MemoryStore
 from ..port import (
     Answer,

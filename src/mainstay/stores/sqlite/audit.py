@@ -13,10 +13,12 @@ from ...lifecycle import JOB, UNIT, Chain, Event, Move, apply
 from ...model import Job
 from ..boot import boot_id
 from ..bounds import LONGEST_LEAD_MS
-from ..findings import bad_lead, stray_refusal
 from ..port import Audited, Violation
+from ..violations import bad_lead, stray_refusal
 from . import waits
+from .damaged_text import read_rows
 from .engine import Tx
+from .errors import damage_text
 from .rows import (
     INSERT_EVENT,
     JOB_COLUMNS,
@@ -29,8 +31,6 @@ from .rows import (
 from .schema import VERSION, columns_of, expected_columns, expected_objects, tables_of, version_of
 from .selection import free_slots
 from .sql import all_rows, first_row, savepoint, value
-from .texts import read_rows
-from .trouble import damage_text
 
 #: at open, files up to this size are read through once
 QUICK_CHECK_BYTES = 16 * 1024 * 1024

@@ -29,10 +29,10 @@ from ...errors import (
     StoreLocked,
 )
 from ...model import Job, Lane
-from ..judge import entered, falls_due
+from ..change_check import entered, falls_due
 from ..port import Written
+from .errors import in_our_words, translated
 from .sql import first_row
-from .trouble import in_our_words, translated
 from .turnstile import Turnstile
 
 log = logging.getLogger("mainstay.stores.sqlite")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...lifecycle import Chain, tombstone
 from ...model import first_id_at
-from .. import judge
+from .. import change_check
 from ..bounds import LONG, TICKS_KEPT_MS
 from ..port import Deletion, Trimmed, TrimPolicy
 from . import waits
@@ -48,18 +48,18 @@ def delete(
         if job is None:
             answers.append("missing")
             continue
-        answer = judge.deletion(job, job.session is not None or _unit_held(tx, job_id), versions)
+        answer = change_check.deletion(job, job.session is not None or _unit_held(tx, job_id), versions)
         if answer == "deleted":
             keys = _unit_keys(tx, job_id)
             gone = _remove(tx, [job_id])
             event = tombstone(job, now_ms=tx.now_ms, actor=actor, reason=reason, chain=chain)
             tx.db.execute(INSERT_EVENT, event_values(event))
-            if key := judge.freed(job, None):
+            if key := change_check.freed(job, None):
                 keys.add(key)
             for key in keys:
                 free_slots(tx, key)
             if waits.any_open(tx):
-                waits.follow(tx, [(each, judge.GONE) for each in gone], chain)
+                waits.follow(tx, [(each, change_check.GONE) for each in gone], chain)
         answers.append(answer)
     return answers
 

@@ -12,11 +12,11 @@ import msgspec
 from ...lifecycle import Event
 from ...model import Job, Options, Progress
 from ...model.job import ErrorInfo
+from ..change_check import takes_away
 from ..columns import CHANGED
-from ..judge import takes_away
 from ..options_codec import OptionsCodec
 from ..port import Change
-from .texts import read_rows
+from .damaged_text import read_rows
 
 JOB_FIELDS = Job.__struct_fields__
 EVENT_FIELDS = Event.__struct_fields__

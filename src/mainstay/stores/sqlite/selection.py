@@ -23,10 +23,10 @@ from ...lifecycle import Chain, Event, claim, promote, table_of
 from ...model import Job, Lane, route_of
 from ..boot import boot_id
 from ..routes import EVERYBODY, MOST_ROUTED, Offers
+from .damaged_text import read_rows
 from .engine import Tx
 from .rows import CLAIM_JOB, INSERT_EVENT, JOB_FIELDS, event_values, job_from
 from .sql import Row, all_rows, first_row, value
-from .texts import read_rows
 
 log = logging.getLogger("mainstay.stores.sqlite")
 

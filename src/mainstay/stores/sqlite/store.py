@@ -17,10 +17,9 @@ from ...clock import Clock, SystemClock
 from ...errors import StoreDamaged, StoreError, StoreLocked, StoreReadOnly, UnsafeEngine
 from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
-from ...storage.private import make_private_file, make_private_folder, report_exposed
+from ...storage.private_files import make_private_file, make_private_folder, report_exposed
+from ..change_check import given_back
 from ..durability import LEVELS, Durability, refused
-from ..ending import Ending
-from ..judge import given_back
 from ..port import (
     Answer,
     Audited,
@@ -43,12 +42,14 @@ from ..port import (
 )
 from ..routes import Offers
 from ..session_names import admit_session
-from . import audit, reading, registry, retention, schema, selection, waits, writing
-from .door import admit_path, side_folder
+from ..shutdown import Ending
+from . import audit, directory, queries, retention, schema, selection, waits
+from . import changes as writing
 from .engine import Engine, Tx
+from .errors import damage_text, in_our_words
 from .liveness import SessionLocks
+from .path_check import admit_path, side_folder
 from .rows import events_of, job_by_id
-from .trouble import damage_text, in_our_words
 from .turnstile import Turnstile
 from .wake import WakeBoard
 
@@ -149,7 +150,7 @@ class SqliteStore:
         return await self._engine.read(lambda db: [job_by_id(db, job_id) for job_id in ids])
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
-        return await self._engine.read(lambda db: reading.find(db, query, cursor, limit))
+        return await self._engine.read(lambda db: queries.find(db, query, cursor, limit))
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         return await self._engine.write(
@@ -160,7 +161,7 @@ class SqliteStore:
 
     async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
         def run(tx: Tx) -> list[Answer]:
-            registry.fence(tx, lead)
+            directory.fence(tx, lead)
             return writing.apply_changes(tx, changes, self.chain)
 
         return await self._engine.write(run)
@@ -169,11 +170,11 @@ class SqliteStore:
         return await self._engine.write(lambda tx: writing.report(tx, reports)) if reports else []
 
     async def due(self, queues: Sequence[str]) -> int | None:
-        return await self._engine.read(lambda db: reading.due(db, list(queues)))
+        return await self._engine.read(lambda db: queries.due(db, list(queues)))
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
         asked_ms = self.clock.lease_ms()
-        found, dead = await self._engine.write(lambda tx: registry.overdue(tx, self._locks, limit, asked_ms))
+        found, dead = await self._engine.write(lambda tx: directory.overdue(tx, self._locks, limit, asked_ms))
         for session in dead:  # only now: a free lock is the proof until their death is stored
             self._locks.forget(session)
         return found
@@ -182,20 +183,20 @@ class SqliteStore:
         return await self._engine.read(lambda db: events_of(db, job_id, after=after, limit=limit))
 
     async def refusals(self, job_id: str) -> list[Refusal]:
-        return await self._engine.read(lambda db: reading.refusals(db, job_id))
+        return await self._engine.read(lambda db: queries.refusals(db, job_id))
 
     async def awaited(self, job_id: str) -> list[str]:
         return await self._engine.read(lambda db: waits.awaited(db, job_id))
 
     async def unit_counts(self, parent: str) -> dict[str, int]:
-        return await self._engine.read(lambda db: reading.unit_counts(db, parent))
+        return await self._engine.read(lambda db: queries.unit_counts(db, parent))
 
     async def stats(self) -> Stats:
-        return await self._engine.read(lambda db: reading.stats(db, self.clock, self.findings))
+        return await self._engine.read(lambda db: queries.stats(db, self.clock, self.findings))
 
     async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:
         def run(tx: Tx) -> Trimmed:
-            registry.fence(tx, lead)
+            directory.fence(tx, lead)
             return retention.trim(tx, policy)
 
         return await self._engine.write(run)
@@ -215,65 +216,65 @@ class SqliteStore:
         # the lock comes first: a session that is stored without one would look dead
         if session.pid == os.getpid():
             self._locks.hold(session.id)
-        await self._engine.write(lambda tx: registry.open_session(tx, session))
+        await self._engine.write(lambda tx: directory.open_session(tx, session))
         self._offers.opened(session)
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
         def run(tx: Tx) -> list[Pulse]:
             writing.report(tx, reports)
-            return registry.beat(tx, sessions)
+            return directory.beat(tx, sessions)
 
         return await self._engine.write(run, lasting=False)
 
     async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
-        return await self._engine.write(lambda tx: registry.drain(tx, sessions, by))
+        return await self._engine.write(lambda tx: directory.drain(tx, sessions, by))
 
     async def close_session(self, session: str) -> None:
-        await self._engine.write(lambda tx: registry.close_session(tx, session))
+        await self._engine.write(lambda tx: directory.close_session(tx, session))
         self._offers.closed(session)
         self._locks.release(session)
 
     async def sessions(self) -> list[Session]:
-        return await self._engine.read(registry.sessions)
+        return await self._engine.read(directory.sessions)
 
     async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
-        return await self._engine.write(lambda tx: registry.lead(tx, self._locks, name, session, ttl_s), lasting=False)
+        return await self._engine.write(lambda tx: directory.lead(tx, self._locks, name, session, ttl_s), lasting=False)
 
     async def resign(self, lead: Leadership) -> None:
-        await self._engine.write(lambda tx: registry.resign(tx, lead))
+        await self._engine.write(lambda tx: directory.resign(tx, lead))
 
     # -- settings -------------------------------------------------------------------------------
 
     async def set_queue(self, settings: QueueSettings) -> None:
-        await self._engine.write(lambda tx: registry.set_queue(tx, settings))
+        await self._engine.write(lambda tx: directory.set_queue(tx, settings))
 
     async def queues(self) -> list[QueueSettings]:
-        return await self._engine.read(registry.queues)
+        return await self._engine.read(directory.queues)
 
     async def set_limit(self, key: str, most: int | None) -> None:
-        await self._engine.write(lambda tx: registry.set_limit(tx, key, most))
+        await self._engine.write(lambda tx: directory.set_limit(tx, key, most))
 
     async def limits(self) -> dict[str, int]:
         return await self._engine.read(lambda db: dict(db.execute("SELECT key, most FROM limits ORDER BY key")))
 
     async def put_schedule(self, schedule: Schedule) -> None:
-        await self._engine.write(lambda tx: registry.put_schedule(tx, schedule))
+        await self._engine.write(lambda tx: directory.put_schedule(tx, schedule))
 
     async def pause_schedule(self, name: str, *, paused: bool) -> bool:
-        return await self._engine.write(lambda tx: registry.pause_schedule(tx, name, paused=paused))
+        return await self._engine.write(lambda tx: directory.pause_schedule(tx, name, paused=paused))
 
     async def schedules(self) -> list[Schedule]:
-        return await self._engine.read(registry.schedules)
+        return await self._engine.read(directory.schedules)
 
     async def drop_schedule(self, name: str) -> bool:
-        return await self._engine.write(lambda tx: registry.drop_schedule(tx, name))
+        return await self._engine.write(lambda tx: directory.drop_schedule(tx, name))
 
     async def tick(
         self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
     ) -> list[Inserted] | None:
         def run(tx: Tx) -> list[Inserted] | None:
-            registry.fence(tx, lead)
-            return registry.tick(tx, name, at_ms, jobs, self.chain)
+            directory.fence(tx, lead)
+            return directory.tick(tx, name, at_ms, jobs, self.chain)
 
         return await self._engine.write(run)
 

@@ -13,12 +13,12 @@ import apsw
 
 from ...lifecycle import Chain, Moved
 from ...model import AWAITS_MS, Job
-from .. import judge
+from .. import change_check
 from ..port import Change, NewJob, Violation
+from .damaged_text import read_rows
 from .engine import Tx
 from .rows import INSERT_EVENT, UPDATE_JOB, change_values, event_values, readable_job
 from .sql import all_rows, first_row, value
-from .texts import read_rows
 
 #: (job, status it settled in)
 Over = tuple[str, str]
@@ -30,7 +30,7 @@ def admit(tx: Tx, index: int, new: NewJob, stands: Mapping[str, str]) -> tuple[s
     found = []
     for place, on in enumerate(new.after):
         if on not in stands and first_row(tx.db, "SELECT 1 FROM jobs WHERE id = ?", (on,)) is None:
-            raise judge.no_dependency(index, place, on)
+            raise change_check.no_dependency(index, place, on)
         found.append(stands.get(on, on))
     return tuple(dict.fromkeys(found))
 
@@ -47,7 +47,7 @@ def enter(tx: Tx, awaits: Mapping[str, tuple[str, ...]], stands: Mapping[str, st
         # as bytes, because a flipped bit there must not keep others from being stored
         row = first_row(tx.db, "SELECT CAST(status AS BLOB), settled_ms FROM jobs WHERE id = ?", (on,))
         if row is None or row[1] is not None:
-            over.append((on, judge.GONE if row is None else row[0].decode(errors="replace")))
+            over.append((on, change_check.GONE if row is None else row[0].decode(errors="replace")))
     follow(tx, over, chain)
 
 
@@ -61,7 +61,7 @@ def any_open(tx: Tx) -> bool:
 def settle(tx: Tx, rows: Iterable[Job], chain: Chain) -> None:
     """Move on whoever waited for these rows, as far as they are settled."""
     if any_open(tx):
-        follow(tx, [(row.id, row.status) for row in rows if judge.is_settled(row)], chain)
+        follow(tx, [(row.id, row.status) for row in rows if change_check.is_settled(row)], chain)
 
 
 def follow(tx: Tx, over: Iterable[Over], chain: Chain) -> None:
@@ -75,13 +75,13 @@ def follow(tx: Tx, over: Iterable[Over], chain: Chain) -> None:
         tx.db.execute("UPDATE waits SET done = 1 WHERE on_id = ? AND done = 0", (on,))
         for (job_id,) in waiters:
             more = _waits_for_more(tx, job_id)
-            if judge.keeps_waiting(status, more=more):
+            if change_check.keeps_waiting(status, more=more):
                 continue
             row = _whole(tx, job_id)
-            moved = judge.dependant_move(row, on, status, more=more, now_ms=tx.now_ms, chain=chain)
+            moved = change_check.dependant_move(row, on, status, more=more, now_ms=tx.now_ms, chain=chain)
             if row is not None and moved is not None:
                 _write(tx, row, moved)
-                if judge.is_settled(moved.job):
+                if change_check.is_settled(moved.job):
                     queue.append((moved.job.id, moved.job.status))
 
 
@@ -127,7 +127,7 @@ def _missed_ends(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
     found = []
     for on, n, status in rows:
         if repair:
-            follow(tx, [(on, judge.GONE if status is None else status)], chain)
+            follow(tx, [(on, change_check.GONE if status is None else status)], chain)
         said = "was deleted" if status is None else f"is {status}"
         done = "they moved on" if repair else None
         found.append(
@@ -147,7 +147,7 @@ def _stranded(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
     found = []
     for (job_id,) in ids:
         row = _whole(tx, job_id)
-        if row is None or not judge.is_waiting(row):
+        if row is None or not change_check.is_waiting(row):
             continue  # what is wrong with the row itself is found and mended elsewhere
         done = _unstrand(tx, row, chain) if repair else None
         message = "it waits for other jobs, and there is none left to wait for"
@@ -162,7 +162,7 @@ def _unstrand(tx: Tx, row: Job, chain: Chain) -> str | None:
         "WHERE job_id = ? AND settled_ms IS NOT NULL ORDER BY place",
         (row.id,),
     )
-    moved = judge.stranded_move(row, [(on, status) for on, status in there], now_ms=tx.now_ms, chain=chain)
+    moved = change_check.stranded_move(row, [(on, status) for on, status in there], now_ms=tx.now_ms, chain=chain)
     if moved is None:
         return None
     _write(tx, row, moved)

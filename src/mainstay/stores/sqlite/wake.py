@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ..judge import topics
+from ..change_check import topics
 from .engine import Tx
 
 _ASLEEP, _AWAKE = "a", "b"

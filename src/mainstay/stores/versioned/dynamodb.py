@@ -37,9 +37,9 @@ from ...errors import InvalidInput, PayloadTooLarge, StoreClosed, StoreDenied, S
 from ...storage.keys import check_key
 from ...storage.options import check_options, duration_of, number_of
 from ...storage.urls import shown_url
-from .door import check_listing, check_value, new_version
+from .idempotent_write import read, written
+from .input_check import check_listing, check_value, new_version
 from .port import Versioned
-from .unsure import read, written
 
 _OPTIONS = (
     "access_key_id",

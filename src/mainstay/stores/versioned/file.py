@@ -38,10 +38,10 @@ from ...errors import (
 )
 from ...storage.keys import check_key
 from ...storage.options import check_options, duration_of
-from ...storage.private import make_private_folder, report_exposed
+from ...storage.private_files import make_private_folder, report_exposed
 from ...storage.urls import shown_url, split_url
-from .door import check_listing, check_value, new_version
-from .names import keys_in, path_of
+from .file_names import keys_in, path_of
+from .input_check import check_listing, check_value, new_version
 from .port import Versioned, VersionedStore, WriteUnsure
 from .threads import Threads
 

@@ -8,7 +8,7 @@ import threading
 from ...errors import StoreClosed
 from ...storage.keys import check_key
 from ...storage.options import check_options
-from .door import check_listing, check_value, new_version
+from .input_check import check_listing, check_value, new_version
 from .port import Versioned, VersionedStore
 
 

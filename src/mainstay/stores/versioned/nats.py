@@ -27,9 +27,9 @@ from ...errors import InvalidInput, PayloadTooLarge, StoreClosed, StoreDenied, S
 from ...storage.keys import check_key
 from ...storage.options import check_options, duration_of, is_on, number_of
 from ...storage.urls import shown_url
-from .door import check_listing, check_value, new_version
+from .idempotent_write import read, written
+from .input_check import check_listing, check_value, new_version
 from .port import Versioned
-from .unsure import read, written
 
 T = TypeVar("T")
 

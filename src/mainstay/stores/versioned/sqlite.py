@@ -19,13 +19,13 @@ import apsw
 from ...errors import InvalidInput, SchemaTooNew, StoreError
 from ...storage.keys import check_key
 from ...storage.options import check_options, duration_of
-from ...storage.private import make_private_file, make_private_folder, report_exposed
+from ...storage.private_files import make_private_file, make_private_folder, report_exposed
 from ...storage.urls import shown_url, split_url
-from ..sqlite.door import side_folder
+from ..sqlite.errors import in_our_words
+from ..sqlite.path_check import side_folder
 from ..sqlite.sql import all_rows, first_row
-from ..sqlite.trouble import in_our_words
 from ..sqlite.turnstile import Turnstile
-from .door import check_listing, check_value, new_version
+from .input_check import check_listing, check_value, new_version
 from .port import Versioned, VersionedStore
 from .threads import Threads
 

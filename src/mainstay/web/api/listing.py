@@ -11,8 +11,8 @@ import msgspec
 
 from ...model import Job
 from ...stores import JobStore, Query
-from ...stores.left_out import VALUES, size_left_out
-from ...stores.matching import matches
+from ...stores.omitted_values import VALUES, size_left_out
+from ...stores.query_filter import matches
 from ..paging import Found, full_page
 from .masking import Masker
 from .veil import UNSEARCHED, shown_jobs

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ...control.json_view import readable_value
 from ...model import Job
 from ...stores import JobStore
-from ...stores.left_out import size_left_out
+from ...stores.omitted_values import size_left_out
 from ..aside import aside
 from .masking import MOST_SECRETS, Masker
 from .secret_cache import Secrets

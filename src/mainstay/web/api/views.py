@@ -11,7 +11,7 @@ from ...batch.spec import KIND as BATCH
 from ...control.json_view import EventView, JobView, event_view, job_view, readable_value
 from ...lifecycle import Event
 from ...model import Job
-from ...stores.left_out import size_left_out
+from ...stores.omitted_values import size_left_out
 from .masking import Masker
 from .secret_search import MOST_PARTS, parts_at_most
 from .veil import Veil, veiled_validation

@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 
 from ...errors import MissingExtra
 from ...report.metrics import AGE, ASIDE, JOBS, LEADER, SESSIONS, UP, told_counts
-from ...stores.metered import Metric, check_installed
+from ...stores.metrics import Metric, check_installed
 from ..problems import Problem
 from .counting import BOUNDS_S, Requests
 from .snapshot import Snapshot

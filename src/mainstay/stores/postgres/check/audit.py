@@ -14,9 +14,9 @@ import asyncpg
 from ....lifecycle import JOB, UNIT, Chain, Event
 from ....model import Job, Lane
 from ...bounds import LONGEST_LEAD_MS
-from ...findings import bad_lead, stray_refusal
 from ...open_claim import claim_event
 from ...port import Audited, Violation
+from ...violations import bad_lead, stray_refusal
 from ..connection.engine import Engine, Tx
 from ..connection.pool import Db
 from ..rows.codec import (

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from ....clock import Clock, SystemClock
 from ....errors import StoreUnavailable
+from ...change_check import entered, falls_due
 from ...durability import Durability
-from ...judge import entered, falls_due
 from ...port import Written
 from ...server_clock import ServerClock
 from .address import Address

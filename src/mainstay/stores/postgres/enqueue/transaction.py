@@ -19,7 +19,7 @@ from ....clock import Clock, SystemClock
 from ....errors import Conflict, MainstayError
 from ....lifecycle import Chain
 from ....model import AWAITS_MS
-from ... import judge
+from ... import change_check
 from ...audit_key import admit_fingerprint
 from ...durability import Durability
 from ...port import Inserted, NewJob
@@ -173,7 +173,7 @@ class Enqueue:
         rows = yield Statement(_STATUSES, (list(facts.over),))
         found: dict[str, str] = dict(rows)
         # one that is gone left a key behind, which stands for it
-        over = {on: found.get(on, judge.GONE) for on in facts.over}
+        over = {on: found.get(on, change_check.GONE) for on in facts.over}
         judged, done = _judged(entry, over, chain)
         by_id = {new.job.id: new for new in judged}
         moved = [by_id.get(new.job.id, new) for new in jobs]
@@ -215,11 +215,11 @@ def _judged(entry: Entry, statuses: dict[str, str], chain: Chain) -> tuple[list[
         job, events = new.job, new.events
         for place, on in enumerate(ended):
             more = len(edges) > place + 1
-            moved = judge.dependant_move(job, on, over[on], more=more, now_ms=job.created_ms, chain=chain)
+            moved = change_check.dependant_move(job, on, over[on], more=more, now_ms=job.created_ms, chain=chain)
             if moved is not None:
                 job, events = moved.job, (*events, *moved.events)
         done += [(job.id, on) for on in ended]
-        if judge.is_settled(job):
+        if change_check.is_settled(job):
             over[job.id] = job.status
         made.append(msgspec.structs.replace(new, job=job, events=events))
     return made, done

@@ -22,8 +22,8 @@ from ....errors import InvalidInput
 from ....lifecycle import Chain
 from ....model import AWAITS_MS, Job, check_id, driver_ids, first_id_at
 from ...bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, RATE_MINUTES, SUBMITTED, WINDOW
-from ...matching import is_listed
 from ...port import Page, Query, QueueStats, Refusal, Stats
+from ...query_filter import is_listed
 from ...rates import per_minute
 from ..connection.engine import Engine
 from ..connection.pool import Db

@@ -18,9 +18,9 @@ import msgspec
 from ....lifecycle import Chain, Event
 from ....model import Job, Options, Progress
 from ....model.job import ErrorInfo
+from ...change_check import takes_away
 from ...columns import CHANGED
-from ...judge import takes_away
-from ...left_out import MARK, VALUES
+from ...omitted_values import MARK, VALUES
 from ...open_claim import claim_body
 from ...options_codec import OptionsCodec
 from ...port import Change, NewJob

@@ -15,7 +15,7 @@ from functools import partial
 
 import asyncpg
 
-from ...home import Home
+from ...loop_thread import Home
 from ..connection.engine import Engine
 from ..connection.permanent import Line
 from ..connection.pool import Db

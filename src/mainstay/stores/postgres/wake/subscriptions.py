@@ -24,8 +24,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from ....errors import MainstayError
-from ...home import Home
-from ...judge import topics as topics_of
+from ...change_check import topics as topics_of
+from ...loop_thread import Home
 from ...port import Written
 from ..connection.engine import Engine
 from ..connection.permanent import Line

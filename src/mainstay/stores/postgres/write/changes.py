@@ -20,7 +20,7 @@ import msgspec
 from ....errors import Conflict, InvalidInput, StoreError, StoreLocked
 from ....lifecycle import Chain, Event
 from ....model import Job, Lane, Leadership
-from ... import judge
+from ... import change_check
 from ...durability import Durability
 from ...port import Answer, Change, Inserted, NewJob, Written
 from ..connection.engine import Engine, Tx, sooner_than_others
@@ -179,7 +179,7 @@ def _is_plain(change: Change) -> bool:
     """Whether it has no consequence for other rows, except for jobs that wait for it."""
     after = change.after
     frees = after.concurrency_key is not None and after.session is None
-    return not frees and not (after.parent is not None and judge.may_be_last(change.before, after))
+    return not frees and not (after.parent is not None and change_check.may_be_last(change.before, after))
 
 
 def _arguments(
@@ -189,7 +189,7 @@ def _arguments(
     return [
         *change_arguments(changes),
         [job.id for job in settled],
-        all(judge.keeps_waiting(status, more=True) for status in {job.status for job in settled}),
+        all(change_check.keeps_waiting(status, more=True) for status in {job.status for job in settled}),
         None if lead is None else lead.name,
         None if lead is None else lead.holder,
         None if lead is None else lead.epoch,
@@ -231,8 +231,8 @@ async def _apply_judged(tx: Tx, changes: Sequence[Change], chain: Chain) -> list
     fitting: list[Change] = []
     for change in changes:
         row = rows.get(change.after.id)
-        if row is not None and judge.judge(row, change, ()) == "applied":
-            fitting.append(msgspec.structs.replace(change, after=judge.landed(row, change)))
+        if row is not None and change_check.judge(row, change, ()) == "applied":
+            fitting.append(msgspec.structs.replace(change, after=change_check.landed(row, change)))
         else:
             answers[change.after.id] = await _refused(tx, row, change)
     if await _write_with_spawn(tx, fitting, chain):
@@ -275,9 +275,9 @@ async def _applied(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answ
 async def _refused(tx: Tx, row: Job | None, change: Change) -> Answer:
     """Why a change did not fit."""
     since = await _events_since(tx, change) if row is not None else []
-    outcome = judge.judge(row, change, since)
+    outcome = change_check.judge(row, change, since)
     if outcome == "stale":
-        refusal = judge.refusal(change, tx.now_ms)
+        refusal = change_check.refusal(change, tx.now_ms)
         await tx.db.execute(
             "INSERT INTO mainstay.refusals (job_id, token, session, wanted, at_ms) "
             "VALUES ($1::text::uuid, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
@@ -295,7 +295,7 @@ async def _events_since(tx: Tx, change: Change) -> list[Event]:
         f"{SELECT_EVENT} WHERE job_id = $1::text::uuid AND seq > $2 ORDER BY seq LIMIT $3",
         change.after.id,
         change.before.version,
-        judge.SINCE,
+        change_check.SINCE,
     )
     return [event_from(row) for row in rows]
 
@@ -318,7 +318,7 @@ async def _follow_up(tx: Tx, written: Sequence[Change], chain: Chain) -> set[str
     tx.wrote([(change.before, change.after, change.events) for change in written])
     for change in written:
         before, after = change.before, change.after
-        if after.parent is not None and judge.may_be_last(before, after):
+        if after.parent is not None and change_check.may_be_last(before, after):
             maybe_last[after.parent] = change
         # what the caller saw may be older than the lane: a blocked row it saw may have been let through since
         if after.concurrency_key is not None and after.session is None:
@@ -348,7 +348,7 @@ async def _closed(tx: Tx, maybe_last: Mapping[str, Change], chain: Chain) -> set
         change = maybe_last[parent_id]
         last.add(change.after.id)
         parent = parents.get(parent_id)
-        moved = judge.parent_move(parent, change, tx.now_ms, chain)
+        moved = change_check.parent_move(parent, change, tx.now_ms, chain)
         if parent is not None and moved is not None:
             moves.append(Change.of(parent, moved))
     if moves:
@@ -363,7 +363,7 @@ async def tell(engine: Engine, written: Sequence[Written], rung: Counter[str] | 
     """What one statement wrote, once it is committed. Those who were `rung` know of it; they count less than zero."""
     soonest: dict[str, int] = {}
     for before, after, _ in written:
-        if after.lane == Lane.DUE and judge.falls_due(before, after):
+        if after.lane == Lane.DUE and change_check.falls_due(before, after):
             soonest[after.queue] = min(after.due_ms, soonest.get(after.queue, after.due_ms))
     woken: Counter[str] = Counter(rung)
     if soonest:

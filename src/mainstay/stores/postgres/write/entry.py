@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from ... import judge
+from ... import change_check
 from ...port import Inserted, Key, NewJob, Written
 from ..rows.codec import event_arrays, is_id, job_arrays, spare
 from .steps import Rows, Statement, Steps
@@ -133,7 +133,7 @@ class Entry:
             return
         if job.parent is not None and self._stands.get(job.parent) != job.parent:
             if job.parent in self._facts.missing or not is_id(job.parent):
-                raise judge.no_parent(index, job.parent)
+                raise change_check.no_parent(index, job.parent)
             self._parents[job.parent] = None
         after = dict.fromkeys(self._awaited(index, place, on) for place, on in enumerate(new.after))
         self._stands[job.id] = job.id
@@ -145,7 +145,7 @@ class Entry:
         if ours:
             return  # it was stored, and the answer was lost on the way
         if job.id in self._facts.there:
-            raise judge.id_conflict(index, job.id)
+            raise change_check.id_conflict(index, job.id)
         self.fresh.append(new)
         self.edges += [(job.id, place, on) for place, on in enumerate(after)]
 
@@ -155,7 +155,7 @@ class Entry:
             return None
         content, job_id = known
         if content != key.content:
-            raise judge.key_conflict(index, key, job_id)
+            raise change_check.key_conflict(index, key, job_id)
         return job_id
 
     def _held_by_unique(self, index: int, new: NewJob) -> str | None:
@@ -163,7 +163,7 @@ class Entry:
         assert unique is not None
         holder = self._uniques.get(unique) or self._facts.uniques.get(unique)
         if holder is not None and holder != new.job.id and new.on_clash == "refuse":
-            raise judge.unique_clash(index, new, holder)
+            raise change_check.unique_clash(index, new, holder)
         return holder
 
     def _met(self, index: int, new: NewJob, held: str, by: Literal["key", "unique"]) -> None:
@@ -172,7 +172,7 @@ class Entry:
             self.answers.append(Inserted(held, True))
             return
         if new.must_be_new:
-            raise judge.already_there(index, held)
+            raise change_check.already_there(index, held)
         self.answers.append(Inserted(held, False, by))
 
     def _awaited(self, index: int, place: int, on: str) -> str:
@@ -181,7 +181,7 @@ class Entry:
             return stands
         # a later one of the batch, or itself, is not there yet
         if on in self._facts.missing or on in self._ids or not is_id(on):
-            raise judge.no_dependency(index, place, on)
+            raise change_check.no_dependency(index, place, on)
         self._awaits[on] = None
         return on
 
@@ -234,7 +234,9 @@ def counts(written: Sequence[Written]) -> tuple[Any, ...]:
             tallies[queue, status] += n
             if was is not None:
                 tallies[queue, was] -= n
-    entered = Counter(state for _, after, events in written if after.parent is None for state in judge.entered(events))
+    entered = Counter(
+        state for _, after, events in written if after.parent is None for state in change_check.entered(events)
+    )
     moved = [(queue, status, n) for (queue, status), n in tallies.items() if n]
     return (
         [queue for queue, _, _ in moved],

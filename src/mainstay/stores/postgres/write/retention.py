@@ -16,7 +16,7 @@ from typing import Any
 
 from ....lifecycle import Chain, Event, tombstone
 from ....model import first_id_at
-from ... import judge
+from ... import change_check
 from ...bounds import LONG, TICKS_KEPT_MS
 from ...port import Deletion, Trimmed, TrimPolicy
 from ..connection.engine import Tx
@@ -72,20 +72,20 @@ async def delete(
         if job is None or job_id in gone:
             answers.append("missing")
             continue
-        answer = judge.deletion(job, job.session is not None or any(unit["held"] for unit in own), versions)
+        answer = change_check.deletion(job, job.session is not None or any(unit["held"] for unit in own), versions)
         if answer == "deleted":
             gone.update(dict.fromkeys([*(unit["id"] for unit in own), job_id]))
             stones.append(tombstone(job, now_ms=tx.now_ms, actor=actor, reason=reason, chain=chain))
             # a unit may have had the turn of its key
             keys.update(unit["concurrency_key"] for unit in own if unit["concurrency_key"] is not None)
-            if key := judge.freed(job, None):
+            if key := change_check.freed(job, None):
                 keys.add(key)
         answers.append(answer)
     if gone:
         await _remove(tx, list(gone))
         await tx.db.execute(INSERT_EVENTS, *event_arrays(stones))
         # rows are locked before keys, everywhere
-        await waits.follow(tx, [(each, judge.GONE) for each in gone], chain)
+        await waits.follow(tx, [(each, change_check.GONE) for each in gone], chain)
         for key in sorted(keys):
             await free_slots(tx, key)
     return answers

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from ....lifecycle import Chain
 from ....model import AWAITS_MS, Job
-from ... import judge
+from ... import change_check
 from ...port import Change, Violation
 from ..connection.engine import Engine, Tx
 from ..rows.codec import SELECT_JOB, is_id, readable_job
@@ -29,7 +29,7 @@ _CROSS_OFF = "SELECT job_id, ons, more FROM mainstay.cross_off($1)"
 
 async def settle(tx: Tx, rows: Iterable[Job], chain: Chain) -> None:
     """Move on whoever waited for these rows, as far as they are settled."""
-    await follow(tx, [(row.id, row.status) for row in rows if judge.is_settled(row)], chain)
+    await follow(tx, [(row.id, row.status) for row in rows if change_check.is_settled(row)], chain)
 
 
 async def follow(tx: Tx, over: Iterable[Over], chain: Chain) -> None:
@@ -40,7 +40,7 @@ async def follow(tx: Tx, over: Iterable[Over], chain: Chain) -> None:
         waiting: dict[str, tuple[list[Over], bool]] = {}
         for job_id, ons, more in await tx.db.fetch(_CROSS_OFF, list(ended)):
             in_order = [(on, ended[on]) for on in sorted(ons, key=place.__getitem__)]
-            if not all(judge.keeps_waiting(status, more=more) for _, status in in_order):
+            if not all(change_check.keeps_waiting(status, more=more) for _, status in in_order):
                 waiting[job_id] = (in_order, more)
         rows = await _whole(tx, list(waiting), chain) if waiting else {}
         moved = [
@@ -49,7 +49,7 @@ async def follow(tx: Tx, over: Iterable[Over], chain: Chain) -> None:
             if (change := _judged(tx, rows.get(job_id), in_order, chain, more=more)) is not None
         ]
         await write_moves(tx, moved)
-        ended = {change.after.id: change.after.status for change in moved if judge.is_settled(change.after)}
+        ended = {change.after.id: change.after.status for change in moved if change_check.is_settled(change.after)}
 
 
 async def over_by_now(tx: Tx, ids: Sequence[str]) -> list[Over]:
@@ -59,7 +59,7 @@ async def over_by_now(tx: Tx, ids: Sequence[str]) -> list[Over]:
         "WHERE j.id IS NULL OR j.settled_ms IS NOT NULL",
         list(ids),
     )
-    return [(row[0], judge.GONE if row[1] is None else row[1]) for row in rows]
+    return [(row[0], change_check.GONE if row[1] is None else row[1]) for row in rows]
 
 
 async def forget(tx: Tx, job_id: str) -> None:
@@ -80,7 +80,7 @@ def _judged(tx: Tx, row: Job | None, over: Sequence[Over], chain: Chain, *, more
     """What becomes of one that waited for these, taken one after the other."""
     for place, (on, status) in enumerate(over):
         others = more or place < len(over) - 1
-        moved = judge.dependant_move(row, on, status, more=others, now_ms=tx.now_ms, chain=chain)
+        moved = change_check.dependant_move(row, on, status, more=others, now_ms=tx.now_ms, chain=chain)
         if row is not None and moved is not None:
             return Change.of(row, moved)
     return None
@@ -131,7 +131,7 @@ async def _missed_ends(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]
     found = []
     for on, n, status in rows:
         if repair:
-            await follow(tx, [(on, judge.GONE if status is None else status)], chain)
+            await follow(tx, [(on, change_check.GONE if status is None else status)], chain)
         said = "was deleted" if status is None else f"is {status}"
         done = "they moved on" if repair else None
         found.append(
@@ -150,7 +150,7 @@ async def _stranded(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
     )
     found = []
     for job_id, row in (await _whole(tx, [each[0] for each in ids], chain)).items():
-        if not judge.is_waiting(row):
+        if not change_check.is_waiting(row):
             continue  # what is wrong with the row itself is found and mended elsewhere
         done = await _unstrand(tx, row, chain) if repair else None
         message = "it waits for other jobs, and there is none left to wait for"
@@ -164,7 +164,7 @@ async def _unstrand(tx: Tx, row: Job, chain: Chain) -> str | None:
         "WHERE w.job_id = $1::text::uuid AND j.settled_ms IS NOT NULL ORDER BY place",
         row.id,
     )
-    moved = judge.stranded_move(row, [(on, status) for on, status in there], now_ms=tx.now_ms, chain=chain)
+    moved = change_check.stranded_move(row, [(on, status) for on, status in there], now_ms=tx.now_ms, chain=chain)
     if moved is None:
         return None
     await write_moves(tx, [Change.of(row, moved)])

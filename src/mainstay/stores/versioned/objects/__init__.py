@@ -11,7 +11,7 @@ one who makes the key anew in that moment would lose it. S3 can do it safely by 
 objects smaller than 21 bytes and older than a day; elsewhere they stay, until nobody uses the store.
 """
 
-from .opening import open_objects
-from .preparing import prepare
+from .bucket_setup import prepare
+from .factory import open_objects
 
 __all__ = ["open_objects", "prepare"]

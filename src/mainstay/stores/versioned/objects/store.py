@@ -9,10 +9,10 @@ import obstore
 
 from ....errors import InvalidInput, StoreClosed, StoreUnavailable
 from ....storage.keys import check_key
-from ....storage.trouble import TROUBLE, Kind, judge
-from ..door import check_listing, check_value, new_version
+from ....storage.service_errors import TROUBLE, Kind, judge
+from ..idempotent_write import written
+from ..input_check import check_listing, check_value, new_version
 from ..port import Versioned
-from ..unsure import written
 from .envelope import REMOVED_SIZE, nonce_of, opened, removed, sealed
 
 if TYPE_CHECKING:

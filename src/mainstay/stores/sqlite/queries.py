@@ -18,10 +18,10 @@ from ...errors import InvalidInput
 from ...model import AWAITS_MS, Job, check_id, driver_ids, first_id_at, route_of
 from ..boot import boot_id
 from ..bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, SUBMITTED, WINDOW
-from ..matching import is_listed
 from ..port import Page, Query, QueueStats, Refusal, Stats
+from ..query_filter import is_listed
 from ..rates import first_rate_minute, per_minute
-from .listing import Clause, by_rowid, by_status, first_of, held_ids, page_of, stretches
+from .index_pages import Clause, by_rowid, by_status, first_of, held_ids, page_of, stretches
 from .rows import readable_jobs
 from .sql import all_rows, first_row, marks, value
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ...errors import InvalidInput
 from ...model import Job, check_id
-from ..left_out import shortened
-from ..matching import matches
+from ..omitted_values import shortened
 from ..port import Page, Query
+from ..query_filter import matches
 
 
 def page(jobs: Mapping[str, Job], ids: Sequence[str], query: Query, cursor: str | None, limit: int) -> Page:

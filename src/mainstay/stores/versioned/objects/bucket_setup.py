@@ -19,8 +19,8 @@ from obstore.store import S3Store
 
 from ....errors import StoreError, StoreUnavailable
 from ....storage.buckets import Address
-from ....storage.trouble import NoBucket
-from .opening import open_objects
+from ....storage.service_errors import NoBucket
+from .factory import open_objects
 
 _AZURE_VERSION = "2021-12-02"
 _FIRST_REGION = "us-east-1"  # the one that must not be named when a bucket is made

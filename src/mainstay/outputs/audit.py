@@ -13,7 +13,7 @@ from .address import Unit
 from .blobs import Files
 from .entry import Entry
 from .layout import unit_folder
-from .looking import Verify
+from .lookup import Verify
 
 if TYPE_CHECKING:
     from .store import OutputStore

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from ...model import Job
-from ..judge import is_settled
+from ..change_check import is_settled
 from ..port import TrimPolicy
 from .rows import Rows
 

@@ -7,8 +7,8 @@ import msgspec
 from ...errors import NotLeader
 from ...model import Leadership, Schedule
 from ..bounds import LONGEST_LEAD_MS, TICKS_KEPT_MS
-from ..findings import bad_lead
 from ..port import Violation
+from ..violations import bad_lead
 
 
 class Leaders:

@@ -15,12 +15,12 @@ from ..bounds import TICKS_KEPT_MS
 from ..port import Inserted, NewJob, Overdue, Pulse
 from ..records import MORE, QUEUES, SCHEDULES, SESSIONS
 from ..routes import offer_from, offer_text
+from .changes import insert
 from .engine import Tx
 from .liveness import SessionLocks
 from .rows import readable_jobs
 from .selection import free_slots
 from .sql import all_rows, first_row, marks, value
-from .writing import insert
 
 _STOPPING = tuple(sorted({*JOB.named("stopping"), *UNIT.named("stopping")}))
 _ASKED_TO_STOP = f"SELECT id FROM jobs WHERE session = ? AND status IN ({marks(_STOPPING)})"

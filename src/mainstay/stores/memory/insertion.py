@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...model import Job
-from ..judge import GONE, already_there, id_conflict, is_settled, key_conflict, no_dependency, no_parent, unique_clash
+from ..change_check import (
+    GONE,
+    already_there,
+    id_conflict,
+    is_settled,
+    key_conflict,
+    no_dependency,
+    no_parent,
+    unique_clash,
+)
 from ..port import Inserted, Key, NewJob
 from .rows import Rows
 

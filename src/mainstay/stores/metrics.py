@@ -19,7 +19,7 @@ import msgspec
 
 from ..errors import InvalidInput, MainstayError, MissingExtra
 from ..model import PRIVATE, Job, is_private
-from .judge import moves
+from .change_check import moves
 from .port import Answer, JobStore, Observer, Written
 from .proxy import StoreMethod, StoreProxy
 

@@ -11,7 +11,7 @@ import msgspec
 from ...errors import Conflict, InvalidInput
 from ...lifecycle import Chain
 from ...model import Job
-from .. import judge
+from .. import change_check
 from ..port import Answer, Change, Inserted, NewJob, Report, Written
 from . import waits
 from .engine import Tx
@@ -50,7 +50,7 @@ def insert(tx: Tx, jobs: Sequence[NewJob], chain: Chain) -> list[Inserted]:
                 continue
         if job.parent is not None and job.parent not in parents:
             if not _is_there(tx, job.parent, fresh):
-                raise judge.no_parent(index, job.parent)
+                raise change_check.no_parent(index, job.parent)
             parents.add(job.parent)
         if new.after:
             awaits[job.id] = waits.admit(tx, index, new, stands)
@@ -92,7 +92,7 @@ def _met(
         by, held = "unique", _held_by_unique(tx, index, new, uniques)
     if held is not None:
         if new.must_be_new:
-            raise judge.already_there(index, held)
+            raise change_check.already_there(index, held)
         return Inserted(held, False, by)
     if key is not None:
         keys[key.scope, key.name] = (key.content, job.id)
@@ -115,7 +115,7 @@ def _held_by_key(tx: Tx, index: int, new: NewJob, batch: dict[tuple[str, str], t
         return None
     content, job_id = known
     if content != key.content:
-        raise judge.key_conflict(index, key, job_id)
+        raise change_check.key_conflict(index, key, job_id)
     return job_id
 
 
@@ -129,7 +129,7 @@ def _held_by_unique(tx: Tx, index: int, new: NewJob, batch: dict[str, str]) -> s
             return None
         holder = str(row[0])
     if new.on_clash == "refuse":
-        raise judge.unique_clash(index, new, holder)
+        raise change_check.unique_clash(index, new, holder)
     return holder
 
 
@@ -153,7 +153,7 @@ def _insert_rows(tx: Tx, jobs: Sequence[NewJob]) -> None:
         tx.db.executemany(INSERT_EVENT, events)
     except apsw.ConstraintError as error:
         index = _clashing(jobs, tx.db.total_changes() - before)
-        raise judge.id_conflict(index, jobs[index].job.id) from error
+        raise change_check.id_conflict(index, jobs[index].job.id) from error
     tx.wrote(written)
     for new in jobs:
         job, key = new.job, new.key
@@ -205,7 +205,7 @@ def _apply_alone(tx: Tx, change: Change, chain: Chain) -> Answer:
     a unique key with a new holder, spawned jobs that clash."""
     row = job_by_id(tx.db, change.after.id)
     if row is not None:
-        change = msgspec.structs.replace(change, after=judge.landed(row, change))
+        change = msgspec.structs.replace(change, after=change_check.landed(row, change))
     try:
         with savepoint(tx.db):
             if not (_claims_to_fit(change) and _update(tx, [change])):
@@ -237,10 +237,10 @@ def _update(tx: Tx, changes: Sequence[Change]) -> bool:
 
 def _refused(tx: Tx, row: Job | None, change: Change) -> Answer:
     """Why a change did not fit."""
-    since = events_of(tx.db, change.after.id, after=change.before.version, limit=judge.SINCE)
-    outcome = judge.judge(row, change, since)
+    since = events_of(tx.db, change.after.id, after=change.before.version, limit=change_check.SINCE)
+    outcome = change_check.judge(row, change, since)
     if outcome == "stale":
-        refusal = judge.refusal(change, tx.now_ms)
+        refusal = change_check.refusal(change, tx.now_ms)
         tx.db.execute(
             "INSERT OR IGNORE INTO refusals VALUES (?, ?, ?, ?, ?)",
             (refusal.job_id, refusal.token, refusal.session, refusal.wanted, refusal.at_ms),
@@ -257,7 +257,7 @@ def _follow_up(tx: Tx, written: Sequence[Change], chain: Chain) -> set[str]:
     tx.wrote([(change.before, change.after, change.events) for change in written])
     for change in written:
         before, after = change.before, change.after
-        if after.parent is not None and judge.may_be_last(before, after):
+        if after.parent is not None and change_check.may_be_last(before, after):
             maybe_last[after.parent] = change
         # what the caller saw may be older than the lane: a blocked row it saw may have been let through since
         if after.concurrency_key is not None and after.session is None:
@@ -273,7 +273,7 @@ def _closes(tx: Tx, parent_id: str, change: Change, chain: Chain) -> bool:
     if first_row(tx.db, "SELECT 1 FROM jobs WHERE parent = ? AND settled_ms IS NULL LIMIT 1", (parent_id,)):
         return False
     parent = job_by_id(tx.db, parent_id)
-    moved = judge.parent_move(parent, change, tx.now_ms, chain)
+    moved = change_check.parent_move(parent, change, tx.now_ms, chain)
     if parent is not None and moved is not None:
         apply_changes(tx, [Change.of(parent, moved)], chain)
     return True
@@ -281,7 +281,7 @@ def _closes(tx: Tx, parent_id: str, change: Change, chain: Chain) -> bool:
 
 def _report_one(tx: Tx, item: Report) -> bool:
     row = job_by_id(tx.db, item.job_id)
-    after = judge.reported(row, item, tx.now_ms)
+    after = change_check.reported(row, item, tx.now_ms)
     if after is None:
         return False
     _write_report(tx, after)

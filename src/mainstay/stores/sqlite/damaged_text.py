@@ -14,7 +14,7 @@ import apsw
 
 from ...lifecycle import Event
 from ...model import Job
-from ..left_out import MARK, VALUES
+from ..omitted_values import MARK, VALUES
 from .sql import Row, all_rows
 
 #: row number in the page -> column -> what is wrong with it

@@ -23,11 +23,11 @@ import httpx
 
 from mainstay.control import Control, Request
 from mainstay.stores import Query, open_store
-from mainstay.web.live.looking import FAST, SLOW
+from mainstay.web.live.snapshot_queries import FAST, SLOW
 from mainstay.web.options import WebOptions
 from mainstay.web.security.middleware import wrapped
-from mainstay.web.shelf import Shelf
 from mainstay.web.site import make_site
+from mainstay.web.stores import ServedStores
 from servers import folder as server_folder
 from servers.postgres import FAST as UNSYNCED
 from servers.postgres import Postgres
@@ -115,7 +115,7 @@ async def took(what: str, call: Callable[[], Awaitable[Any]]) -> None:
 
 async def measure(url: str) -> None:
     options = WebOptions(rate=1e9)
-    async with await Shelf.open({"main": url}) as shelf:
+    async with await ServedStores.open({"main": url}) as shelf:
         place = shelf.first
         print(" what the store is asked")
         for look in (*FAST, *SLOW):

@@ -23,7 +23,7 @@ from mainstay.cli import app
 from mainstay.cli.serve import stores
 from mainstay.errors import InvalidInput
 from mainstay.load.target.certificate import self_signed
-from mainstay.web.security.limits import Limits
+from mainstay.web.security.limits import ConnectionLimits
 from mainstay.web.security.tokens import Tokens
 
 
@@ -113,7 +113,7 @@ def test_live_streams_do_not_hold_up_its_end(shell: Shell) -> None:
             pass
 
     assert process.wait(60) == 0
-    assert time.monotonic() - told_s < Limits().grace_s, "what does not end by itself is given that long"
+    assert time.monotonic() - told_s < ConnectionLimits().grace_s, "what does not end by itself is given that long"
     assert "Traceback" not in shell.log.read_text()
 
 

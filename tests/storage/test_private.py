@@ -18,7 +18,7 @@ from mainstay.storage.private_files import report_exposed
 from mainstay.stores import open_store
 from mainstay.stores.versioned import open_versioned
 from mainstay.web.options import WebOptions
-from mainstay.web.serving import tls_context
+from mainstay.web.server import tls_context
 from tests.report.load.runs import a_summary
 
 

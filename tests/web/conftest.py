@@ -12,12 +12,12 @@ import httpx
 import pytest
 
 from mainstay.stores import JobStore
-from mainstay.web.answering import ANSWER_S
 from mainstay.web.options import WebOptions
 from mainstay.web.security.middleware import wrapped
 from mainstay.web.security.tokens import Tokens
-from mainstay.web.shelf import Place, Shelf
 from mainstay.web.site import Site, make_site
+from mainstay.web.store_deadline import ANSWER_S
+from mainstay.web.stores import ServedStore, ServedStores
 
 BASE = "http://127.0.0.1:8330"
 
@@ -54,9 +54,9 @@ async def serving(
     without either, on one in memory."""
     chosen = WebOptions(**{"rate": 1e6, "tokens": None if tokens is None else "given", **options})
     shelf = (
-        Shelf({"main": Place("main", store, answer_s=answer_s)})
+        ServedStores({"main": ServedStore("main", store, answer_s=answer_s)})
         if store
-        else await Shelf.open(urls or {"main": "memory:"})
+        else await ServedStores.open(urls or {"main": "memory:"})
     )
     async with shelf:
         app = make_site(shelf, chosen, tokens=tokens)

@@ -17,11 +17,11 @@ from mainstay.stores import Page, Query
 from mainstay.stores.memory import MemoryStore
 from mainstay.stores.omitted_values import size_left_out
 from mainstay.web.api import secret_search, views
-from mainstay.web.api.listing import shown_page
-from mainstay.web.api.masking import Masker
+from mainstay.web.api.job_pages import shown_page
+from mainstay.web.api.masker import Masker
 from mainstay.web.api.secret_search import PAGE_BYTES, parts_at_most
-from mainstay.web.api.veil import UNSEARCHED
-from mainstay.web.aside import SMALL
+from mainstay.web.api.text_mask import UNSEARCHED
+from mainstay.web.threads import SMALL
 from tests.web.conftest import Server, serving
 
 #: as large as a payload may be, and as slow to walk
@@ -89,7 +89,7 @@ def on_the_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return value_view(job, name, masker)
 
     monkeypatch.setattr(secret_search, "_search_one", searching)
-    for module in ("api.views", "api.trail", "dashboard.job"):
+    for module in ("api.views", "api.job_history", "dashboard.job"):
         monkeypatch.setattr(f"mainstay.web.{module}.value_view", viewing)
     return found
 

@@ -22,7 +22,7 @@ from .tokens import ENVIRON
 
 if TYPE_CHECKING:
     from ..web.options import WebOptions
-    from ..web.shelf import Shelf
+    from ..web.stores import ServedStores
 
 _stores = panel("Store")
 _place = panel("Network")
@@ -129,7 +129,7 @@ def serve(
     logs.configure(log_level, as_json=json_logs)
     with _web_needed():
         from ..web.options import WebOptions  # noqa: PLC0415 - an extra
-        from ..web.serving import run  # noqa: PLC0415 - the same
+        from ..web.server import run  # noqa: PLC0415 - the same
     options = WebOptions(
         host=host,
         port=port,
@@ -143,7 +143,7 @@ def serve(
         rate=rate,
     )
 
-    def ready(url: str, shelf: Shelf) -> None:
+    def ready(url: str, shelf: ServedStores) -> None:
         if as_json:
             print_line({"url": url, "stores": {place.name: place.url for place in shelf.places.values()}})
         else:
@@ -186,7 +186,7 @@ def _web_needed() -> Iterator[None]:
         yield
 
 
-def _banner(url: str, shelf: Shelf, options: WebOptions) -> None:
+def _banner(url: str, shelf: ServedStores, options: WebOptions) -> None:
     who = "whoever is on this machine" if options.tokens is None else f"whoever has a token of {options.tokens}"
     rows: list[tuple[str, str]] = [
         ("stores", ", ".join(f"{place.name} ({place.url})" for place in shelf.places.values())),

@@ -17,7 +17,7 @@ from starlette.requests import Request
 
 from .caller import Caller, Scope
 from .problems import Problem
-from .security.buckets import address_of
+from .security.rate_limit import address_of
 
 #: what is asked for with these is written down
 AUDITED: frozenset[Scope] = frozenset({"operate", "admin"})
@@ -30,7 +30,7 @@ _PLAIN = re.compile(r"[\w.:/@%+-]+", re.ASCII)
 log = logging.getLogger("mainstay.web.audit")
 
 
-class Deed:
+class AuditEntry:
     """Something that an operator asks for, and what becomes of it."""
 
     def __init__(self, name: str, request: Request) -> None:
@@ -97,4 +97,4 @@ def _text(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-__all__ = ["AUDITED", "Deed", "write"]
+__all__ = ["AUDITED", "AuditEntry", "write"]

@@ -16,19 +16,19 @@ from starlette.types import Receive, Scope, Send
 
 from ..control.check import Report
 from .api import routes as api
-from .api.masking import Masker
+from .api.masker import Masker
 from .dashboard import routes as dashboard
 from .dashboard.page import compiled
 from .live import routes as live
 from .live import streams
-from .live.counting import Counted, Requests
-from .live.hub import Hub
+from .live.hub import LiveHub
+from .live.request_counts import CountingApp, RequestCounts
 from .options import WebOptions
 from .problems import Problem, answer
 from .security import login
 from .security.guard import Guard
 from .security.tokens import Tokens
-from .shelf import Shelf
+from .stores import ServedStores
 
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
@@ -36,24 +36,24 @@ _CODES = {404: "not_found", 405: "method_not_allowed"}
 class Site:
     """What all handlers share: `request.app.state.site`."""
 
-    def __init__(self, shelf: Shelf, options: WebOptions, *, tokens: Tokens | None) -> None:
+    def __init__(self, shelf: ServedStores, options: WebOptions, *, tokens: Tokens | None) -> None:
         self.shelf = shelf
         self.options = options
         self.guard = Guard(options, tokens)
         self.masker = Masker(options.masked, shows=options.show_payloads)
-        self.hub = Hub(shelf, options, self.masker)
-        self.requests = Requests()
+        self.hub = LiveHub(shelf, options, self.masker)
+        self.requests = RequestCounts()
         self.checks: dict[str, Callable[[object], Awaitable[Report]]] = {}
         """by store: a check that goes on where the last one ended"""
 
 
-def make_site(shelf: Shelf, options: WebOptions, *, tokens: Tokens | None) -> Starlette:
+def make_site(shelf: ServedStores, options: WebOptions, *, tokens: Tokens | None) -> Starlette:
     """The server as an app; whoever runs it closes the shelf afterwards. Served through `security.middleware.wrapped`.
 
     >>> import asyncio
-    >>> from mainstay.web.shelf import Shelf
+    >>> from mainstay.web.stores import ServedStores
     >>> async def main():
-    ...     async with await Shelf.open({"main": "memory:"}) as shelf:
+    ...     async with await ServedStores.open({"main": "memory:"}) as shelf:
     ...         return make_site(shelf, WebOptions(), tokens=None).state.site.shelf.first.name
     >>> asyncio.run(main())
     'main'
@@ -81,7 +81,7 @@ def make_site(shelf: Shelf, options: WebOptions, *, tokens: Tokens | None) -> St
             Mount("/api", app=_nowhere),
             *dashboard.routes(site),
         ],
-        middleware=[Middleware(Counted, requests=site.requests)],
+        middleware=[Middleware(CountingApp, requests=site.requests)],
         lifespan=lifespan,
         exception_handlers={Problem: _refused, HTTPException: _refused, Exception: _refused},
     )

@@ -20,8 +20,8 @@ from mainstay.web.api.routes import OPERATIONS
 from mainstay.web.options import WebOptions
 from mainstay.web.security.middleware import wrapped
 from mainstay.web.security.tokens import Tokens
-from mainstay.web.shelf import Shelf
 from mainstay.web.site import make_site
+from mainstay.web.stores import ServedStores
 from tests.web.conftest import Server
 
 EXAMPLES = 3
@@ -50,7 +50,7 @@ def test_each_operation_has_a_name_of_its_own_and_says_what_it_needs() -> None:
 
 def test_what_stands_below_a_field_describes_it() -> None:
     found = described(OPERATIONS, stores=["main", "other"])
-    assert found["components"]["schemas"]["NewJob"]["properties"]["name"]["description"] == "the task it is for"
+    assert found["components"]["schemas"]["JobSubmission"]["properties"]["name"]["description"] == "the task it is for"
     (text,) = [each for each in found["paths"]["/jobs"]["get"]["parameters"] if each["name"] == "text"]
     assert text["description"] == "with this in its id, name, reason or last error"
     (store,) = [each for each in found["paths"]["/stats"]["get"]["parameters"] if each["name"] == "store"]
@@ -63,7 +63,7 @@ async def test_patterns_mean_the_same_in_every_language(server: Server) -> None:
     assert patterns
     # to JavaScript, and so to JSON Schema, these are ASCII alone
     assert not [pattern for pattern in patterns if re.search(r"\\[wWdDsSbB]", pattern)]
-    (named,) = patterns_in(described["components"]["schemas"]["NewJob"]["properties"]["name"])
+    (named,) = patterns_in(described["components"]["schemas"]["JobSubmission"]["properties"]["name"])
     for name in ("größe", "¼/報告", "a.b:c/d-e_1"):
         assert re.search(named, name, re.ASCII)
         assert (await server.client.post("/api/v1/jobs", json={"name": name, "queue": name})).status_code == 201
@@ -97,7 +97,7 @@ class Running:
 
     async def _serve(self) -> None:
         options = WebOptions(rate=1e6, tokens="given")
-        async with await Shelf.open({"main": self._url}) as shelf:
+        async with await ServedStores.open({"main": self._url}) as shelf:
             app = wrapped(make_site(shelf, options, tokens=self._tokens), options)
             config = uvicorn.Config(app, port=0, log_level="error", lifespan="off")
             self._server = server = uvicorn.Server(config)

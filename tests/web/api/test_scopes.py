@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mainstay.web.api.operation import Operation
+from mainstay.web.api.operation import ApiOperation
 from mainstay.web.api.routes import OPERATIONS, PREFIX
 from mainstay.web.caller import SCOPES
 from mainstay.web.live.streams import OPERATIONS as STREAMS
@@ -29,7 +29,7 @@ NEEDS = {
 }
 
 
-async def ask(client: httpx.AsyncClient, operation: Operation) -> httpx.Response:
+async def ask(client: httpx.AsyncClient, operation: ApiOperation) -> httpx.Response:
     path = operation.path.replace("{id}", NOBODY).replace("{name}", "mail")
     return await client.request(operation.method, PREFIX + path)
 
@@ -41,7 +41,7 @@ def test_reading_needs_read_and_changing_needs_more() -> None:
 
 
 @pytest.mark.parametrize("operation", ALL, ids=lambda each: each.id)
-async def test_nobody_is_let_in_with_less_than_an_operation_needs(operation: Operation, tmp_path: Path) -> None:
+async def test_nobody_is_let_in_with_less_than_an_operation_needs(operation: ApiOperation, tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
     secrets = {scope: tokens.add(scope, [scope]) for scope in SCOPES}
     async with serving(tokens=tokens) as server:
@@ -73,7 +73,7 @@ async def test_deleting_many_needs_what_deleting_one_needs(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.id)
-async def test_a_server_that_only_shows_changes_nothing(operation: Operation) -> None:
+async def test_a_server_that_only_shows_changes_nothing(operation: ApiOperation) -> None:
     async with serving(read_only=True) as server:
         answer = await ask(server.client, operation)
         assert (answer.status_code == 403) is (operation.scope != "read")

@@ -16,9 +16,9 @@ from typing import IO, Any, TypeVar, cast
 from mainstay.control import Control
 from mainstay.web.options import WebOptions
 from mainstay.web.security.middleware import wrapped
-from mainstay.web.serving import Server, bound, make_server, url_of
-from mainstay.web.shelf import Shelf
+from mainstay.web.server import WebServer, bound, make_server, url_of
 from mainstay.web.site import make_site
+from mainstay.web.stores import ServedStores
 
 T = TypeVar("T")
 
@@ -30,8 +30,8 @@ class Here:
         self.url = ""
         self._options = options
         self._loop = asyncio.new_event_loop()
-        self._shelf: Shelf | None = None
-        self._server: Server | None = None
+        self._shelf: ServedStores | None = None
+        self._server: WebServer | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -60,7 +60,7 @@ class Here:
     async def _main(self) -> None:
         options = self._options
         with bound(options) as opened:
-            async with await Shelf.open({"main": "memory:"}) as self._shelf:
+            async with await ServedStores.open({"main": "memory:"}) as self._shelf:
                 app = wrapped(make_site(self._shelf, options, tokens=None), options)
                 self.url = url_of(options, opened)
                 self._server = make_server(app, options, started=self._ready.set)

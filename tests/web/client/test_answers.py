@@ -11,7 +11,7 @@ from mainstay.control import json_view
 from mainstay.lifecycle import Event
 from mainstay.model import Job, Options, RetryPolicy, Session
 from mainstay.stores import Stats
-from mainstay.web.api import openapi, shapes
+from mainstay.web.api import job_responses, openapi
 from mainstay.web.api.routes import OPERATIONS
 from mainstay.web.client import (
     async_client,
@@ -49,9 +49,9 @@ def test_the_client_reads_the_types_that_the_server_describes() -> None:
 
     assert described["get_job"] is json_view.JobView
     assert described["get_stats"] is json_view.StatsView
-    assert described["list_jobs"] is shapes.JobPage
-    assert described["list_events"] is shapes.Trail
-    assert described["act_on_jobs"] is shapes.BulkResult
+    assert described["list_jobs"] is job_responses.JobPage
+    assert described["list_events"] is job_responses.EventPage
+    assert described["act_on_jobs"] is job_responses.BulkResult
 
 
 def test_a_schema_is_named_for_what_it_describes() -> None:
@@ -65,11 +65,11 @@ def test_a_schema_is_named_for_what_it_describes() -> None:
     ("waits", "blocks"),
     [
         (async_client.AsyncClient, sync_client.Client),
-        (async_handle.AsyncHandle, sync_handle.Handle),
-        (async_resources.AsyncJobs, sync_resources.Jobs),
-        (async_resources.AsyncQueues, sync_resources.Queues),
-        (async_resources.AsyncSchedules, sync_resources.Schedules),
-        (async_resources.AsyncBatches, sync_resources.Batches),
+        (async_handle.AsyncJobHandle, sync_handle.JobHandle),
+        (async_resources.AsyncJobsResource, sync_resources.JobsResource),
+        (async_resources.AsyncQueuesResource, sync_resources.QueuesResource),
+        (async_resources.AsyncSchedulesResource, sync_resources.SchedulesResource),
+        (async_resources.AsyncBatchesResource, sync_resources.BatchesResource),
     ],
 )
 def test_both_clients_offer_the_same(waits: type, blocks: type) -> None:

@@ -11,27 +11,27 @@ import pytest
 
 from mainstay import errors
 from mainstay.errors import InvalidInput, MainstayError, RequestRefused, ServerUnreachable, StoreUnavailable
-from mainstay.web.client.calls import Answer, Call, named, reader
-from mainstay.web.client.exchange import Flow, Lost, Pause, Tries, carried
+from mainstay.web.client.calls import ApiAnswer, ApiCall, named, reader
+from mainstay.web.client.exchange import Flow, Lost, RetryPause, Tries, carried
 from mainstay.web.client.refusals import error_of
 
 STEADY = Tries(jitter=False)
-FINE = Answer(status=200, headers={}, body=b"7")
+FINE = ApiAnswer(status=200, headers={}, body=b"7")
 UNSENT, CUT = Lost("refused", sent=False), Lost("cut off", sent=True)
 
 
-def problem(status: int, code: str, **headers: str) -> Answer:
+def problem(status: int, code: str, **headers: str) -> ApiAnswer:
     body = msgspec.json.encode({"type": code, "detail": "so it is", "status": status})
-    return Answer(status=status, headers={"content-type": "application/problem+json", **headers}, body=body)
+    return ApiAnswer(status=status, headers={"content-type": "application/problem+json", **headers}, body=body)
 
 
-def driven(flow: Flow[Any], answers: Sequence[Answer | Lost]) -> tuple[Any, list[float]]:
+def driven(flow: Flow[Any], answers: Sequence[ApiAnswer | Lost]) -> tuple[Any, list[float]]:
     """Give these answers; what came of it, and the pauses."""
     left, pauses = list(answers), []
     step = next(flow)
     try:
         while True:
-            if isinstance(step, Pause):
+            if isinstance(step, RetryPause):
                 pauses.append(step.seconds)
                 step = next(flow)
                 continue
@@ -45,8 +45,8 @@ def driven(flow: Flow[Any], answers: Sequence[Answer | Lost]) -> tuple[Any, list
         return error, pauses
 
 
-def asked(*, safe: bool, answers: Sequence[Answer | Lost], tries: Tries = STEADY) -> tuple[Any, list[float]]:
-    call = Call(method="POST", path="/jobs?store=main", read=reader(int), safe=safe)
+def asked(*, safe: bool, answers: Sequence[ApiAnswer | Lost], tries: Tries = STEADY) -> tuple[Any, list[float]]:
+    call = ApiCall(method="POST", path="/jobs?store=main", read=reader(int), safe=safe)
     return driven(carried(call, tries, random.Random(1)), answers)
 
 
@@ -108,7 +108,7 @@ ALL = [
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
 def test_every_error_comes_back_as_what_it_was(kind: type[MainstayError]) -> None:
-    call = Call(method="GET", path="/stats", read=reader(int))
+    call = ApiCall(method="GET", path="/stats", read=reader(int))
     error = error_of(problem(409, kind.code), call)
 
     if kind in (RequestRefused, ServerUnreachable):
@@ -122,17 +122,17 @@ def test_every_error_comes_back_as_what_it_was(kind: type[MainstayError]) -> Non
 @pytest.mark.parametrize(
     "answer",
     [
-        Answer(status=502, headers={"content-type": "text/html"}, body=b"<html>"),
-        Answer(status=500, headers={"content-type": "application/problem+json"}, body=b"\xff{"),
-        Answer(status=404, headers={}, body=b""),
+        ApiAnswer(status=502, headers={"content-type": "text/html"}, body=b"<html>"),
+        ApiAnswer(status=500, headers={"content-type": "application/problem+json"}, body=b"\xff{"),
+        ApiAnswer(status=404, headers={}, body=b""),
     ],
 )
-def test_what_is_no_answer_of_ours_is_told_as_such(answer: Answer) -> None:
-    assert isinstance(error_of(answer, Call(method="GET", path="/", read=reader(int))), ServerUnreachable)
+def test_what_is_no_answer_of_ours_is_told_as_such(answer: ApiAnswer) -> None:
+    assert isinstance(error_of(answer, ApiCall(method="GET", path="/", read=reader(int))), ServerUnreachable)
 
 
 def test_a_redirect_is_not_followed_and_says_where_it_leads() -> None:
-    moved = Answer(status=301, headers={"location": "https://ann:hunter2@jobs.example/"}, body=b"")
+    moved = ApiAnswer(status=301, headers={"location": "https://ann:hunter2@jobs.example/"}, body=b"")
     error, _ = asked(safe=True, answers=[moved])
 
     assert isinstance(error, ServerUnreachable)
@@ -140,13 +140,13 @@ def test_a_redirect_is_not_followed_and_says_where_it_leads() -> None:
 
 
 def test_an_answer_that_cannot_be_read_is_an_error_of_ours() -> None:
-    call = Call(method="GET", path="/", read=reader(int))
+    call = ApiCall(method="GET", path="/", read=reader(int))
     with pytest.raises(MainstayError, match="is it a server of Mainstay"):
-        call.read(Answer(status=200, headers={}, body=b"<html>"))
+        call.read(ApiAnswer(status=200, headers={}, body=b"<html>"))
 
 
 def test_a_call_shows_neither_what_it_carries_nor_who_asks() -> None:
-    call = Call(
+    call = ApiCall(
         method="POST", path="/jobs?key=secret", read=reader(int), body=b"secret", headers={"Idempotency-Key": "secret"}
     )
     assert repr(call) == "<POST /jobs>"

@@ -14,7 +14,7 @@ from mainstay.errors import InvalidInput, JobFailed, ServerUnreachable, WaitTime
 from mainstay.load.target.certificate import self_signed
 from mainstay.model import ErrorInfo
 from mainstay.web.client import EndMessage, EventView, Tries
-from mainstay.web.client.wire import wire_to
+from mainstay.web.client.transport import server_address
 from tests.web.client.conftest import work
 from tests.web.client.servers import Here, served
 
@@ -160,7 +160,7 @@ def test_address_and_token_come_from_the_environment(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("MAINSTAY_URL", "https://jobs.example/below/")
     monkeypatch.setenv("MAINSTAY_TOKEN", "hunter2")
 
-    wire = wire_to(None, token=None, insecure=False, timeout_s=1.0)
+    wire = server_address(None, token=None, insecure=False, timeout_s=1.0)
 
     assert (wire.url, wire.headers["Authorization"]) == ("https://jobs.example/below", "Bearer hunter2")
     assert repr(wire) == "Wire('https://jobs.example/below')"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from mainstay.web.live.history import History
-from mainstay.web.live.snapshot import QueueSeen, Snapshot
+from mainstay.web.live.snapshot import QueueSnapshot, Snapshot
 
 
 def at(second: float, *, waiting: int = 0) -> Snapshot:
-    queue = QueueSeen(name="mail", counts={"pending": waiting}, waiting=waiting)
+    queue = QueueSnapshot(name="mail", counts={"pending": waiting}, waiting=waiting)
     return Snapshot(store="main", stats_ms=round(second * 1000), waiting=waiting, queues=[queue])
 
 

@@ -16,10 +16,10 @@ from mainstay.control.schedules import register, schedule
 from mainstay.errors import StoreError
 from mainstay.model import ErrorInfo
 from mainstay.stores.memory import MemoryStore
-from mainstay.web.live.hub import Hub
+from mainstay.web.live.hub import LiveHub
 from mainstay.web.live.snapshot import Snapshot
 from mainstay.web.options import WebOptions
-from mainstay.web.shelf import Place, Shelf
+from mainstay.web.stores import ServedStore, ServedStores
 
 FAST = WebOptions(snapshot_s=0.01)
 
@@ -47,11 +47,11 @@ async def hub_on(options: WebOptions = FAST) -> Any:
     store = MemoryStore()
     counting = Counting(store.stats)
     store.stats = counting  # type: ignore[method-assign]
-    async with Shelf({"main": Place("main", store)}) as shelf, Hub(shelf, options) as hub:
+    async with ServedStores({"main": ServedStore("main", store)}) as shelf, LiveHub(shelf, options) as hub:
         yield hub, shelf.first.control, counting
 
 
-async def seen(hub: Hub, wanted: Callable[[Snapshot], bool]) -> Snapshot:
+async def seen(hub: LiveHub, wanted: Callable[[Snapshot], bool]) -> Snapshot:
     """The first snapshot that is so."""
     async with asyncio.timeout(60), contextlib.aclosing(hub.subscribe("main")) as snapshots:
         async for snapshot in snapshots:

@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from mainstay.web.options import WebOptions
-from mainstay.web.security.limits import Limits
+from mainstay.web.security.limits import ConnectionLimits
 from mainstay.web.security.middleware import wrapped
-from mainstay.web.serving import bound, make_server
-from mainstay.web.shelf import Shelf
+from mainstay.web.server import bound, make_server
 from mainstay.web.site import Site, make_site
+from mainstay.web.stores import ServedStores
 
 
 @contextlib.asynccontextmanager
-async def listened_to(limits: Limits | None = None) -> AsyncIterator[tuple[Site, Any, int]]:
+async def listened_to(limits: ConnectionLimits | None = None) -> AsyncIterator[tuple[Site, Any, int]]:
     options = WebOptions(port=0, rate=1e6, snapshot_s=0.01)
-    async with await Shelf.open({"main": "memory:"}) as shelf:
+    async with await ServedStores.open({"main": "memory:"}) as shelf:
         app = make_site(shelf, options, tokens=None)
         ready = asyncio.Event()
         server = make_server(wrapped(app, options, limits), options, started=ready.set)
@@ -60,7 +60,7 @@ async def test_clients_that_vanish_leave_nothing_behind() -> None:
 
 
 async def test_a_client_that_reads_nothing_is_dropped_and_holds_up_nobody() -> None:
-    async with listened_to(Limits(unread_s=0.05)) as (site, _, port):
+    async with listened_to(ConnectionLimits(unread_s=0.05)) as (site, _, port):
         control, hub = site.shelf.first.control, site.hub
         for n in range(300):
             # so that what is sent does not fit into what the network keeps for it

@@ -15,7 +15,7 @@ from mainstay.control import Completion, Control
 from mainstay.model import Job
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import VirtualClock
-from mainstay.web.live import following, sse
+from mainstay.web.live import followed_jobs, sse
 from mainstay.web.security.tokens import Tokens
 from tests.web.conftest import Server, serving
 from tests.web.live.listening import listening
@@ -120,7 +120,7 @@ def test_whoever_comes_back_misses_no_event_and_sees_none_twice(
             assert seen == [str(n) for n in range(1, job.version + 1)]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(following, "_KEPT", kept)
+        patch.setattr(followed_jobs, "_KEPT", kept)
         asyncio.run(main())
 
 

@@ -20,7 +20,7 @@ from mainstay.web.options import WebOptions
 from mainstay.web.problems import Problem, answer
 from mainstay.web.security import login
 from mainstay.web.security.guard import Guard
-from mainstay.web.security.limits import Limits
+from mainstay.web.security.limits import ConnectionLimits
 from mainstay.web.security.middleware import wrapped
 from mainstay.web.security.tokens import Tokens
 
@@ -80,7 +80,9 @@ def small_site(guard: Guard) -> Starlette:
 class Door:
     """A guarded site in this process, and those who knock."""
 
-    def __init__(self, folder: Path, *, asks: bool = True, limits: Limits | None = None, **options: Any) -> None:
+    def __init__(
+        self, folder: Path, *, asks: bool = True, limits: ConnectionLimits | None = None, **options: Any
+    ) -> None:
         self.clock = VirtualClock()
         self.tokens = Tokens(folder / "tokens.json", clock=self.clock)
         self.options = WebOptions(tokens=str(self.tokens.path) if asks else None, **options)

@@ -16,8 +16,8 @@ import pytest
 import pytest_asyncio
 
 from mainstay.load.target.certificate import self_signed
-from mainstay.web.security.limits import Limits
-from mainstay.web.serving import Server, bound, make_server
+from mainstay.web.security.limits import ConnectionLimits
+from mainstay.web.server import WebServer, bound, make_server
 from tests.web.security.doors import Door
 
 HOST = "127.0.0.1"
@@ -58,7 +58,7 @@ class Wire:
 class Place:
     """A server that listens in this process."""
 
-    def __init__(self, server: Server, port: int, door: Door, context: ssl.SSLContext | None) -> None:
+    def __init__(self, server: WebServer, port: int, door: Door, context: ssl.SSLContext | None) -> None:
         self.server = server
         self.port = port
         self.door = door
@@ -77,7 +77,7 @@ class Place:
 
 @contextlib.asynccontextmanager
 async def listening(
-    folder: Path, *, cert: Path | None = None, limits: Limits | None = None, **options: Any
+    folder: Path, *, cert: Path | None = None, limits: ConnectionLimits | None = None, **options: Any
 ) -> AsyncIterator[Place]:
     door = Door(folder, asks=False, limits=limits, port=0, tls_cert=None if cert is None else str(cert), **options)
     context = None if cert is None else ssl.create_default_context(cafile=str(cert))
@@ -175,13 +175,13 @@ async def test_a_body_beside_small_headers_does_not_count_as_head(usual: Place) 
 
 
 async def test_who_says_nothing_is_sent_away(tmp_path: Path) -> None:
-    async with listening(tmp_path, limits=Limits(head_s=0.05)) as place:
+    async with listening(tmp_path, limits=ConnectionLimits(head_s=0.05)) as place:
         assert await (await place.connect()).closed()
 
 
 async def test_a_head_that_drips_is_given_up_however_steadily(tmp_path: Path) -> None:
     """Slow loris: each byte in time, and never an end."""
-    async with listening(tmp_path, limits=Limits(head_s=0.3)) as place:
+    async with listening(tmp_path, limits=ConnectionLimits(head_s=0.3)) as place:
         wire = await place.connect()
         await wire.send(f"GET / HTTP/1.1\r\nHost: {HOST}\r\n")
 
@@ -199,7 +199,7 @@ async def test_a_head_that_drips_is_given_up_however_steadily(tmp_path: Path) ->
 
 
 async def test_the_second_request_of_a_connection_has_to_be_told_in_time_too(tmp_path: Path) -> None:
-    async with listening(tmp_path, limits=Limits(head_s=0.3)) as place:
+    async with listening(tmp_path, limits=ConnectionLimits(head_s=0.3)) as place:
         wire = await place.connect()
         await wire.send(get())
         assert (await wire.answer())[0] == 200
@@ -211,7 +211,7 @@ async def test_the_second_request_of_a_connection_has_to_be_told_in_time_too(tmp
 
 async def test_blank_lines_do_not_keep_a_connection(tmp_path: Path) -> None:
     """They begin no request, and yet they are no silence."""
-    async with listening(tmp_path, limits=Limits(head_s=0.3)) as place:
+    async with listening(tmp_path, limits=ConnectionLimits(head_s=0.3)) as place:
         wire = await place.connect()
         await wire.send(get())
         assert (await wire.answer())[0] == 200
@@ -221,7 +221,7 @@ async def test_blank_lines_do_not_keep_a_connection(tmp_path: Path) -> None:
 
 
 async def test_a_body_that_drips_is_given_up(tmp_path: Path) -> None:
-    async with listening(tmp_path, limits=Limits(body_s=0.05)) as place:
+    async with listening(tmp_path, limits=ConnectionLimits(body_s=0.05)) as place:
         wire = await place.connect()
         await wire.send(post(100) + "x")
 
@@ -230,7 +230,7 @@ async def test_a_body_that_drips_is_given_up(tmp_path: Path) -> None:
 
 
 async def test_a_body_that_nobody_reads_does_not_keep_a_connection(tmp_path: Path) -> None:
-    async with listening(tmp_path, limits=Limits(head_s=0.3)) as place:
+    async with listening(tmp_path, limits=ConnectionLimits(head_s=0.3)) as place:
         wire = await place.connect()
         await wire.send(post(100, path="/unread"))
         assert (await wire.answer())[0] == 200
@@ -269,7 +269,7 @@ async def test_whoever_sends_on_after_a_refusal_still_gets_to_read_it(tmp_path: 
 
 
 async def test_who_reads_nothing_is_cut_off(tmp_path: Path) -> None:
-    async with listening(tmp_path, limits=Limits(unread_s=0.05)) as place:
+    async with listening(tmp_path, limits=ConnectionLimits(unread_s=0.05)) as place:
         wire = await place.connect(limit=1024)
         await wire.send(get("/flood"))
         await wire.reader.readuntil(b"\r\n\r\n")
@@ -379,7 +379,7 @@ async def test_what_a_proxy_says_is_believed_only_if_there_is_said_to_be_one(tmp
 
 
 async def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
-    async with listening(tmp_path, limits=Limits(connections=2), streams=1) as place:
+    async with listening(tmp_path, limits=ConnectionLimits(connections=2), streams=1) as place:
         for _ in range(3):
             await (await place.connect()).send("GET")
         wire = await place.connect()
@@ -395,7 +395,7 @@ async def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
 
 
 async def test_one_address_cannot_take_the_connections_of_all(tmp_path: Path) -> None:
-    async with listening(tmp_path, limits=Limits(connections=50, connections_each=3), streams=1) as place:
+    async with listening(tmp_path, limits=ConnectionLimits(connections=50, connections_each=3), streams=1) as place:
         greedy = [await place.connect() for _ in range(60)]
         other = await place.connect(local_addr=("127.0.0.2", 0))
         await other.send(get())
@@ -415,7 +415,7 @@ async def test_one_address_cannot_take_the_connections_of_all(tmp_path: Path) ->
 
 
 async def test_behind_a_proxy_all_connections_are_of_one_address(tmp_path: Path) -> None:
-    limits = Limits(connections=50, connections_each=1)
+    limits = ConnectionLimits(connections=50, connections_each=1)
     async with listening(tmp_path, limits=limits, streams=1, insecure=True) as place:
         for wire in [await place.connect() for _ in range(5)]:
             await wire.send(get())
@@ -423,7 +423,7 @@ async def test_behind_a_proxy_all_connections_are_of_one_address(tmp_path: Path)
 
 
 async def test_whoever_asks_whether_it_lives_is_answered_when_there_is_no_room(tmp_path: Path) -> None:
-    async with listening(tmp_path, limits=Limits(connections=0), streams=1) as place:
+    async with listening(tmp_path, limits=ConnectionLimits(connections=0), streams=1) as place:
         full = await place.connect()
         await full.send(get())
         assert (await full.answer())[0] == 200
@@ -460,7 +460,7 @@ async def _asked(place: Place, n: int) -> None:
 
 
 async def test_what_is_not_finished_within_the_grace_is_given_up(tmp_path: Path) -> None:
-    async with listening(tmp_path, limits=Limits(grace_s=0)) as place:
+    async with listening(tmp_path, limits=ConnectionLimits(grace_s=0)) as place:
         wire = await place.connect()
         await wire.send(post(4) + "ab")
         await _asked(place, 1)
@@ -472,7 +472,7 @@ async def test_what_is_not_finished_within_the_grace_is_given_up(tmp_path: Path)
 
 
 async def test_the_second_stop_waits_for_nobody(tmp_path: Path) -> None:
-    async with listening(tmp_path, limits=Limits(grace_s=600)) as place:
+    async with listening(tmp_path, limits=ConnectionLimits(grace_s=600)) as place:
         wire = await place.connect()
         await wire.send(post(4) + "ab")
         await _asked(place, 1)

@@ -12,7 +12,7 @@ import pytest
 
 from mainstay.web.caller import Caller
 from mainstay.web.options import WebOptions
-from mainstay.web.security.limits import Limits
+from mainstay.web.security.limits import ConnectionLimits
 from mainstay.web.security.middleware import wrapped
 from mainstay.worker.logs import JsonLines
 from tests.web.security.doors import Door, problem
@@ -99,7 +99,7 @@ async def test_a_length_beyond_all_numbers_is_too_large(open_door: Door, length:
 
 
 async def test_a_body_that_drips_is_given_up(tmp_path: Path) -> None:
-    client = Door(tmp_path, asks=False, limits=Limits(body_s=0.02)).client()
+    client = Door(tmp_path, asks=False, limits=ConnectionLimits(body_s=0.02)).client()
 
     async def chunks() -> AsyncIterator[bytes]:
         yield b"x"

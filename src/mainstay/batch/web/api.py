@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from ...lifecycle import table_of
 from ...web.api.fields import PageSize, Reason
-from ...web.api.operation import Answered, Ask, Nothing, Operation, told
-from ...web.api.seen import BatchSeen, OutputPage, Resuming
-from ...web.api.veil import shown_job, shown_report, veiled_output, veiled_to_run, veiled_validation
+from ...web.api.operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
+from ...web.api.store_responses import BatchStatusView, OutputPage, ResumeResult
+from ...web.api.text_mask import masked_output, masked_unit, masked_validation, shown_job, shown_report
 from ...web.api.versions import wanted_version
 from ..findings import Validation
 from ..report.heat_map import HeatMap, heat_map
@@ -56,7 +56,7 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reason: Reason | None = None
 
 
-async def get_batch(ask: Ask[Nothing, None]) -> Response:
+async def get_batch(ask: ApiRequest[NoParameters, None]) -> Response:
     status = await ask.desk.status(ask.path("id"))
     job, spec, validation = (
         await shown_job(ask.place.store, status.job, ask.site.masker),
@@ -65,7 +65,7 @@ async def get_batch(ask: Ask[Nothing, None]) -> Response:
     )
     state = table_of(None).get(job.status)
     lacking = 0 if validation is None else validation.expected - validation.present
-    return told(
+    return json_response(
         {
             "id": job.id,
             "name": job.name,
@@ -81,7 +81,7 @@ async def get_batch(ask: Ask[Nothing, None]) -> Response:
             "aggregations": {name: _tally(one) for name, one in status.aggregations.items()},
             "outputs": {"expected": spec.expected, "there": status.outputs_there},
             "waits": status.waits,
-            "validation": veiled_validation(msgspec.to_builtins(validation), ask.site.masker),
+            "validation": masked_validation(msgspec.to_builtins(validation), ask.site.masker),
             "runner": spec.runner.partition(":")[0],
             "resumed_from": spec.resumed_from,
             "advice": msgspec.to_builtins(advice_for(job.id, job.status, lacking=lacking)),
@@ -89,47 +89,47 @@ async def get_batch(ask: Ask[Nothing, None]) -> Response:
     )
 
 
-async def get_report(ask: Ask[Nothing, None]) -> Response:
-    return told(msgspec.to_builtins(await _report(ask), enc_hook=str))
+async def get_report(ask: ApiRequest[NoParameters, None]) -> Response:
+    return json_response(msgspec.to_builtins(await _report(ask), enc_hook=str))
 
 
-async def get_map(ask: Ask[Mapping, None]) -> Response:
+async def get_map(ask: ApiRequest[Mapping, None]) -> Response:
     report, size = await _report(ask), ask.query
     found = heat_map(report.outcomes, columns=size.columns, rows=size.rows, facets=size.facets)
-    return told(msgspec.to_builtins(found))
+    return json_response(msgspec.to_builtins(found))
 
 
-async def list_outputs(ask: Ask[Listing, None]) -> Response:
+async def list_outputs(ask: ApiRequest[Listing, None]) -> Response:
     desk, job_id, wanted = ask.desk, ask.path("id"), ask.query
     limit = min(wanted.limit, ask.site.options.page_limit)
     found, following = await desk.outputs(job_id, start=wanted.start, limit=limit)
     masker = ask.site.masker
-    kept = [veiled_output(each, masker) for each in found if wanted.state is None or each.state in wanted.state]
+    kept = [masked_output(each, masker) for each in found if wanted.state is None or each.state in wanted.state]
     place = (await desk.store(job_id)).place
-    return told({"place": place, "outputs": msgspec.to_builtins(kept), "next": following})
+    return json_response({"place": place, "outputs": msgspec.to_builtins(kept), "next": following})
 
 
-async def validate_job(ask: Ask[Nothing, Validate]) -> Response:
+async def validate_job(ask: ApiRequest[NoParameters, Validate]) -> Response:
     version = await wanted_version(ask)
     found = await ask.desk.validate(ask.path("id"), force=ask.body.force, actor=ask.caller.actor, version=version)
-    return told(veiled_validation(msgspec.to_builtins(found), ask.site.masker))
+    return json_response(masked_validation(msgspec.to_builtins(found), ask.site.masker))
 
 
-async def resume_job(ask: Ask[Nothing, Resume]) -> Response:
+async def resume_job(ask: ApiRequest[NoParameters, Resume]) -> Response:
     desk, job_id, version = ask.desk, ask.path("id"), await wanted_version(ask)
     if ask.body.dry_run:
         wanted = [one async for one in desk.to_run(job_id, version=version)]
         units = sum(one.run for one in wanted)
         ask.deed.said["units"] = units
-        sample = msgspec.to_builtins([veiled_to_run(one, ask.site.masker) for one in wanted[:_NAMED]])
-        return told({"id": job_id, "how": "nothing", "units": units, "dry_run": True, "sample": sample})
+        sample = msgspec.to_builtins([masked_unit(one, ask.site.masker) for one in wanted[:_NAMED]])
+        return json_response({"id": job_id, "how": "nothing", "units": units, "dry_run": True, "sample": sample})
     why = ask.body.reason or "resumed on request"
     done = await desk.resume(job_id, actor=ask.caller.actor, reason=why, version=version)
     ask.deed.said |= {"dry_run": False, "units": done.units}
-    return told({**msgspec.to_builtins(done), "dry_run": False, "sample": []})
+    return json_response({**msgspec.to_builtins(done), "dry_run": False, "sample": []})
 
 
-async def _report(ask: Ask[Any, Any]) -> BatchReport:
+async def _report(ask: ApiRequest[Any, Any]) -> BatchReport:
     return await shown_report(ask.desk, ask.path("id"), ask.site.masker)
 
 
@@ -137,22 +137,22 @@ def _tally(units: Tallied) -> dict[str, Any]:
     return {**msgspec.structs.asdict(units), "done": units.done}
 
 
-def _of(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> Operation:
-    return Operation(
+def _of(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> ApiOperation:
+    return ApiOperation(
         method=more.pop("method", "GET"),
         path=f"/jobs/{{id}}/{path}",
         handler=handler,
         scope=more.pop("scope", "read"),
         tag="batches",
         summary=summary,
-        answers={200: Answered(told=more.pop("told", type_.__doc__.split("\n")[0]), type=type_)},
+        answers={200: ApiResponse(description=more.pop("description", type_.__doc__.split("\n")[0]), type=type_)},
         refusals=(404, *more.pop("refusals", ())),
         **more,
     )
 
 
 OPERATIONS = (
-    _of("batch", get_batch, "See how a batch stands", BatchSeen),
+    _of("batch", get_batch, "See how a batch stands", BatchStatusView),
     _of("report", get_report, "Report what became of a batch", BatchReport),
     _of("map", get_map, "Draw the parameter sets of a batch by outcome", HeatMap, query=Mapping),
     _of("outputs", list_outputs, "List what is there of a batch's outputs", OutputPage, query=Listing),
@@ -171,7 +171,7 @@ OPERATIONS = (
         "resume",
         resume_job,
         "Run the units of a batch again whose outputs are missing or corrupt",
-        Resuming,
+        ResumeResult,
         method="POST",
         scope="operate",
         body=Resume,

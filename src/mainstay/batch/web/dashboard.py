@@ -9,12 +9,12 @@ from starlette.responses import Response
 
 from ...lifecycle import table_of
 from ...model import check_id
-from ...web.api.veil import shown_job, shown_report
+from ...web.api.text_mask import shown_job, shown_report
 from ...web.api.views import etag_of
 from ...web.dashboard.job import can_of, others
 from ...web.dashboard.jobs import cursor_of, filter_of
 from ...web.dashboard.kinds import of_kind
-from ...web.dashboard.page import View
+from ...web.dashboard.page import PageView
 from ..report.html import map_html
 from ..report.model import advice_for
 from ..spec import KIND
@@ -23,7 +23,7 @@ from ..spec import KIND
 _POLL_S, _SHARE = 3, 20
 
 
-async def batches(view: View) -> Response:
+async def batches(view: PageView) -> Response:
     given = view.given()
     cursor = cursor_of(given)
     name = filter_of(given).name
@@ -32,7 +32,7 @@ async def batches(view: View) -> Response:
     return view.page("batches.html", title="Batches", some=some, counts=counts, name=name, first=cursor is None)
 
 
-async def batch(view: View) -> Response:
+async def batch(view: PageView) -> Response:
     job_id = check_id(view.path("id"))
     began_s = time.monotonic()
     status = await view.place.desk.status(job_id)

@@ -8,26 +8,26 @@ import msgspec
 from starlette.responses import Response
 
 from ...task.codec import Sealer
-from ...web.api.operation import Answered, Ask, Nothing, Operation, told
+from ...web.api.operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
 from ...web.api.views import size_of
-from ...web.aside import aside
 from ...web.problems import Problem
+from ...web.threads import in_thread
 from ..extra import extra_needed
 from ..stats.model import Summary
 from .texts import shown_summary
 
 
-async def get_summary(ask: Ask[Nothing, None]) -> Response:
+async def get_summary(ask: ApiRequest[NoParameters, None]) -> Response:
     with extra_needed("the summary of a load test"):
         from ..works import summary_of  # noqa: PLC0415 - an extra that most servers do without
 
     job = await ask.place.control.jobs.get(ask.path("id"))
-    summary = await aside(lambda: summary_of(job, _unpacked), size_of(job))
+    summary = await in_thread(lambda: summary_of(job, _unpacked), size_of(job))
     if summary is None:
         detail = f"job {job.id} ({job.name}) is {job.status}, and has no numbers yet; ask again later"
         raise Problem(409, "no_numbers_yet", detail, headers={"Retry-After": "2"}, job_status=job.status)
     shown = await shown_summary(ask.place.store, job, summary, ask.site.masker)
-    return told(msgspec.to_builtins(shown))
+    return json_response(msgspec.to_builtins(shown))
 
 
 def _unpacked(data: bytes) -> Any:
@@ -35,14 +35,14 @@ def _unpacked(data: bytes) -> Any:
 
 
 OPERATIONS = (
-    Operation(
+    ApiOperation(
         method="GET",
         path="/jobs/{id}/summary",
         handler=get_summary,
         scope="read",
         tag="load tests",
         summary="Read the numbers of a load test: its end, or how it stood lately",
-        answers={200: Answered(told="The numbers.", type=Summary)},
+        answers={200: ApiResponse(description="The numbers.", type=Summary)},
         refusals=(404, 409),
     ),
 )

@@ -15,13 +15,13 @@ from ...lifecycle import table_of
 from ...model import Job, check_id
 from ...stores.omitted_values import size_left_out
 from ...task.codec import Sealer
-from ...web.api.veil import shown_job, veil_of
+from ...web.api.text_mask import shown_job, text_mask_of
 from ...web.api.views import etag_of, size_of
-from ...web.aside import aside
 from ...web.dashboard.job import can_of, others
 from ...web.dashboard.jobs import cursor_of, filter_of
 from ...web.dashboard.kinds import of_kind
-from ...web.dashboard.page import View
+from ...web.dashboard.page import PageView
+from ...web.threads import in_thread
 from ...worker.state_folder import state_folder
 from ..extra import extra_needed
 from ..local_run import FOLDER
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 _SUMMARY_BYTES = 1024 * 1024
 
 
-async def loads(view: View) -> Response:
+async def loads(view: PageView) -> Response:
     given = view.given()
     cursor = cursor_of(given)
     name = filter_of(given).name
     some = await of_kind(view.place.store, "load", cursor=cursor, name=name, value_bytes=_SUMMARY_BYTES)
-    runs = await aside(
+    runs = await in_thread(
         lambda: [(job, summary, _told(summary)) for job in some.jobs for summary in [_summary(job)]],
         sum(map(size_of, some.jobs)),
     )
     return view.page("loads.html", title="Load tests", some=some, runs=runs, name=name, first=cursor is None)
 
 
-async def load(view: View) -> Response:
+async def load(view: PageView) -> Response:
     job = await view.place.control.jobs.get(check_id(view.path("id")))
-    texts = SummaryTexts(view.masker, await veil_of(view.place.store, job, view.masker))
-    summary, drawn = await aside(lambda: _read(job, texts), size_of(job))
+    texts = SummaryTexts(view.masker, await text_mask_of(view.place.store, job, view.masker))
+    summary, drawn = await in_thread(lambda: _read(job, texts), size_of(job))
     state = table_of(job.parent).get(job.status)
     return view.page(
         "load.html",
@@ -65,7 +65,7 @@ async def load(view: View) -> Response:
     )
 
 
-async def compare_loads(view: View) -> Response:
+async def compare_loads(view: PageView) -> Response:
     with extra_needed("a comparison of load tests"):
         from ..report.compare import compare  # noqa: PLC0415 - an extra that most servers do without
         from ..report.compare_page import comparison_parts  # noqa: PLC0415 - the same
@@ -79,7 +79,7 @@ async def compare_loads(view: View) -> Response:
     jobs.sort(key=lambda job: job.created_ms)
     # what was recorded can be long; others are not to wait for it
     masker = view.masker
-    texts = [SummaryTexts(masker, await veil_of(view.place.store, job, masker)) for job in jobs]
+    texts = [SummaryTexts(masker, await text_mask_of(view.place.store, job, masker)) for job in jobs]
     first, second = [await asyncio.to_thread(_run, job, text) for job, text in zip(jobs, texts, strict=True)]
     found = await asyncio.to_thread(compare, first, second)
     parts = [markupsafe.Markup(part) for part in comparison_parts(found, first, second)]  # noqa: S704 - escaped there

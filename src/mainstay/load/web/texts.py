@@ -15,8 +15,8 @@ import msgspec
 
 from ...model import Job
 from ...stores import JobStore
-from ...web.api.masking import MASK, Masker
-from ...web.api.veil import Veil, veil_of
+from ...web.api.masker import MASK, Masker
+from ...web.api.text_mask import TextMask, text_mask_of
 
 _RAISED = re.compile(r"(\(on_start raised ).*(\):)", re.DOTALL)
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 async def shown_summary(store: JobStore, job: Job, summary: Summary, masker: Masker) -> Summary:
     """The same numbers, with the texts that may be shown."""
-    return SummaryTexts(masker, await veil_of(store, job, masker)).shown(summary)
+    return SummaryTexts(masker, await text_mask_of(store, job, masker)).shown(summary)
 
 
 class SummaryTexts:
     """Masks the texts of one summary."""
 
-    def __init__(self, masker: Masker, veil: Veil) -> None:
+    def __init__(self, masker: Masker, veil: TextMask) -> None:
         self._masker = masker
         self._veil = veil
 

@@ -14,9 +14,9 @@ from ...control.bulk import Answer, Found
 from ...errors import InvalidInput
 from . import fields
 from .fields import JobId, Reason
-from .jobs import Filter
-from .operation import Answered, Ask, Nothing, Operation, told
-from .shapes import BulkResult
+from .job_responses import BulkResult
+from .jobs import JobFilter
+from .operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
 from .views import masked_job
 
 #: refusals that are told one by one
@@ -24,13 +24,13 @@ _TOLD = 100
 _ACTIONS = {"cancel": cancelling, "retry": retrying, "delete": deleting}
 
 
-class Many(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BulkRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is to be done, and to which: `ids` or `filter`. A filter without a status means those that it makes sense
     for: what failed, for retry; what is not settled, for cancel; what is settled, for delete."""
 
     action: fields.Action
     ids: Annotated[list[JobId], Meta(min_length=1, max_length=10_000)] | None = None
-    filter: Filter | None = None
+    filter: JobFilter | None = None
     dry_run: bool = False
     """only tell what would be done"""
     limit: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
@@ -38,7 +38,7 @@ class Many(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reason: Reason | None = None
 
 
-async def act_on_jobs(ask: Ask[Nothing, Many]) -> Response:
+async def act_on_jobs(ask: ApiRequest[NoParameters, BulkRequest]) -> Response:
     wanted, store, most = ask.body, ask.place.store, ask.site.options.bulk_limit
     if wanted.action == "delete":
         await ask.site.guard.admit(ask.request, "admin")
@@ -61,7 +61,7 @@ async def act_on_jobs(ask: Ask[Nothing, Many]) -> Response:
     return await carried_out(ask, action, found, dry_run=wanted.dry_run)
 
 
-async def carried_out(ask: Ask[Any, Any], action: Action, found: Found, *, dry_run: bool) -> Response:
+async def carried_out(ask: ApiRequest[Any, Any], action: Action, found: Found, *, dry_run: bool) -> Response:
     """Do it, unless this is only to see what it would do; and tell."""
     done = refused = 0
     refusals: list[Answer] = []
@@ -75,7 +75,7 @@ async def carried_out(ask: Ask[Any, Any], action: Action, found: Found, *, dry_r
     counts = {"action": action.verb, "dry_run": dry_run, "matched": found.total, "done": done, "refused": refused}
     ask.deed.said |= counts
     masker = ask.site.masker
-    return told(
+    return json_response(
         BulkResult(
             action=action.verb,
             dry_run=dry_run,
@@ -91,7 +91,7 @@ async def carried_out(ask: Ask[Any, Any], action: Action, found: Found, *, dry_r
 
 
 OPERATIONS = (
-    Operation(
+    ApiOperation(
         method="POST",
         path="/jobs/actions",
         handler=act_on_jobs,
@@ -99,8 +99,8 @@ OPERATIONS = (
         tag="jobs",
         summary="Retry, cancel or delete many jobs, or see which that would be",
         about="Each job is answered for. To delete needs the scope admin.",
-        body=Many,
-        answers={200: Answered(told="What was done, or would be.", type=BulkResult)},
+        body=BulkRequest,
+        answers={200: ApiResponse(description="What was done, or would be.", type=BulkResult)},
         refusals=(404,),
     ),
 )

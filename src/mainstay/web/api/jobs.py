@@ -12,15 +12,15 @@ from ...control.job_filter import by_age, check_states
 from ...control.json_view import JobView
 from ...stores import JobStore, Query
 from .fields import Duration, JobId, Millis, Name, PageSize, Queue, Status, Tag, Text
-from .listing import shown_page, with_values
-from .operation import PACKED, Answered, Ask, Operation
-from .shapes import JobPage
-from .veil import shown_job
+from .job_pages import shown_page, with_values
+from .job_responses import JobPage
+from .operation import PACKED, ApiOperation, ApiRequest, ApiResponse
+from .text_mask import shown_job
 from .versions import is_known
 from .views import etag_of, masked_job, size_of
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which jobs are meant; what is left out, or null, does not narrow."""
 
     status: Annotated[list[Status], Meta(min_length=1, max_length=20)] | None = None
@@ -49,7 +49,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def narrows(self) -> bool:
         """Whether anything is said at all."""
-        return any(getattr(self, name) is not None for name in Filter.__struct_fields__)
+        return any(getattr(self, name) is not None for name in JobFilter.__struct_fields__)
 
     async def query(self, store: JobStore) -> Query:
         """The same for a store. Ages count from now."""
@@ -71,7 +71,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return by_age(query, older_than=self.older_than, newer_than=self.newer_than, now_ms=store.clock.now_ms())
 
 
-class Listing(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JobListQuery(JobFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A page of what matches."""
 
     oldest_first: bool = False
@@ -82,14 +82,14 @@ class Listing(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """with payloads, results and checkpoints: a page ends before it holds more than 4 MiB of them, or after one job"""
 
 
-class Looking(msgspec.Struct, frozen=True, kw_only=True):
+class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     """How one job is looked at."""
 
     payload: bool = True
     """with its payload, result and checkpoint"""
 
 
-async def list_jobs(ask: Ask[Listing, None]) -> Response:
+async def list_jobs(ask: ApiRequest[JobListQuery, None]) -> Response:
     wanted, store = ask.query, ask.place.store
     query = msgspec.structs.replace(await wanted.query(store), oldest_first=wanted.oldest_first)
     limit = min(wanted.limit, ask.site.options.page_limit)
@@ -106,7 +106,7 @@ async def list_jobs(ask: Ask[Listing, None]) -> Response:
     )
 
 
-async def get_job(ask: Ask[Looking, None]) -> Response:
+async def get_job(ask: ApiRequest[JobQuery, None]) -> Response:
     job = await ask.place.control.jobs.get(ask.path("id"))
     tag = etag_of(job)
     if is_known(ask, tag):
@@ -117,7 +117,7 @@ async def get_job(ask: Ask[Looking, None]) -> Response:
 
 
 OPERATIONS = (
-    Operation(
+    ApiOperation(
         method="GET",
         path="/jobs",
         handler=list_jobs,
@@ -125,11 +125,11 @@ OPERATIONS = (
         tag="jobs",
         summary="Find jobs, newest first, a page at a time",
         about=PACKED,
-        query=Listing,
+        query=JobListQuery,
         packs=True,
-        answers={200: Answered(told="A page.", type=JobPage)},
+        answers={200: ApiResponse(description="A page.", type=JobPage)},
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/jobs/{id}",
         handler=get_job,
@@ -137,11 +137,13 @@ OPERATIONS = (
         tag="jobs",
         summary="Look at one job",
         about=PACKED,
-        query=Looking,
+        query=JobQuery,
         packs=True,
         answers={
-            200: Answered(told="The job.", type=JobView, headers={"ETag": "its version, to be sent as If-Match"}),
-            304: Answered(told="It is as you know it."),
+            200: ApiResponse(
+                description="The job.", type=JobView, headers={"ETag": "its version, to be sent as If-Match"}
+            ),
+            304: ApiResponse(description="It is as you know it."),
         },
         refusals=(404,),
         if_none_match=True,

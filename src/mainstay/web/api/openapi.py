@@ -16,8 +16,8 @@ import msgspec
 
 from . import versions
 from .fields import JobId, Name, Text, Worker
-from .operation import Answered, Operation
-from .shapes import Problem
+from .job_responses import ProblemView
+from .operation import ApiOperation, ApiResponse
 
 _REFS = "#/components/schemas/{name}"
 _PATH = {"id": JobId, "name": Name, "worker": Worker}
@@ -46,7 +46,7 @@ _ANY = (400, 401, 403, 422, 429, 500, 503)
 _PARAMETER = re.compile(r"{(\w+)}")
 
 
-def described(operations: Sequence[Operation], *, stores: Sequence[str]) -> dict[str, Any]:
+def described(operations: Sequence[ApiOperation], *, stores: Sequence[str]) -> dict[str, Any]:
     """The whole description, for a server of these stores; the first is meant when none is named."""
     types = list(_types(operations))
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFS)
@@ -88,8 +88,8 @@ def _published(schema: Any) -> Any:
     return {name: _published(each) for name, each in schema.items()} | renamed
 
 
-def _types(operations: Iterable[Operation]) -> Iterable[Any]:
-    yield Problem
+def _types(operations: Iterable[ApiOperation]) -> Iterable[Any]:
+    yield ProblemView
     yield from _PATH.values()
     yield Text
     for operation in operations:
@@ -100,7 +100,7 @@ def _types(operations: Iterable[Operation]) -> Iterable[Any]:
                 yield answered.type
 
 
-def _operation(operation: Operation, made: dict[int, Any], stores: Sequence[str]) -> dict[str, Any]:
+def _operation(operation: ApiOperation, made: dict[int, Any], stores: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "operationId": operation.id,
         "tags": [operation.tag],
@@ -112,7 +112,7 @@ def _operation(operation: Operation, made: dict[int, Any], stores: Sequence[str]
     for status in sorted({*_ANY, *operation.refusals, *_more(operation)}):
         found["responses"].setdefault(
             str(status),
-            {"description": _REFUSED[status], "content": {_PROBLEM: {"schema": made[id(Problem)]}}},
+            {"description": _REFUSED[status], "content": {_PROBLEM: {"schema": made[id(ProblemView)]}}},
         )
     if operation.body is not None:
         needed = any(field.required for field in msgspec.structs.fields(operation.body))
@@ -121,7 +121,7 @@ def _operation(operation: Operation, made: dict[int, Any], stores: Sequence[str]
     return found
 
 
-def _more(operation: Operation) -> Iterable[int]:
+def _more(operation: ApiOperation) -> Iterable[int]:
     """What may be refused because of how the operation is declared."""
     if operation.body is not None:
         yield from (408, 413, 415)
@@ -131,8 +131,8 @@ def _more(operation: Operation) -> Iterable[int]:
         yield 428
 
 
-def _answer(answered: Answered, made: dict[int, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"description": answered.told}
+def _answer(answered: ApiResponse, made: dict[int, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"description": answered.description}
     if answered.type is not None:
         found["content"] = {answered.media: {"schema": made[id(answered.type)]}}
     if answered.headers:
@@ -142,7 +142,7 @@ def _answer(answered: Answered, made: dict[int, Any]) -> dict[str, Any]:
     return found
 
 
-def _parameters(operation: Operation, made: dict[int, Any], stores: Sequence[str]) -> Iterable[dict[str, Any]]:
+def _parameters(operation: ApiOperation, made: dict[int, Any], stores: Sequence[str]) -> Iterable[dict[str, Any]]:
     for name in _PARAMETER.findall(operation.path):
         yield {"name": name, "in": "path", "required": True, "schema": made[id(_PATH[name])]}
     if operation.in_store:

@@ -12,10 +12,10 @@ from starlette.responses import Response
 from ...batch.desk import Desk
 from ...control import Control
 from ...control.json_view import Extension
-from ..aside import aside
-from ..audit import Deed
+from ..audit import AuditEntry
 from ..caller import Caller, Scope
-from ..shelf import Place
+from ..stores import ServedStore
+from ..threads import in_thread
 
 if TYPE_CHECKING:
     from ..site import Site
@@ -37,15 +37,15 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 _pack = msgspec.msgpack.Encoder(enc_hook=_kept).encode
 
 
-class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NoParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No parameters; an empty body."""
 
 
-class Ask(Generic[Q, B]):
+class ApiRequest(Generic[Q, B]):
     """A request that was let in and read."""
 
     def __init__(
-        self, site: Site, request: Request, caller: Caller, place: Place, query: Q, body: B, deed: Deed
+        self, site: Site, request: Request, caller: Caller, place: ServedStore, query: Q, body: B, deed: AuditEntry
     ) -> None:
         self.site = site
         self.request = request
@@ -73,18 +73,18 @@ class Ask(Generic[Q, B]):
     def told(self, data: Any, status: int = 200, **headers: str) -> Response:
         """An answer with values of the user in it: as MessagePack to whoever asks for it, which keeps their types."""
         if not _wants_msgpack(self.request):
-            return told(data, status, Vary="Accept", **headers)
+            return json_response(data, status, Vary="Accept", **headers)
         return Response(_pack(data), status, {"Vary": "Accept", **_named(headers)}, MSGPACK)
 
     async def shown(self, make: Callable[[], Any], size: int, **headers: str) -> Response:
         """The same for values of any size: a large answer is made and encoded beside the event loop."""
-        return await aside(lambda: self.told(make(), 200, **headers), size)
+        return await in_thread(lambda: self.told(make(), 200, **headers), size)
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
+class ApiResponse(msgspec.Struct, frozen=True, kw_only=True):
     """One way an operation is answered."""
 
-    told: str
+    description: str
     type: Any = None
     """what the body is made of; None: it has none"""
     headers: Mapping[str, str] = {}
@@ -92,20 +92,20 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     media: str = "application/json"
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
+class ApiOperation(msgspec.Struct, frozen=True, kw_only=True):
     """One method of one path."""
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
-    handler: Callable[[Ask[Any, Any]], Awaitable[Response]]
+    handler: Callable[[ApiRequest[Any, Any]], Awaitable[Response]]
     scope: Scope
     summary: str
     about: str = ""
     tag: str
-    query: type[msgspec.Struct] = Nothing
+    query: type[msgspec.Struct] = NoParameters
     body: type[msgspec.Struct] | None = None
     """None: it takes none. One whose fields all have defaults may be left out"""
-    answers: Mapping[int, Answered]
+    answers: Mapping[int, ApiResponse]
     refusals: tuple[int, ...] = ()
     """beside those that any operation has"""
     if_match: Literal["", "may", "must"] = ""
@@ -123,7 +123,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return self.handler.__name__
 
 
-def told(data: Any, status: int = 200, **headers: str) -> Response:
+def json_response(data: Any, status: int = 200, **headers: str) -> Response:
     """An answer in JSON. Headers are written with `_` for `-`."""
     return Response(_encode(data), status, _named(headers), "application/json")
 

@@ -16,18 +16,18 @@ from ...stores import Query
 from ..problems import Problem
 from .bulk import carried_out
 from .fields import Reason, Text
-from .operation import Answered, Ask, Nothing, Operation, told
-from .seen import Limits
-from .shapes import BulkResult
+from .job_responses import BulkResult
+from .operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
+from .store_responses import LimitList
 
 
-class Pause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why, for whoever looks."""
+class PauseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why, for whoever overview."""
 
     reason: Reason | None = None
 
 
-class Purge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PurgeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What becomes of the jobs that wait."""
 
     delete: bool = False
@@ -38,7 +38,7 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     reason: Reason | None = None
 
 
-class NewLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LimitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many jobs of a concurrency key may be held at a time."""
 
     key: Text
@@ -46,30 +46,30 @@ class NewLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """null lifts it"""
 
 
-async def list_queues(ask: Ask[Nothing, None]) -> Response:
-    return told(msgspec.to_builtins(await overview.queues(ask.place.store)))
+async def list_queues(ask: ApiRequest[NoParameters, None]) -> Response:
+    return json_response(msgspec.to_builtins(await overview.queues(ask.place.store)))
 
 
-async def get_queue(ask: Ask[Nothing, None]) -> Response:
+async def get_queue(ask: ApiRequest[NoParameters, None]) -> Response:
     seen = await overview.queues(ask.place.store)
     found = next((queue for queue in seen.queues if queue.name == ask.path("name")), None)
     if found is None:
         raise _no_queue(ask.path("name"), {queue.name for queue in seen.queues})
-    return told(msgspec.to_builtins(found))
+    return json_response(msgspec.to_builtins(found))
 
 
-async def pause_queue(ask: Ask[Nothing, Pause]) -> Response:
+async def pause_queue(ask: ApiRequest[NoParameters, PauseBody]) -> Response:
     await ask.control.operations.pause(ask.path("name"), reason=ask.body.reason)
     return await _settings(ask)
 
 
-async def resume_queue(ask: Ask[Nothing, None]) -> Response:
+async def resume_queue(ask: ApiRequest[NoParameters, None]) -> Response:
     await _check(ask)
     await ask.control.operations.resume(ask.path("name"))
     return await _settings(ask)
 
 
-async def purge_queue(ask: Ask[Nothing, Purge]) -> Response:
+async def purge_queue(ask: ApiRequest[NoParameters, PurgeBody]) -> Response:
     await _check(ask)
     name, wanted = ask.path("name"), ask.body
     why = wanted.reason or f"queue {name} was purged"
@@ -79,22 +79,22 @@ async def purge_queue(ask: Ask[Nothing, Purge]) -> Response:
     return await carried_out(ask, action, found, dry_run=wanted.dry_run)
 
 
-async def list_limits(ask: Ask[Nothing, None]) -> Response:
-    return told({"limits": msgspec.to_builtins(await overview.limits(ask.place.store))})
+async def list_limits(ask: ApiRequest[NoParameters, None]) -> Response:
+    return json_response({"limits": msgspec.to_builtins(await overview.limits(ask.place.store))})
 
 
-async def set_limit(ask: Ask[Nothing, NewLimit]) -> Response:
+async def set_limit(ask: ApiRequest[NoParameters, LimitBody]) -> Response:
     await ask.control.operations.set_limit(ask.body.key, ask.body.limit)
-    return told({"key": ask.body.key, "limit": ask.body.limit})
+    return json_response({"key": ask.body.key, "limit": ask.body.limit})
 
 
-async def _settings(ask: Ask[Any, Any]) -> Response:
+async def _settings(ask: ApiRequest[Any, Any]) -> Response:
     name = ask.path("name")
     found = {queue.name: queue for queue in await ask.place.store.queues()}
-    return told(msgspec.to_builtins(found.get(name, QueueSettings(name=name))))
+    return json_response(msgspec.to_builtins(found.get(name, QueueSettings(name=name))))
 
 
-async def _check(ask: Ask[Any, Any]) -> None:
+async def _check(ask: ApiRequest[Any, Any]) -> None:
     known = await overview.known_queues(ask.place.store)
     if ask.path("name") not in known:
         raise _no_queue(ask.path("name"), known)
@@ -105,21 +105,21 @@ def _no_queue(name: str, known: set[str]) -> Problem:
     return Problem(404, "queue_not_found", f"there is no queue {name[:100]!r}; there are {there}", field="name")
 
 
-def _of(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> Operation:
-    return Operation(
+def _of(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> ApiOperation:
+    return ApiOperation(
         method=more.pop("method", "POST"),
         path=path,
         handler=handler,
         scope=more.pop("scope", "operate"),
         tag="queues",
         summary=summary,
-        answers={200: Answered(told=more.pop("told", "BulkResult."), type=type_)},
+        answers={200: ApiResponse(description=more.pop("description", "Done."), type=type_)},
         **more,
     )
 
 
 OPERATIONS = (
-    _of("/queues", list_queues, "List the queues", Queues, method="GET", scope="read", told="The queues."),
+    _of("/queues", list_queues, "List the queues", Queues, method="GET", scope="read", description="The queues."),
     _of(
         "/queues/{name}",
         get_queue,
@@ -127,7 +127,7 @@ OPERATIONS = (
         Queue,
         method="GET",
         scope="read",
-        told="The queue.",
+        description="The queue.",
         refusals=(404,),
     ),
     _of(
@@ -135,14 +135,14 @@ OPERATIONS = (
         pause_queue,
         "Hand out no more jobs of a queue; what runs goes on",
         QueueSettings,
-        body=Pause,
+        body=PauseBody,
     ),
     _of(
         "/queues/{name}/resume",
         resume_queue,
         "Hand out jobs of a queue again",
         QueueSettings,
-        body=Nothing,
+        body=NoParameters,
         refusals=(404,),
     ),
     _of(
@@ -151,7 +151,7 @@ OPERATIONS = (
         "Cancel or delete every job of a queue that waits",
         BulkResult,
         about="What somebody works on goes on, and what is settled stays. With dry_run nothing is done.",
-        body=Purge,
+        body=PurgeBody,
         scope="admin",
         refusals=(404,),
     ),
@@ -159,10 +159,10 @@ OPERATIONS = (
         "/limits",
         list_limits,
         "List the limits of concurrency keys",
-        Limits,
+        LimitList,
         method="GET",
         scope="read",
-        told="The limits.",
+        description="The limits.",
     ),
-    _of("/limits", set_limit, "Set or lift the limit of a concurrency key", NewLimit, body=NewLimit),
+    _of("/limits", set_limit, "Set or lift the limit of a concurrency key", LimitBody, body=LimitBody),
 )

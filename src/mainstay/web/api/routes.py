@@ -19,23 +19,23 @@ from ...batch.web import api as batch_api
 from ...errors import MainstayError
 from ...load.web import api as load_api
 from ...model import check_id
-from ..audit import AUDITED, Deed
+from ..audit import AUDITED, AuditEntry
 from ..problems import Problem, answer, problem_of
-from . import bulk, change, jobs, queues, schedules, stores, submit, trail
+from . import bulk, job_actions, job_history, jobs, queues, schedules, stores, submit
 from .openapi import described
-from .operation import Ask, Operation
-from .reading import read_body, read_query
+from .operation import ApiOperation, ApiRequest
+from .request_reader import read_body, read_query
 
 if TYPE_CHECKING:
     from ..site import Site
 
 PREFIX = "/api/v1"
 
-OPERATIONS: tuple[Operation, ...] = (
+OPERATIONS: tuple[ApiOperation, ...] = (
     *submit.OPERATIONS,
     *jobs.OPERATIONS,
-    *trail.OPERATIONS,
-    *change.OPERATIONS,
+    *job_history.OPERATIONS,
+    *job_actions.OPERATIONS,
     *bulk.OPERATIONS,
     *batch_api.OPERATIONS,
     *load_api.OPERATIONS,
@@ -47,10 +47,10 @@ OPERATIONS: tuple[Operation, ...] = (
 log = logging.getLogger("mainstay.web")
 
 
-def routes(site: Site, *, also: Sequence[Operation] = ()) -> list[BaseRoute]:
+def routes(site: Site, *, also: Sequence[ApiOperation] = ()) -> list[BaseRoute]:
     """One route for each path; whoever asks for something else there is told what there is. The description is `also`
     of operations that others route."""
-    by_path: dict[str, dict[str, Operation]] = {}
+    by_path: dict[str, dict[str, ApiOperation]] = {}
     for operation in OPERATIONS:
         by_path.setdefault(operation.path, {})[operation.method] = operation
     return [
@@ -59,7 +59,7 @@ def routes(site: Site, *, also: Sequence[Operation] = ()) -> list[BaseRoute]:
     ]
 
 
-def _description(site: Site, operations: Sequence[Operation]) -> Callable[[Request], Awaitable[Response]]:
+def _description(site: Site, operations: Sequence[ApiOperation]) -> Callable[[Request], Awaitable[Response]]:
     """What there is, for programs. Nothing of it is secret, so nobody is asked who they are."""
 
     @cache
@@ -85,7 +85,7 @@ def _order(path: str) -> tuple[bool, int, str]:
 class Endpoint:
     """One path of the API, as an ASGI app."""
 
-    def __init__(self, site: Site, operations: Mapping[str, Operation]) -> None:
+    def __init__(self, site: Site, operations: Mapping[str, ApiOperation]) -> None:
         self._site = site
         self._operations = operations
         methods = {*operations, *(["HEAD"] if "GET" in operations else [])}
@@ -106,7 +106,7 @@ class Endpoint:
         if operation is None:
             detail = f"{request.method[:20]} is not done here; there is {self._allowed}"
             raise Problem(405, "method_not_allowed", detail, headers={"Allow": self._allowed})
-        deed = Deed(operation.id, request)
+        deed = AuditEntry(operation.id, request)
         if operation.scope not in AUDITED:
             return await self._done(operation, request, deed)
         try:
@@ -120,7 +120,7 @@ class Endpoint:
         deed.done()
         return response
 
-    async def _done(self, operation: Operation, request: Request, deed: Deed) -> Response:
+    async def _done(self, operation: ApiOperation, request: Request, deed: AuditEntry) -> Response:
         site = self._site
         caller = await site.guard.admit(request, operation.scope)
         if "id" in request.path_params:
@@ -130,7 +130,7 @@ class Endpoint:
         place = site.shelf.find(store)
         deed.store = place.name
         deed.wants(query, body)
-        return await operation.handler(Ask(site, request, caller, place, query, body, deed))
+        return await operation.handler(ApiRequest(site, request, caller, place, query, body, deed))
 
 
 def as_problem(error: Exception, request: Request) -> Problem:

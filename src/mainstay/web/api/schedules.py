@@ -10,45 +10,45 @@ from starlette.responses import Response
 from ...control.json_view import schedule_data
 from ...control.schedules import ScheduleView, describe, drop, pause, resume, run_now
 from ..problems import Problem
-from .operation import Answered, Ask, Nothing, Operation, told
-from .seen import Dropped, Ran, Schedule, Schedules
+from .operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
+from .store_responses import ScheduleDropped, ScheduleInfo, ScheduleList, ScheduleRun
 
 
-async def list_schedules(ask: Ask[Nothing, None]) -> Response:
-    return told({"schedules": [schedule_data(view) for view in await describe(ask.place.control)]})
+async def list_schedules(ask: ApiRequest[NoParameters, None]) -> Response:
+    return json_response({"schedules": [schedule_data(view) for view in await describe(ask.place.control)]})
 
 
-async def get_schedule(ask: Ask[Nothing, None]) -> Response:
-    return told(schedule_data(await _found(ask)))
+async def get_schedule(ask: ApiRequest[NoParameters, None]) -> Response:
+    return json_response(schedule_data(await _found(ask)))
 
 
-async def pause_schedule(ask: Ask[Nothing, Nothing]) -> Response:
+async def pause_schedule(ask: ApiRequest[NoParameters, NoParameters]) -> Response:
     await _found(ask)
     await pause(ask.control, ask.path("name"), actor=ask.caller.actor)
-    return told(schedule_data(await _found(ask)))
+    return json_response(schedule_data(await _found(ask)))
 
 
-async def resume_schedule(ask: Ask[Nothing, Nothing]) -> Response:
+async def resume_schedule(ask: ApiRequest[NoParameters, NoParameters]) -> Response:
     await _found(ask)
     await resume(ask.control, ask.path("name"), actor=ask.caller.actor)
-    return told(schedule_data(await _found(ask)))
+    return json_response(schedule_data(await _found(ask)))
 
 
-async def run_schedule(ask: Ask[Nothing, Nothing]) -> Response:
+async def run_schedule(ask: ApiRequest[NoParameters, NoParameters]) -> Response:
     view = await _found(ask)
     if view.task == "?":
         raise Problem(409, "schedule_unreadable", f"schedule {view.name} cannot be run: {view.problem}")
     made = await run_now(ask.control, view.name, actor=ask.caller.actor)
-    return told({"schedule": view.name, "id": made.id, "created": made.created}, 201 if made.created else 200)
+    return json_response({"schedule": view.name, "id": made.id, "created": made.created}, 201 if made.created else 200)
 
 
-async def drop_schedule(ask: Ask[Nothing, None]) -> Response:
+async def drop_schedule(ask: ApiRequest[NoParameters, None]) -> Response:
     await _found(ask)
     await drop(ask.control, ask.path("name"), actor=ask.caller.actor)
-    return told({"name": ask.path("name"), "dropped": True})
+    return json_response({"name": ask.path("name"), "dropped": True})
 
 
-async def _found(ask: Ask[Any, Any]) -> ScheduleView:
+async def _found(ask: ApiRequest[Any, Any]) -> ScheduleView:
     name = ask.path("name")
     views = {view.name: view for view in await describe(ask.place.control)}
     if name in views:
@@ -58,39 +58,39 @@ async def _found(ask: Ask[Any, Any]) -> ScheduleView:
     raise Problem(404, "schedule_not_found", f"there is no schedule {name[:100]!r}; {hint}", field="name")
 
 
-def _change(path: str, handler: Any, summary: str, **more: Any) -> Operation:
-    return Operation(
+def _change(path: str, handler: Any, summary: str, **more: Any) -> ApiOperation:
+    return ApiOperation(
         method="POST",
         path=f"/schedules/{{name}}/{path}",
         handler=handler,
         scope="operate",
         tag="schedules",
         summary=summary,
-        body=Nothing,
-        answers=more.pop("answers", {200: Answered(told="The schedule as it is now.", type=Schedule)}),
+        body=NoParameters,
+        answers=more.pop("answers", {200: ApiResponse(description="The schedule as it is now.", type=ScheduleInfo)}),
         refusals=(404, 409),
         **more,
     )
 
 
 OPERATIONS = (
-    Operation(
+    ApiOperation(
         method="GET",
         path="/schedules",
         handler=list_schedules,
         scope="read",
         tag="schedules",
         summary="List the schedules, with their next ticks",
-        answers={200: Answered(told="The schedules.", type=Schedules)},
+        answers={200: ApiResponse(description="The schedules.", type=ScheduleList)},
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/schedules/{name}",
         handler=get_schedule,
         scope="read",
         tag="schedules",
         summary="Look at one schedule",
-        answers={200: Answered(told="The schedule.", type=Schedule)},
+        answers={200: ApiResponse(description="The schedule.", type=ScheduleInfo)},
         refusals=(404,),
     ),
     _change("pause", pause_schedule, "Make no more ticks of a schedule"),
@@ -101,11 +101,11 @@ OPERATIONS = (
         "Submit the job of a schedule now, beside its ticks",
         about="Also when it is paused. The hooks of the program that declares it are not asked: they are not here.",
         answers={
-            201: Answered(told="It was submitted.", type=Ran),
-            200: Answered(told="One is not settled yet, and it makes no other beside it.", type=Ran),
+            201: ApiResponse(description="It was submitted.", type=ScheduleRun),
+            200: ApiResponse(description="One is not settled yet, and it makes no other beside it.", type=ScheduleRun),
         },
     ),
-    Operation(
+    ApiOperation(
         method="DELETE",
         path="/schedules/{name}",
         handler=drop_schedule,
@@ -113,7 +113,7 @@ OPERATIONS = (
         tag="schedules",
         summary="Forget a schedule; its jobs stay",
         about="A program that still declares it registers it again when its next worker leads.",
-        answers={200: Answered(told="It is forgotten.", type=Dropped)},
+        answers={200: ApiResponse(description="It is forgotten.", type=ScheduleDropped)},
         refusals=(404,),
     ),
 )

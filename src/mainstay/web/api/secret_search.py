@@ -13,8 +13,8 @@ from ...control.json_view import readable_value
 from ...model import Job
 from ...stores import JobStore
 from ...stores.omitted_values import size_left_out
-from ..aside import aside
-from .masking import MOST_SECRETS, Masker
+from ..threads import in_thread
+from .masker import MOST_SECRETS, Masker
 from .secret_cache import Secrets
 
 #: bytes of payloads that one page reads and searches
@@ -83,7 +83,7 @@ async def _searched(jobs: Sequence[Job], masker: Masker) -> int:
     if not jobs:
         return 0
     size = sum(len(job.payload) for job in jobs)
-    found = await aside(lambda: [_search_one(masker, job) for job in jobs], size)
+    found = await in_thread(lambda: [_search_one(masker, job) for job in jobs], size)
     for job, (secrets, _) in zip(jobs, found, strict=True):
         masker.searched.keep(job, secrets)
     return sum(decoded for _, decoded in found)

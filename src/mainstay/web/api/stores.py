@@ -10,9 +10,9 @@ from starlette.responses import Response
 from ...control import overview
 from ...control.check import watching
 from ...control.json_view import StatsView, read_stats, session_view
-from .operation import Answered, Ask, Nothing, Operation, told
-from .seen import Checked, Stores
-from .shapes import Drained, Workers, WorkingSession
+from .job_responses import DrainedSessions, WorkerList, WorkingSession
+from .operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
+from .store_responses import QuickCheckResult, StoreList
 from .views import masked_job
 
 #: rows that one look at the health of a store takes; the next looks at the next ones
@@ -21,9 +21,9 @@ _CHECKED = 1000
 _SHOWN = 50
 
 
-async def list_stores(ask: Ask[Nothing, None]) -> Response:
+async def list_stores(ask: ApiRequest[NoParameters, None]) -> Response:
     shelf, now_s = ask.site.shelf, time.monotonic()
-    return told(
+    return json_response(
         {
             "stores": [
                 {
@@ -40,54 +40,56 @@ async def list_stores(ask: Ask[Nothing, None]) -> Response:
     )
 
 
-async def list_workers(ask: Ask[Nothing, None]) -> Response:
+async def list_workers(ask: ApiRequest[NoParameters, None]) -> Response:
     store, masker = ask.place.store, ask.site.masker
     found = []
     for seen in await overview.sessions(store):
         jobs = tuple(masked_job(job, masker, payload=False) for job in seen.held[:_SHOWN])
         found.append(WorkingSession(**msgspec.structs.asdict(seen.view), holds=seen.holds, jobs=jobs))
-    return told(Workers(sessions=found))
+    return json_response(WorkerList(sessions=found))
 
 
-async def drain_worker(ask: Ask[Nothing, None]) -> Response:
+async def drain_worker(ask: ApiRequest[NoParameters, None]) -> Response:
     asked = await ask.control.operations.drain(ask.path("worker"), actor=ask.caller.actor)
     clock = ask.place.store.clock
     lease_ms, now_ms = clock.lease_ms(), clock.now_ms()
-    return told(Drained(sessions=[session_view(each, lease_ms=lease_ms, now_ms=now_ms) for each in asked]))
+    return json_response(
+        DrainedSessions(sessions=[session_view(each, lease_ms=lease_ms, now_ms=now_ms) for each in asked])
+    )
 
 
-async def get_stats(ask: Ask[Nothing, None]) -> Response:
-    return told(await read_stats(ask.place.store))
+async def get_stats(ask: ApiRequest[NoParameters, None]) -> Response:
+    return json_response(await read_stats(ask.place.store))
 
 
-async def check_store(ask: Ask[Nothing, Nothing]) -> Response:
+async def check_store(ask: ApiRequest[NoParameters, NoParameters]) -> Response:
     place = ask.place
     watch = ask.site.checks.setdefault(place.name, watching(place.store, rows=_CHECKED))
     report = await watch(None)
-    return told({**msgspec.to_builtins(report), "store": place.url, "clean": report.clean})
+    return json_response({**msgspec.to_builtins(report), "store": place.url, "clean": report.clean})
 
 
 OPERATIONS = (
-    Operation(
+    ApiOperation(
         method="GET",
         path="/stores",
         handler=list_stores,
         scope="read",
         tag="store",
         summary="List the stores of this server",
-        answers={200: Answered(told="The stores.", type=Stores)},
+        answers={200: ApiResponse(description="The stores.", type=StoreList)},
         in_store=False,
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/workers",
         handler=list_workers,
         scope="read",
         tag="store",
         summary="List who is at work, and what they run",
-        answers={200: Answered(told="The workers' processes.", type=Workers)},
+        answers={200: ApiResponse(description="The workers' processes.", type=WorkerList)},
     ),
-    Operation(
+    ApiOperation(
         method="POST",
         path="/workers/{worker}/drain",
         handler=drain_worker,
@@ -96,20 +98,20 @@ OPERATIONS = (
         summary="Ask a worker to end in good order, by its name or the id of one of its sessions",
         about="It takes no more jobs, has its grace to finish what it runs, and exits. It hears of it with its next "
         "heartbeat. All its processes are asked; the first who asked stays on record.",
-        body=Nothing,
-        answers={200: Answered(told="Who was asked.", type=Drained)},
+        body=NoParameters,
+        answers={200: ApiResponse(description="Who was asked.", type=DrainedSessions)},
         refusals=(404,),
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/stats",
         handler=get_stats,
         scope="read",
         tag="store",
         summary="See the state of a store at a glance",
-        answers={200: Answered(told="Counts, rates and ages.", type=StatsView)},
+        answers={200: ApiResponse(description="Counts, rates and ages.", type=StatsView)},
     ),
-    Operation(
+    ApiOperation(
         method="POST",
         path="/check",
         handler=check_store,
@@ -117,7 +119,7 @@ OPERATIONS = (
         tag="store",
         summary="Check some jobs against every invariant; the next call goes on from there",
         about="Changes nothing. For all of them at once, and to repair: mainstay check.",
-        body=Nothing,
-        answers={200: Answered(told="What was found.", type=Checked)},
+        body=NoParameters,
+        answers={200: ApiResponse(description="What was found.", type=QuickCheckResult)},
     ),
 )

@@ -22,11 +22,11 @@ from ...control.time_input import deadline
 from ...errors import Conflict, InvalidInput, KeyConflict
 from ...model import Job
 from ...stores import Durability
-from ..audit import Deed
+from ..audit import AuditEntry
 from ..problems import Problem, problem_of
 from .fields import Duration, JobId, Limit, Name, Priority, Queue, Tag, Text
-from .operation import Answered, Ask, Nothing, Operation, told
-from .shapes import Submitted, SubmittedGroup, SubmittedMany
+from .job_responses import SubmittedJob, SubmittedJobGroup, SubmittedJobs
+from .operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
 from .views import etag_of
 
 #: characters that control takes
@@ -35,7 +35,7 @@ _INDEXED = re.compile(r"requests\[(\d+)\]")
 _OF_GROUP = re.compile(r"members\[\d+\]|then\b")
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JobSubmission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A job to submit. What is left out, or null, is as its task says, if a worker has offered the task to this store;
     else as the server's settings say."""
 
@@ -76,7 +76,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     after_failed: Literal["skip", "fail"] | None = None
     durability: Durability | None = None
 
-    def filled(self, defaults: Mapping[str, Any]) -> NewJob:
+    def filled(self, defaults: Mapping[str, Any]) -> JobSubmission:
         """With the options of its task where it has none of its own."""
         usable = {name: value for name, value in defaults.items() if name in _TAKEN}
         own = {name: getattr(self, name) for name in (*usable, "unique", "stall_timeout")}
@@ -101,17 +101,17 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return Request(self.name, self.payload, options)
 
 
-class NewJobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JobSubmissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Jobs to submit, all or none."""
 
-    jobs: list[NewJob]
+    jobs: list[JobSubmission]
 
 
-class NewGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GroupSubmission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Jobs to submit, and one that runs once when all of them are done; all or none."""
 
-    members: list[NewJob]
-    then: NewJob
+    members: list[JobSubmission]
+    then: JobSubmission
     """it waits for the members; their ids are what `awaited` tells of it"""
     when: Literal["succeeded", "settled"] = "succeeded"
     """what the members are to be before it runs"""
@@ -120,10 +120,10 @@ class NewGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 #: options that a job takes from its task
-_TAKEN = frozenset(NewJob.__struct_fields__) - {"name", "payload", "key"}
+_TAKEN = frozenset(JobSubmission.__struct_fields__) - {"name", "payload", "key"}
 
 
-async def submit_job(ask: Ask[Nothing, NewJob]) -> Response:
+async def submit_job(ask: ApiRequest[NoParameters, JobSubmission]) -> Response:
     [body] = await _filled(ask, [ask.body])
     request = body.request(_key(ask))
     replacing = Replacing(ask)
@@ -142,10 +142,10 @@ async def submit_job(ask: Ask[Nothing, NewJob]) -> Response:
         headers["ETag"] = '"1"'
     elif (found := (await ask.place.store.get([made.id]))[0]) is not None:
         headers["ETag"] = etag_of(found)
-    return told(msgspec.to_builtins(made), 201 if made.created else 200, **headers)
+    return json_response(msgspec.to_builtins(made), 201 if made.created else 200, **headers)
 
 
-async def submit_jobs(ask: Ask[Nothing, NewJobs]) -> Response:
+async def submit_jobs(ask: ApiRequest[NoParameters, JobSubmissions]) -> Response:
     jobs = await _filled(ask, ask.body.jobs)
     most = _check_number(ask, "jobs", jobs)
     key = _key(ask, room=len(f"#{most}"))
@@ -173,10 +173,10 @@ async def submit_jobs(ask: Ask[Nothing, NewJobs]) -> Response:
             )
         raise problem from None
     answer = {"jobs": msgspec.to_builtins(made), "created": sum(one.created for one in made)}
-    return told(answer, 201 if any(one.created for one in made) else 200)
+    return json_response(answer, 201 if any(one.created for one in made) else 200)
 
 
-async def submit_group(ask: Ask[Nothing, NewGroup]) -> Response:
+async def submit_group(ask: ApiRequest[NoParameters, GroupSubmission]) -> Response:
     body = ask.body
     _check_number(ask, "members", body.members)
     # sent again, the one that waits is there, and with it all that was stored
@@ -191,15 +191,15 @@ async def submit_group(ask: Ask[Nothing, NewGroup]) -> Response:
         if whose := _OF_GROUP.match(str(error)):
             problem.field = whose[0]
         raise problem from None
-    return told(msgspec.to_builtins(made), 201 if made.then.created else 200)
+    return json_response(msgspec.to_builtins(made), 201 if made.then.created else 200)
 
 
 class Replacing:
     """A submit that cancels the job in whose place it comes: what that needs, and its line in the audit log."""
 
-    def __init__(self, ask: Ask[Any, Any]) -> None:
+    def __init__(self, ask: ApiRequest[Any, Any]) -> None:
         self._ask = ask
-        self._deed = Deed("replace_job", ask.request)
+        self._deed = AuditEntry("replace_job", ask.request)
         self._deed.store = ask.place.name
         self._holder: Job | None = None
 
@@ -232,12 +232,12 @@ class Replacing:
             self._deed.refused(problem)
 
 
-async def _filled(ask: Ask[Any, Any], jobs: Sequence[NewJob]) -> list[NewJob]:
+async def _filled(ask: ApiRequest[Any, Any], jobs: Sequence[JobSubmission]) -> list[JobSubmission]:
     known = await ask.place.defaults.of({job.name for job in jobs})
     return [job.filled(known.get(job.name, {})) for job in jobs]
 
 
-def _check_number(ask: Ask[Any, Any], field: str, jobs: Sequence[NewJob]) -> int:
+def _check_number(ask: ApiRequest[Any, Any], field: str, jobs: Sequence[JobSubmission]) -> int:
     most = ask.site.options.bulk_limit
     if len(jobs) > most:
         raise InvalidInput(field, f"{len(jobs):,} are more than the limit of {most:,} of one request")
@@ -251,7 +251,7 @@ def _named(request: Callable[[], Request], where: str) -> Request:
         raise InvalidInput(f"{where}.{error.field}", error.rule) from None
 
 
-def _keyed(job: NewJob, key: str, *, within: bytes) -> Request:
+def _keyed(job: JobSubmission, key: str, *, within: bytes) -> Request:
     """A job whose key stands for its payload within a whole list: the same key in another list is refused."""
     payload = encoded(job.payload, field="payload", limit=sys.maxsize)
     if job.unique is True:
@@ -260,7 +260,7 @@ def _keyed(job: NewJob, key: str, *, within: bytes) -> Request:
     return msgspec.structs.replace(job.request(key), payload=msgspec.Raw(payload), content=within + payload)
 
 
-def _key(ask: Ask[Any, Any], *, room: int = 0) -> str | None:
+def _key(ask: ApiRequest[Any, Any], *, room: int = 0) -> str | None:
     """What the header says, once; with `room` for so many characters more."""
     given = ask.request.headers.getlist("idempotency-key")
     if len(given) > 1:
@@ -283,7 +283,7 @@ def _in_bulk(error: InvalidInput | Conflict, index: int | None) -> Problem:
 _LOCATED = {"Location": "where it is", "ETag": "its version"}
 
 OPERATIONS = (
-    Operation(
+    ApiOperation(
         method="POST",
         path="/jobs",
         handler=submit_job,
@@ -292,16 +292,16 @@ OPERATIONS = (
         summary="Submit one job",
         about="With a key, what is sent again is submitted once. An answer means that it is stored. "
         "A body as application/msgpack keeps the types of a payload that JSON has not.",
-        body=NewJob,
+        body=JobSubmission,
         packs=True,
         answers={
-            201: Answered(told="It was submitted.", type=Submitted, headers=_LOCATED),
-            200: Answered(told="It was there before.", type=Submitted, headers=_LOCATED),
+            201: ApiResponse(description="It was submitted.", type=SubmittedJob, headers=_LOCATED),
+            200: ApiResponse(description="It was there before.", type=SubmittedJob, headers=_LOCATED),
         },
         refusals=(409, 413),
         idempotency_key=True,
     ),
-    Operation(
+    ApiOperation(
         method="POST",
         path="/jobs/bulk",
         handler=submit_jobs,
@@ -311,16 +311,16 @@ OPERATIONS = (
         about="With an Idempotency-Key the list is one thing: sent again it is submitted once, and with more or fewer "
         "jobs, other tasks or other payloads it is refused (409), and nothing is stored. "
         "A body as application/msgpack keeps the types of payloads that JSON has not.",
-        body=NewJobs,
+        body=JobSubmissions,
         packs=True,
         answers={
-            201: Answered(told="They were submitted.", type=SubmittedMany),
-            200: Answered(told="All of them were there before, or none was sent.", type=SubmittedMany),
+            201: ApiResponse(description="They were submitted.", type=SubmittedJobs),
+            200: ApiResponse(description="All of them were there before, or none was sent.", type=SubmittedJobs),
         },
         refusals=(409, 413),
         idempotency_key=True,
     ),
-    Operation(
+    ApiOperation(
         method="POST",
         path="/groups",
         handler=submit_group,
@@ -330,11 +330,13 @@ OPERATIONS = (
         about="With an Idempotency-Key, or a key of `then`, what is sent again is submitted once, and the members are "
         "those that `then` waits or waited for. A body as application/msgpack keeps the types of payloads that JSON "
         "has not.",
-        body=NewGroup,
+        body=GroupSubmission,
         packs=True,
         answers={
-            201: Answered(told="They were submitted.", type=SubmittedGroup),
-            200: Answered(told="The one that waits was there before; nothing was submitted.", type=SubmittedGroup),
+            201: ApiResponse(description="They were submitted.", type=SubmittedJobGroup),
+            200: ApiResponse(
+                description="The one that waits was there before; nothing was submitted.", type=SubmittedJobGroup
+            ),
         },
         refusals=(409, 413),
         idempotency_key=True,

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ..problems import Problem
-from .operation import Ask
+from .operation import ApiRequest
 
 #: the version, and after a dash what its holder had reported by then: nobody's change depends on that. A proxy that
 #: compresses makes a tag weak, and means the same version
@@ -16,7 +16,7 @@ _VERSION = re.compile(r'"([0-9]{1,15})')
 PATTERN = rf"^(\*|{_ONE}(,[ ]?{_ONE})*)$"
 
 
-async def wanted_version(ask: Ask[Any, Any], *, needed: bool = False) -> int | None:
+async def wanted_version(ask: ApiRequest[Any, Any], *, needed: bool = False) -> int | None:
     """The version that `If-Match` names; of several the one that the job has. None: however it stands by now."""
     headers = ask.request.headers.getlist("if-match")
     if not headers:
@@ -44,7 +44,7 @@ async def wanted_version(ask: Ask[Any, Any], *, needed: bool = False) -> int | N
     return job.version if job.version in named else named[0]
 
 
-def is_known(ask: Ask[Any, Any], tag: str) -> bool:
+def is_known(ask: ApiRequest[Any, Any], tag: str) -> bool:
     """Whether the caller has seen this, by `If-None-Match`."""
     given = ask.request.headers.get("if-none-match")
     if given is None:

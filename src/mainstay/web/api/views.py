@@ -12,9 +12,9 @@ from ...control.json_view import EventView, JobView, event_view, job_view, reada
 from ...lifecycle import Event
 from ...model import Job
 from ...stores.omitted_values import size_left_out
-from .masking import Masker
+from .masker import Masker
 from .secret_search import MOST_PARTS, parts_at_most
-from .veil import Veil, veiled_validation
+from .text_mask import TextMask, masked_validation
 
 
 def masked_job(job: Job, masker: Masker, *, payload: bool) -> JobView:
@@ -45,7 +45,7 @@ def value_view(job: Job, name: str, masker: Masker) -> Any:
             value = masker.mask(value)
     except (ValueError, RecursionError):
         return {"undecodable": f"{len(stored)} bytes"}
-    return veiled_validation(value, masker) if job.kind == BATCH and name == "result" else value
+    return masked_validation(value, masker) if job.kind == BATCH and name == "result" else value
 
 
 def size_of(job: Job) -> int:
@@ -53,7 +53,7 @@ def size_of(job: Job) -> int:
     return len(job.payload) + len(job.result or b"") + len(job.checkpoint or b"")
 
 
-def masked_event(event: Event, veil: Veil) -> EventView:
+def masked_event(event: Event, veil: TextMask) -> EventView:
     """One line of an audit trail."""
     return event_view(veil.event(event))
 

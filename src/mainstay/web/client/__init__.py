@@ -6,10 +6,10 @@ broken stream is resumed; none of them sends anything. `async_*` sends; `sync_*`
 
 >>> import asyncio, httpx
 >>> from mainstay.web.options import WebOptions
->>> from mainstay.web.shelf import Shelf
+>>> from mainstay.web.stores import ServedStores
 >>> from mainstay.web.site import make_site
 >>> async def main():
-...     async with await Shelf.open({"main": "memory:"}) as shelf:
+...     async with await ServedStores.open({"main": "memory:"}) as shelf:
 ...         here = httpx.ASGITransport(make_site(shelf, WebOptions(), tokens=None))
 ...         async with AsyncClient("http://127.0.0.1:8330", transport=here) as client:
 ...             job = await client.submit("mail.send", {"to": "a@b.c"}, queue="mail", retries=5)
@@ -21,37 +21,37 @@ broken stream is resumed; none of them sends anything. `async_*` sends; `sync_*`
 from __future__ import annotations
 
 from ...control.json_view import EventView, JobView, StatsView
-from ..api.seen import BatchSeen, Resuming, Schedule, StoreSeen
-from ..api.shapes import BulkResult, JobPage, WorkingSession
+from ..api.job_responses import BulkResult, JobPage, WorkingSession
+from ..api.store_responses import BatchStatusView, ResumeResult, ScheduleInfo, StoreInfo
 from ..live.messages import EndMessage, JobMessage, ListMessage, ProgressMessage, TroubleMessage
 from .async_client import AsyncClient
-from .async_handle import AsyncGroup, AsyncHandle
+from .async_handle import AsyncJobGroup, AsyncJobHandle
 from .exchange import Tries
-from .new import NewJob
+from .job_request import JobRequest
 from .sync_client import Client
-from .sync_handle import Group, Handle
+from .sync_handle import JobGroup, JobHandle
 
 __all__ = [
     "AsyncClient",
-    "AsyncGroup",
-    "AsyncHandle",
-    "BatchSeen",
+    "AsyncJobGroup",
+    "AsyncJobHandle",
+    "BatchStatusView",
     "BulkResult",
     "Client",
     "EndMessage",
     "EventView",
-    "Group",
-    "Handle",
+    "JobGroup",
+    "JobHandle",
     "JobMessage",
     "JobPage",
+    "JobRequest",
     "JobView",
     "ListMessage",
-    "NewJob",
     "ProgressMessage",
-    "Resuming",
-    "Schedule",
+    "ResumeResult",
+    "ScheduleInfo",
     "StatsView",
-    "StoreSeen",
+    "StoreInfo",
     "Tries",
     "TroubleMessage",
     "WorkingSession",

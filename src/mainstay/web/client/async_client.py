@@ -13,19 +13,19 @@ from ...clock import seconds
 from ...control.json_view import SessionView, StatsView
 from ...load.stats.model import Summary
 from ...task.options import SubmitOptions
-from ..api.seen import Checked, StoreSeen
-from ..api.shapes import Submitted, WorkingSession
+from ..api.job_responses import SubmittedJob, WorkingSession
+from ..api.store_responses import QuickCheckResult, StoreInfo
 from ..live.history import Sample
 from ..live.snapshot import Snapshot
-from .async_handle import AsyncGroup, AsyncHandle
-from .async_resources import AsyncBatches, AsyncJobs, AsyncQueues, AsyncSchedules
-from .calls import Call
+from .async_handle import AsyncJobGroup, AsyncJobHandle
+from .async_resources import AsyncBatchesResource, AsyncJobsResource, AsyncQueuesResource, AsyncSchedulesResource
+from .calls import ApiCall
 from .core import Core
 from .core_store import BatchCore, QueueCore, ScheduleCore, StoreCore
-from .exchange import Flow, Lost, Pause, Tries
-from .following import Following, store_stream
-from .new import NewJob, new_job
-from .wire import BROKEN, Verify, answer_of, check_open, httpx, lost, wire_to
+from .exchange import Flow, Lost, RetryPause, Tries
+from .job_request import JobRequest, job_request
+from .resumable_stream import ResumableStream, store_stream
+from .transport import BROKEN, Verify, answer_of, check_open, httpx, lost, server_address
 
 T = TypeVar("T")
 
@@ -56,32 +56,32 @@ class AsyncClient:
         transport: httpx.AsyncBaseTransport | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self._wire = wire_to(url, token=token, insecure=insecure, timeout_s=seconds(timeout, field="timeout"))
+        self._wire = server_address(url, token=token, insecure=insecure, timeout_s=seconds(timeout, field="timeout"))
         self._http = httpx.AsyncClient(headers=self._wire.headers, verify=verify, transport=transport)
         self._core = core = Core(store=store, tries=tries or Tries(), rng=rng or random.SystemRandom())
         self._store = StoreCore(core)
         self._batch = BatchCore(core)
-        self.jobs = AsyncJobs(core, self.run, self.follow)
+        self.jobs = AsyncJobsResource(core, self.run, self.follow)
         """find jobs, and act on many of them"""
-        self.queues = AsyncQueues(QueueCore(core), self.run)
-        self.schedules = AsyncSchedules(ScheduleCore(core), self.run, self.handle)
-        self.batches = AsyncBatches(self._batch, self.run)
+        self.queues = AsyncQueuesResource(QueueCore(core), self.run)
+        self.schedules = AsyncSchedulesResource(ScheduleCore(core), self.run, self.handle)
+        self.batches = AsyncBatchesResource(self._batch, self.run)
 
     # submit -----------------------------------------------------------------------------------------
 
-    async def submit(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> AsyncHandle:
+    async def submit(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> AsyncJobHandle:
         """Submit one job of the task `name`; `payload` holds its arguments by name. Options are those of the library.
         Returns when the job is stored."""
-        made = await self.run(self._core.submit(new_job(name, payload, options)))
+        made = await self.run(self._core.submit(job_request(name, payload, options)))
         return self._made(made)
 
-    def job(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> NewJob:
+    def job(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> JobRequest:
         """A job for `submit_many` and `group`."""
-        return new_job(name, payload, options)
+        return job_request(name, payload, options)
 
     async def submit_many(
-        self, jobs: Iterable[NewJob], *, chunk: int = 1000, progress: Callable[[int], object] | None = None
-    ) -> list[AsyncHandle]:
+        self, jobs: Iterable[JobRequest], *, chunk: int = 1000, progress: Callable[[int], object] | None = None
+    ) -> list[AsyncJobHandle]:
         """Submit many jobs (`client.job(...)`). Each chunk is stored whole or not at all; after each chunk `progress`
         is called with the number of jobs stored so far. An error names the job by its position in `jobs`, and its notes
         give the number of stored jobs."""
@@ -90,24 +90,24 @@ class AsyncClient:
 
     async def group(
         self,
-        members: Iterable[NewJob],
+        members: Iterable[JobRequest],
         *,
-        then: NewJob,
+        then: JobRequest,
         when: Literal["succeeded", "settled"] = "succeeded",
         failed: Literal["skip", "fail"] = "skip",
-    ) -> AsyncGroup:
+    ) -> AsyncJobGroup:
         """Submit many jobs, and one that runs once when all of them have succeeded (or are settled). All or none are
         stored. If a member fails, `then` is skipped, or fails with `failed="fail"`."""
         made = await self.run(self._core.submit_group(members, then, when=when, failed=failed))
-        return AsyncGroup(tuple(map(self._made, made.members)), self._made(made.then))
+        return AsyncJobGroup(tuple(map(self._made, made.members)), self._made(made.then))
 
-    def handle(self, job_id: str) -> AsyncHandle:
+    def handle(self, job_id: str) -> AsyncJobHandle:
         """A handle of any job, by id; asks the server nothing."""
-        return AsyncHandle(self._core, self.run, self.follow, job_id)
+        return AsyncJobHandle(self._core, self.run, self.follow, job_id)
 
     # look -------------------------------------------------------------------------------------------
 
-    async def stores(self) -> list[StoreSeen]:
+    async def stores(self) -> list[StoreInfo]:
         """List the stores of the server."""
         return await self.run(self._store.stores())
 
@@ -132,7 +132,7 @@ class AsyncClient:
         """Read the history of the store's numbers: the last ten minutes in detail, the last day coarsely."""
         return await self.run(self._store.history())
 
-    async def check(self) -> Checked:
+    async def check(self) -> QuickCheckResult:
         """Check some jobs against every invariant; the next call continues from there."""
         return await self.run(self._store.check())
 
@@ -169,7 +169,7 @@ class AsyncClient:
         try:
             step = next(flow)
             while True:
-                if isinstance(step, Pause):
+                if isinstance(step, RetryPause):
                     await asyncio.sleep(step.seconds)
                     step = next(flow)
                     continue
@@ -183,7 +183,7 @@ class AsyncClient:
             found: T = done.value
             return found
 
-    async def follow(self, following: Following[T]) -> AsyncGenerator[T, None]:
+    async def follow(self, following: ResumableStream[T]) -> AsyncGenerator[T, None]:
         """Read a stream; reopen it when it breaks."""
         while not following.over:
             check_open(self._http)
@@ -201,15 +201,17 @@ class AsyncClient:
             if not following.over:
                 await asyncio.sleep(following.lost() if pause_s is None else pause_s)
 
-    async def _send(self, call: Call[Any]) -> Any:
+    async def _send(self, call: ApiCall[Any]) -> Any:
         try:
             response = await self._http.request(**self._wire.request(call))
         except BROKEN as error:
             raise lost(error) from error
         return answer_of(response, response.content)
 
-    def _made(self, made: Submitted) -> AsyncHandle:
-        return AsyncHandle(self._core, self.run, self.follow, made.id, created=made.created, durability=made.durability)
+    def _made(self, made: SubmittedJob) -> AsyncJobHandle:
+        return AsyncJobHandle(
+            self._core, self.run, self.follow, made.id, created=made.created, durability=made.durability
+        )
 
 
 __all__ = ["AsyncClient"]

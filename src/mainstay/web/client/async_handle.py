@@ -10,7 +10,7 @@ from ...control.json_view import EventView, JobView
 from ..live.messages import JobMessage
 from .core import Core, Duration
 from .exchange import Flow
-from .following import Following, job_stream
+from .resumable_stream import ResumableStream, job_stream
 
 T = TypeVar("T")
 
@@ -26,10 +26,10 @@ class AsyncFlowRunner(Protocol):
 class AsyncStreamReader(Protocol):
     """Reads a stream, and reopens it when it breaks."""
 
-    def __call__(self, following: Following[T]) -> AsyncGenerator[T, None]: ...
+    def __call__(self, following: ResumableStream[T]) -> AsyncGenerator[T, None]: ...
 
 
-class AsyncHandle:
+class AsyncJobHandle:
     """A job by its id. Each call asks the server; the handle caches nothing."""
 
     __slots__ = ("_core", "_follow", "_run", "created", "durability", "id")
@@ -143,18 +143,18 @@ class AsyncHandle:
         return f"AsyncHandle({self.id!r}{', created=True' if self.created else ''})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AsyncHandle) and other.id == self.id
+        return isinstance(other, AsyncJobHandle) and other.id == self.id
 
     def __hash__(self) -> int:
         return hash(self.id)
 
 
-class AsyncGroup(NamedTuple):
+class AsyncJobGroup(NamedTuple):
     """A submitted group. `then` is the job that runs once, when the members are done."""
 
-    members: tuple[AsyncHandle, ...]
+    members: tuple[AsyncJobHandle, ...]
     """in the order given; of a group that was submitted before, those that `then` waits or waited for"""
-    then: AsyncHandle
+    then: AsyncJobHandle
 
 
-__all__ = ["AsyncFlowRunner", "AsyncGroup", "AsyncHandle", "AsyncStreamReader"]
+__all__ = ["AsyncFlowRunner", "AsyncJobGroup", "AsyncJobHandle", "AsyncStreamReader"]

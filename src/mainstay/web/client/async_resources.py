@@ -12,18 +12,18 @@ from ...batch.report.model import BatchReport
 from ...control.json_view import JobView
 from ...control.overview import Limit, Queue
 from ...model import QueueSettings
-from ..api.seen import BatchSeen, Resuming, Schedule
-from ..api.shapes import BulkResult, JobPage
+from ..api.job_responses import BulkResult, JobPage
+from ..api.store_responses import BatchStatusView, ResumeResult, ScheduleInfo
 from ..live.messages import ListMessage
-from .async_handle import AsyncFlowRunner, AsyncHandle, AsyncStreamReader
-from .core import Action, Core, Filters
+from .async_handle import AsyncFlowRunner, AsyncJobHandle, AsyncStreamReader
+from .core import Action, Core, JobFilters
 from .core_store import BatchCore, QueueCore, ScheduleCore
-from .following import list_stream
+from .resumable_stream import list_stream
 
 _PAGE = 200
 
 
-class AsyncJobs:
+class AsyncJobsResource:
     """Jobs by filter: `client.jobs`."""
 
     def __init__(self, core: Core, run: AsyncFlowRunner, follow: AsyncStreamReader) -> None:
@@ -42,7 +42,7 @@ class AsyncJobs:
         limit: int = 50,
         oldest_first: bool = False,
         payload: bool = False,
-        **filters: Unpack[Filters],
+        **filters: Unpack[JobFilters],
     ) -> JobPage:
         """Read one page of the jobs that match; `cursor` is the `next` of the page before."""
         return await self._run(
@@ -50,7 +50,7 @@ class AsyncJobs:
         )
 
     async def find(
-        self, *, oldest_first: bool = False, payload: bool = False, **filters: Unpack[Filters]
+        self, *, oldest_first: bool = False, payload: bool = False, **filters: Unpack[JobFilters]
     ) -> AsyncIterator[JobView]:
         """Iterate over the jobs that match, newest first, page by page."""
         cursor: str | None = None
@@ -71,7 +71,7 @@ class AsyncJobs:
         dry_run: bool = False,
         limit: int | None = None,
         reason: str | None = None,
-        **filters: Unpack[Filters],
+        **filters: Unpack[JobFilters],
     ) -> BulkResult:
         """Retry, cancel or delete many jobs: those with these ids, or those that match. With `dry_run` nothing changes,
         and the answer describes what would."""
@@ -81,13 +81,13 @@ class AsyncJobs:
         )
 
     def stream(
-        self, *, limit: int = 50, oldest_first: bool = False, **filters: Unpack[Filters]
+        self, *, limit: int = 50, oldest_first: bool = False, **filters: Unpack[JobFilters]
     ) -> AsyncGenerator[ListMessage, None]:
         """Stream the first jobs that match, now and at each change. Does not end by itself."""
         return self._follow(list_stream(self._core, filters, limit=limit, oldest_first=oldest_first))
 
 
-class AsyncQueues:
+class AsyncQueuesResource:
     """Queues: `client.queues`."""
 
     def __init__(self, core: QueueCore, run: AsyncFlowRunner) -> None:
@@ -132,31 +132,31 @@ class AsyncQueues:
         await self._run(self._core.set_limit(key, most))
 
 
-class AsyncSchedules:
+class AsyncSchedulesResource:
     """Schedules: `client.schedules`."""
 
-    def __init__(self, core: ScheduleCore, run: AsyncFlowRunner, handle: Callable[[str], AsyncHandle]) -> None:
+    def __init__(self, core: ScheduleCore, run: AsyncFlowRunner, handle: Callable[[str], AsyncJobHandle]) -> None:
         self._core = core
         self._run = run
         self._handle = handle
 
-    async def all(self) -> list[Schedule]:
+    async def all(self) -> list[ScheduleInfo]:
         """List all schedules, by name."""
         return await self._run(self._core.seen())
 
-    async def get(self, name: str) -> Schedule:
+    async def get(self, name: str) -> ScheduleInfo:
         """Read one schedule."""
         return await self._run(self._core.one(name))
 
-    async def pause(self, name: str) -> Schedule:
+    async def pause(self, name: str) -> ScheduleInfo:
         """Stop submitting at its ticks."""
         return await self._run(self._core.pause(name))
 
-    async def resume(self, name: str) -> Schedule:
+    async def resume(self, name: str) -> ScheduleInfo:
         """Submit at its ticks again, from now on."""
         return await self._run(self._core.resume(name))
 
-    async def run_now(self, name: str) -> AsyncHandle:
+    async def run_now(self, name: str) -> AsyncJobHandle:
         """Submit its job now, in addition to its ticks."""
         submitted = await self._run(self._core.run(name))
         return self._handle(submitted.id)
@@ -166,14 +166,14 @@ class AsyncSchedules:
         await self._run(self._core.drop(name))
 
 
-class AsyncBatches:
+class AsyncBatchesResource:
     """Batches by the id of their job: `client.batches`."""
 
     def __init__(self, core: BatchCore, run: AsyncFlowRunner) -> None:
         self._core = core
         self._run = run
 
-    async def status(self, job_id: str) -> BatchSeen:
+    async def status(self, job_id: str) -> BatchStatusView:
         """Read its state from the job store alone."""
         return await self._run(self._core.status(job_id))
 
@@ -200,9 +200,9 @@ class AsyncBatches:
 
     async def resume(
         self, job_id: str, *, dry_run: bool = False, reason: str | None = None, version: int | None = None
-    ) -> Resuming:
+    ) -> ResumeResult:
         """Run the units whose outputs are missing or corrupt again."""
         return await self._run(self._core.resume(job_id, dry_run=dry_run, reason=reason, version=version))
 
 
-__all__ = ["AsyncBatches", "AsyncJobs", "AsyncQueues", "AsyncSchedules"]
+__all__ = ["AsyncBatchesResource", "AsyncJobsResource", "AsyncQueuesResource", "AsyncSchedulesResource"]

@@ -28,7 +28,7 @@ JSON = "application/json"
 _encode = msgspec.json.Encoder().encode
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ApiAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What came back."""
 
     status: int
@@ -37,13 +37,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class ApiCall(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One request."""
 
     method: Literal["GET", "POST", "DELETE"]
     path: str
     """with its query"""
-    read: Callable[[Answer], T]
+    read: Callable[[ApiAnswer], T]
     body: bytes | None = None
     media: str = JSON
     """what the body is"""
@@ -60,9 +60,9 @@ class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         return f"<{self.method} {self.path.partition('?')[0]}>"
 
 
-def get(path: str, into: type[T], query: Mapping[str, Any] | None = None) -> Call[T]:
+def get(path: str, into: type[T], query: Mapping[str, Any] | None = None) -> ApiCall[T]:
     """Look at something."""
-    return Call(method="GET", path=with_query(path, query), read=reader(into), safe=True)
+    return ApiCall(method="GET", path=with_query(path, query), read=reader(into), safe=True)
 
 
 def post(
@@ -74,11 +74,11 @@ def post(
     query: Mapping[str, Any] | None = None,
     packed: bytes | None = None,
     **headers: str | None,
-) -> Call[T]:
+) -> ApiCall[T]:
     """Change something; `packed` is a body in MessagePack, instead of one in JSON. Headers are written with `_` for
     `-`; what is None is left out, there and in the body."""
     given = {name: value for name, value in (body or {}).items() if value is not None}
-    return Call(
+    return ApiCall(
         method="POST",
         path=with_query(path, query),
         read=reader(into),
@@ -89,9 +89,9 @@ def post(
     )
 
 
-def delete(path: str, into: type[T], query: Mapping[str, Any] | None = None, **headers: str | None) -> Call[T]:
+def delete(path: str, into: type[T], query: Mapping[str, Any] | None = None, **headers: str | None) -> ApiCall[T]:
     """Remove something."""
-    return Call(method="DELETE", path=with_query(path, query), read=reader(into), headers=_named(headers))
+    return ApiCall(method="DELETE", path=with_query(path, query), read=reader(into), headers=_named(headers))
 
 
 def with_query(path: str, query: Mapping[str, Any] | None) -> str:
@@ -140,17 +140,17 @@ def _json(body: Any) -> bytes:
         raise InvalidInput("body", f"cannot be sent as JSON: {error}") from None
 
 
-def reader(into: type[T]) -> Callable[[Answer], T]:
+def reader(into: type[T]) -> Callable[[ApiAnswer], T]:
     """Reads the body of an answer."""
 
-    def read(answer: Answer) -> T:
+    def read(answer: ApiAnswer) -> T:
         found: T = read_answer(answer, into)
         return found
 
     return read
 
 
-def read_answer(answer: Answer, into: Any) -> Any:
+def read_answer(answer: ApiAnswer, into: Any) -> Any:
     """An answer as one of the types of answers, in whichever form it came."""
     if answer.headers.get("content-type", "").startswith(MSGPACK):
         return _read(msgspec.msgpack.Decoder, answer.body, into)
@@ -193,8 +193,8 @@ __all__ = [
     "JSON",
     "MSGPACK",
     "PREFIX",
-    "Answer",
-    "Call",
+    "ApiAnswer",
+    "ApiCall",
     "delete",
     "duration",
     "get",

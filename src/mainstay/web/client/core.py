@@ -17,22 +17,22 @@ from ...control.json_view import JobView
 from ...errors import InvalidInput, MainstayError, RequestRefused, WaitTimeout
 from ...model import ErrorInfo, check_id
 from ...task.handle import failure
-from ..api.shapes import (
-    Awaited,
+from ..api.job_responses import (
+    AwaitedJobs,
     BulkResult,
-    Deleted,
+    EventPage,
+    JobDeleted,
     JobPage,
     Story,
-    Submitted,
-    SubmittedGroup,
-    SubmittedMany,
-    Trail,
+    SubmittedJob,
+    SubmittedJobGroup,
+    SubmittedJobs,
     UnitPage,
 )
 from . import calls
-from .calls import Answer, Call, duration, get, packed, packed_all, post
-from .exchange import Flow, Pause, Tries, carried
-from .new import NewJob, checked, chunked
+from .calls import ApiAnswer, ApiCall, duration, get, packed, packed_all, post
+from .exchange import Flow, RetryPause, Tries, carried
+from .job_request import JobRequest, checked, chunked
 from .refusals import error_of
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ _WAIT_S = 30.0
 _PENDING = 409
 
 
-class Filters(TypedDict, total=False):
+class JobFilters(TypedDict, total=False):
     """Which jobs are meant; what is left out, or None, does not narrow."""
 
     status: str | Sequence[str] | None
@@ -92,7 +92,7 @@ class Core:
         self._rng = rng
         self._now = now
 
-    def ask(self, call: Call[T]) -> Flow[T]:
+    def ask(self, call: ApiCall[T]) -> Flow[T]:
         """Carry a call through."""
         return carried(call, self._tries, self._rng)
 
@@ -110,14 +110,16 @@ class Core:
 
     # submit -----------------------------------------------------------------------------------------
 
-    def submit(self, job: NewJob) -> Flow[Submitted]:
+    def submit(self, job: JobRequest) -> Flow[SubmittedJob]:
         key = None if "key" in job.data else self.key()
         body = packed(job.data)
-        return self.ask(post("/jobs", Submitted, safe=True, query=self.query(), packed=body, Idempotency_Key=key))
+        return self.ask(post("/jobs", SubmittedJob, safe=True, query=self.query(), packed=body, Idempotency_Key=key))
 
-    def submit_many(self, jobs: Iterable[NewJob], *, chunk: int, progress: Progress | None) -> Flow[list[Submitted]]:
+    def submit_many(
+        self, jobs: Iterable[JobRequest], *, chunk: int, progress: Progress | None
+    ) -> Flow[list[SubmittedJob]]:
         """A chunk at a time; an error names the job by its place among all, and says how many are stored."""
-        made: list[Submitted] = []
+        made: list[SubmittedJob] = []
         try:
             for portion in chunked(jobs, most=chunk, key=self.key):
                 made += yield from self._submit_chunk(portion, before=len(made))
@@ -128,23 +130,25 @@ class Core:
             raise
         return made
 
-    def _submit_chunk(self, jobs: list[msgspec.Raw], *, before: int) -> Flow[list[Submitted]]:
+    def _submit_chunk(self, jobs: list[msgspec.Raw], *, before: int) -> Flow[list[SubmittedJob]]:
         body = packed_all({"jobs": jobs})
         try:
-            made = yield from self.ask(post("/jobs/bulk", SubmittedMany, safe=True, query=self.query(), packed=body))
+            made = yield from self.ask(post("/jobs/bulk", SubmittedJobs, safe=True, query=self.query(), packed=body))
         except MainstayError as error:
             # the server knows no other list than this chunk
             move_index(error, before)
             raise
         return list(made.jobs)
 
-    def submit_group(self, members: Iterable[NewJob], then: NewJob, *, when: str, failed: str) -> Flow[SubmittedGroup]:
+    def submit_group(
+        self, members: Iterable[JobRequest], then: JobRequest, *, when: str, failed: str
+    ) -> Flow[SubmittedJobGroup]:
         key = None if "key" in checked(then, "then").data else self.key()
         jobs = [msgspec.Raw(packed(checked(member, "members").data)) for member in members]
         last = msgspec.Raw(packed(then.data))
         body = packed_all({"members": jobs, "then": last, "when": when, "failed": failed})
         return self.ask(
-            post("/groups", SubmittedGroup, safe=True, query=self.query(), packed=body, Idempotency_Key=key)
+            post("/groups", SubmittedJobGroup, safe=True, query=self.query(), packed=body, Idempotency_Key=key)
         )
 
     # look -------------------------------------------------------------------------------------------
@@ -152,11 +156,11 @@ class Core:
     def job(self, job_id: str, *, payload: bool) -> Flow[JobView]:
         return self.ask(get(self._of(job_id), JobView, self.query(payload=payload)))
 
-    def page(self, filters: Filters, *, cursor: str | None, limit: int, **more: bool) -> Flow[JobPage]:
+    def page(self, filters: JobFilters, *, cursor: str | None, limit: int, **more: bool) -> Flow[JobPage]:
         return self.ask(get("/jobs", JobPage, self.query(**self.listed(filters), **more, cursor=cursor, limit=limit)))
 
-    def trail(self, job_id: str, *, after: int, limit: int) -> Flow[Trail]:
-        return self.ask(get(self._of(job_id, "events"), Trail, self.query(after=after, limit=limit)))
+    def trail(self, job_id: str, *, after: int, limit: int) -> Flow[EventPage]:
+        return self.ask(get(self._of(job_id, "events"), EventPage, self.query(after=after, limit=limit)))
 
     def story(self, job_id: str) -> Flow[Story]:
         return self.ask(get(self._of(job_id, "story"), Story, self.query()))
@@ -165,7 +169,7 @@ class Core:
         return self.ask(get(self._of(job_id, "explain"), Explanation, self.query()))
 
     def awaited(self, job_id: str) -> Flow[list[str]]:
-        found = yield from self.ask(get(self._of(job_id, "awaited"), Awaited, self.query()))
+        found = yield from self.ask(get(self._of(job_id, "awaited"), AwaitedJobs, self.query()))
         return found.ids
 
     def units(self, job_id: str, *, status: Any, cursor: str | None, limit: int, payload: bool) -> Flow[UnitPage]:
@@ -191,7 +195,7 @@ class Core:
                     raise WaitTimeout(f"job {job_id} is {found} after {told}; it goes on: wait again, or read it later")
             if wait_s and self._now() - began_s < min(1.0, wait_s):
                 # a server that does not wait as it was asked to is not asked in a hurry
-                yield Pause(1.0 if left_s is None else min(1.0, left_s))
+                yield RetryPause(1.0 if left_s is None else min(1.0, left_s))
 
     def wait(self, job_id: str, timeout: Duration | None) -> Flow[JobView]:
         yield from self.settled(job_id, timeout)
@@ -216,11 +220,11 @@ class Core:
         except msgspec.ValidationError as error:
             raise InvalidInput(f"the result of job {job_id}", f"is something else: {error}") from None
 
-    def _ending(self, job_id: str, wait_s: float) -> Call[Settled | str]:
+    def _ending(self, job_id: str, wait_s: float) -> ApiCall[Settled | str]:
         """How it ended, or the state it is in."""
         path = calls.with_query(self._of(job_id, "result"), self.query(wait=f"{round(wait_s * 1000)}ms"))
 
-        def read(answer: Answer) -> Settled | str:
+        def read(answer: ApiAnswer) -> Settled | str:
             if answer.status != _PENDING:
                 ended: Settled = calls.read_answer(answer, Settled)
                 return ended
@@ -229,7 +233,7 @@ class Core:
                 raise error_of(answer, call)
             return str(problem.get("job_status"))
 
-        call: Call[Settled | str] = Call(
+        call: ApiCall[Settled | str] = ApiCall(
             method="GET", path=path, read=read, safe=True, accepts=(_PENDING,), wait_s=wait_s
         )
         return call
@@ -252,14 +256,14 @@ class Core:
 
     def delete(self, job_id: str, reason: str | None, version: int | None) -> Flow[None]:
         query = self.query(reason=reason)
-        yield from self.ask(calls.delete(self._of(job_id), Deleted, query, If_Match=tag(version) or "*"))
+        yield from self.ask(calls.delete(self._of(job_id), JobDeleted, query, If_Match=tag(version) or "*"))
 
     def act(
         self,
         action: Action,
         *,
         ids: Sequence[str] | None,
-        filters: Filters | None,
+        filters: JobFilters | None,
         dry_run: bool,
         limit: int | None,
         reason: str | None,
@@ -274,11 +278,11 @@ class Core:
         }
         return self.ask(post("/jobs/actions", BulkResult, body, safe=dry_run, query=self.query()))
 
-    def listed(self, filters: Filters) -> dict[str, Any]:
+    def listed(self, filters: JobFilters) -> dict[str, Any]:
         """A filter as it is sent."""
         given: dict[str, Any] = {name: value for name, value in filters.items() if value is not None}
-        for name in given.keys() - Filters.__annotations__.keys():
-            raise InvalidInput(name, f"is no filter; there are {', '.join(sorted(Filters.__annotations__))}")
+        for name in given.keys() - JobFilters.__annotations__.keys():
+            raise InvalidInput(name, f"is no filter; there are {', '.join(sorted(JobFilters.__annotations__))}")
         if "status" in given:
             given["status"] = _many(given["status"])
         for name in given.keys() & {"older_than", "newer_than"}:
@@ -310,4 +314,4 @@ def _many(status: str | Sequence[str] | None) -> list[str] | None:
     return [status] if isinstance(status, str) else None if status is None else list(status)
 
 
-__all__ = ["Action", "Core", "Duration", "Filters", "job_path", "tag"]
+__all__ = ["Action", "Core", "Duration", "JobFilters", "job_path", "tag"]

@@ -13,8 +13,19 @@ from ...control.json_view import SessionView, StatsView
 from ...control.overview import Limit, Queue, Queues
 from ...load.stats.model import Summary
 from ...model import QueueSettings
-from ..api.seen import BatchSeen, Checked, Limits, OutputPage, Ran, Resuming, Schedule, Schedules, Stores, StoreSeen
-from ..api.shapes import BulkResult, Drained, Workers, WorkingSession
+from ..api.job_responses import BulkResult, DrainedSessions, WorkerList, WorkingSession
+from ..api.store_responses import (
+    BatchStatusView,
+    LimitList,
+    OutputPage,
+    QuickCheckResult,
+    ResumeResult,
+    ScheduleInfo,
+    ScheduleList,
+    ScheduleRun,
+    StoreInfo,
+    StoreList,
+)
 from ..live.history import Sample
 from ..live.snapshot import Snapshot
 from .calls import delete, get, named, post
@@ -51,7 +62,7 @@ class QueueCore:
         return self._post(name, "purge", BulkResult, body, safe=dry_run)
 
     def limits(self) -> Flow[list[Limit]]:
-        found = yield from self._core.ask(get("/limits", Limits, self._core.query()))
+        found = yield from self._core.ask(get("/limits", LimitList, self._core.query()))
         return found.limits
 
     def set_limit(self, key: str, most: int | None) -> Flow[None]:
@@ -69,21 +80,21 @@ class ScheduleCore:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def seen(self) -> Flow[list[Schedule]]:
-        found = yield from self._core.ask(get("/schedules", Schedules, self._core.query()))
+    def seen(self) -> Flow[list[ScheduleInfo]]:
+        found = yield from self._core.ask(get("/schedules", ScheduleList, self._core.query()))
         return found.schedules
 
-    def one(self, name: str) -> Flow[Schedule]:
-        return self._core.ask(get(f"/schedules/{named(name)}", Schedule, self._core.query()))
+    def one(self, name: str) -> Flow[ScheduleInfo]:
+        return self._core.ask(get(f"/schedules/{named(name)}", ScheduleInfo, self._core.query()))
 
-    def pause(self, name: str) -> Flow[Schedule]:
-        return self._post(name, "pause", Schedule, safe=True)
+    def pause(self, name: str) -> Flow[ScheduleInfo]:
+        return self._post(name, "pause", ScheduleInfo, safe=True)
 
-    def resume(self, name: str) -> Flow[Schedule]:
-        return self._post(name, "resume", Schedule, safe=True)
+    def resume(self, name: str) -> Flow[ScheduleInfo]:
+        return self._post(name, "resume", ScheduleInfo, safe=True)
 
-    def run(self, name: str) -> Flow[Ran]:
-        return self._post(name, "run", Ran, safe=False)
+    def run(self, name: str) -> Flow[ScheduleRun]:
+        return self._post(name, "run", ScheduleRun, safe=False)
 
     def drop(self, name: str) -> Flow[None]:
         path = f"/schedules/{named(name)}"
@@ -99,18 +110,18 @@ class StoreCore:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def stores(self) -> Flow[list[StoreSeen]]:
-        found = yield from self._core.ask(get("/stores", Stores))
+    def stores(self) -> Flow[list[StoreInfo]]:
+        found = yield from self._core.ask(get("/stores", StoreList))
         return found.stores
 
     def workers(self) -> Flow[list[WorkingSession]]:
-        found = yield from self._core.ask(get("/workers", Workers, self._core.query()))
+        found = yield from self._core.ask(get("/workers", WorkerList, self._core.query()))
         return found.sessions
 
     def drain(self, worker: str) -> Flow[list[SessionView]]:
         # asked twice, the first time stands
         path = f"/workers/{named(worker)}/drain"
-        found = yield from self._core.ask(post(path, Drained, safe=True, query=self._core.query()))
+        found = yield from self._core.ask(post(path, DrainedSessions, safe=True, query=self._core.query()))
         return found.sessions
 
     def stats(self) -> Flow[StatsView]:
@@ -123,8 +134,8 @@ class StoreCore:
         found = yield from self._core.ask(get("/history", _Samples, self._core.query()))
         return found.samples
 
-    def check(self) -> Flow[Checked]:
-        return self._core.ask(post("/check", Checked, safe=True, query=self._core.query()))
+    def check(self) -> Flow[QuickCheckResult]:
+        return self._core.ask(post("/check", QuickCheckResult, safe=True, query=self._core.query()))
 
 
 class BatchCore:
@@ -133,8 +144,8 @@ class BatchCore:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def status(self, job_id: str) -> Flow[BatchSeen]:
-        return self._core.ask(get(job_path(job_id, "batch"), BatchSeen, self._core.query()))
+    def status(self, job_id: str) -> Flow[BatchStatusView]:
+        return self._core.ask(get(job_path(job_id, "batch"), BatchStatusView, self._core.query()))
 
     def report(self, job_id: str) -> Flow[BatchReport]:
         return self._core.ask(get(job_path(job_id, "report"), BatchReport, self._core.query()))
@@ -152,10 +163,10 @@ class BatchCore:
         query = self._core.query()
         return self._core.ask(post(path, Validation, {"force": force}, safe=safe, query=query, If_Match=tag(version)))
 
-    def resume(self, job_id: str, *, dry_run: bool, reason: str | None, version: int | None) -> Flow[Resuming]:
+    def resume(self, job_id: str, *, dry_run: bool, reason: str | None, version: int | None) -> Flow[ResumeResult]:
         body = {"dry_run": dry_run, "reason": reason}
         path, query = job_path(job_id, "resume"), self._core.query()
-        return self._core.ask(post(path, Resuming, body, safe=dry_run, query=query, If_Match=tag(version)))
+        return self._core.ask(post(path, ResumeResult, body, safe=dry_run, query=query, If_Match=tag(version)))
 
     def load_summary(self, job_id: str) -> Flow[Summary]:
         return self._core.ask(get(job_path(job_id, "summary"), Summary, self._core.query()))

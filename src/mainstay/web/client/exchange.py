@@ -1,7 +1,7 @@
 """How a call is carried through: sent, sent again, given up. No I/O: whoever drives it sends and waits.
 
-A *flow* is a generator that yields what is to be done, a `Call` to send or a `Pause` to make, and returns what came of
-it. The sync and the async client drive the same flows.
+A *flow* is a generator that yields what is to be done, an `ApiCall` to send or a `RetryPause` to make, and returns the
+result. The sync and the async client drive the same flows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ...errors import MainstayError, ServerUnreachable
-from .calls import Answer, Call
+from .calls import ApiAnswer, ApiCall
 from .refusals import error_of
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ _TOO_MANY = 429
 _AWAY = (502, 503, 504)
 
 
-class Pause(msgspec.Struct, frozen=True):
+class RetryPause(msgspec.Struct, frozen=True):
     """Wait so long."""
 
     seconds: float
@@ -36,7 +36,7 @@ class Lost(Exception):
         super().__init__(why)
 
 
-Flow = Generator[Call[Any] | Pause, Any, T]
+Flow = Generator[ApiCall[Any] | RetryPause, Any, T]
 
 
 class Tries(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,14 +62,14 @@ class Tries(msgspec.Struct, frozen=True, kw_only=True):
         return rng.uniform(0, ceiling) if self.jitter else ceiling
 
 
-def carried(call: Call[T], tries: Tries, rng: random.Random) -> Flow[T]:
+def carried(call: ApiCall[T], tries: Tries, rng: random.Random) -> Flow[T]:
     """Send a call until there is an answer, as long as that does no harm."""
     paused_s, tried = 0.0, 0
     while True:
         tried += 1
         asked_s: float | None = None
         try:
-            answer: Answer = yield call
+            answer: ApiAnswer = yield call
         except Lost as lost:
             again = call.safe or not lost.sent
             error: MainstayError = ServerUnreachable(_unreachable(call, lost, again=again, tried=tried))
@@ -84,20 +84,20 @@ def carried(call: Call[T], tries: Tries, rng: random.Random) -> Flow[T]:
         if not again or tried >= tries.most or paused_s + pause_s > tries.total_s:
             raise error
         paused_s += pause_s
-        yield Pause(pause_s)
+        yield RetryPause(pause_s)
 
 
-def retry_after(answer: Answer) -> float | None:
+def retry_after(answer: ApiAnswer) -> float | None:
     """What the server asks to wait, in seconds; a date is passed over."""
     said = answer.headers.get("retry-after", "").strip()
     return float(said) if said.isascii() and said.isdigit() and len(said) < 10 else None
 
 
-def _unreachable(call: Call[Any], lost: Lost, *, again: bool, tried: int) -> str:
+def _unreachable(call: ApiCall[Any], lost: Lost, *, again: bool, tried: int) -> str:
     path = call.path.partition("?")[0]
     times = f" at {tried} tries" if tried > 1 else ""
     text = f"{call.method} {path} was not answered{times}: {lost}"
     return text if again else f"{text}. It may have been done: look before you ask again"
 
 
-__all__ = ["Flow", "Lost", "Pause", "Tries", "carried", "retry_after"]
+__all__ = ["Flow", "Lost", "RetryPause", "Tries", "carried", "retry_after"]

@@ -20,14 +20,14 @@ from ...errors import (
     WorkerNotFound,
 )
 from ...stores import shown_url
-from .calls import Answer
+from .calls import ApiAnswer
 
 _JOB = re.compile(r"/jobs/([0-9a-f-]{36})")
 _WORKER = re.compile(r"/workers/([^/]+)")
 _IF_MATCH = re.compile(r'"(\d+)')
 
 
-class Asked(Protocol):
+class RefusedRequest(Protocol):
     """What was asked for, as far as it says more about the refusal."""
 
     @property
@@ -36,7 +36,7 @@ class Asked(Protocol):
     def headers(self) -> Any: ...
 
 
-def error_of(answer: Answer, asked: Asked) -> MainstayError:
+def error_of(answer: ApiAnswer, asked: RefusedRequest) -> MainstayError:
     """The error that stands for a refusal: of the library's class, by the stable code."""
     problem = _problem(answer)
     if problem is None:
@@ -68,7 +68,7 @@ def error_of(answer: Answer, asked: Asked) -> MainstayError:
     return _made(kind, detail, job_id=job_id)
 
 
-def _problem(answer: Answer) -> dict[str, Any] | None:
+def _problem(answer: ApiAnswer) -> dict[str, Any] | None:
     if not answer.headers.get("content-type", "").startswith("application/problem+json"):
         return None
     try:

@@ -15,19 +15,19 @@ from ...clock import seconds
 from ...control.json_view import SessionView, StatsView
 from ...load.stats.model import Summary
 from ...task.options import SubmitOptions
-from ..api.seen import Checked, StoreSeen
-from ..api.shapes import Submitted, WorkingSession
+from ..api.job_responses import SubmittedJob, WorkingSession
+from ..api.store_responses import QuickCheckResult, StoreInfo
 from ..live.history import Sample
 from ..live.snapshot import Snapshot
-from .calls import Call
+from .calls import ApiCall
 from .core import Core
 from .core_store import BatchCore, QueueCore, ScheduleCore, StoreCore
-from .exchange import Flow, Lost, Pause, Tries
-from .following import Following, store_stream
-from .new import NewJob, new_job
-from .sync_handle import Group, Handle
-from .sync_resources import Batches, Jobs, Queues, Schedules
-from .wire import BROKEN, Verify, answer_of, check_open, httpx, lost, wire_to
+from .exchange import Flow, Lost, RetryPause, Tries
+from .job_request import JobRequest, job_request
+from .resumable_stream import ResumableStream, store_stream
+from .sync_handle import JobGroup, JobHandle
+from .sync_resources import BatchesResource, JobsResource, QueuesResource, SchedulesResource
+from .transport import BROKEN, Verify, answer_of, check_open, httpx, lost, server_address
 
 T = TypeVar("T")
 
@@ -58,32 +58,32 @@ class Client:
         transport: httpx.BaseTransport | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self._wire = wire_to(url, token=token, insecure=insecure, timeout_s=seconds(timeout, field="timeout"))
+        self._wire = server_address(url, token=token, insecure=insecure, timeout_s=seconds(timeout, field="timeout"))
         self._http = httpx.Client(headers=self._wire.headers, verify=verify, transport=transport)
         self._core = core = Core(store=store, tries=tries or Tries(), rng=rng or random.SystemRandom())
         self._store = StoreCore(core)
         self._batch = BatchCore(core)
-        self.jobs = Jobs(core, self.run, self.follow)
+        self.jobs = JobsResource(core, self.run, self.follow)
         """find jobs, and act on many of them"""
-        self.queues = Queues(QueueCore(core), self.run)
-        self.schedules = Schedules(ScheduleCore(core), self.run, self.handle)
-        self.batches = Batches(self._batch, self.run)
+        self.queues = QueuesResource(QueueCore(core), self.run)
+        self.schedules = SchedulesResource(ScheduleCore(core), self.run, self.handle)
+        self.batches = BatchesResource(self._batch, self.run)
 
     # submit -----------------------------------------------------------------------------------------
 
-    def submit(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> Handle:
+    def submit(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> JobHandle:
         """Submit one job of the task `name`; `payload` holds its arguments by name. Options are those of the library.
         Returns when the job is stored."""
-        made = self.run(self._core.submit(new_job(name, payload, options)))
+        made = self.run(self._core.submit(job_request(name, payload, options)))
         return self._made(made)
 
-    def job(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> NewJob:
+    def job(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> JobRequest:
         """A job for `submit_many` and `group`."""
-        return new_job(name, payload, options)
+        return job_request(name, payload, options)
 
     def submit_many(
-        self, jobs: Iterable[NewJob], *, chunk: int = 1000, progress: Callable[[int], object] | None = None
-    ) -> list[Handle]:
+        self, jobs: Iterable[JobRequest], *, chunk: int = 1000, progress: Callable[[int], object] | None = None
+    ) -> list[JobHandle]:
         """Submit many jobs (`client.job(...)`). Each chunk is stored whole or not at all; after each chunk `progress`
         is called with the number of jobs stored so far. An error names the job by its position in `jobs`, and its notes
         give the number of stored jobs."""
@@ -92,24 +92,24 @@ class Client:
 
     def group(
         self,
-        members: Iterable[NewJob],
+        members: Iterable[JobRequest],
         *,
-        then: NewJob,
+        then: JobRequest,
         when: Literal["succeeded", "settled"] = "succeeded",
         failed: Literal["skip", "fail"] = "skip",
-    ) -> Group:
+    ) -> JobGroup:
         """Submit many jobs, and one that runs once when all of them have succeeded (or are settled). All or none are
         stored. If a member fails, `then` is skipped, or fails with `failed="fail"`."""
         made = self.run(self._core.submit_group(members, then, when=when, failed=failed))
-        return Group(tuple(map(self._made, made.members)), self._made(made.then))
+        return JobGroup(tuple(map(self._made, made.members)), self._made(made.then))
 
-    def handle(self, job_id: str) -> Handle:
+    def handle(self, job_id: str) -> JobHandle:
         """A handle of any job, by id; asks the server nothing."""
-        return Handle(self._core, self.run, self.follow, job_id)
+        return JobHandle(self._core, self.run, self.follow, job_id)
 
     # look -------------------------------------------------------------------------------------------
 
-    def stores(self) -> list[StoreSeen]:
+    def stores(self) -> list[StoreInfo]:
         """List the stores of the server."""
         return self.run(self._store.stores())
 
@@ -134,7 +134,7 @@ class Client:
         """Read the history of the store's numbers: the last ten minutes in detail, the last day coarsely."""
         return self.run(self._store.history())
 
-    def check(self) -> Checked:
+    def check(self) -> QuickCheckResult:
         """Check some jobs against every invariant; the next call continues from there."""
         return self.run(self._store.check())
 
@@ -171,7 +171,7 @@ class Client:
         try:
             step = next(flow)
             while True:
-                if isinstance(step, Pause):
+                if isinstance(step, RetryPause):
                     time.sleep(step.seconds)
                     step = next(flow)
                     continue
@@ -185,7 +185,7 @@ class Client:
             found: T = done.value
             return found
 
-    def follow(self, following: Following[T]) -> Generator[T, None, None]:
+    def follow(self, following: ResumableStream[T]) -> Generator[T, None, None]:
         """Read a stream; reopen it when it breaks."""
         while not following.over:
             check_open(self._http)
@@ -202,15 +202,15 @@ class Client:
             if not following.over:
                 time.sleep(following.lost() if pause_s is None else pause_s)
 
-    def _send(self, call: Call[Any]) -> Any:
+    def _send(self, call: ApiCall[Any]) -> Any:
         try:
             response = self._http.request(**self._wire.request(call))
         except BROKEN as error:
             raise lost(error) from error
         return answer_of(response, response.content)
 
-    def _made(self, made: Submitted) -> Handle:
-        return Handle(self._core, self.run, self.follow, made.id, created=made.created, durability=made.durability)
+    def _made(self, made: SubmittedJob) -> JobHandle:
+        return JobHandle(self._core, self.run, self.follow, made.id, created=made.created, durability=made.durability)
 
 
 __all__ = ["Client"]

@@ -12,7 +12,7 @@ from ...control.json_view import EventView, JobView
 from ..live.messages import JobMessage
 from .core import Core, Duration
 from .exchange import Flow
-from .following import Following, job_stream
+from .resumable_stream import ResumableStream, job_stream
 
 T = TypeVar("T")
 
@@ -28,10 +28,10 @@ class FlowRunner(Protocol):
 class StreamReader(Protocol):
     """Reads a stream, and reopens it when it breaks."""
 
-    def __call__(self, following: Following[T]) -> Generator[T, None, None]: ...
+    def __call__(self, following: ResumableStream[T]) -> Generator[T, None, None]: ...
 
 
-class Handle:
+class JobHandle:
     """A job by its id. Each call asks the server; the handle caches nothing."""
 
     __slots__ = ("_core", "_follow", "_run", "created", "durability", "id")
@@ -139,18 +139,18 @@ class Handle:
         return f"Handle({self.id!r}{', created=True' if self.created else ''})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Handle) and other.id == self.id
+        return isinstance(other, JobHandle) and other.id == self.id
 
     def __hash__(self) -> int:
         return hash(self.id)
 
 
-class Group(NamedTuple):
+class JobGroup(NamedTuple):
     """A submitted group. `then` is the job that runs once, when the members are done."""
 
-    members: tuple[Handle, ...]
+    members: tuple[JobHandle, ...]
     """in the order given; of a group that was submitted before, those that `then` waits or waited for"""
-    then: Handle
+    then: JobHandle
 
 
-__all__ = ["FlowRunner", "Group", "Handle", "StreamReader"]
+__all__ = ["FlowRunner", "JobGroup", "JobHandle", "StreamReader"]

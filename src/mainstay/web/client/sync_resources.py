@@ -14,18 +14,18 @@ from ...batch.report.model import BatchReport
 from ...control.json_view import JobView
 from ...control.overview import Limit, Queue
 from ...model import QueueSettings
-from ..api.seen import BatchSeen, Resuming, Schedule
-from ..api.shapes import BulkResult, JobPage
+from ..api.job_responses import BulkResult, JobPage
+from ..api.store_responses import BatchStatusView, ResumeResult, ScheduleInfo
 from ..live.messages import ListMessage
-from .core import Action, Core, Filters
+from .core import Action, Core, JobFilters
 from .core_store import BatchCore, QueueCore, ScheduleCore
-from .following import list_stream
-from .sync_handle import FlowRunner, Handle, StreamReader
+from .resumable_stream import list_stream
+from .sync_handle import FlowRunner, JobHandle, StreamReader
 
 _PAGE = 200
 
 
-class Jobs:
+class JobsResource:
     """Jobs by filter: `client.jobs`."""
 
     def __init__(self, core: Core, run: FlowRunner, follow: StreamReader) -> None:
@@ -44,7 +44,7 @@ class Jobs:
         limit: int = 50,
         oldest_first: bool = False,
         payload: bool = False,
-        **filters: Unpack[Filters],
+        **filters: Unpack[JobFilters],
     ) -> JobPage:
         """Read one page of the jobs that match; `cursor` is the `next` of the page before."""
         return self._run(
@@ -52,7 +52,7 @@ class Jobs:
         )
 
     def find(
-        self, *, oldest_first: bool = False, payload: bool = False, **filters: Unpack[Filters]
+        self, *, oldest_first: bool = False, payload: bool = False, **filters: Unpack[JobFilters]
     ) -> Iterator[JobView]:
         """Iterate over the jobs that match, newest first, page by page."""
         cursor: str | None = None
@@ -72,7 +72,7 @@ class Jobs:
         dry_run: bool = False,
         limit: int | None = None,
         reason: str | None = None,
-        **filters: Unpack[Filters],
+        **filters: Unpack[JobFilters],
     ) -> BulkResult:
         """Retry, cancel or delete many jobs: those with these ids, or those that match. With `dry_run` nothing changes,
         and the answer describes what would."""
@@ -80,13 +80,13 @@ class Jobs:
         return self._run(self._core.act(action, ids=ids, filters=chosen, dry_run=dry_run, limit=limit, reason=reason))
 
     def stream(
-        self, *, limit: int = 50, oldest_first: bool = False, **filters: Unpack[Filters]
+        self, *, limit: int = 50, oldest_first: bool = False, **filters: Unpack[JobFilters]
     ) -> Generator[ListMessage, None, None]:
         """Stream the first jobs that match, now and at each change. Does not end by itself."""
         return self._follow(list_stream(self._core, filters, limit=limit, oldest_first=oldest_first))
 
 
-class Queues:
+class QueuesResource:
     """Queues: `client.queues`."""
 
     def __init__(self, core: QueueCore, run: FlowRunner) -> None:
@@ -131,31 +131,31 @@ class Queues:
         self._run(self._core.set_limit(key, most))
 
 
-class Schedules:
+class SchedulesResource:
     """Schedules: `client.schedules`."""
 
-    def __init__(self, core: ScheduleCore, run: FlowRunner, handle: Callable[[str], Handle]) -> None:
+    def __init__(self, core: ScheduleCore, run: FlowRunner, handle: Callable[[str], JobHandle]) -> None:
         self._core = core
         self._run = run
         self._handle = handle
 
-    def all(self) -> list[Schedule]:
+    def all(self) -> list[ScheduleInfo]:
         """List all schedules, by name."""
         return self._run(self._core.seen())
 
-    def get(self, name: str) -> Schedule:
+    def get(self, name: str) -> ScheduleInfo:
         """Read one schedule."""
         return self._run(self._core.one(name))
 
-    def pause(self, name: str) -> Schedule:
+    def pause(self, name: str) -> ScheduleInfo:
         """Stop submitting at its ticks."""
         return self._run(self._core.pause(name))
 
-    def resume(self, name: str) -> Schedule:
+    def resume(self, name: str) -> ScheduleInfo:
         """Submit at its ticks again, from now on."""
         return self._run(self._core.resume(name))
 
-    def run_now(self, name: str) -> Handle:
+    def run_now(self, name: str) -> JobHandle:
         """Submit its job now, in addition to its ticks."""
         submitted = self._run(self._core.run(name))
         return self._handle(submitted.id)
@@ -165,14 +165,14 @@ class Schedules:
         self._run(self._core.drop(name))
 
 
-class Batches:
+class BatchesResource:
     """Batches by the id of their job: `client.batches`."""
 
     def __init__(self, core: BatchCore, run: FlowRunner) -> None:
         self._core = core
         self._run = run
 
-    def status(self, job_id: str) -> BatchSeen:
+    def status(self, job_id: str) -> BatchStatusView:
         """Read its state from the job store alone."""
         return self._run(self._core.status(job_id))
 
@@ -198,9 +198,9 @@ class Batches:
 
     def resume(
         self, job_id: str, *, dry_run: bool = False, reason: str | None = None, version: int | None = None
-    ) -> Resuming:
+    ) -> ResumeResult:
         """Run the units whose outputs are missing or corrupt again."""
         return self._run(self._core.resume(job_id, dry_run=dry_run, reason=reason, version=version))
 
 
-__all__ = ["Batches", "Jobs", "Queues", "Schedules"]
+__all__ = ["BatchesResource", "JobsResource", "QueuesResource", "SchedulesResource"]

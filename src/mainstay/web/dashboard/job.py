@@ -14,11 +14,11 @@ from ...control.json_view import PRIVATE
 from ...errors import JobNotFound, MainstayError
 from ...lifecycle import Event, State, table_of
 from ...model import Job, Session, check_id
-from ..api.veil import explained, shown_job, veil_of, veiled_output
+from ..api.text_mask import explained, masked_output, shown_job, text_mask_of
 from ..api.views import etag_of, size_of, value_view
-from ..aside import aside
-from .machine import drawn
-from .page import View
+from ..threads import in_thread
+from .page import PageView
+from .state_diagram import drawn
 from .tree import Node, tree_of
 
 #: events that are shown: the newest
@@ -26,7 +26,7 @@ _EVENTS = 200
 _OUTPUTS = 60
 
 
-class Can(msgspec.Struct, frozen=True, kw_only=True):
+class AllowedActions(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator may do to a job as it stands."""
 
     retry: bool = False
@@ -37,7 +37,7 @@ class Can(msgspec.Struct, frozen=True, kw_only=True):
     validate: bool = False
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
+class HolderInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Who works on it."""
 
     session: str
@@ -45,7 +45,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     silent_ms: int = 0
 
 
-async def job(view: View) -> Response:
+async def job(view: PageView) -> Response:
     job_id = check_id(view.path("id"))
     control, store = view.place.control, view.place.store
     told = await explained(store, job_id, view.masker)
@@ -57,10 +57,10 @@ async def job(view: View) -> Response:
         return RedirectResponse(view.url(f"/loads/{job_id}"), 303)
     table = table_of(found.parent)
     raw = await control.jobs.events(job_id, after=max(found.trimmed_seq, found.version - _EVENTS))
-    veil = await veil_of(store, found, view.masker)
+    veil = await text_mask_of(store, found, view.masker)
     events = veil.events(raw)
     shown = await shown_job(store, found, view.masker)
-    data = await aside(lambda: _data(view, found), size_of(found))
+    data = await in_thread(lambda: _data(view, found), size_of(found))
     counts = {} if found.is_unit else await control.jobs.unit_counts(job_id)
     return view.page(
         "job.html",
@@ -86,14 +86,14 @@ async def job(view: View) -> Response:
     )
 
 
-def can_of(job: Job, state: State | None) -> Can:
+def can_of(job: Job, state: State | None) -> AllowedActions:
     """By the flags of its state: what the API would refuse is not offered."""
     if state is None or state.final:
         is_batch = job.kind == BATCH and job.parent is None and job.status == "succeeded"
-        return Can(resume=is_batch, validate=is_batch)
+        return AllowedActions(resume=is_batch, validate=is_batch)
     retry = (state.settled or state.waiting) and not job.awaits
     batch = job.kind == BATCH and job.parent is None
-    return Can(
+    return AllowedActions(
         retry=retry and not batch,
         cancel=not job.is_unit or not state.settled,
         priority=not state.settled,
@@ -108,17 +108,17 @@ def others(job: Job) -> list[str]:
     return [name for name, state in table_of(job.parent).states.items() if name != job.status and not state.holds]
 
 
-async def _holder(view: View, job: Job) -> Holder | None:
+async def _holder(view: PageView, job: Job) -> HolderInfo | None:
     if job.session is None:
         return None
     store = view.place.store
     lease_ms = store.clock.lease_ms()
     found = next((each for each in await store.sessions() if each.id == job.session), None)
     silent_ms = 0 if found is None else max(0, lease_ms - found.beat_ms)
-    return Holder(session=job.session, known=found, silent_ms=silent_ms)
+    return HolderInfo(session=job.session, known=found, silent_ms=silent_ms)
 
 
-async def _outputs(view: View, job: Job) -> dict[str, Any] | None:
+async def _outputs(view: PageView, job: Job) -> dict[str, Any] | None:
     """What is there of a batch's outputs, the first of them."""
     if job.kind != BATCH or job.parent is not None:
         return None
@@ -127,7 +127,7 @@ async def _outputs(view: View, job: Job) -> dict[str, Any] | None:
         status = await view.place.desk.status(job.id)
     except MainstayError as error:
         return {"error": str(error), "list": [], "more": None, "status": None}
-    lacking_first = sorted((veiled_output(each, view.masker) for each in found), key=_lacks)
+    lacking_first = sorted((masked_output(each, view.masker) for each in found), key=_lacks)
     return {"error": "", "list": lacking_first, "more": more, "status": status}
 
 
@@ -135,7 +135,7 @@ def _lacks(output: Output) -> tuple[bool, int, int]:
     return output.state == "present", output.group, output.index
 
 
-def _data(view: View, job: Job) -> list[tuple[str, Node]]:
+def _data(view: PageView, job: Job) -> list[tuple[str, Node]]:
     """Payload, result and checkpoint, as far as they may be shown."""
     if not view.masker.shows:
         return []
@@ -147,4 +147,4 @@ def _details(event: Event) -> Node:
     return tree_of(event.data)
 
 
-__all__ = ["Can", "can_of", "job", "others"]
+__all__ = ["AllowedActions", "can_of", "job", "others"]

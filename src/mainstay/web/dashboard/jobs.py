@@ -12,11 +12,11 @@ from ...control import bulk
 from ...control.actions import Action, cancelling, retrying
 from ...errors import InvalidInput
 from ...lifecycle import JOB
-from ..api.jobs import Filter
-from ..api.listing import shown_page
-from ..api.reading import refusal
-from ..api.veil import shown_jobs
-from .page import View
+from ..api.job_pages import shown_page
+from ..api.jobs import JobFilter
+from ..api.request_reader import refusal
+from ..api.text_mask import shown_jobs
+from .page import PageView
 
 PAGE = 50
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -40,7 +40,7 @@ _LABELS = {
 _ACTIONS = {"retry": retrying, "cancel": cancelling}
 
 
-async def jobs(view: View) -> Response:
+async def jobs(view: PageView) -> Response:
     given = view.given()
     text = "".join(given.get("text", [])[:1])
     if ID.fullmatch(text) and (await view.place.store.get([text.lower()]))[0] is not None:
@@ -64,7 +64,7 @@ async def jobs(view: View) -> Response:
     )
 
 
-async def bulk_preview(view: View) -> Response:
+async def bulk_preview(view: PageView) -> Response:
     """What would be done to which: a count and some of them. Nothing is done before that is confirmed."""
     await view.site.guard.admit(view.request, "operate")
     given = view.given()
@@ -115,16 +115,16 @@ async def bulk_preview(view: View) -> Response:
     )
 
 
-def filter_of(given: dict[str, Any]) -> Filter:
+def filter_of(given: dict[str, Any]) -> JobFilter:
     """The filter that a URL says; raises `InvalidInput` naming the field."""
     plain = {name: values if name == "status" else values[-1] for name, values in given.items()}
     try:
-        return msgspec.convert(plain, Filter, strict=False)
+        return msgspec.convert(plain, JobFilter, strict=False)
     except msgspec.ValidationError as error:
-        raise refusal(str(error), Filter) from None
+        raise refusal(str(error), JobFilter) from None
 
 
-def _counts(view: View, wanted: Filter) -> dict[str, int]:
+def _counts(view: PageView, wanted: JobFilter) -> dict[str, int]:
     """Jobs per state beside the filter for states: of the store or of the queue, which are known. What a filter leaves
     of them would have to be counted, and is not told."""
     narrows = _said(wanted).keys() - {"status"}
@@ -135,7 +135,7 @@ def _counts(view: View, wanted: Filter) -> dict[str, int]:
     return next((queue.counts for queue in view.snapshot.queues if queue.name == wanted.queue), {})
 
 
-def _said(wanted: Filter) -> dict[str, Any]:
+def _said(wanted: JobFilter) -> dict[str, Any]:
     """What of it narrows."""
     return {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not None}
 

@@ -6,13 +6,13 @@ import msgspec
 
 from ...model import Job
 from ...stores import JobStore, Query
-from ..api.listing import VALUE_BYTES
+from ..api.job_pages import VALUE_BYTES
 
 #: how long one page looks; then it gives what it has, and where to go on
 _LOOK_MS = 60
 
 
-class Some(msgspec.Struct, frozen=True, kw_only=True):
+class KindPage(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that were found, and where to go on."""
 
     jobs: list[Job]
@@ -27,7 +27,7 @@ async def of_kind(
     name: str | None = None,
     most: int = 50,
     value_bytes: int = VALUE_BYTES,
-) -> Some:
+) -> KindPage:
     """The newest jobs of a kind; with a `name`, only those. Longer values than `value_bytes` are left out."""
     found: list[Job] = []
     until_ms = store.clock.lease_ms() + _LOOK_MS
@@ -38,7 +38,7 @@ async def of_kind(
         found += page.jobs
         cursor = page.cursor
         if cursor is None or len(found) >= most or store.clock.lease_ms() >= until_ms:
-            return Some(jobs=found, cursor=cursor)
+            return KindPage(jobs=found, cursor=cursor)
 
 
-__all__ = ["Some", "of_kind"]
+__all__ = ["KindPage", "of_kind"]

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from ...lifecycle import JOB
 from ..live.history import Sample, sample_of
-from ..live.snapshot import Held, QueueSeen, SessionSeen, Snapshot
-from .page import View
+from ..live.snapshot import HeldJob, QueueSnapshot, SessionSnapshot, Snapshot
+from .page import PageView
 
 _FAILED = tuple(name for name, state in JOB.states.items() if state.settled and not state.final)
 #: points of a sparkline; more cannot be seen
@@ -22,7 +22,7 @@ _WORKING = 15
 _QUEUES = 6
 
 
-class Chart(msgspec.Struct, frozen=True, kw_only=True):
+class OverviewChart(msgspec.Struct, frozen=True, kw_only=True):
     """A small chart, as the script of the page draws it."""
 
     id: str
@@ -35,7 +35,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """name, look, values"""
 
 
-async def overview(view: View) -> Response:
+async def overview(view: PageView) -> Response:
     history = lately(view)
     return view.page(
         "overview.html",
@@ -48,7 +48,7 @@ async def overview(view: View) -> Response:
     )
 
 
-def at_work(snapshot: Snapshot) -> list[tuple[Held, SessionSeen]]:
+def at_work(snapshot: Snapshot) -> list[tuple[HeldJob, SessionSnapshot]]:
     """What is worked on, and by whom. Of a batch or load test that is shown as a whole, not each unit."""
     whole = {run.id for run in snapshot.runs}
     return [
@@ -60,13 +60,13 @@ def at_work(snapshot: Snapshot) -> list[tuple[Held, SessionSeen]]:
     ]
 
 
-def deepest(snapshot: Snapshot) -> list[QueueSeen]:
+def deepest(snapshot: Snapshot) -> list[QueueSnapshot]:
     """The queues that somebody may have to do something about: paused ones first, then those with most that waits."""
     found = [queue for queue in snapshot.queues if queue.paused or queue.waiting]
     return sorted(found, key=lambda queue: (not queue.paused, -queue.waiting))[:_QUEUES]
 
 
-def lately(view: View) -> list[Sample]:
+def lately(view: PageView) -> list[Sample]:
     """What charts draw, up to the look that the rest of the page tells of: both are to say the same."""
     history, now = view.site.hub.history(view.place.name), sample_of(view.snapshot)
     if now.at_ms > (history[-1].at_ms if history else 0):
@@ -83,7 +83,7 @@ def thinned(history: Sequence[Sample]) -> list[Sample]:
     return recent[::-1][::step][::-1]
 
 
-def charts_of(history: Sequence[Sample]) -> list[Chart]:
+def charts_of(history: Sequence[Sample]) -> list[OverviewChart]:
     """What the overview draws: what comes in and what is done, what fails, what waits, and how long."""
     x = [sample.at_ms / 1000 for sample in history]
 
@@ -94,7 +94,7 @@ def charts_of(history: Sequence[Sample]) -> list[Chart]:
         return value(history[-1]) if history else 0.0
 
     return [
-        Chart(
+        OverviewChart(
             id="submitted",
             title="Submitted",
             unit="a minute",
@@ -102,7 +102,7 @@ def charts_of(history: Sequence[Sample]) -> list[Chart]:
             x=x,
             lines=[line("submitted", "wait", lambda sample: sample.submitted)],
         ),
-        Chart(
+        OverviewChart(
             id="done",
             title="Succeeded",
             unit="a minute",
@@ -110,7 +110,7 @@ def charts_of(history: Sequence[Sample]) -> list[Chart]:
             x=x,
             lines=[line("succeeded", "good", lambda sample: sample.rates.get("succeeded", 0.0))],
         ),
-        Chart(
+        OverviewChart(
             id="failed",
             title="Failed attempts",
             unit="a minute",
@@ -118,7 +118,7 @@ def charts_of(history: Sequence[Sample]) -> list[Chart]:
             x=x,
             lines=[line("failed", "bad", _failing)],
         ),
-        Chart(
+        OverviewChart(
             id="waiting",
             title="Waiting",
             unit=_jobs(last(lambda sample: sample.waiting)),
@@ -126,7 +126,7 @@ def charts_of(history: Sequence[Sample]) -> list[Chart]:
             x=x,
             lines=[line("waiting", "wait", lambda sample: sample.waiting)],
         ),
-        Chart(
+        OverviewChart(
             id="running",
             title="Running",
             unit=_jobs(last(lambda sample: sample.counts.get("running", 0))),
@@ -145,4 +145,4 @@ def _failing(sample: Sample) -> float:
     return sum(sample.rates.get(status, 0.0) for status in ("failed", "timed_out"))
 
 
-__all__ = ["Chart", "at_work", "charts_of", "deepest", "lately", "overview", "thinned"]
+__all__ = ["OverviewChart", "at_work", "charts_of", "deepest", "lately", "overview", "thinned"]

@@ -13,18 +13,18 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from ..api.masking import Masker
+from ..api.masker import Masker
 from ..api.routes import as_problem
 from ..caller import Caller
 from ..live.sse import HEARTBEAT_S
 from ..problems import Problem
 from ..security.login import CSRF_FIELD, sign_in_url
-from ..shelf import Place
+from ..stores import ServedStore
 from . import words
 from .assets import asset_url, assets
 
 if TYPE_CHECKING:
-    from ..live.hub import Hub
+    from ..live.hub import LiveHub
     from ..live.snapshot import Snapshot
     from ..site import Site
 
@@ -41,10 +41,10 @@ NAV = (
 _THEMES = ("light", "dark")
 
 
-class View:
+class PageView:
     """Somebody looks at a page."""
 
-    def __init__(self, site: Site, request: Request, caller: Caller, place: Place) -> None:
+    def __init__(self, site: Site, request: Request, caller: Caller, place: ServedStore) -> None:
         self.site = site
         self.request = request
         self.caller = caller
@@ -54,7 +54,7 @@ class View:
     @property
     def snapshot(self) -> Snapshot:
         """What is known of the store, at once."""
-        hub: Hub = self.site.hub
+        hub: LiveHub = self.site.hub
         return hub.snapshot(self.place.name)
 
     @property
@@ -118,7 +118,7 @@ class View:
         }
 
 
-Handler = Callable[[View], Awaitable[Response]]
+Handler = Callable[[PageView], Awaitable[Response]]
 
 
 def page_route(site: Site, path: str, handler: Handler) -> Route:
@@ -128,7 +128,7 @@ def page_route(site: Site, path: str, handler: Handler) -> Route:
         try:
             caller = await site.guard.admit(request, "read")
             place = site.shelf.find(request.query_params.get("store") or None)
-            view = View(site, request, caller, place)
+            view = PageView(site, request, caller, place)
         except Exception as error:  # noqa: BLE001 - whatever it is becomes an answer
             return _stranger(request, as_problem(error, request))
         try:
@@ -139,7 +139,7 @@ def page_route(site: Site, path: str, handler: Handler) -> Route:
     return Route(path, endpoint, methods=["GET"], include_in_schema=False)
 
 
-def refused(view: View, problem: Problem) -> Response:
+def refused(view: PageView, problem: Problem) -> Response:
     """A page that says why not."""
     title = {404: "Not found", 503: "Service unavailable"}.get(problem.status, "Refused")
     page = view.page("error.html", status=problem.status, problem=problem, title=title)
@@ -188,4 +188,4 @@ def compiled() -> None:
         found.get_template(name)
 
 
-__all__ = ["NAV", "Handler", "View", "compiled", "page_route", "refused"]
+__all__ = ["NAV", "Handler", "PageView", "compiled", "page_route", "refused"]

@@ -11,11 +11,11 @@ from ...batch.web.dashboard import batch, batches
 from ...load.web.dashboard import compare_loads, load, loads
 from ..problems import Problem
 from . import assets
-from .floor import queues, schedules, workers
 from .job import job
 from .jobs import bulk_preview, jobs
 from .overview import overview
-from .page import View, page_route
+from .page import PageView, page_route
+from .system_pages import queues, schedules, workers
 
 if TYPE_CHECKING:
     from ..site import Site
@@ -41,7 +41,7 @@ def routes(site: Site) -> list[BaseRoute]:
     return [*assets.routes(), *(page_route(site, path, page) for path, page in pages.items())]
 
 
-async def nowhere(view: View) -> Response:
+async def nowhere(view: PageView) -> Response:
     raise Problem(404, "not_found", f"there is no page {view.request.scope['path'][:200]}; use the links at the top")
 
 

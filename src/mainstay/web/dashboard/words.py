@@ -25,14 +25,14 @@ _SIGNS = {
 _SESSION = 32
 
 
-class Look(NamedTuple):
+class StatusStyle(NamedTuple):
     """How a state looks: what kind it is of, for its colour, and its sign."""
 
     kind: str
     sign: str
 
 
-def look_of(status: str) -> Look:
+def look_of(status: str) -> StatusStyle:
     """By its flags, so that a state that is new in the table looks like its kind.
 
     >>> look_of("succeeded"), look_of("quarantined"), look_of("running")
@@ -42,9 +42,9 @@ def look_of(status: str) -> Look:
     """
     state = JOB.get(status) or UNIT.get(status)
     if state is None:
-        return Look("off", "?")
+        return StatusStyle("off", "?")
     kind, sign = _by_flags(state)
-    return Look(kind, _SIGNS.get(status, sign))
+    return StatusStyle(kind, _SIGNS.get(status, sign))
 
 
 def _by_flags(state: State) -> tuple[str, str]:
@@ -124,4 +124,4 @@ def _at(at_ms: int) -> datetime:
         return datetime.fromtimestamp(0, UTC)
 
 
-__all__ = ["Look", "actor", "ago", "clock", "iso", "lasted", "look_of", "span"]
+__all__ = ["StatusStyle", "actor", "ago", "clock", "iso", "lasted", "look_of", "span"]

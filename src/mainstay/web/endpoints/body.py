@@ -12,13 +12,13 @@ from starlette.requests import Request
 
 from ...errors import InvalidInput
 from ...task import Task
-from ..api.reading import read_json
+from ..api.request_reader import read_json
 from ..problems import Problem
 
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
-class Body:
+class TaskBody:
     """The signature of a task as the type of a body: an object with its arguments by name."""
 
     def __init__(self, task: Task[..., Any], *, limit: int) -> None:
@@ -51,4 +51,4 @@ class Body:
         return {name: value for name, value in msgspec.structs.asdict(found).items() if value is not UNSET}
 
 
-__all__ = ["Body"]
+__all__ = ["TaskBody"]

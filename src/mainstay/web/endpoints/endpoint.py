@@ -32,8 +32,8 @@ from ...model import Job, check_id
 from ...task import Handle, Task
 from ...task.options import SubmitOptions
 from ..problems import Problem, answer, problem_of
-from .body import Body
-from .describing import described
+from .body import TaskBody
+from .openapi import described
 from .prefer import Preference, preferred
 
 P = ParamSpec("P")
@@ -132,7 +132,7 @@ class AsyncEndpoint:
         self._longest_s = seconds(longest_wait, field="longest_wait")
         # the header has whole seconds
         self._after = str(max(1, round(seconds(retry_after, field="retry_after"))))
-        self._body = Body(task, limit=body_limit)
+        self._body = TaskBody(task, limit=body_limit)
         self._router = Router(self.routes(""))
 
     # mount ------------------------------------------------------------------------------------------

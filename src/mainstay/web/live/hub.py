@@ -18,15 +18,15 @@ from typing import Any, Self
 import msgspec
 
 from ...errors import MainstayError
-from ..api.masking import Masker
+from ..api.masker import Masker
 from ..options import WebOptions
-from ..shelf import Place, Shelf
-from .asking import PATIENCE_S, asked
-from .following import Following
+from ..stores import ServedStore, ServedStores
+from .followed_jobs import FollowedJobs
+from .followed_lists import FollowedLists
 from .history import History, Sample
-from .lists import Lists
-from .looking import FAST, SLOW, Look
 from .snapshot import Snapshot, nothing_yet
+from .snapshot_queries import FAST, SLOW, SnapshotQuery
+from .store_access import PATIENCE_S, within_deadline
 
 #: somebody who asked within this may ask again
 _ATTENTION_S = 15.0
@@ -42,22 +42,22 @@ _FIRST_S = 2.0
 log = logging.getLogger("mainstay.web.live")
 
 
-class Hub:
+class LiveHub:
     """What is known of each store of a shelf.
 
     >>> async def main():
-    ...     async with await Shelf.open({"main": "memory:"}) as shelf, Hub(shelf, WebOptions()) as hub:
+    ...     async with await ServedStores.open({"main": "memory:"}) as shelf, LiveHub(shelf, WebOptions()) as hub:
     ...         return hub.snapshot("main").up
     >>> asyncio.run(main())
     True
     """
 
-    def __init__(self, shelf: Shelf, options: WebOptions, masker: Masker | None = None) -> None:
+    def __init__(self, shelf: ServedStores, options: WebOptions, masker: Masker | None = None) -> None:
         places, every_s = shelf.places.items(), options.snapshot_s
         masker = masker or Masker(options.masked, shows=options.show_payloads)
-        self._watches = {name: Watch(place, options, masker) for name, place in places}
-        self._jobs = {name: Following(place, _OFTEN * every_s, masker) for name, place in places}
-        self._lists = {name: Lists(place, every_s, masker) for name, place in places}
+        self._watches = {name: StoreWatch(place, options, masker) for name, place in places}
+        self._jobs = {name: FollowedJobs(place, _OFTEN * every_s, masker) for name, place in places}
+        self._lists = {name: FollowedLists(place, every_s, masker) for name, place in places}
         self._tasks: list[asyncio.Task[None]] = []
 
     def snapshot(self, place_name: str) -> Snapshot:
@@ -93,11 +93,11 @@ class Hub:
         """How many watch."""
         return self._watches[place_name].watchers
 
-    def jobs(self, place_name: str) -> Following:
+    def jobs(self, place_name: str) -> FollowedJobs:
         """The jobs that somebody follows."""
         return self._jobs[place_name]
 
-    def lists(self, place_name: str) -> Lists:
+    def lists(self, place_name: str) -> FollowedLists:
         """The lists of jobs that somebody follows."""
         return self._lists[place_name]
 
@@ -121,10 +121,10 @@ class Hub:
         self._tasks = []
 
 
-class Watch:
+class StoreWatch:
     """The looks at one store."""
 
-    def __init__(self, place: Place, options: WebOptions, masker: Masker) -> None:
+    def __init__(self, place: ServedStore, options: WebOptions, masker: Masker) -> None:
         self._place = place
         self._masker = masker
         self._every_s = options.snapshot_s
@@ -183,7 +183,7 @@ class Watch:
                 async with asyncio.timeout_at(next_s):
                     await self._nudged.wait()
 
-    async def _look(self, looks: tuple[Look, ...], pace_s: float) -> None:
+    async def _look(self, looks: tuple[SnapshotQuery, ...], pace_s: float) -> None:
         """Take those that are due, and tell what they found."""
         loop = asyncio.get_running_loop()
         found: dict[str, Any] = {}
@@ -201,11 +201,11 @@ class Watch:
         if found:
             self._publish(found)
 
-    async def _asked(self, look: Look) -> dict[str, Any]:
+    async def _asked(self, look: SnapshotQuery) -> dict[str, Any]:
         """What it found, or that the store does not answer."""
         place = self._place
         try:
-            found = await asked(lambda: look.ask(place, self._masker), self._patience_s)
+            found = await within_deadline(lambda: look.ask(place, self._masker), self._patience_s)
             return {**found, "up": True, "error": ""}
         except MainstayError as error:
             return {"up": False, "error": str(error)}
@@ -235,4 +235,4 @@ class Watch:
             self._attended_s = asyncio.get_running_loop().time()
 
 
-__all__ = ["Hub", "Watch"]
+__all__ = ["LiveHub", "StoreWatch"]

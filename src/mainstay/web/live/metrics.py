@@ -19,12 +19,12 @@ from ...errors import MissingExtra
 from ...report.metrics import AGE, ASIDE, JOBS, LEADER, SESSIONS, UP, told_counts
 from ...stores.metrics import Metric, check_installed
 from ..problems import Problem
-from .counting import BOUNDS_S, Requests
+from .request_counts import BOUNDS_S, RequestCounts
 from .snapshot import Snapshot
 
 if TYPE_CHECKING:
     from ..site import Site
-    from .hub import Hub
+    from .hub import LiveHub
 
 PAUSED = Metric("mainstay_queue_paused", "gauge", ("queue",), "1 if the queue hands out no jobs, else 0")
 PASSING = Metric(
@@ -64,7 +64,7 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 Row = tuple[tuple[str, ...], float]
 
 
-def routes(site: Site, requests: Requests) -> list[BaseRoute]:
+def routes(site: Site, requests: RequestCounts) -> list[BaseRoute]:
     """The page that is scraped; with tokens, by one that may read."""
 
     async def metrics(request: Request) -> Response:
@@ -85,7 +85,7 @@ def routes(site: Site, requests: Requests) -> list[BaseRoute]:
 class _Collector:
     """Everything at one moment, as prometheus_client asks for it."""
 
-    def __init__(self, hub: Hub, names: Iterable[str], requests: Requests) -> None:
+    def __init__(self, hub: LiveHub, names: Iterable[str], requests: RequestCounts) -> None:
         self._hub = hub
         self._names = names
         self._requests = requests
@@ -125,7 +125,7 @@ def _of_store(seen: Snapshot) -> Iterator[tuple[Metric, Row]]:
     yield LEADER, ((), float(seen.leader is not None))
 
 
-def _of_server(requests: Requests) -> Iterator[Any]:
+def _of_server(requests: RequestCounts) -> Iterator[Any]:
     from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily  # noqa: PLC0415 - an extra
 
     answered = CounterMetricFamily(REQUESTS.name, REQUESTS.help, labels=REQUESTS.labels)

@@ -11,11 +11,11 @@ import msgspec
 from ...control.actions import WAITING
 from ...lifecycle import JOB
 from ...model import Job
-from ..api.masking import Masker
-from ..shelf import Place
+from ..api.masker import Masker
+from ..stores import ServedStore
 
 
-class QueueSeen(msgspec.Struct, frozen=True, kw_only=True):
+class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """One queue."""
 
     name: str
@@ -31,7 +31,7 @@ class QueueSeen(msgspec.Struct, frozen=True, kw_only=True):
     set_ms: int | None = None
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job that somebody works on, in short."""
 
     id: str
@@ -47,7 +47,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     """... of this"""
 
 
-class SessionSeen(msgspec.Struct, frozen=True, kw_only=True):
+class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """One process of a worker, and the newest of what it holds."""
 
     id: str
@@ -69,10 +69,10 @@ class SessionSeen(msgspec.Struct, frozen=True, kw_only=True):
     holds: int
     more: bool
     """it holds more than were counted"""
-    jobs: list[Held]
+    jobs: list[HeldJob]
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+class FailureCause(msgspec.Struct, frozen=True, kw_only=True):
     """Why jobs failed that stand failed now: those that failed alike."""
 
     code: str
@@ -87,16 +87,16 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     newest_ms: int
 
 
-class Failures(msgspec.Struct, frozen=True, kw_only=True):
+class FailureSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The newest jobs that stand failed, by cause."""
 
     looked_at: int = 0
     more: bool = False
     """there are older ones, which were not looked at"""
-    causes: list[Cause] = []
+    causes: list[FailureCause] = []
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A batch or a load test that is at work."""
 
     id: str
@@ -133,8 +133,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """jobs that came in per minute, over the last four to five minutes"""
     waiting: int = 0
     oldest_ready_ms: int | None = None
-    queues: list[QueueSeen] = []
-    sessions: list[SessionSeen] = []
+    queues: list[QueueSnapshot] = []
+    sessions: list[SessionSnapshot] = []
     """the living first, and those with most to do; a long list is cut"""
     live_sessions: int = 0
     aside: int = 0
@@ -145,8 +145,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     unserved: list[str] = []
     """which jobs no live worker takes, a sentence each"""
     schedules: list[dict[str, Any]] = []
-    failures: Failures = Failures()
-    runs: list[Run] = []
+    failures: FailureSummary = FailureSummary()
+    runs: list[RunSnapshot] = []
     since_ms: dict[str, int] = {}
     """of states that a job passes through: since when the one that is in it longest has been, by what was looked at"""
 
@@ -156,10 +156,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         return 0.0 if self.oldest_ready_ms is None else max(0, self.stats_ms - self.oldest_ready_ms) / 1000
 
 
-def held(job: Job, masker: Masker) -> Held:
+def held(job: Job, masker: Masker) -> HeldJob:
     """In short, without anything that belongs to the user."""
     progress = job.progress
-    return Held(
+    return HeldJob(
         id=job.id,
         name=job.name,
         queue=job.queue,
@@ -172,10 +172,10 @@ def held(job: Job, masker: Masker) -> Held:
     )
 
 
-def run_of(job: Job, units: dict[str, int]) -> Run:
+def run_of(job: Job, units: dict[str, int]) -> RunSnapshot:
     """A batch or load test in short."""
     progress = job.progress
-    return Run(
+    return RunSnapshot(
         id=job.id,
         kind=job.kind,
         name=job.name,
@@ -190,7 +190,7 @@ def run_of(job: Job, units: dict[str, int]) -> Run:
     )
 
 
-def by_cause(jobs: Iterable[Job]) -> list[Cause]:
+def by_cause(jobs: Iterable[Job]) -> list[FailureCause]:
     """Group failed jobs, newest first, by what their errors are called; the most frequent cause first."""
     groups: dict[tuple[str, str], list[Job]] = {}
     for job in jobs:
@@ -200,10 +200,10 @@ def by_cause(jobs: Iterable[Job]) -> list[Cause]:
     return sorted(causes, key=lambda cause: (-cause.count, -cause.newest_ms))
 
 
-def _cause(code: str, kind: str, alike: list[Job]) -> Cause:
+def _cause(code: str, kind: str, alike: list[Job]) -> FailureCause:
     newest = max(alike, key=lambda job: job.settled_ms or job.changed_ms)
     said = (newest.reason or "") if newest.error is None else newest.error.message
-    return Cause(
+    return FailureCause(
         code=code,
         type=kind,
         message=said[:300],
@@ -225,18 +225,18 @@ def in_order(counts: Counter[str]) -> dict[str, int]:
     return {status: counts[status] for status in (*known, *sorted(counts.keys() - JOB.states.keys()))}
 
 
-def nothing_yet(place: Place) -> Snapshot:
+def nothing_yet(place: ServedStore) -> Snapshot:
     """Before the first look."""
     return Snapshot(store=place.name)
 
 
 __all__ = [
-    "Cause",
-    "Failures",
-    "Held",
-    "QueueSeen",
-    "Run",
-    "SessionSeen",
+    "FailureCause",
+    "FailureSummary",
+    "HeldJob",
+    "QueueSnapshot",
+    "RunSnapshot",
+    "SessionSnapshot",
     "Snapshot",
     "by_cause",
     "held",

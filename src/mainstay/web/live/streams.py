@@ -22,17 +22,17 @@ from ...errors import InvalidInput, MainstayError
 from ...lifecycle import Event
 from ...model import Job
 from ...stores import JobStore, Query
-from ..api.jobs import Filter
-from ..api.masking import Masker
-from ..api.operation import Answered, Ask, Nothing, Operation, told
-from ..api.veil import Veil, veil_of
+from ..api.jobs import JobFilter
+from ..api.masker import Masker
+from ..api.operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
+from ..api.text_mask import TextMask, text_mask_of
 from ..api.views import etag_of, masked_event, masked_job, size_of
-from ..aside import aside
 from ..problems import Problem
-from ..shelf import Place
-from .following import Followed
+from ..stores import ServedStore
+from ..threads import in_thread
+from .followed_jobs import FollowedJob
 from .history import Sample
-from .hub import Hub
+from .hub import LiveHub
 from .messages import EndMessage, ListMessage, ProgressMessage, TroubleMessage
 from .snapshot import Snapshot
 from .sse import EventStream, event, event_of
@@ -45,14 +45,14 @@ _AGAIN_S = 1.0
 _MARK = re.compile(r"(0|[1-9][0-9]{0,8})(-end)?")
 
 
-class Following(msgspec.Struct, frozen=True, kw_only=True):
+class JobStreamQuery(msgspec.Struct, frozen=True, kw_only=True):
     """How a job is followed."""
 
     payload: bool = False
     """with its payload, result and checkpoint"""
 
 
-class FollowedList(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ListStreamQuery(JobFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The list that is followed."""
 
     oldest_first: bool = False
@@ -62,48 +62,50 @@ class FollowedList(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True
         return msgspec.structs.replace(await super().query(store), oldest_first=self.oldest_first)
 
 
-class Samples(msgspec.Struct, kw_only=True):
+class SampleList(msgspec.Struct, kw_only=True):
     """The numbers of a store over the last day, in order: the last ten minutes closely, the rest roughly."""
 
     samples: list[Sample]
 
 
-async def get_snapshot(ask: Ask[Nothing, None]) -> Response:
-    hub: Hub = ask.site.hub
+async def get_snapshot(ask: ApiRequest[NoParameters, None]) -> Response:
+    hub: LiveHub = ask.site.hub
     name = ask.place.name
     return Response(hub.told(name, hub.snapshot(name)), media_type="application/json")
 
 
-async def get_history(ask: Ask[Nothing, None]) -> Response:
-    hub: Hub = ask.site.hub
-    return told(Samples(samples=hub.history(ask.place.name)))
+async def get_history(ask: ApiRequest[NoParameters, None]) -> Response:
+    hub: LiveHub = ask.site.hub
+    return json_response(SampleList(samples=hub.history(ask.place.name)))
 
 
-async def stream_store(ask: Ask[Nothing, None]) -> Response:
+async def stream_store(ask: ApiRequest[NoParameters, None]) -> Response:
     return _stream(ask, _snapshots(ask.site.hub, ask.place.name))
 
 
-async def stream_job(ask: Ask[Following, None]) -> Response:
+async def stream_job(ask: ApiRequest[JobStreamQuery, None]) -> Response:
     job_id, place = ask.path("id"), ask.place
     after, ended = _seen_last(ask.request)
     (job,) = await place.store.get([job_id])
     if job is None:
         # of one that was deleted, its tombstone is still there
         events = await place.control.jobs.events(job_id, after=0)
-        return _stream(ask, _remains([each for each in events if each.seq > after], job_id, Veil(ask.site.masker, ())))
+        return _stream(
+            ask, _remains([each for each in events if each.seq > after], job_id, TextMask(ask.site.masker, ()))
+        )
     if ended and after == job.version and is_over(job):
         # to a browser, which would come back for ever, this means that there is no more
         return Response(status_code=204)
     return _stream(ask, _Story(ask, job_id, after).messages())
 
 
-async def stream_jobs(ask: Ask[FollowedList, None]) -> Response:
+async def stream_jobs(ask: ApiRequest[ListStreamQuery, None]) -> Response:
     # asked once here, so that a filter that is refused is refused as everywhere
     await ask.query.query(ask.place.store)
     return _stream(ask, _pages(ask))
 
 
-def _stream(ask: Ask[Any, Any], messages: AsyncGenerator[bytes, None]) -> EventStream:
+def _stream(ask: ApiRequest[Any, Any], messages: AsyncGenerator[bytes, None]) -> EventStream:
     async def still_welcome() -> bool:
         request = ask.request
         request.state.caller = None
@@ -127,13 +129,13 @@ def _seen_last(request: Request) -> tuple[int, bool]:
     return int(found[1]), found[2] is not None
 
 
-async def _snapshots(hub: Hub, name: str) -> AsyncGenerator[bytes, None]:
+async def _snapshots(hub: LiveHub, name: str) -> AsyncGenerator[bytes, None]:
     async with contextlib.aclosing(hub.subscribe(name)) as snapshots:
         async for snapshot in snapshots:
             yield event_of("snapshot", hub.told(name, snapshot), snapshot.at_ms)
 
 
-async def _remains(events: list[Event], job_id: str, veil: Veil) -> AsyncGenerator[bytes, None]:
+async def _remains(events: list[Event], job_id: str, veil: TextMask) -> AsyncGenerator[bytes, None]:
     for each in events:
         yield event("event", masked_event(each, veil), each.seq)
     yield _deleted(job_id)
@@ -146,15 +148,15 @@ def _deleted(job_id: str) -> bytes:
 class _Story:
     """One job, told as it goes on: its events, how it stands after them, its progress, and its end."""
 
-    def __init__(self, ask: Ask[Following, None], job_id: str, after: int) -> None:
-        self._place: Place = ask.place
+    def __init__(self, ask: ApiRequest[JobStreamQuery, None], job_id: str, after: int) -> None:
+        self._place: ServedStore = ask.place
         self._following = ask.site.hub.jobs(ask.place.name)
         self._masker: Masker = ask.site.masker
         self._payload = ask.query.payload
         self._job_id = job_id
         self._seq = after
         self._told: Job | None = None
-        self._veil: Veil | None = None
+        self._veil: TextMask | None = None
 
     async def messages(self) -> AsyncGenerator[bytes, None]:
         async with self._following.follow(self._job_id) as followed:
@@ -180,7 +182,7 @@ class _Story:
                         async with asyncio.timeout(_AGAIN_S if error else None):
                             await changed.wait()
 
-    async def _news(self, followed: Followed, row: Job | None) -> AsyncGenerator[bytes, None]:
+    async def _news(self, followed: FollowedJob, row: Job | None) -> AsyncGenerator[bytes, None]:
         # of a deleted one, whatever is left
         upto = None if row is None else row.version
         while upto is None or self._seq < upto:
@@ -207,11 +209,11 @@ class _Story:
         # only now: if the store was away meanwhile, it is told once it is back
         self._told = row
 
-    async def _veiling(self) -> Veil:
+    async def _veiling(self) -> TextMask:
         """By its payload, which never changes, and which followed rows are without."""
         if self._veil is None:
             (whole,) = await self._place.store.get([self._job_id])
-            self._veil = await veil_of(self._place.store, whole, self._masker)
+            self._veil = await text_mask_of(self._place.store, whole, self._masker)
         return self._veil
 
     async def _standing(self, row: Job, mark: int | None = None) -> bytes:
@@ -220,7 +222,7 @@ class _Story:
             if whole is not None:
                 row = msgspec.structs.replace(row, payload=whole.payload, result=whole.result)
         size = size_of(row) if self._payload else 0
-        return await aside(lambda: event("job", masked_job(row, self._masker, payload=self._payload), mark), size)
+        return await in_thread(lambda: event("job", masked_job(row, self._masker, payload=self._payload), mark), size)
 
     async def _reported(self, before: Job, row: Job) -> bytes:
         if (before.progress, before.progress_ms) == (row.progress, row.progress_ms):
@@ -234,7 +236,7 @@ class _Story:
         return event("end", ended, f"{row.version}-end")
 
 
-async def _pages(ask: Ask[FollowedList, None]) -> AsyncGenerator[bytes, None]:
+async def _pages(ask: ApiRequest[ListStreamQuery, None]) -> AsyncGenerator[bytes, None]:
     """The list, and then whatever changed in it: the ids as they stand, and the jobs that are new or different."""
     wanted, masker = ask.query, ask.site.masker
     lists = ask.site.hub.lists(ask.place.name)
@@ -260,12 +262,12 @@ async def _pages(ask: Ask[FollowedList, None]) -> AsyncGenerator[bytes, None]:
                 await changed.wait()
 
 
-def _live(path: str, handler: Any, summary: str, about: str, **more: Any) -> Operation:
+def _live(path: str, handler: Any, summary: str, about: str, **more: Any) -> ApiOperation:
     answers = {
-        200: Answered(told="Server-sent events.", type=str, media="text/event-stream"),
+        200: ApiResponse(description="Server-sent events.", type=str, media="text/event-stream"),
         **more.pop("answers", {}),
     }
-    return Operation(
+    return ApiOperation(
         method="GET",
         path=path,
         handler=handler,
@@ -279,7 +281,7 @@ def _live(path: str, handler: Any, summary: str, about: str, **more: Any) -> Ope
 
 
 OPERATIONS = (
-    Operation(
+    ApiOperation(
         method="GET",
         path="/snapshot",
         handler=get_snapshot,
@@ -287,9 +289,9 @@ OPERATIONS = (
         tag="live",
         summary="See what the server last saw of a store",
         about="At once: it is kept, and made anew every second or so while somebody watches.",
-        answers={200: Answered(told="The store at a glance.", type=Snapshot)},
+        answers={200: ApiResponse(description="The store at a glance.", type=Snapshot)},
     ),
-    Operation(
+    ApiOperation(
         method="GET",
         path="/history",
         handler=get_history,
@@ -297,7 +299,7 @@ OPERATIONS = (
         tag="live",
         summary="Read what the numbers of a store were",
         about="Kept in the server's memory: it begins when the server does.",
-        answers={200: Answered(told="Samples, in order.", type=Samples)},
+        answers={200: ApiResponse(description="Samples, in order.", type=SampleList)},
     ),
     _live(
         "/stream",
@@ -312,7 +314,7 @@ OPERATIONS = (
         "`event: page` with the ids as they stand and the jobs that are new or different: all of them at first. What "
         "changed between two looks, a second or more apart, is told as one change. `finished` is false when a look "
         "ended before it had seen all: there may be more that match.",
-        query=FollowedList,
+        query=ListStreamQuery,
     ),
     _live(
         "/jobs/{id}/stream",
@@ -321,8 +323,8 @@ OPERATIONS = (
         "`event: event` for each line of its trail, with its number as the id: a client that comes back with "
         "`Last-Event-ID` gets those after it. `event: job` after them, with the job as it stands; `event: progress` "
         "between; `event: end` once it is settled or deleted. `event: trouble` while the store does not answer.",
-        query=Following,
-        answers={204: Answered(told="You have seen its end.")},
+        query=JobStreamQuery,
+        answers={204: ApiResponse(description="You have seen its end.")},
         refusals=(404,),
     ),
 )

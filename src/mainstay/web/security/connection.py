@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..problems import Problem, answer
-from .buckets import address_of
-from .crowd import Crowd, Seat
+from .client_limits import ConnectionCounts, ConnectionSlot
 from .headers import secured
-from .limits import Limits
+from .limits import ConnectionLimits
+from .rate_limit import address_of
 
 #: for its request, whoever comes when there are too many has so long
 _SPARE_S = 2.0
@@ -26,11 +26,11 @@ _SPARE_S = 2.0
 _ALWAYS = b"/livez"
 
 
-class Connection(HttpToolsProtocol):
+class LimitedConnection(HttpToolsProtocol):
     """As uvicorn makes one for each client."""
 
-    limits: ClassVar[Limits] = Limits()
-    crowd: ClassVar[Crowd]
+    limits: ClassVar[ConnectionLimits] = ConnectionLimits()
+    crowd: ClassVar[ConnectionCounts]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -44,7 +44,7 @@ class Connection(HttpToolsProtocol):
         self._ended = False
         """whether a request ended in what was received last"""
         self._problem: Problem | None = None
-        self._seat: Seat | None = None
+        self._seat: ConnectionSlot | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -152,9 +152,9 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-def connection_class(limits: Limits, crowd: Crowd) -> type[Connection]:
+def connection_class(limits: ConnectionLimits, crowd: ConnectionCounts) -> type[LimitedConnection]:
     """Connections with these limits, among these."""
-    return type("Connection", (Connection,), {"limits": limits, "crowd": crowd})
+    return type("LimitedConnection", (LimitedConnection,), {"limits": limits, "crowd": crowd})
 
 
-__all__ = ["Connection", "connection_class"]
+__all__ = ["LimitedConnection", "connection_class"]

@@ -18,10 +18,10 @@ from .. import audit
 from ..caller import Caller, Scope
 from ..options import WebOptions
 from ..problems import Problem
-from .buckets import Buckets, address_of
-from .ended import EndedSessions
+from .ended_sessions import EndedSessions
+from .login_sessions import LoginSession, LoginSessions, given_key
 from .origin import SAFE_METHODS, check_host, check_origin, place_of
-from .sessions import Session, Sessions, given_key
+from .rate_limit import RateBuckets, address_of
 from .tokens import LOCAL, Token, Tokens, caller_of
 
 #: the header that pages of the dashboard send with every change
@@ -56,10 +56,10 @@ class Guard:
         key = given_key(os.environ)
         shared = key is not None and tokens is not None
         ended = EndedSessions(Path(f"{tokens.path}.ended") if tokens is not None and shared else None)
-        self.sessions = Sessions(key=key, clock=clock, ended=ended)
+        self.sessions = LoginSessions(key=key, clock=clock, ended=ended)
         self._tokens = tokens
-        self._rates = Buckets(options.rate, burst=options.rate * BURST_S, clock=clock)
-        self._sign_ins = Buckets(_SIGN_INS_PER_S, burst=_SIGN_INS, clock=clock)
+        self._rates = RateBuckets(options.rate, burst=options.rate * BURST_S, clock=clock)
+        self._sign_ins = RateBuckets(_SIGN_INS_PER_S, burst=_SIGN_INS, clock=clock)
 
     @property
     def asks(self) -> bool:
@@ -93,7 +93,7 @@ class Guard:
         shown = request.headers.get("authorization")
         return self.session(request) is not None if shown is None else _verified(self._tokens, shown) is not None
 
-    def session(self, request: Request) -> Session | None:
+    def session(self, request: Request) -> LoginSession | None:
         """The sign-in of whoever asks, if they have one and its token is still good."""
         cookie = request.cookies.get(cookie_name(request))
         session = None if cookie is None else self.sessions.read(cookie)
@@ -169,7 +169,7 @@ class Guard:
             self._check_csrf(session, request.headers.get(CSRF_HEADER, ""))
         return caller_of(token, by_session=True)
 
-    def _check_csrf(self, session: Session, given: str) -> None:
+    def _check_csrf(self, session: LoginSession, given: str) -> None:
         if not self.sessions.is_csrf_token(session, given):
             raise Problem(
                 403,

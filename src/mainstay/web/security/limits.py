@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Times are seconds, sizes bytes. Nobody needs others but tests."""
 
     url: int = 8 * 1024
@@ -28,4 +28,4 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """for what is being answered when the server is told to stop"""
 
 
-__all__ = ["Limits"]
+__all__ = ["ConnectionLimits"]

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from ..problems import Problem
 from .guard import cookie_name, scheme_of
-from .sessions import LASTS_S
+from .login_sessions import LASTS_S
 
 if TYPE_CHECKING:
     from ..site import Site

@@ -17,12 +17,12 @@ from ...clock import Clock
 from ..caller import Caller
 from ..options import WebOptions
 from ..problems import Problem, answer
-from .buckets import Buckets, address_of
 from .guard import BURST_S
 from .headers import secured
-from .limits import Limits
+from .limits import ConnectionLimits
 from .origin import check_host, place_of
-from .streams import Stream, Streams
+from .rate_limit import RateBuckets, address_of
+from .streams import OpenStream, OpenStreams
 
 _LONGEST_PATH = 256
 _LEFT: Message = {"type": "http.disconnect"}
@@ -30,18 +30,23 @@ _LEFT: Message = {"type": "http.disconnect"}
 log = logging.getLogger("mainstay.web.access")
 
 
-class Wrapped:
+class GuardedApp:
     """An app with its surroundings."""
 
     def __init__(
-        self, app: ASGIApp, options: WebOptions, limits: Limits, knows: Callable[[Request], bool], clock: Clock | None
+        self,
+        app: ASGIApp,
+        options: WebOptions,
+        limits: ConnectionLimits,
+        knows: Callable[[Request], bool],
+        clock: Clock | None,
     ) -> None:
         self.app = app
         self.options = options
         self.limits = limits
         self.knows = knows
-        self.streams = Streams(options.streams)
-        self.strangers = Buckets(options.rate, burst=options.rate * BURST_S, clock=clock)
+        self.streams = OpenStreams(options.streams)
+        self.strangers = RateBuckets(options.rate, burst=options.rate * BURST_S, clock=clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -57,19 +62,19 @@ class Wrapped:
 def wrapped(
     app: ASGIApp,
     options: WebOptions,
-    limits: Limits | None = None,
+    limits: ConnectionLimits | None = None,
     *,
     knows: Callable[[Request], bool] = lambda _: False,
     clock: Clock | None = None,
-) -> Wrapped:
+) -> GuardedApp:
     """The app as it is served. Whoever it does not know shares the rate of their address: see `Guard.knows`."""
-    return Wrapped(app, options, limits or Limits(), knows, clock)
+    return GuardedApp(app, options, limits or ConnectionLimits(), knows, clock)
 
 
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, around: Wrapped, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, around: GuardedApp, scope: Scope, receive: Receive, send: Send) -> None:
         self._around = around
         self._scope = scope
         self._receive = receive
@@ -81,7 +86,7 @@ class _Exchange:
         self._status = 0
         self._sent = 0
         self._sent_all = False
-        self._stream = Stream()
+        self._stream = OpenStream()
         self._is_stream = False
         self._refused = False
 
@@ -193,4 +198,4 @@ class _Exchange:
         )
 
 
-__all__ = ["Wrapped", "wrapped"]
+__all__ = ["GuardedApp", "wrapped"]

@@ -15,7 +15,7 @@ from ..problems import Problem
 T = TypeVar("T")
 
 
-class Stream:
+class OpenStream:
     """One that may be ended."""
 
     def __init__(self) -> None:
@@ -36,19 +36,19 @@ class Stream:
             ends.cancel()
 
 
-class Streams:
+class OpenStreams:
     """All that are open."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._open: dict[Stream, str] = {}
+        self._open: dict[OpenStream, str] = {}
         """and of whom each is"""
         self._stopping = False
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, stream: Stream, who: str = "") -> None:
+    def begin(self, stream: OpenStream, who: str = "") -> None:
         """Let one more be; raises `Problem` when there are too many: of all, or of one caller among others."""
         if self._stopping:
             raise Problem(503, "stopping", "the server stops; try again in a moment", headers={"Retry-After": "5"})
@@ -61,7 +61,7 @@ class Streams:
             raise Problem(429, "too_many_streams", detail, headers={"Retry-After": "15"})
         self._open[stream] = who
 
-    def left(self, stream: Stream) -> None:
+    def left(self, stream: OpenStream) -> None:
         self._open.pop(stream, None)
 
     def end_all(self) -> None:
@@ -71,4 +71,4 @@ class Streams:
             stream.end()
 
 
-__all__ = ["Stream", "Streams"]
+__all__ = ["OpenStream", "OpenStreams"]

@@ -1,0 +1,188 @@
+"""What happened to a job, and how it ended."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from starlette.responses import Response
+
+from ...clock import seconds
+from ...control.trail import read_story
+from ...errors import InvalidInput, WaitTimeout
+from ...lifecycle import table_of
+from ...model import Job, check_id
+from ...stores import Query
+from ..problems import Problem
+from ..threads import in_thread
+from .fields import Duration, JobId, PageSize, Seq, Status
+from .job_pages import shown_page, with_values
+from .job_responses import AwaitedJobs, EventPage, ExplanationView, JobResult, Story, UnitPage
+from .masker import Masker
+from .operation import PACKED, ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
+from .text_mask import explained, shown_job, text_mask_of
+from .views import masked_event, masked_job, size_of, value_view
+
+_LONGEST_WAIT_S = 30.0
+#: hides nothing
+_WHOLE = Masker(urls=False)
+
+
+class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events."""
+
+    after: Seq = 0
+    """only those with a higher number"""
+    limit: PageSize = 500
+
+
+class UnitQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which units."""
+
+    status: list[Status] | None = None
+    limit: PageSize = 50
+    cursor: JobId | None = None
+    payload: bool = False
+
+
+class WaitQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """How long to wait for the end."""
+
+    wait: Duration | None = None
+    """answer when it is settled, or after this: 30s at most"""
+
+
+async def list_events(ask: ApiRequest[EventQuery, None]) -> Response:
+    limit = min(ask.query.limit, ask.site.options.page_limit)
+    job_id = ask.path("id")
+    found = await ask.place.control.jobs.events(job_id, after=ask.query.after, limit=limit)
+    veil = await text_mask_of(ask.place.store, (await ask.place.store.get([job_id]))[0], ask.site.masker)
+    size = sum(len(event.details or "") for event in found)
+    return await in_thread(
+        lambda: json_response(
+            EventPage(
+                events=tuple(masked_event(event, veil) for event in found),
+                next=found[-1].seq if len(found) == limit else None,
+            )
+        ),
+        size,
+    )
+
+
+async def get_result(ask: ApiRequest[WaitQuery, None]) -> Response:
+    job = await _settled(ask)
+    state = table_of(job.parent).get(job.status)
+    if state is None or not state.settled:
+        raise Problem(
+            409,
+            "not_settled",
+            f"job {job.id} is {job.status}, so there is no result yet; ask again later, or with ?wait=30s",
+            headers={"Retry-After": "2"},
+            job_status=job.status,
+        )
+    shown: Literal["whole", "masked", "none"]
+    shown = "none" if not ask.site.masker.shows else "whole" if ask.caller.may("submit") else "masked"
+    # a program is told its error as it is told its result
+    masker = _WHOLE if shown == "whole" else ask.site.masker
+    seen = job if shown == "whole" else await shown_job(ask.place.store, job, masker)
+    return await ask.shown(
+        lambda: JobResult(
+            id=job.id,
+            status=job.status,
+            reason=seen.reason,
+            result=None if shown == "none" else value_view(job, "result", masker),
+            error=seen.error,
+            shown=shown,
+        ),
+        len(job.result or b""),
+    )
+
+
+async def get_story(ask: ApiRequest[NoParameters, None]) -> Response:
+    job_id, control = ask.path("id"), ask.place.control
+    veil = await text_mask_of(ask.place.store, (await ask.place.store.get([check_id(job_id)]))[0], ask.site.masker)
+    lines = await read_story(ask.place.store, job_id, shown=veil.event)
+    return json_response(Story(lines=lines, refusals=await control.jobs.refusals(job_id)))
+
+
+async def explain_job(ask: ApiRequest[NoParameters, None]) -> Response:
+    return json_response(await explained(ask.place.store, ask.path("id"), ask.site.masker))
+
+
+async def list_awaited(ask: ApiRequest[NoParameters, None]) -> Response:
+    return json_response(AwaitedJobs(ids=await ask.place.control.jobs.awaited(ask.path("id"))))
+
+
+async def list_units(ask: ApiRequest[UnitQuery, None]) -> Response:
+    job_id, wanted = ask.path("id"), ask.query
+    await ask.place.control.jobs.get(job_id)
+    status = None if wanted.status is None else tuple(wanted.status)
+    limit = min(wanted.limit, ask.site.options.page_limit)
+    query = Query(parent=job_id, status=status, oldest_first=True)
+    masker = ask.site.masker
+    page = await shown_page(ask.place.store, query, wanted.cursor, limit, masker)
+    if wanted.payload:
+        page = await with_values(ask.place.store, page)
+    counts = await ask.place.control.jobs.unit_counts(job_id)
+    return await ask.shown(
+        lambda: UnitPage(
+            units=tuple(masked_job(unit, masker, payload=wanted.payload) for unit in page.jobs),
+            counts=counts,
+            next=page.cursor,
+        ),
+        sum(map(size_of, page.jobs)) if wanted.payload else 0,
+    )
+
+
+async def _settled(ask: ApiRequest[WaitQuery, None]) -> Job:
+    job_id, control = ask.path("id"), ask.place.control
+    if ask.query.wait is None:
+        return await control.jobs.get(job_id)
+    wait_s = seconds(ask.query.wait, field="wait")
+    if wait_s > _LONGEST_WAIT_S:
+        raise InvalidInput("wait", f"{ask.query.wait} is longer than {_LONGEST_WAIT_S:g}s; ask again after that")
+    try:
+        return await control.jobs.wait(job_id, ask.query.wait)
+    except WaitTimeout:
+        return await control.jobs.get(job_id)
+
+
+def _look(path: str, handler: Any, summary: str, answer: Any, **more: Any) -> ApiOperation:
+    return ApiOperation(
+        method="GET",
+        path=f"/jobs/{{id}}/{path}",
+        handler=handler,
+        scope="read",
+        tag="jobs",
+        summary=summary,
+        answers={200: ApiResponse(description=answer.__doc__.split("\n")[0], type=answer)},
+        refusals=(404, *more.pop("refusals", ())),
+        **more,
+    )
+
+
+OPERATIONS = (
+    _look("events", list_events, "Read a job's audit trail", EventPage, query=EventQuery),
+    _look(
+        "result",
+        get_result,
+        "Read how a job ended",
+        JobResult,
+        query=WaitQuery,
+        refusals=(409,),
+        about=PACKED,
+        packs=True,
+    ),
+    _look("story", get_story, "Read a job's audit trail in words", Story),
+    _look("explain", explain_job, "Explain a job: where it is and why, and what to do", ExplanationView),
+    _look("awaited", list_awaited, "List what a job waits for", AwaitedJobs),
+    _look(
+        "units",
+        list_units,
+        "List the units of a job, oldest first",
+        UnitPage,
+        query=UnitQuery,
+        about=PACKED,
+        packs=True,
+    ),
+)

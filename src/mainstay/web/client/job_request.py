@@ -1,0 +1,89 @@
+"""Jobs that are about to be submitted, as they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from ...clock import instant_ms
+from ...errors import InvalidInput, UnknownOption
+from ...task.options import SubmitOptions
+from .calls import duration, packed
+
+#: bytes of one request in bulk; a server takes twice as many
+_LARGE = 1024 * 1024
+_SAY_OFF = ("timeout", "stall_timeout")
+
+
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A job for `submit_many` and `group`; made by `client.job(...)`."""
+
+    name: str
+    data: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"<new job of {self.name}>"
+
+
+def job_request(name: str, payload: Any, options: Mapping[str, Any]) -> JobRequest:
+    """Options as the library takes them, as they are sent; raises `InvalidInput`.
+
+    >>> job_request("mail.send", {"to": "a@b.c"}, {"delay": timedelta(minutes=5), "queue": None}).data
+    {'name': 'mail.send', 'payload': {'to': 'a@b.c'}, 'delay': '300000ms'}
+    """
+    data: dict[str, Any] = {"name": name, "payload": payload}
+    for option, value in options.items():
+        if option not in SubmitOptions.__annotations__:
+            raise UnknownOption(option, SubmitOptions.__annotations__)
+        if value is None:
+            if option in _SAY_OFF:
+                raise InvalidInput(option, "None could mean two things; leave it out, or write 'off' for no limit")
+            continue
+        data[option] = _sent(option, value)
+    return JobRequest(name=name, data=data)
+
+
+def checked(job: JobRequest, field: str) -> JobRequest:
+    """The job, if it is one; raises `InvalidInput`."""
+    if not isinstance(job, JobRequest):
+        raise InvalidInput(field, f"{job!r} is not a job to submit; write client.job(name, payload, ...)")
+    return job
+
+
+def chunked(jobs: Iterable[JobRequest], *, most: int, key: Any) -> Iterator[list[msgspec.Raw]]:
+    """Jobs in portions that one request takes. Each has a key, so that a portion can be sent again."""
+    if not isinstance(most, int) or most < 1:
+        raise InvalidInput("chunk", f"{most!r} is not a whole number of jobs, 1 or more")
+    chunk: list[msgspec.Raw] = []
+    size = 0
+    for index, job in enumerate(jobs):
+        data = checked(job, f"jobs[{index}]").data
+        one = packed(data if "key" in data else {**data, "key": key()}, where=f"jobs[{index}].")
+        if chunk and (len(chunk) >= most or size + len(one) > _LARGE):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(msgspec.Raw(one))
+        size += len(one) + 1
+    if chunk:
+        yield chunk
+
+
+def _sent(option: str, value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return duration(value, field=option)
+    if isinstance(value, datetime):
+        instant_ms(value, field=option)
+        return value.isoformat()
+    if option == "after":
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise InvalidInput("after", f"{value!r} is one job; write after=[...]")
+        return [getattr(each, "id", each) for each in value]
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return value
+
+
+__all__ = ["JobRequest", "checked", "chunked", "job_request"]

@@ -1,0 +1,123 @@
+"""Following lists: one look at each list for everybody who has the same one open."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+
+from ...model import Job
+from ...stores import JobStore, Query
+from ..api.job_pages import shown_page
+from ..api.masker import Masker
+from ..stores import ServedStore
+from .store_access import failure_of
+
+#: lists that are looked for at a time; a filter that no index serves may take long
+_AT_A_TIME = 2
+#: ... but not for ever
+_PATIENCE_S = 15.0
+#: looks take about a tenth of the time at most
+_SHARE = 10
+
+#: what is looked for; made anew at each look, for ages count from now
+MakeQuery = Callable[[JobStore], Awaitable[Query]]
+
+
+class FollowedJobList:
+    """One list that is followed."""
+
+    def __init__(self, make_query: MakeQuery, limit: int) -> None:
+        self.make_query = make_query
+        self.limit = limit
+        self.jobs: list[Job] = []
+        self.finished = True
+        """False: there may be more among those not looked at"""
+        self.at_ms = 0
+        """0: not looked at yet"""
+        self.error = ""
+        self.changed = asyncio.Event()
+        """set, and another one in its place, whenever there is news"""
+        self.followers = 0
+
+    def hear(self, jobs: list[Job], at_ms: int, *, finished: bool) -> None:
+        same = self.at_ms and (jobs, finished) == (self.jobs, self.finished) and not self.error
+        self.jobs, self.finished = jobs, finished
+        self.at_ms, self.error = max(at_ms, self.at_ms + 1), ""
+        if not same:
+            self._tell()
+
+    def fail(self, error: str) -> None:
+        if error != self.error:
+            self.error = error
+            self._tell()
+
+    def _tell(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class FollowedLists:
+    """All that are followed in one store."""
+
+    def __init__(self, place: ServedStore, every_s: float, masker: Masker) -> None:
+        self._place = place
+        self._masker = masker
+        self._every_s = every_s
+        self._turns = asyncio.Semaphore(_AT_A_TIME)
+        self._listed: dict[bytes, FollowedJobList] = {}
+        self._tasks: dict[bytes, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._listed)
+
+    @contextlib.asynccontextmanager
+    async def follow(self, key: bytes, make_query: MakeQuery, limit: int) -> AsyncIterator[FollowedJobList]:
+        """Follow a list meanwhile. What has the same key is the same list."""
+        listed = self._listed.get(key)
+        if listed is None:
+            listed = self._listed[key] = FollowedJobList(make_query, limit)
+            self._tasks[key] = asyncio.create_task(self._go_on(listed), name="followed list")
+        listed.followers += 1
+        try:
+            yield listed
+        finally:
+            listed.followers -= 1
+            if not listed.followers:
+                await self._forget(key)
+
+    async def close(self) -> None:
+        for key in list(self._listed):
+            await self._forget(key)
+
+    async def _forget(self, key: bytes) -> None:
+        self._listed.pop(key, None)
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _go_on(self, listed: FollowedJobList) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            async with self._turns:
+                began_s = loop.time()
+                await self._look(listed)
+                took_s = loop.time() - began_s
+            await asyncio.sleep(max(self._every_s, took_s * _SHARE))
+
+    async def _look(self, listed: FollowedJobList) -> None:
+        error = await failure_of(self._place, lambda: self._hear(listed), _PATIENCE_S)
+        if error:
+            listed.fail(error)
+
+    async def _hear(self, listed: FollowedJobList) -> None:
+        store = self._place.store
+        page = await shown_page(store, await listed.make_query(store), None, listed.limit, self._masker)
+        jobs = [msgspec.structs.replace(job, payload=b"", result=None) for job in page.jobs]
+        listed.hear(jobs, store.clock.now_ms(), finished=page.finished)
+
+
+__all__ = ["FollowedJobList", "FollowedLists", "MakeQuery"]

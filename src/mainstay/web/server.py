@@ -1,0 +1,218 @@
+"""A server that listens: what it refuses to do in the open, how it starts, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from ..errors import InvalidInput, MainstayError
+from ..storage.private_files import report_exposed
+from ..worker.ports import opening, raise_open_files
+from .options import WebOptions
+from .security.client_limits import ConnectionCounts
+from .security.connection import connection_class
+from .security.limits import ConnectionLimits
+from .security.middleware import GuardedApp, wrapped
+from .security.origin import is_loopback
+from .security.tokens import Tokens
+from .stores import ServedStores
+
+_BACKLOG = 2048
+_VANISHED_MS = 60_000
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared only
+
+log = logging.getLogger(__name__)
+
+
+def check(options: WebOptions) -> None:
+    """Refuse what would let strangers in.
+
+    >>> check(WebOptions(host="0.0.0.0", insecure=True))
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: tokens: other machines can reach 0.0.0.0, and ...
+    """
+    if options.tls_key is not None and options.tls_cert is None:
+        raise InvalidInput("tls-cert", "there is a key and no certificate; pass --tls-cert FILE, too")
+    if is_loopback(options.host):
+        return
+    if options.tls_cert is None and not options.insecure:
+        raise InvalidInput(
+            "host",
+            f"other machines can reach {options.host}, and without TLS everybody on the way reads tokens and payloads; "
+            "pass --tls-cert FILE and --tls-key FILE, or --insecure if something in front of this server does TLS",
+        )
+    if options.tokens is None:
+        raise InvalidInput(
+            "tokens",
+            f"other machines can reach {options.host}, and without tokens all of them could do everything; "
+            "run: mainstay tokens add NAME --scope admin, and pass --tokens FILE",
+        )
+
+
+def tls_context(options: WebOptions) -> ssl.SSLContext | None:
+    """With the certificate that was named; None without one."""
+    if options.tls_cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        # a password would be asked for on the terminal, by a server that may have none
+        context.load_cert_chain(options.tls_cert, options.tls_key, password=lambda: "")
+    except (OSError, ssl.SSLError) as error:
+        files = " and ".join(name for name in (options.tls_cert, options.tls_key) if name)
+        raise InvalidInput(
+            "tls-cert", f"{files} cannot be used ({error.strerror or error}); both have to be PEM, without a password"
+        ) from None
+    # without a key of its own, the file of the certificate has it
+    key = options.tls_key or options.tls_cert
+    report_exposed(f"the TLS key {key}", [Path(key)])
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+@contextlib.contextmanager
+def bound(options: WebOptions) -> Iterator[socket.socket]:
+    """The socket, open but not listening; raises `InvalidInput` if the port is taken."""
+    with opening(options.host, options.port):
+        family, kind, number, _, address = socket.getaddrinfo(
+            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, number)
+    with made:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # a client that vanished without a word keeps its stream for so long, and not for the quarter of an hour
+            # after which the system gives up; connections inherit it
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _VANISHED_MS)
+        with opening(options.host, options.port):
+            made.bind(address)
+            made.listen(_BACKLOG)
+        yield made
+
+
+def url_of(options: WebOptions, bound_to: socket.socket) -> str:
+    """Where it is, without a slash at the end."""
+    host = _EVERYWHERE.get(options.host, options.host)
+    place = f"[{host}]" if ":" in host else host
+    return f"{'http' if options.tls_cert is None else 'https'}://{place}:{bound_to.getsockname()[1]}"
+
+
+class WebServer(uvicorn.Server):
+    """Uvicorn's, which says when it has started, and leaves signals to whoever runs it."""
+
+    def __init__(self, config: uvicorn.Config, app: GuardedApp, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._app = app
+        self._started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._started()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
+        """Take no more requests, end the streams, let answers be finished. The second time: end all at once."""
+        if self.should_exit:
+            for connection in list(self.server_state.connections):
+                transport: Any = connection.transport
+                transport.abort()
+            for task in list(self.server_state.tasks):
+                task.cancel()
+            return
+        self.should_exit = True
+        self._app.end_streams()
+
+
+def make_server(
+    app: GuardedApp,
+    options: WebOptions,
+    *,
+    started: Callable[[], None] = lambda: None,
+    limits: ConnectionLimits | None = None,
+) -> WebServer:
+    """A server for an app; `await server.serve(sockets=[...])` runs it until `server.stop()`."""
+    limits = limits or app.limits
+    most = limits.connections + options.streams
+    # what is in front is one address for everybody behind it
+    crowd = ConnectionCounts(most, each=most if options.insecure else limits.connections_each)
+    config = uvicorn.Config(
+        app,
+        http=connection_class(limits, crowd),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # only where something is said to be in front: else anybody could claim to be anywhere. It is believed if it is
+        # on this machine, or named by FORWARDED_ALLOW_IPS
+        proxy_headers=options.insecure,
+        timeout_keep_alive=limits.idle_s,
+        timeout_graceful_shutdown=limits.grace_s,
+        backlog=_BACKLOG,
+    )
+    config.load()
+    config.ssl = tls_context(options)
+    return WebServer(config, app, started)
+
+
+async def serve(
+    urls: Mapping[str, str],
+    options: WebOptions,
+    *,
+    ready: Callable[[str, ServedStores], None] = lambda _url, _shelf: None,
+) -> None:
+    """Serve these stores, by name, until SIGINT or SIGTERM."""
+    from .site import make_site  # noqa: PLC0415 - all other parts
+
+    check(options)
+    tokens = None if options.tokens is None else Tokens.load(options.tokens)
+    # its news are of no use here: where it listens is told by us, in the same words as all else
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    # who set a limit is told nowhere else, so it is logged however little else is
+    logging.getLogger("mainstay.web.audit").setLevel(logging.INFO)
+    with bound(options) as opened:
+        async with await ServedStores.open(urls) as shelf:
+            site = make_site(shelf, options, tokens=tokens)
+            app = wrapped(site, options, knows=site.state.site.guard.knows)
+            server = make_server(app, options, started=lambda: ready(url_of(options, opened), shelf))
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, server.stop)
+            try:
+                await server.serve(sockets=[opened])
+            except SystemExit:
+                # how uvicorn says that the app did not start; it has logged why
+                raise MainstayError("the server could not start; the log says why") from None
+
+
+def run(
+    urls: Mapping[str, str],
+    options: WebOptions,
+    *,
+    ready: Callable[[str, ServedStores], None] = lambda _url, _shelf: None,
+) -> None:
+    """The same, on the fastest loop there is."""
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform; asyncio does, more slowly
+
+        make_loop: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
+    except ModuleNotFoundError:
+        make_loop = None
+    raise_open_files()
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(serve(urls, options, ready=ready))
+
+
+__all__ = ["WebServer", "bound", "check", "make_server", "run", "serve", "tls_context", "url_of"]

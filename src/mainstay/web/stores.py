@@ -1,0 +1,103 @@
+"""The stores that a server looks after, by name."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from ..batch.desk import Desk
+from ..control import Control
+from ..control.task_defaults import TaskDefaults
+from ..errors import InvalidInput, StoreError
+from ..stores import JobStore, open_store, shown_url
+from .store_deadline import ANSWER_S, with_deadline
+
+#: callers whose control is kept
+_KNOWN = 256
+
+
+class ServedStore:
+    """One store: the rules on it, what is done to batches in it, and whether it answers."""
+
+    def __init__(self, name: str, store: JobStore, *, answer_s: float = ANSWER_S) -> None:
+        self.name = name
+        self.url = shown_url(store.url)
+        """without its secrets"""
+        self.store = with_deadline(store, self, shown=self.url, answer_s=answer_s)
+        self.control = Control(self.store)
+        self.defaults = TaskDefaults(self.store)
+        """what a submit by name takes from its task"""
+        self.desk = Desk(self.control)
+        # to make one takes longer than to submit a job with it
+        self._controls: dict[str, Control] = {}
+        self.answered_s = time.monotonic()
+        """when it last answered"""
+        self.error = ""
+        """why it did not, if that was later"""
+
+    def heard(self) -> None:
+        """It has answered: `/readyz` tells how long ago that was."""
+        self.answered_s, self.error = time.monotonic(), ""
+
+    def missed(self, error: StoreError) -> None:
+        """It was asked, and did not answer."""
+        self.error = str(error)
+
+    def control_as(self, actor: str) -> Control:
+        """The rules, with what is submitted and done in somebody's name."""
+        found = self._controls.get(actor)
+        if found is None:
+            if len(self._controls) >= _KNOWN:
+                self._controls.clear()
+            found = self._controls[actor] = Control(self.store, settings=self.control.settings, actor=actor)
+        return found
+
+
+class ServedStores:
+    """All of them. The first is the one that is meant when none is named."""
+
+    def __init__(self, places: Mapping[str, ServedStore]) -> None:
+        if not places:
+            raise InvalidInput("store", "which store? pass --store sqlite:///jobs.db, or set MAINSTAY_STORE")
+        self.places = dict(places)
+
+    @classmethod
+    async def open(cls, urls: Mapping[str, str]) -> Self:
+        """Open stores by URL; all or none."""
+        opened: dict[str, ServedStore] = {}
+        try:
+            for name, url in urls.items():
+                opened[name] = ServedStore(name, await open_store(url))
+        except BaseException:
+            await asyncio.gather(*(place.store.close() for place in opened.values()), return_exceptions=True)
+            raise
+        return cls(opened)
+
+    @property
+    def first(self) -> ServedStore:
+        return next(iter(self.places.values()))
+
+    def find(self, name: str | None) -> ServedStore:
+        """By name; raises `InvalidInput`."""
+        if name is None:
+            return self.first
+        found = self.places.get(name)
+        if found is None:
+            raise InvalidInput("store", f"there is no store {name!r} here; there is {', '.join(self.places)}")
+        return found
+
+    async def close(self) -> None:
+        for place in self.places.values():
+            await place.desk.close()
+            await place.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -126,6 +126,24 @@ async def test_a_sweep_that_hangs_does_not_stop_the_heartbeat(recorder: Recorder
     await world.stop()
 
 
+async def test_a_session_that_took_longer_than_a_lease_to_start_is_not_swept_by_its_own_worker(
+    recorder: Recorder,
+) -> None:
+    world = World(recorder)
+    world.member.session = (await world.control.claims.open_session()).id
+    before = await world.beaten_ms()
+    await asyncio.sleep(2 * FAST.lease_s)  # the silence itself is what is tested
+    world.tasks = [asyncio.create_task(world.keeper.sweep())]
+    await asyncio.sleep(0)
+    assert world.store.looks == 0
+
+    world.tasks.append(asyncio.create_task(world.keeper.beat()))
+    await world.keeper.swept.wait()
+
+    assert await world.beaten_ms() > before
+    await world.stop()
+
+
 async def test_a_sweep_lets_a_burial_go_first_once(recorder: Recorder) -> None:
     world = World(recorder)
     world.member.process.ended.set_result(-9)  # dead and not buried

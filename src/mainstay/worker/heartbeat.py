@@ -41,6 +41,8 @@ class Keeper:
         """told, with every beat, who asked one of the engines to drain"""
         self._judging = asyncio.Lock()
         """held by a sweep: an engine that we kill meanwhile would be taken for one that crashed"""
+        self._beaten = asyncio.Event()
+        """a first beat got through: our own sessions do not look silent to a sweep, however long the start took"""
         self.swept = asyncio.Event()
         """what was there before us has been swept: jobs may be claimed"""
 
@@ -53,6 +55,7 @@ class Keeper:
             begun = loop.time()
             try:
                 await self._beat_once()
+                self._beaten.set()
                 outage.over()
                 wait_s = every_s - (loop.time() - begun)
             except Exception as error:  # noqa: BLE001 - whatever it is, the engines live and must be beaten for
@@ -88,6 +91,7 @@ class Keeper:
         every_s = self._control.settings.sweep_s
         outage = Outage("sweep", self._rng)
         yielded = False
+        await self._beaten.wait()
         while True:
             # a burial knows more about its dead than a sweep does: let it go first, but do not wait for it for ever
             yielded = not yielded and any(member.dead or member.killed for member in self._crew())

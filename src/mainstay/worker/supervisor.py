@@ -192,7 +192,11 @@ class Supervisor:
     async def _admit(self, member: Member, hello: Hello) -> None:
         """Let an engine claim: its session is beaten for from now on."""
         if self._opening is None:
+            self._url = hello.store_url
             self._opening = asyncio.create_task(self._open(hello), name="mainstay open")
+        if hello.store_url == self._url:
+            # to open the store may take as long as a lease: the first beat is for this session, too
+            member.session = hello.session
         try:
             keeper = await asyncio.shield(self._opening)
         except MainstayError as error:
@@ -203,7 +207,6 @@ class Supervisor:
             member.unfit = f"the program names another store now ({shown_url(hello.store_url)}); restart the worker"
             member.kill(wish=_STOPPED)
             return
-        member.session = hello.session
         # what the dead left may be much: meanwhile its session is beaten for
         await keeper.swept.wait()
         if member.dead or member.greeting is not hello:
@@ -220,7 +223,6 @@ class Supervisor:
         """The store, as soon as it can be reached, and the loops that live on it."""
         if hello.store_url.startswith("memory:"):
             raise InvalidInput("store", "a store in memory is not shared between processes; use sqlite:///jobs.db")
-        self._url = hello.store_url
         outage = Outage("open", self._rng)
         while True:
             try:
